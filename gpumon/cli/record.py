@@ -212,7 +212,7 @@ class Recorder:
         timer = threading.Timer(min(length_s or 0.0, threading.TIMEOUT_MAX), self.stop)
         timer.daemon = True
         try:
-            self._watch.insist()
+            self._watch.require_source()
             if length_s is not None:
                 timer.start()
             with RecordProgress(sys.stderr, self._writer, length_s) as progress:

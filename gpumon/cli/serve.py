@@ -173,7 +173,7 @@ class Daemon:
         try:
             self._http.start()  # first, because a driver may take half a minute to start
             if not self._wait:
-                self._watch.insist()
+                self._watch.require_source()
             self._greet()
             gc.freeze()  # these objects live as long as the process
             has_ended = False

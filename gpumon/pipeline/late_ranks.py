@@ -1,8 +1,8 @@
-"""Which rank the others of a job wait for, and for how long.
+"""Find the rank that the others of a job wait for, and for how long.
 
-Ranks that meet in a collective may wait in a kernel that reads as busy. What proves the wait is
-the rank that is late: its GPU idles, and its tags say in what. How long the others wait for it lies
-between what they are busier than it, where they are known to do the same work, and what it is late.
+Ranks that wait in a collective may read as busy. The late rank proves the wait: its GPU idles,
+and its tags show why. The others wait for it at most as long as it is late, and, if they are
+known to do the same work, at least as long as they are busier than it.
 """
 
 from __future__ import annotations
@@ -28,19 +28,17 @@ _LATE_IN: Final = (
     IdleCause.VALIDATION,
     IdleCause.BETWEEN_EPOCHS,
 )
-"""In these a rank is late; idle time within a step may itself be a wait for others."""
-
-
+"""Causes that make a rank late; idle time within a step may itself be a wait for others."""
 _AS_MANY: Final = 0.02
 _EVERY_NS: Final = 2 * NS_PER_S
 _MOST_AHEAD: Final = 1
-"""Who meets in each step counts at most so many steps more than another between two looks, ..."""
+"""Ranks that meet in each step count at most so many steps more than another, ..."""
 _AHEAD_SHARE: Final = 0.02
-"""... or of many steps that part more: rings are read one after the other."""
+"""... or this part more, as rings are read one after the other."""
 
 
 class _Sums(NamedTuple):
-    """What a rank's GPU did so far, nanoseconds."""
+    """Sums of a rank's GPU so far."""
 
     busy_ns: int
     idle_ns: int
@@ -51,7 +49,7 @@ class _Sums(NamedTuple):
 
 
 class _Grown(NamedTuple):
-    """The same since the last look; how long it was late, for certain and at most."""
+    """Growth since the last comparison; how long it was late, for certain and at most."""
 
     busy_ns: int
     idle_ns: int
@@ -64,20 +62,20 @@ class _Grown(NamedTuple):
 
 
 class _Rank:
-    """One rank of a job, and the GPU that it has for itself."""
+    """One rank of a job, and the GPU that only it uses."""
 
     def __init__(self, run: TrackedRun, gpu: GpuTracker) -> None:
         self.run, self.gpu = run, gpu
         self.own_time = OwnTime()
         self.excess = LastingExcess()
-        # By the run that may be late: for how long this one waited at least and at most, if it is.
+        # By the run that may be late: for how long this one waited, at least and at most, if so.
         self._open_ns: dict[str, tuple[int, int]] = {}
         self._before = self._sums()
         self._until_ns = run.reading.known_until_ns
         self._steps = run.reading.steps
 
     def grown(self) -> _Grown:
-        """What has come since this was asked last."""
+        """Growth since the last call."""
         before, now = self._before, self._sums()
         late_ns = {cause: ns - before.late_ns.get(cause, 0) for cause, ns in now.late_ns.items()}
         until_ns = self.run.reading.known_until_ns
@@ -98,7 +96,7 @@ class _Rank:
         )
 
     def count(self, wait: RankWait, low_ns: int, high_ns: int, *, is_known: bool) -> None:
-        """Count that it waited for another one; unless that is known, the least is kept open."""
+        """Count a wait for another rank; unless it is known, the least is kept open."""
         open_low_ns, open_high_ns = self._open_ns.pop(wait.run, (0, 0))
         if is_known:
             low_ns += open_low_ns
@@ -108,7 +106,7 @@ class _Rank:
         self.gpu.ledger.wait_for_rank(low_ns, high_ns)
 
     def forget(self, wait: RankWait) -> None:
-        """It did not wait for that one, which itself waits for the rest of its time."""
+        """Undo waits for a rank that is not late but waits itself."""
         _, open_high_ns = self._open_ns.pop(wait.run, (0, 0))
         self.gpu.ledger.wait_for_rank(0, -open_high_ns)
 
@@ -125,24 +123,24 @@ class _Rank:
         )
 
     def wait(self, cause: str) -> RankWait:
-        """That others wait for it."""
+        """The wait of others for this rank."""
         facts = self.run.reading.facts
         return RankWait(self.run.label or facts.run, facts.rank, cause)
 
 
 class LateRanks:
-    """Follows the jobs of a machine, and notes for each GPU which rank it waits for."""
+    """Follows the jobs of a machine, and notes which rank each GPU waits for."""
 
     def __init__(self, settings: DetectorSettings) -> None:
         self._settings = settings
-        self._ranks: dict[str, _Rank] = {}  # by the run's key, of jobs of several
-        self._late: list[_Rank] = []  # those that others may wait for, as of the last look
+        self._ranks: dict[str, _Rank] = {}  # by the run's key, in jobs of several
+        self._late: list[_Rank] = []  # those that others may wait for
         self._due_ns = self._at_work = 0
 
     def update(
         self, at_ns: int, runs: Sequence[TrackedRun], gpus: Mapping[str, GpuTracker]
     ) -> None:
-        """Take a tick, of which everything is settled."""
+        """Update after a tick was settled."""
         for rank in self._late:
             rank.own_time.ingest(rank.run.reading.events)
         at_work = sum(len(run.used_uuids) for run in runs)
@@ -153,7 +151,7 @@ class LateRanks:
             rank.gpu.peers.late_peer = None
         jobs = self._jobs(runs, gpus) if runs else []
         self._ranks = {rank.run.reading.key: rank for ranks in jobs for rank in ranks}
-        self._late = [late for ranks in jobs if (late := self._look(ranks)) is not None]
+        self._late = [late for ranks in jobs if (late := self._compare(ranks)) is not None]
 
     def _jobs(
         self, runs: Sequence[TrackedRun], gpus: Mapping[str, GpuTracker]
@@ -176,8 +174,8 @@ class LateRanks:
         known = self._ranks.get(run.reading.key)
         return _Rank(run, gpu) if known is None or known.gpu is not gpu else known
 
-    def _look(self, ranks: Sequence[_Rank]) -> _Rank | None:
-        """Count what the ranks of a job waited; the one that others may have waited for."""
+    def _compare(self, ranks: Sequence[_Rank]) -> _Rank | None:
+        """Count the waits of a job's ranks; return the rank that others may have waited for."""
         grown = [(rank, rank.grown()) for rank in ranks]
         if all(rank.run.timeline.has_marks for rank in ranks):
             _count_spun(grown)
@@ -212,7 +210,7 @@ class LateRanks:
 
 
 def _count_spun(grown: Sequence[tuple[_Rank, _Grown]]) -> None:
-    """Where marks of the device tell for how long each was done: they wait for the last one."""
+    """Count waits by marks of the device, which show how long each waited for the last one."""
     last, least = min(grown, key=lambda pair: pair[1].spun_ns)
     is_late = 2 * least.late_ns > max(one.spun_ns for _, one in grown)
     wait = last.wait(least.late_in if is_late else ITS_STEP)
@@ -226,11 +224,13 @@ def _compute_alike(one: _Rank, other: _Rank) -> bool:
     """Whether both are known to do the same work, on boards of one kind."""
     boards = {rank.gpu.newest.device.name for rank in (one, other)}
     shares = {tuple(rank.run.reading.facts.shares.values()) for rank in (one, other)}
-    return len(boards) == len(shares) == 1 and _take_as_many(one.run.reading, other.run.reading)
+    return len(boards) == len(shares) == 1 and _have_equal_batches(
+        one.run.reading, other.run.reading
+    )
 
 
-def _take_as_many(one: RingReading, other: RingReading) -> bool:
-    """Whether both train on as many samples a step; where they do not tell, nobody knows."""
+def _have_equal_batches(one: RingReading, other: RingReading) -> bool:
+    """Whether both are known to train on as many samples a step."""
     if not (one.samples and one.steps and other.samples and other.steps):
         return False
     ratio = one.samples / one.steps / (other.samples / other.steps)

@@ -1,4 +1,4 @@
-"""From what was read in one tick to the next ``MonitorState``. Calls no outlet, reads no clock."""
+"""Turn what was read in one tick into the next ``MonitorState``, without a clock."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ _MOST_PEERS = 9
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MonitorFacts:
-    """What stays the same while a monitor lives.
+    """Constants of a monitor.
 
     Attributes:
-        source: The ``--source`` word.
+        source: The ``--source`` argument.
         source_kind: Its part before the colon: the collector's name.
-        simulated: Whether the GPUs are made up.
+        simulated: Whether the GPUs are simulated.
         period_ns: Time between two ticks.
         boot_id: Kernel boot id.
         started_wall_time_s: Seconds since the epoch when observation began.
-        replayed: Whether all of this is played from a recording.
+        replayed: Whether a recording is played.
     """
 
     source: str
@@ -44,7 +44,7 @@ class MonitorFacts:
 
 
 class Monitor:
-    """Keeps one tracker for each GPU and one timeline for each run."""
+    """Tracks every GPU and every run."""
 
     def __init__(self, facts: MonitorFacts, settings: DetectorSettings = DEFAULT_SETTINGS) -> None:
         self._facts = facts
@@ -53,7 +53,7 @@ class Monitor:
         self._gpus: dict[str, GpuTracker] = {}
         self._runs = RunRegistry(simulated=facts.simulated)
         self._late_ranks = LateRanks(settings)
-        self._lists_tell = False  # whether the driver ever named a process
+        self._has_listed_process = False  # whether the driver ever listed one
         self._began_ns: int | None = None
         self._samples_total = self._missed_total = 0
         self._source_errors = self._rejected = 0
@@ -65,12 +65,12 @@ class Monitor:
     def ingest(
         self, moment: Moment, more_collectors: tuple[CollectorState, ...] = ()
     ) -> MonitorState:
-        """Take what was read in one tick; return the new state.
+        """Update with what was read in one tick; return the new state.
 
         Args:
-            moment: Its rings were read after the source: so every sample lies in time whose
-                phases are known.
-            more_collectors: Collectors that are not the pipeline's own.
+            moment: Its rings were read after the source, so that the phases during each
+                sample are known.
+            more_collectors: Collectors outside the pipeline.
         """
         tick, rings = moment.tick, moment.rings
         facts = self._facts
@@ -94,7 +94,7 @@ class Monitor:
         rings_collector = CollectorState(
             RINGS, rings.is_whole, moment.rings_seconds, rings.rejected, rings.message
         )
-        # Whether a user lets himself be looked at is no failure of gpumon's.
+        # A user who hides processes is no failure of gpumon.
         host_collector = CollectorState(HOST, True, moment.host.took_seconds, 0, self._host_message)
         return MonitorState(
             taken_at_ns=tick.at_ns,
@@ -120,7 +120,9 @@ class Monitor:
         self._rejected, self._newest = self._rejected + frame.rejected, frame
         if frame.trouble is not None:
             self._source_trouble = frame.trouble
-        self._lists_tell = self._lists_tell or any(sample.processes for sample in frame.gpus)
+        self._has_listed_process = self._has_listed_process or any(
+            sample.processes for sample in frame.gpus
+        )
         for sample in frame.gpus:
             tracker = self._gpus.get(sample.device.uuid)
             if tracker is None:
@@ -132,7 +134,7 @@ class Monitor:
         self._note_listed(frame)
 
     def _note_listed(self, frame: Frame) -> None:
-        """Tell the GPUs that were taken out from those that are only silent."""
+        """Note which GPUs the source lists no longer: one that fails to answer is still listed."""
         listed = {sample.device.uuid for sample in frame.gpus}
         for uuid, gpu in list(self._gpus.items()):
             gpu.note_listed(uuid in listed, frame.taken_at_ns)
@@ -140,15 +142,15 @@ class Monitor:
             if since_ns is None or gpu.newest.device.parent_uuid is None:
                 continue
             if frame.taken_at_ns - since_ns > KEEP_ENDED_NS:
-                # Instances are made anew all day long, each with a UUID of its own.
+                # MIG instances are recreated all day long, each with a new UUID.
                 self._rejected += gpu.ledger.rejected
                 del self._gpus[uuid]
 
     def _settle(self, frame: Frame) -> None:
-        """Settle a frame of which every GPU was heard: a peer's work counts too."""
+        """Settle a frame once every GPU's sample is known, because a peer's work counts too."""
         for sample in frame.gpus:
             uuid = sample.device.uuid
-            self._gpus[uuid].decide(self._runs.on(uuid), lists_tell=self._lists_tell)
+            self._gpus[uuid].decide(self._runs.on(uuid), lists_tell=self._has_listed_process)
         busiest_of_job = self._busiest_of_jobs()
         for sample in frame.gpus:
             uuid = sample.device.uuid
@@ -159,10 +161,10 @@ class Monitor:
             self._gpus[uuid].settle(runs, [*peers.values()])
 
     def _busiest_of_jobs(self) -> dict[JobKey, dict[str, GpuTracker]]:
-        """Of the GPUs at work for each job, those whose work of late is the most, by UUID.
+        """The GPUs that worked most lately for each job, by UUID.
 
-        How much longer the busiest of its peers works than a GPU is what counts: with these few,
-        a job of many GPUs costs no more for each of them.
+        A GPU is compared with the busiest of its peers. With a few candidates, a job of many
+        GPUs costs no more for each of them.
         """
         busiest: dict[JobKey, dict[str, GpuTracker]] = {}
         for job, uuids in self._gpus_of_jobs().items():
@@ -175,7 +177,7 @@ class Monitor:
         return busiest
 
     def _gpus_of_jobs(self) -> dict[JobKey, set[str]]:
-        """GPUs at work for each job: those that were before, and those that begin just now."""
+        """GPUs that work for each job, those that begin just now included."""
         gpus_of_job: dict[JobKey, set[str]] = {}
         for run in self._runs.runs:
             uuids = gpus_of_job.setdefault(run.job_key, set())
@@ -191,30 +193,30 @@ class Monitor:
         ends_ns = [gpu.ledger.last_end_ns for gpu in self._gpus.values()]
         settled = [end_ns for end_ns in ends_ns if end_ns >= 0]
         if settled:
-            # A GPU that is gone must not keep every phase since then in memory.
+            # A GPU that is gone must not keep all later phases in memory.
             needed_ns = max(min(settled), max(settled) - _MOST_BEHIND_NS) - _KEEP_BEHIND_NS
             for run in self._runs.runs:
                 run.forget_before(needed_ns)
 
     def _gpus_now(self, tick: Tick) -> tuple[tuple[GpuState, ...], CollectorState]:
-        """Every GPU as outlets show it, and how their source did."""
+        """State of every GPU, and of their source."""
         gpus = [*self._gpus.values()]
-        said = [gpu.newest for gpu in gpus]
-        wrong = [
-            tick.error,  # then the others are what was said before
+        samples = [gpu.newest for gpu in gpus]
+        errors = [
+            tick.error,  # then the others are of an earlier tick
             self._source_trouble,
-            *(f"GPU {one.device.label}: {one.error}" for one in said if one.error is not None),
-            *(fault_sentence(one.device, one.faults[0]) for one in said if one.faults),
+            *(f"GPU {one.device.label}: {one.error}" for one in samples if one.error is not None),
+            *(fault_sentence(one.device, one.faults[0]) for one in samples if one.faults),
         ]
-        message = next((one for one in wrong if one is not None), None)
+        message = next((error for error in errors if error is not None), None)
         self._source_message = self._source_message if message is None else message
         self._source_errors += tick.error is not None
         of_calls = (count for _, _, count in self._newest.call_errors)
-        errors = (self._rejected, self._source_errors, *of_calls)
+        counts = (self._rejected, self._source_errors, *of_calls)
         return tuple(gpu.state(tick.at_ns, self._silence_ns) for gpu in gpus), CollectorState(
             name=self._facts.source_kind,
             success=message is None,
             duration_seconds=tick.duration_seconds,
-            errors_total=sum(errors) + sum(gpu.ledger.rejected for gpu in gpus),
+            errors_total=sum(counts) + sum(gpu.ledger.rejected for gpu in gpus),
             message=self._source_message,
         )

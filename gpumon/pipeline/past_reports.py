@@ -1,7 +1,7 @@
-"""Reports on request: of all the time, of the last hour, or of one run alone.
+"""Reports on request: of all time, of the last hour, or of one run.
 
-A daemon's counters add up all runs since it began; what was before a run, or an hour ago, is
-taken off with the help of earlier reports.
+A daemon's counters add up all runs since it began. What was before a run, or before the last
+hour, is subtracted with the help of snapshots.
 """
 
 from __future__ import annotations
@@ -34,19 +34,19 @@ from gpumon.pipeline.reports import NO_COUNTS, report_of
 
 _MOST_FINISHED: Final = 64
 _MOST_BESIDE: Final = 64
-"""Names of others on the same GPU: a run of weeks may see thousands of short ones."""
+"""Names of other runs on the same GPU: a run of weeks may see thousands of short ones."""
 _PATIENCE_NS: Final = 10 * NS_PER_S
-"""How long the samples of a GPU may take to pass the end of a run."""
+"""Longest time until the samples of a GPU pass the end of a run."""
 
 
 @dataclass(slots=True)
 class _Open:
-    """A run whose time is not over.
+    """A run that has not ended.
 
     Attributes:
-        before: Snapshot of the tick before its first; ``None``: the daemon came later.
+        before: Snapshot of the tick before its first; ``None``: the daemon began later.
         gone_ns: When its end was first noticed.
-        counted: GPUs among whose runs it has been counted.
+        counted: GPUs for which it was counted.
         beside: Runs that were on one of its GPUs at the same time.
     """
 
@@ -57,7 +57,7 @@ class _Open:
 
 
 class RunReports:
-    """Follows the runs from tick to tick; answers from any thread."""
+    """Reports of single runs. Answers from any thread."""
 
     def __init__(self) -> None:
         self._turn = threading.Lock()
@@ -65,7 +65,7 @@ class RunReports:
         self._open: dict[RunKey, _Open] = {}
         self._finished: dict[RunKey, Report] = {}  # the newest last
         self._done: set[RunKey] = set()  # finished, and still listed
-        self._runs_on: Counter[str] = Counter()  # how many ever used a GPU, by its UUID
+        self._runs_on: Counter[str] = Counter()  # how many ever used each GPU, by UUID
 
     def follow(self, state: MonitorState) -> None:
         with self._turn:
@@ -74,10 +74,9 @@ class RunReports:
             self._previous = state
 
     def of(self, label: str, now: Report) -> Report:
-        """The report of one run, of its GPUs, from its first tick to its end: a part of ``now``.
+        """The report of one run and its GPUs, from its first tick to its end.
 
-        The run has this label, as a report lists it, or this pid. Of several that had the label
-        one after the other, it is the newest.
+        The run has this label or pid; of several with the label, it is the newest.
 
         Raises:
             UsageError: No such run; names those there are.
@@ -102,7 +101,7 @@ class RunReports:
         raise UsageError(f"no run is called {label!r} here{known}")
 
     def note(self, now: Report) -> str | None:
-        """A sentence for the whole report, where a GPU's figures add up several runs."""
+        """A note for the complete report, if a GPU's figures add up several runs."""
         with self._turn:
             shared = [gpu for gpu in now.gpus if self._runs_on[gpu.uuid or ""] > 1]
             if not shared:
@@ -116,7 +115,7 @@ class RunReports:
         )
 
     def _names(self, now: Report) -> list[str]:
-        """What to call each run that can be asked for; a pid where a newer one has the name."""
+        """Names of the runs that can be requested; the pid if a newer run has the name."""
         names = [run.run for run in now.runs if run.gpu_uuids]
         names = names or list(dict.fromkeys(name for name, _ in self._finished))
         newest = dict(self._finished.keys()) | {run.run: run.pid for run in now.runs}
@@ -131,11 +130,11 @@ class RunReports:
         self._done &= listed_now.keys()
         if self._previous is not None:
             for key in [key for key in self._open if key not in listed_now]:
-                # Another has taken its label.
+                # Another run took its label.
                 self._open[key].gone_ns = self._previous.taken_at_ns
                 self._finish(key, report_of(self._previous))
         uuids = {gpu.device.uuid for gpu in state.gpus}
-        for gone in self._runs_on.keys() - uuids:  # MIG instances are made anew all day long
+        for gone in self._runs_on.keys() - uuids:  # MIG instances are recreated all day long
             del self._runs_on[gone]
         self._begin(listed_now)
         living_on = _living_on(state.runs)
@@ -165,7 +164,7 @@ class RunReports:
         self._done.add(key)
         if run is not None:
             self._finished.pop(key, None)  # the newest comes last
-            # Of one whose label was taken, the last that was seen may be from before its end.
+            # If its label was taken, its last state may be from before its end.
             self._finished[key] = _alone(opened, now, replace(run, alive=False))
         if len(self._finished) > _MOST_FINISHED:
             del self._finished[next(iter(self._finished))]
@@ -181,7 +180,7 @@ def _living_on(runs: Iterable[RunState]) -> dict[str, set[str]]:
 
 
 def _is_over(opened: _Open, run: RunState, state: MonitorState) -> bool:
-    """Whether the samples of its GPUs have passed its end, or there is no more waiting for them."""
+    """Whether the samples of its GPUs have passed its end, or took too long."""
     if opened.gone_ns is None:
         opened.gone_ns = state.taken_at_ns
     if state.taken_at_ns - opened.gone_ns >= _PATIENCE_NS:
@@ -197,7 +196,7 @@ def _run_of(key: RunKey, report: Report) -> RunReport | None:
 
 
 def _beside(namesakes: Sequence[RunKey], report: Report, key: RunKey) -> Report:
-    """The report with a word on other runs of its name."""
+    """The report with a note on other runs of its name."""
     if not namesakes:
         return report
     pids, name = [str(pid) for _, pid in namesakes], name_of_run(*key)
@@ -212,7 +211,7 @@ def _beside(namesakes: Sequence[RunKey], report: Report, key: RunKey) -> Report:
 
 
 def _starves_now(opened: _Open, totals: GpuTotals) -> bool:
-    """Of the run itself: the GPU's own flag looks back over those before it, too."""
+    """Whether the run itself starves: the GPU's own flag also covers earlier runs."""
     settings, totals = DEFAULT_SETTINGS, totals.judged
     if opened.gone_ns is not None or totals.in_use_ns < settings.min_in_use_ns:
         return False
@@ -252,10 +251,10 @@ def _alone(opened: _Open, now: Report, run: RunReport) -> Report:
 
 
 class Reports:
-    """Follows a monitor from tick to tick; answers from any thread.
+    """All reports of a monitor. Answers from any thread.
 
     Attributes:
-        state: As of the newest tick; ``None`` before the first.
+        state: State of the newest tick; ``None`` before the first.
     """
 
     def __init__(self) -> None:
@@ -280,9 +279,9 @@ class Reports:
         """The report as of now; ``None`` before the first tick.
 
         Args:
-            newest: What runs have counted since the tick, by pid.
-            since_s: Of the last so many seconds only.
-            run: Of the run with this label, or pid, only.
+            newest: Counts of runs since the tick, by pid.
+            since_s: Only the last so many seconds.
+            run: Only the run with this label or pid.
 
         Raises:
             UsageError: There is no such run; names those there are.
@@ -304,7 +303,7 @@ class Reports:
         since_s: float | None = None,
         run: str | None = None,
     ) -> ReportWithLanes | None:
-        """The same, with what happened when; without lanes, of a run that ended too long ago."""
+        """The report with lanes, unless it is of a run that ended too long ago."""
         report, state = self.report(newest, since_s=since_s, run=run), self.state
         if report is None or state is None:
             return None
@@ -314,12 +313,12 @@ class Reports:
         known_until_ns = self._lanes.end_of(alone)
         if known_until_ns is None:
             return ReportWithLanes(report, None)
-        # The samples that passed its end are in the report, and what came after them is not.
+        # The report includes the samples that passed its end, and nothing later.
         end_ns = max(known_until_ns, report.origin_ns + report.observed_ns)
         return ReportWithLanes(report, self._lanes.lanes(report, end_ns))
 
     def report_on(self, state: MonitorState) -> Report:
-        """The report on one tick and nothing newer, for whoever shows that tick."""
+        """The report as of one tick."""
         return self._noted(report_of(state))
 
     def _noted(self, report: Report) -> Report:

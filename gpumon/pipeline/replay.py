@@ -123,7 +123,7 @@ class ReplayWatch(Watch):
         self._failed: str | None = None
         self._is_over = False
 
-    def insist(self) -> None:
+    def require_source(self) -> None:
         """Nothing to check: the recording is open."""
 
     def next_moment(self) -> Moment | None:

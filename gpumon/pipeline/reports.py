@@ -12,8 +12,8 @@ from gpumon.core.accounting.totals import GpuTotals
 from gpumon.core.attribution.visible_devices import (
     BEGINNING_NS,
     GpuName,
-    doubt_of_names,
-    doubt_of_work,
+    problem_with_names,
+    problem_with_work,
 )
 from gpumon.core.device.troubles import error_of
 from gpumon.core.diagnosis.advice import advise
@@ -38,15 +38,15 @@ from gpumon.core.state import (
 from gpumon.core.wording import capital, gpus_named, listed
 
 _MOST_NAMED: Final = 4
-_MOST_DOUBTS: Final = 8
+_MAX_NOTES: Final = 8
 NO_COUNTS: Final[Mapping[int, RingCounts]] = MappingProxyType({})
 
 
 def report_of(state: MonitorState, newest: Mapping[int, RingCounts] = NO_COUNTS) -> Report:
-    """Where the time went since the daemon began; of pending time the cause is not decided yet.
+    """Report where the time went since the daemon began.
 
-    What runs have counted since the state was taken is told by pid: the last steps of a training
-    that has just ended are not to wait for the next tick.
+    ``newest`` has counts of runs since the state was taken, by pid, so that the last steps of a
+    run that has just ended are included.
     """
     gpus = [
         GpuReport(
@@ -70,7 +70,7 @@ def report_of(state: MonitorState, newest: Mapping[int, RingCounts] = NO_COUNTS)
         )
         for gpu in state.gpus
     ]
-    gpus = sorted([*gpus, *_unknown(state)], key=lambda gpu: gpu.index)  # which is stable
+    gpus = sorted([*gpus, *_unknown(state)], key=lambda gpu: gpu.index)
     runs = tuple(
         _run(run, newest.get(run.pid) if run.alive else None, simulated=state.simulated)
         for run in state.runs
@@ -99,7 +99,7 @@ def report_of(state: MonitorState, newest: Mapping[int, RingCounts] = NO_COUNTS)
 
 
 def _unknown(state: MonitorState) -> Iterator[GpuReport]:
-    """A GPU that was lost before the daemon could ask it who it is."""
+    """A GPU that was lost before the daemon could identify it."""
     found = unknown_gpu(state)
     if found is None:
         return
@@ -118,7 +118,7 @@ def _unknown(state: MonitorState) -> Iterator[GpuReport]:
 def _run(run: RunState, newest: RingCounts | None, *, simulated: bool) -> RunReport:
     on_cpu = run.on_cpu and not simulated
     if newest is None and run.samples != 0 and on_cpu == run.on_cpu:
-        return run  # most have ended, and there may be hundreds
+        return run  # as most, and there may be hundreds
     counts = newest or RingCounts(0, 0)
     return replace(
         run,
@@ -144,7 +144,7 @@ def _notes(state: MonitorState) -> Iterator[str]:
         if note is not None:
             yield note
     yield from _refusals(state)
-    yield from islice(_standstills(state), _MOST_DOUBTS)
+    yield from islice(_standstills(state), _MAX_NOTES)
 
 
 def _standstills(state: MonitorState) -> Iterator[str]:
@@ -162,7 +162,7 @@ def _standstills(state: MonitorState) -> Iterator[str]:
 
 
 def _refusals(state: MonitorState) -> Iterator[str]:
-    """Of each user, whose runs name a GPU on which no process is known to be theirs: a note."""
+    """A note for each user whose runs name a GPU without a process of that user."""
     label_of = {gpu.device.uuid: gpu.device.label for gpu in state.gpus}
     hidden = {gpu.device.uuid for gpu in state.gpus if _hides_owners(gpu)}
     refused_of: dict[int | None, list[RunState]] = {}
@@ -196,28 +196,28 @@ def _hides_owners(gpu: GpuState) -> bool:
 
 
 def _joining_notes(state: MonitorState) -> Iterator[str]:
-    """Why runs are joined to no GPU, or not to all that they name."""
+    """Why runs are matched with no GPU, or not with all that they name."""
     gpus = [GpuName(gpu.device.label, gpu.device.uuid) for gpu in state.gpus]
-    told = [
-        f"Run {run.run} {doubt}."
+    notes = [
+        f"Run {run.run} {problem}."
         for run in (state.runs if gpus else ())
-        if not run.ended_before and (doubt := _joining_doubt(run, gpus, state)) is not None
+        if not run.ended_before and (problem := _problem_with_gpus(run, gpus, state)) is not None
     ]
-    yield from told[:_MOST_DOUBTS]
-    if len(told) > _MOST_DOUBTS:
-        yield f"So it is with {len(told) - _MOST_DOUBTS} more."
+    yield from notes[:_MAX_NOTES]
+    if len(notes) > _MAX_NOTES:
+        yield f"So it is with {len(notes) - _MAX_NOTES} more."
 
 
-def _joining_doubt(run: RunState, gpus: Sequence[GpuName], state: MonitorState) -> str | None:
+def _problem_with_gpus(run: RunState, gpus: Sequence[GpuName], state: MonitorState) -> str | None:
     if run.refused_uuids:
-        return None  # that is told of its user
+        return None  # see _refusals
     if run.gpu_uuids:
-        return doubt_of_names(run.named_gpus, gpus)
-    # Whether it will come to work is not known of one that has just begun.
+        return problem_with_names(run.named_gpus, gpus)
+    # A run that has just begun may come to use a GPU.
     is_known = not run.alive or (run.steps > 0 and run.wall_ns >= BEGINNING_NS)
     if not is_known and not (state.simulated and run.named_gpus is None):
-        return doubt_of_names(run.named_gpus, gpus)
-    return doubt_of_work(
+        return problem_with_names(run.named_gpus, gpus)
+    return problem_with_work(
         run.named_gpus, gpus, simulated=state.simulated, pid=run.pid, on_cpu=run.on_cpu
     )
 

@@ -1,4 +1,4 @@
-"""All training runs whose rings exist: their labels, and the GPUs that count for each."""
+"""All training runs whose rings exist, with their labels and GPUs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from gpumon.pipeline.runs import GpuBinding, TrackedRun
 
 
 class RunRegistry:
-    """All runs whose rings exist, joined with the GPUs they may use."""
+    """All runs whose rings exist, matched with the GPUs that they may use."""
 
     def __init__(self, *, simulated: bool) -> None:
         self._simulated = simulated
@@ -23,7 +23,7 @@ class RunRegistry:
 
     @property
     def runs(self) -> tuple[TrackedRun, ...]:
-        """All of them, oldest first."""
+        """All runs, oldest first."""
         return tuple(self._runs.values())
 
     def update(
@@ -34,12 +34,12 @@ class RunRegistry:
         *,
         observed_from_ns: int = 0,
     ) -> None:
-        """Take what the rings said, and the machine; runs no longer listed are forgotten.
+        """Update all runs; those that are no longer listed are forgotten.
 
         Args:
-            rings: What every ring said in this tick.
-            gpus: The newest answer of each GPU.
-            host: What the machine showed of the runs.
+            rings: Readings of this tick.
+            gpus: The newest sample of each GPU.
+            host: Host evidence on the runs.
             observed_from_ns: When observation of the GPUs began.
         """
         join = GpuJoin(gpus, simulated=self._simulated)
@@ -51,11 +51,11 @@ class RunRegistry:
             run = self._runs.get(reading.key)
             if run is None:
                 run = self._runs[reading.key] = TrackedRun(reading)
-                # Nobody saw what the GPU did before: a run that trained then has its first batch.
+                # A run that trained before observation began has had its first batch.
                 run.timeline.note_activity(0, observed_from_ns)
             elif reading is not run.reading:
                 if reading.alive:
-                    run.is_superseded = False  # it seemed to have ended, and lives
+                    run.is_superseded = False  # it seemed to have ended
                 run.update(
                     reading,
                     host.processes.get(reading.key),
@@ -69,7 +69,7 @@ class RunRegistry:
         self._give_labels()
 
     def _jobs_held_up(self, rings: RingsReading, host: HostReading) -> dict[JobKey, str]:
-        """Jobs of several ranks in which one keeps the others from a step, with its ring's key."""
+        """Jobs in which one rank keeps the others from a step, with that rank's ring key."""
         held_up: dict[JobKey, str] = {}
         for reading in rings.rings:
             process, run = host.processes.get(reading.key), self._runs.get(reading.key)
@@ -79,7 +79,7 @@ class RunRegistry:
         return held_up
 
     def on(self, uuid: str) -> tuple[TrackedRun, ...]:
-        """Runs that may be on this GPU and whose end its samples have not passed."""
+        """Runs that may be on this GPU and that had not ended at its newest sample."""
         return tuple(
             run
             for run in self._runs.values()
@@ -89,17 +89,17 @@ class RunRegistry:
         )
 
     def states(self, began_ns: int = 0) -> tuple[RunState, ...]:
-        """Every run as outlets show it, oldest first; observation began at ``began_ns``."""
+        """States of all runs, oldest first; observation began at ``began_ns``."""
         labelled = [run for run in self._runs.values() if run.label]
         labelled.sort(key=attrgetter("started_ns", "label"))
         return tuple(run.state(began_ns) for run in labelled)
 
     def _give_labels(self) -> None:
-        """Give each new run a label, which it keeps: a counter must not change hands.
+        """Give each new run a label, which it keeps, so that counters stay with one run.
 
-        A run that ended gives its label up to a newer one of the same name and user; beside
-        one that lives, or one of another user, the newcomer is told apart by its pid. What
-        anybody can copy, a ring that nobody holds, never has the name of a run that lives.
+        An ended run's label passes to a newer run of the same name and user. If the other run
+        lives, or is another user's, the new one gets its pid in the label. A ring without a
+        living process, which anyone can copy, never gets the name of a living run.
         """
         owners = {run.label: run for run in self._runs.values() if run.label}
         living = {run.reading.facts.run: run for run in self._runs.values() if run.reading.alive}
@@ -123,25 +123,25 @@ def _join(run: TrackedRun, join: GpuJoin) -> None:
     reading = run.reading
     wanted = join.gpus_of(reading)
     if reading.ended_ns is not None:
-        # Its pid has left the process list with it; its last samples are still to come.
+        # Its pid has left the process list, but its last samples are still to come.
         wanted |= run.wanted_uuids
     run.wanted_uuids = wanted
     if reading.facts.on_cpu and not join.is_simulated:
-        run.used_uuids &= wanted  # what it seemed to use before that
+        run.used_uuids &= wanted  # those it seemed to use before
     run.shares = join.shares_of(reading)
     for uuid in join.seen_on(reading) & wanted:
         run.bind(uuid, GpuBinding.SEEN)
     for uuid in run.refused_uuids:
-        # Who comes to use it later is one of its users from then on.
+        # A run that begins to use it later counts from then on.
         is_named = join.names(uuid, reading)
         run.bind(uuid, GpuBinding.SEEN if is_named else GpuBinding.REFUSED)
 
 
 def _is_behind(run: TrackedRun, living: TrackedRun) -> bool:
-    """Whether the run is over, and the name is that of another user's run that lives."""
+    """Whether the run is over, and another user's living run has its name."""
     return not run.reading.alive and living.reading.owner_uid != run.reading.owner_uid
 
 
 def _may_follow(run: TrackedRun, earlier: TrackedRun) -> bool:
-    """Whether the run may take the other's label over, and go on with its counters."""
+    """Whether the run may take over an earlier one's label and counters."""
     return not earlier.reading.alive and earlier.reading.owner_uid == run.reading.owner_uid

@@ -1,4 +1,4 @@
-"""One training run, as its ring tells of it, and why runs lost what their GPUs lost."""
+"""One training run from its ring, and the reasons of what its GPUs lost."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class GpuBinding(Enum):
 
 
 class TrackedRun:
-    """One ring, from the first reading on."""
+    """A run, from the first reading of its ring on."""
 
     def __init__(self, reading: RingReading) -> None:
         self.reading = reading
@@ -46,24 +46,24 @@ class TrackedRun:
         self.wanted_uuids: frozenset[str] = frozenset()
         self.used_uuids: set[str] = set()  # GPUs that were active during the run
         self.bindings: dict[str, GpuBinding] = {}  # by GPU, of those decided
-        self.undecided_on: set[str] = set()  # GPUs that worked, and the next list decides
-        self.left_ns: dict[str, int] = {}  # by GPU: which end of a training its samples have passed
+        self.undecided_on: set[str] = set()  # GPUs that worked before a list decided
+        self.left_ns: dict[str, int] = {}  # by GPU: the end of the run, once passed
         self.label: str | None = None
-        self.is_superseded = False  # a newer run has taken the label
+        self.is_superseded = False  # a newer run took its label
         self._present = PresentPhase(reading.facts.started_ns)
-        self._told_ns: dict[TrainingPhase, int] = {}
+        self._shown_ns: dict[TrainingPhase, int] = {}
         self._pace = StepPace()
         self.reasons = RunReasons()
         self.balance = StepBalance()
         self.bounds = IdleBounds()
         self.shares: dict[str, float] = {}  # by UUID, of GPUs that are watched
-        self._last_state: RunState | None = None  # once nothing of it will change
+        self._last_state: RunState | None = None  # once it is final
         self._process: ProcessState | None = None
         self._clock = StepClock()
         self._is_job_held_up = False
         self._works_from_ns: int | None = None  # its first step or step phase
         self._written_ns = 0
-        self._has_let_go = False  # of all that led to its last state
+        self._is_released = False  # of everything but its last state
         self.update(reading)
 
     @property
@@ -75,11 +75,11 @@ class TrackedRun:
         return self.reading.ended_ns
 
     def is_under_way_in(self, sample: BusySample) -> bool:
-        """Whether any of that sample's time is its own."""
+        """Whether the run existed during any of the sample."""
         return self.timeline.covered_ns(sample.start_ns, sample.end_ns) > 0
 
     def works_by(self, at_ns: int) -> bool:
-        """Whether it had counted a step, or begun a phase of ``WORK_PHASES``, by then."""
+        """Whether it had counted a step, or entered a phase of ``WORK_PHASES``, by then."""
         return self._works_from_ns is not None and self._works_from_ns <= at_ns
 
     def is_bound_to(self, uuid: str) -> bool:
@@ -103,25 +103,25 @@ class TrackedRun:
 
     @property
     def job_key(self) -> JobKey:
-        """Its job: of two users that give one id, each has a job of his own."""
+        """Key of its job: the same id of two users is two jobs."""
         return self.reading.facts.job, self.reading.owner_uid
 
     def over_ns(self, patience_ns: int) -> int | None:
-        """Since when its training is over; its process may live on. ``None`` while it trains.
+        """Time since which training is over, though its process may live; ``None`` while it trains.
 
-        For ``patience_ns`` it may say nothing.
+        Without marks, it is over after ``patience_ns`` without a record.
         """
         if (
             self.ended_ns is None
             and not self._clock.may_be_over
             and (not self.timeline.is_marked_over)
         ):
-            return None  # it marks where its loop ends, and has not
+            return None  # it marks the end of its loop, and has not yet
         return self.ended_ns or self.timeline.over_since_ns(patience_ns)
 
     @property
     def is_over(self) -> bool:
-        """Whether its training is over; where it tells where its loop ends, only if it says so."""
+        """Whether training is over; if the run marks the end of its loop, only by that mark."""
         if self.reading.ended_ns is not None or self.timeline.is_marked_over:
             return True
         return self.over_ns(_SETTINGS.idle_job_ends_after_ns) is not None
@@ -137,15 +137,15 @@ class TrackedRun:
 
     @property
     def holds_job_up(self) -> bool:
-        """Whether its job counts no step, and rightly so, because of what it does."""
+        """Whether its job counts no step because of what it does, which is no hang."""
         if self.is_over:
             return False
-        is_at_it = self._clock.is_untimed and not self.is_hanging
-        return is_at_it or self.timeline.suspended_since_ns is not None
+        is_untimed = self._clock.is_untimed and not self.is_hanging
+        return is_untimed or self.timeline.suspended_since_ns is not None
 
     @property
     def is_hanging(self) -> bool:
-        """Whether it has counted no step for so long that it probably hangs."""
+        """Whether it probably hangs."""
         silence = self.silence
         return silence is not None and silence.is_hanging
 
@@ -155,19 +155,19 @@ class TrackedRun:
         return self.timeline.suspended_since_ns is not None or self.is_hanging
 
     def is_surely_on(self, uuid: str) -> bool:
-        """Whether it uses that GPU, or names it, or the driver lists it there."""
+        """Whether it used the GPU, names it, or is listed there by the driver."""
         is_named = self.reading.facts.gpus is not None and uuid in self.wanted_uuids
         return uuid in self.used_uuids or is_named or self.bindings.get(uuid) is GpuBinding.SEEN
 
     def is_working_on(self, uuid: str) -> bool:
-        """Whether it trains on that GPU now."""
+        """Whether it trains on the GPU now."""
         if uuid not in self.used_uuids or self.is_over or self.is_hanging:
             return False
         return self.reading.steps > 0 and self.timeline.suspended_since_ns is None
 
     @property
     def is_settled(self) -> bool:
-        """Whether it has ended and the samples of its GPUs have passed that: nothing changes."""
+        """Whether it is final: it has ended, and the samples of its GPUs have passed its end."""
         ended_ns = self.ended_ns
         return (
             ended_ns is not None
@@ -182,16 +182,16 @@ class TrackedRun:
         *,
         is_job_held_up: bool = False,
     ) -> None:
-        """Take what the ring said in this tick, and what the kernel said of its process.
+        """Update with this tick's reading of the ring and state of the process.
 
-        While any rank of its job is stopped, or validates, saves or compiles, no other one can
+        While any rank of its job is stopped, validates, saves or compiles, no other rank can
         count a step either.
         """
-        if self._has_let_go:
-            self.reading = reading  # with the same content each time
+        if self._is_released:
+            self.reading = reading  # which does not change any more
             return
         if self.bounds is _NO_BOUNDS:
-            self.bounds, self.timeline.keeps_steps = IdleBounds(), True  # it goes on
+            self.bounds, self.timeline.keeps_steps = IdleBounds(), True  # it lives again
         ran_until_ns = self.reading.known_until_ns
         self.reading, self._last_state, self._process = reading, None, process
         if process is not None and process.is_stopped:
@@ -221,30 +221,30 @@ class TrackedRun:
         self._present.ingest(reading.events)
 
     def forget_before(self, time_ns: int) -> None:
-        """Let go of what was before, and of all but the last state of a run that is gone.
+        """Forget what was before, and all but the last state of a run that is gone.
 
-        It is listed for minutes, and in these there may be hundreds of short ones.
+        Such a run is listed for minutes, in which there may be hundreds of short ones.
         """
-        if self._has_let_go:
+        if self._is_released:
             return
         self.timeline.forget_before(time_ns)
         self.reasons.forget_before(time_ns)
         ended_ns = self.ended_ns
         if ended_ns is not None and ended_ns < time_ns and self.is_settled:
-            self.bounds = _NO_BOUNDS  # most of it: windows of which more might become known
+            self.bounds = _NO_BOUNDS  # the largest part: windows that might be narrowed later
             if self.reading.is_gone:
-                self._let_go()
+                self._release()
 
-    def _let_go(self) -> None:
-        self._has_let_go = True
+    def _release(self) -> None:
+        self._is_released = True
         self.timeline, self.reasons, self.balance = _NO_TIMELINE, _NO_REASONS, _NO_BALANCE
         self._pace, self._clock = _NO_PACE, _NO_CLOCK
         self.shares = _NO_SHARES
-        self._present, self._told_ns, self.wanted_uuids = _NO_PRESENT, _NO_TIMES, _NOTHING_WANTED
+        self._present, self._shown_ns, self.wanted_uuids = _NO_PRESENT, _NO_TIMES, _NOTHING_WANTED
         self.undecided_on, self.bindings, self.left_ns = _NO_UUIDS, _NO_BINDINGS, _NO_ENDS
 
     def state(self, began_ns: int = 0) -> RunState:
-        """The run as outlets show it; observation began at ``began_ns``."""
+        """State of the run; observation began at ``began_ns``."""
         if self._last_state is not None and self._last_state.run == self.label:
             return self._last_state
         state = self._state(began_ns)
@@ -255,18 +255,18 @@ class TrackedRun:
         reading, facts = self.reading, self.reading.facts
         until_ns = reading.known_until_ns
         phase_ns = dict(reading.phase_ns)
-        # The ring's sums leave the present phase out. Of a step, part may yet turn out to have
-        # been compiling: until it ends it is not counted, for no sum may ever fall.
+        # The ring's sums leave the present phase out. Part of a step may turn out to have been
+        # compilation, so it is not counted until it ends: no sum may ever fall.
         present = self._present.phase
         is_settled = reading.ended_ns is not None or present not in _MAY_HOLD_COMPILING
         if present is not None and is_settled:
             open_ns = max(0, until_ns - self._present.since_ns)
             phase_ns[present] = phase_ns.get(present, 0) + open_ns
-        # The ring's sums lag by some milliseconds: a phase that was told while it was under way
-        # may not be in them yet when the next one is.
-        for phase, told_ns in self._told_ns.items():
-            phase_ns[phase] = max(told_ns, phase_ns.get(phase, 0))
-        self._told_ns = dict(phase_ns)
+        # The ring's sums lag by some milliseconds: a phase that was shown while it was under way
+        # may not be in them yet when the next one begins.
+        for phase, shown_ns in self._shown_ns.items():
+            phase_ns[phase] = max(shown_ns, phase_ns.get(phase, 0))
+        self._shown_ns = dict(phase_ns)
         return RunState(
             run=self.label or facts.run,
             job=facts.job,
@@ -303,7 +303,7 @@ class TrackedRun:
 
 
 def _first_work_ns(reading: RingReading) -> int | None:
-    """When its first step, or phase of ``WORK_PHASES``, began; ``None``: it has had none."""
+    """Start of its first step or phase of ``WORK_PHASES``; ``None``: it has had none."""
     if reading.steps or not WORK_PHASES.isdisjoint(reading.phase_ns):
         began_before_ns = reading.facts.started_ns
     else:
@@ -315,7 +315,7 @@ def _first_work_ns(reading: RingReading) -> int | None:
     return began_before_ns
 
 
-# Of all runs that have let go: they are asked, and nothing is noted in them.
+# Placeholders of released runs, which are read but never changed.
 _NO_TIMELINE: Final = PhaseTimeline()
 _NO_REASONS: Final = RunReasons()
 _NO_BALANCE: Final = StepBalance()
@@ -332,7 +332,7 @@ _NOTHING_WANTED: Final[frozenset[str]] = frozenset()
 
 
 def parts_of(runs: Sequence[TrackedRun], start_ns: int, end_ns: int) -> WindowParts:
-    """What these runs did between two instants."""
+    """What these runs did between two times."""
     parts = [run.timeline.parts(start_ns, end_ns) for run in runs]
     return parts[0] if len(parts) == 1 else merge_parts(parts, end_ns - start_ns)
 
@@ -340,9 +340,9 @@ def parts_of(runs: Sequence[TrackedRun], start_ns: int, end_ns: int) -> WindowPa
 def with_reasons(
     shared: SharedIdle, runs: Sequence[TrackedRun], start_ns: int, end_ns: int
 ) -> SharedIdle:
-    """The idle time of one window, with why these runs lost what has reasons.
+    """Add reasons to the idle time of one window.
 
-    Of several runs each answers for its part of the waiting.
+    Several runs are weighted by their parts of the waiting.
     """
     reasons_ns: dict[tuple[IdleCause, InputWaitReason], int] = {}
     for cause in WITH_REASONS:
@@ -371,7 +371,7 @@ def with_reasons(
 
 
 def _weights(runs: Sequence[TrackedRun], cause: IdleCause, start_ns: int, end_ns: int) -> list[int]:
-    """How long each of these runs was in what such a loss is of."""
+    """For how long each of these runs was in phases of that cause."""
     parts = [run.timeline.parts(start_ns, end_ns) for run in runs]
     is_wait = cause is IdleCause.INPUT_WAIT
     return [part.input_wait_ns if is_wait else part.step_ns for part in parts]

@@ -1,8 +1,7 @@
-"""What a command watches: this machine as it is now, tick by tick.
+"""Read this machine tick by tick.
 
-Ticks come on a fixed grid of deadlines: lateness is data, and a slow tick never causes a burst.
-The source is read on a thread of its own: a driver call that hangs cannot be ended, so it hangs
-alone.
+Ticks come on a fixed grid of deadlines, so that a slow tick never causes a burst. The source is
+read on its own thread, because a driver call that hangs cannot be ended.
 """
 
 from __future__ import annotations
@@ -28,25 +27,25 @@ _LONGEST_BACK_OFF_S: Final = 60.0
 
 
 class Watch(Protocol):
-    """Something that is watched: the machine, or a recording that is played.
+    """The machine, or a recording that is played.
 
     Attributes:
-        facts: What stays the same while it is watched.
+        facts: Its constants.
     """
 
     facts: MonitorFacts
 
-    def insist(self) -> None:
-        """Fail now if there is nothing to watch.
+    def require_source(self) -> None:
+        """Fail if there is nothing to watch.
 
         Raises:
-            SourceUnavailableError: The source cannot be read at all; one that
-                only hangs is waited for.
+            SourceUnavailableError: The source cannot be read. One that only hangs is
+                not an error.
         """
         ...
 
     def next_moment(self) -> Moment | None:
-        """Wait for the next tick; ``None``, a period later, where there will be none any more.
+        """Wait for the next tick; return ``None``, a period later, if there are no more.
 
         Raises:
             RestartNeededError: Only a new process can read the source again.
@@ -54,23 +53,23 @@ class Watch(Protocol):
         ...
 
     def newest_counts(self) -> Mapping[int, RingCounts]:
-        """What living runs have counted since the last tick, by pid. From any thread."""
+        """Counts of living runs since the last tick, by pid. From any thread."""
         ...
 
     def collectors(self) -> tuple[CollectorState, ...]:
-        """How collectors of its own did, beside those that a monitor knows."""
+        """Its own collectors, besides the monitor's."""
         return ()
 
     def shown(self, state: MonitorState) -> MonitorState:
-        """A state as outlets show it, under the boot id of this machine."""
+        """The state for outlets, under the boot id of this machine."""
         return state
 
     def left(self, state: MonitorState) -> MonitorState:
-        """A state as it is left for other processes, who hold it against CLOCK_MONOTONIC."""
+        """The state for other processes, which compare it with CLOCK_MONOTONIC."""
         return state
 
     def close(self) -> None:
-        """Let go of everything. Safe to call twice."""
+        """Release everything. Safe to call twice."""
         ...
 
 
@@ -78,10 +77,10 @@ class MachineWatch(Watch):
     """A source and the phase rings of this machine, read on a grid of deadlines.
 
     Args:
-        make_source: Opens the source; called on a thread of its own.
+        make_source: Opens the source; called on its own thread.
         rings: The reader of this machine's rings; closed with the watch.
-        facts: What stays the same.
-        clock: The system's clock; the sleep that ends with its ``wake``.
+        facts: Constants of the monitor.
+        clock: The system's clock; its ``wake`` ends the sleep.
     """
 
     def __init__(
@@ -98,7 +97,7 @@ class MachineWatch(Watch):
         self._patience_s = min(0.5 * seconds(facts.period_ns), 2.0)
         self._deadline_ns: int | None = None
 
-    def insist(self) -> None:
+    def require_source(self) -> None:
         self._source.request()
         frames, error, _ = self._source.collect(_FIRST_ANSWER_S)
         if not frames and error is not None:
@@ -108,14 +107,14 @@ class MachineWatch(Watch):
         tick = self._tick()
         if self._source.restart_needed is not None:
             raise self._source.restart_needed
-        began_ns = time.perf_counter_ns()  # after the source: phases are known in all samples
+        began_ns = time.perf_counter_ns()  # after the source, so that phases cover all samples
         rings = self._rings.read(self._clock.monotonic_ns())
         took_seconds = seconds(time.perf_counter_ns() - began_ns)
         host = self._host.inspect(rings.rings, tick.frames, self._clock.monotonic_ns())
         return Moment(tick, rings, self._clock.wall_time_s(), took_seconds, host)
 
     def _tick(self) -> Tick:
-        """Wait for the next deadline, then for the source, but not long."""
+        """Wait for the next deadline, then briefly for the source."""
         now_ns, period_ns, skipped = self._clock.monotonic_ns(), self.facts.period_ns, 0
         if self._deadline_ns is None:
             self._deadline_ns = now_ns
@@ -142,7 +141,7 @@ class MachineWatch(Watch):
         return self._rings.newest_counts(self._clock.monotonic_ns())
 
     def close(self) -> None:
-        """Let go of rings and processes, and of the source if its last read returns in time."""
+        """Close rings and processes, and the source if its last read returns in time."""
         self._rings.close()
         self._host.close()
         self._source.stop(_STOP_PATIENCE_S)
@@ -161,15 +160,13 @@ def next_deadline_ns(previous_ns: int, now_ns: int, period_ns: int) -> int:
 
 
 class SourceThread:
-    """Owns a source: makes it, reads it when asked, closes it. Nobody else touches it.
+    """Makes, reads and closes a source on its own thread.
 
-    A source that cannot be made is tried again, at longer and longer
-    intervals up to a minute.
+    A source that cannot be made is tried again at growing intervals, up to a minute.
 
     Attributes:
         idle: Whether the last read has returned.
-        restart_needed: Why only a new process can read the source again; ``None``: this one
-            can, or may.
+        restart_needed: Why only a new process can read the source again; ``None``: this one can.
     """
 
     def __init__(self, make_source: Callable[[], GpuSource], clock: Clock) -> None:
@@ -190,14 +187,14 @@ class SourceThread:
         self._thread.start()
 
     def request(self) -> None:
-        """Ask for a read; does nothing while one is under way."""
+        """Start a read, unless one is under way."""
         if self.idle:
             self.idle = False
             self._answered.clear()
             self._asked.set()
 
     def collect(self, patience_s: float) -> tuple[tuple[Frame, ...], str | None, float]:
-        """Wait for the answer, but not long.
+        """Wait for the read, at most ``patience_s``.
 
         Returns:
             All frames since the last call, the error if the newest read
@@ -209,7 +206,7 @@ class SourceThread:
             return frames, self._error, self._duration_seconds
 
     def stop(self, patience_s: float) -> None:
-        """Close the source if its last read returns in time; else it dies with the process."""
+        """Close the source if its last read returns in time; else it ends with the process."""
         self._stopping = True
         self._asked.set()
         self._thread.join(patience_s)

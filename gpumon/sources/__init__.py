@@ -1,5 +1,5 @@
-"""Whatever is read: NVML, rings of trainings, other people's logs, recordings, a running daemon.
+"""Inputs: NVML, phase rings, other tools' logs, recordings, a running daemon.
 
-Each turns what is out there into the types of ``core`` and decides nothing. Not read but made:
-the GPUs of ``simulated``, and the folder that a daemon lives in (``rings.daemon_folder``).
+Each translates its input into the types of ``core`` and decides nothing. ``simulated`` makes its
+GPUs up, and ``ring_reader.daemon_folder`` makes the daemon's own folder.
 """

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from gpumon.core.accounting.rank_wait import RankWait
-from gpumon.core.attribution.visible_devices import GpuName, doubt_of_names, doubt_of_work
+from gpumon.core.attribution.visible_devices import GpuName, problem_with_names, problem_with_work
 from gpumon.core.device.fill import GpuFill
 from gpumon.core.device.in_job import InJob, Tenant
 from gpumon.core.diagnosis import messages
@@ -439,14 +439,14 @@ def test_advice_on_names_of_gpus() -> Chapters:
     cut = [GpuName("0", "GPU-0aa"), GpuName("0:0", "MIG-11"), GpuName("0:1", "MIG-22")]
 
     def at_work(names: Sequence[str] | None, **more: bool) -> str:
-        return doubt_of_work(names, eight[:2], **{"simulated": False, **more}, pid=42)
+        return problem_with_work(names, eight[:2], **{"simulated": False, **more}, pid=42)
 
     doubts = {
-        "one of eight that there is not": doubt_of_names(("0", "99"), eight),
-        "the only GPU by another number": doubt_of_names(("99",), eight[3:4]),
-        "one of two as a framework calls it": doubt_of_names(("cuda:0",), eight[:2]),
-        "one of a GPU that is cut": doubt_of_names(("2",), cut),
-        "none": doubt_of_names((), eight),
+        "one of eight that there is not": problem_with_names(("0", "99"), eight),
+        "the only GPU by another number": problem_with_names(("99",), eight[3:4]),
+        "one of two as a framework calls it": problem_with_names(("cuda:0",), eight[:2]),
+        "one of a GPU that is cut": problem_with_names(("2",), cut),
+        "none": problem_with_names((), eight),
         "one, and no work there": at_work(("1",)),
         "not given, and no work": at_work(None),
         "not given, of simulated ones": at_work(None, simulated=True),

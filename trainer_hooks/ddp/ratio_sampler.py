@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from gpumon.core.attribution.batch_shares import checked_ratios, levelled_ratios, shares_of
+from gpumon.core.attribution.batch_shares import balanced_ratios, checked_ratios, shares_of
 from trainer_hooks.ddp.all_ranks import GroupRank, agreed_by_all, asked_of_all, rank_in_group
 from trainer_hooks.ddp.epoch_plan import BatchShare, EpochPlan, EpochShape, Ratios
 from trainer_hooks.ring.process_ring import report_gpu_shares
@@ -241,7 +241,7 @@ class RatioSampler:
             raise ValueError("level asks all ranks, and with rank= given there is nobody to ask")
         said = asked_of_all(self._own, (busy_seconds, self._undrawn_step()))
         busy = [seconds for seconds, _ in said]
-        wanted = levelled_ratios(self._ratios, busy) if all(map(math.isfinite, busy)) else None
+        wanted = balanced_ratios(self._ratios, busy) if all(map(math.isfinite, busy)) else None
         if wanted is None:
             return None
         now = shares_of(self._ratios)

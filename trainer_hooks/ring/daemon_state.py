@@ -13,8 +13,8 @@ from typing import Any, Final
 from gpumon.core.attribution.visible_devices import (
     BEGINNING_NS,
     GpuName,
-    doubt_of_names,
-    doubt_of_work,
+    problem_with_names,
+    problem_with_work,
 )
 from gpumon.core.ring_format.events import RunFacts
 from gpumon.core.ring_format.runtime_paths import (
@@ -144,8 +144,8 @@ class GpuWarnings:
 
     def _doubt_of_start(self, state: dict[str, Any], facts: RunFacts) -> str | None:
         if facts.gpus is None and state["simulated"]:
-            return doubt_of_work(None, gpus_in(state), simulated=True, pid=facts.pid)
-        return doubt_of_names(facts.gpus, gpus_in(state))
+            return problem_with_work(None, gpus_in(state), simulated=True, pid=facts.pid)
+        return problem_with_names(facts.gpus, gpus_in(state))
 
     def _doubt_of_end(self, state: dict[str, Any], facts: RunFacts) -> str | None:
         runs = runs_in(state, facts)
@@ -154,7 +154,7 @@ class GpuWarnings:
         if any(run["gpus"] for run in runs):
             self._is_settled = True
             return None
-        return doubt_of_work(
+        return problem_with_work(
             facts.gpus,
             gpus_in(state),
             simulated=state["simulated"],

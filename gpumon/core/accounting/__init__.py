@@ -1,5 +1,5 @@
-"""One GPU's time, settled second by second: what was busy, what was idle and for which cause.
+"""Account for one GPU's time: busy, idle by cause, and pending.
 
-The law ``busy + idle by cause + pending = observed`` holds here. What it amounts to in words is
-``judge``'s.
+``busy + idle by cause + pending = observed`` always holds. ``core.diagnosis`` turns the totals
+into verdicts.
 """

@@ -1,5 +1,5 @@
-"""Joins what a training did with what a GPU did: which GPU, which phase, whose idle time.
+"""Attribute idle time: which GPU a run uses, what it did when, and to which cause time was lost.
 
-``batch_shares`` is how a batch is split over GPUs. Not here: reading rings
-(``sources.ring_reader``), and the sums of the result (``accounting``).
+``batch_shares`` splits a batch over GPUs. ``sources.ring_reader`` reads the rings, and
+``accounting`` sums up the result.
 """

@@ -1,7 +1,7 @@
-"""How a batch is split over unequal GPUs: ratios, whole samples, and the ratios that level them.
+"""Split a batch over unequal GPUs: ratios, whole samples, and the ratios that balance them.
 
-The ratio model, the loaders, ``trainer-bench`` and the advice of the report all split with
-these functions, so that a ratio means the same number of samples everywhere.
+The ratio model, the loaders, ``trainer-bench`` and the report's advice all use these functions,
+so that a ratio means the same number of samples everywhere.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence, Set
 from typing import Final, Literal
 
 FINEST: Final = 1 << 24
-"""What whole ratios add up to at most: in 64 bits, a batch of 2**38 samples is still exact."""
+"""The largest sum of integer ratios: in 64 bits, a batch of 2**38 samples is still exact."""
 _NEARLY: Final = 0.01
 _WITHOUT_A_PART: Final = {
     "GPU": "leave a GPU out of gpus where it is to have nothing",
@@ -22,12 +22,12 @@ _WITHOUT_A_PART: Final = {
 def checked_ratios(
     ratios: Sequence[float], count: int, *, each: Literal["GPU", "rank"] = "GPU"
 ) -> tuple[float, ...]:
-    """The ratios, if they can split anything.
+    """The ratios, if they are valid.
 
     Args:
         ratios: One number for each GPU or rank; only their proportions count.
         count: How many there are.
-        each: What the messages call them.
+        each: What messages call them.
 
     Raises:
         ValueError: No list, not one for each, or one is not a positive, finite number.
@@ -63,10 +63,10 @@ def checked_ratios(
 
 
 def whole_ratios(ratios: Sequence[float]) -> tuple[int, ...]:
-    """The same proportions in whole numbers that add up to ``FINEST`` or less.
+    """The same proportions in integers that add up to ``FINEST`` or less.
 
-    Whole numbers stay as they are where they are small enough; others are rounded to within
-    one part in ``FINEST``, and none to 0.
+    Small integers stay as they are; others are rounded to within one part in ``FINEST``, but
+    never to 0.
 
     >>> whole_ratios([3, 2]), whole_ratios([0.5, 0.5])
     ((3, 2), (8388607, 8388607))
@@ -78,17 +78,17 @@ def whole_ratios(ratios: Sequence[float]) -> tuple[int, ...]:
 
 
 def split_counts(total: int, ratios: Sequence[float]) -> tuple[int, ...]:
-    """Share ``total`` samples out by largest remainder: all of them, and nobody goes without.
+    """Split ``total`` samples by largest remainder, with at least one for each GPU if possible.
 
-    Where rounding would leave a GPU with nothing although there is a sample for each, each
-    gets one first and the ratios split the rest. With fewer samples than GPUs, some get 0.
+    If rounding would leave a GPU with nothing although there are enough samples, each gets one
+    first and the ratios split the rest. With fewer samples than GPUs, some get 0.
 
     Args:
         total: Samples in the batch, 0 or more.
         ratios: One positive number for each GPU.
 
     Returns:
-        Samples for each GPU, adding up to ``total``. Of equal remainders the first GPU's wins.
+        Samples for each GPU, adding up to ``total``. The first of equal remainders wins.
 
     Raises:
         ValueError: ``total`` is negative.
@@ -122,29 +122,29 @@ def shares_of(ratios: Sequence[float]) -> tuple[float, ...]:
     >>> shares_of([3, 2])
     (0.6, 0.4)
     """
-    # A power of two changes no digit, and keeps the sum of huge ratios finite.
+    # A power of two is exact, and keeps the sum of huge ratios finite.
     exponent = math.frexp(max(ratios))[1]
     parts = [math.ldexp(ratio, -exponent) for ratio in ratios]
     whole = math.fsum(parts)
     return tuple(part / whole for part in parts)
 
 
-def levelled_ratios(
+def balanced_ratios(
     ratios: Sequence[float], busy_seconds: Sequence[float]
 ) -> tuple[float, ...] | None:
-    """The ratios under which all GPUs would have been busy for equally long.
+    """The ratios with which all GPUs would have been busy for equally long.
 
-    Each GPU's speed is taken to be its share over its busy time, whatever the share: close
-    for nearly level GPUs, and to be done again where it was far off.
+    Assumes that a GPU's speed is its share over its busy time, whatever the share: accurate for
+    nearly balanced GPUs, so repeat it if they were far from that.
 
     Args:
-        ratios: In force while ``busy_seconds`` passed.
-        busy_seconds: Of each GPU, over the same steps.
+        ratios: Ratios during ``busy_seconds``.
+        busy_seconds: Busy time of each GPU, over the same steps.
 
     Returns:
-        Shares, 0 to 1, adding up to 1; ``None`` where a GPU was never busy, or as good as never.
+        Shares, 0 to 1, adding up to 1; ``None`` if a GPU was hardly ever busy.
 
-    >>> levelled_ratios([1, 1], [3.0, 1.0])
+    >>> balanced_ratios([1, 1], [3.0, 1.0])
     (0.25, 0.75)
     """
     if not busy_seconds or min(busy_seconds) <= 0:
@@ -154,9 +154,9 @@ def levelled_ratios(
 
 
 def simple_ratios(ratios: Sequence[float]) -> tuple[int, ...]:
-    """The smallest whole numbers in nearly the same proportions, as people write them.
+    """The smallest integers in nearly the same proportions, as people write them.
 
-    Each share is off by ``_NEARLY`` of itself at most.
+    Each share changes by a factor of ``_NEARLY`` at most.
 
     >>> simple_ratios([0.602, 0.398]), simple_ratios([820, 568]), simple_ratios([5, 5])
     ((3, 2), (10, 7), (1, 1))

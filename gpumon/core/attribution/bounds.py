@@ -1,4 +1,4 @@
-"""How certain the shares of some idle time are, by cause: arithmetic on ranges."""
+"""Arithmetic on ranges of idle time by cause."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ Amounts = dict[IdleCause, int]
 
 
 class Bounds(NamedTuple):
-    """How certain the shares of some idle time are, by cause, nanoseconds.
+    """Shares of some idle time by cause, and how certain they are.
 
-    ``IdleCause.UNKNOWN`` is what of it falls into time that no phase explains.
+    ``IdleCause.UNKNOWN`` is idle time that no phase explains.
 
     Attributes:
         best_ns: The shares; they sum to the idle time.
-        less_ns: How much of a share may be another cause's; causes that lose nothing are left out.
-        more_ns: How much more than its share a cause may have, likewise.
+        less_ns: How much of a share may belong to another cause; zeros are left out.
+        more_ns: How much more than its share may belong to a cause; zeros are left out.
     """
 
     best_ns: Amounts
@@ -28,11 +28,11 @@ class Bounds(NamedTuple):
 
 
 class Narrowed(NamedTuple):
-    """What became known of windows that have passed, by cause, nanoseconds.
+    """What became known of earlier windows, by cause.
 
     Attributes:
-        low_ns: So much more is certain.
-        high_ns: So much less is possible.
+        low_ns: How much more is certain.
+        high_ns: How much less is possible.
     """
 
     low_ns: Amounts
@@ -40,7 +40,7 @@ class Narrowed(NamedTuple):
 
 
 def narrowed_to(bounds: Bounds, low_ns: Amounts, high_ns: Amounts) -> tuple[Narrowed, Bounds]:
-    """What these limits add to the bounds, which always hold the best; and the new bounds."""
+    """Narrow the bounds to these limits, but never below or above the best share."""
     best_ns, less_ns, more_ns = bounds
     new_less_ns = {
         cause: min(ns, max(0, best_ns[cause] - low_ns[cause])) if cause in low_ns else ns
@@ -58,7 +58,7 @@ def narrowed_to(bounds: Bounds, low_ns: Amounts, high_ns: Amounts) -> tuple[Narr
 
 
 def settled_as(bounds: Bounds, shares_ns: Mapping[IdleCause, int]) -> Narrowed:
-    """What becomes known where each cause has just its share."""
+    """Narrow the bounds so that each cause has exactly its share."""
     causes = {*bounds.best_ns, *bounds.less_ns, *bounds.more_ns}
     known_ns = {cause: shares_ns.get(cause, 0) for cause in causes}
     narrowed, _ = narrowed_to(bounds, known_ns, known_ns)
@@ -66,7 +66,7 @@ def settled_as(bounds: Bounds, shares_ns: Mapping[IdleCause, int]) -> Narrowed:
 
 
 def all_of(each: Iterable[Bounds]) -> Bounds:
-    """Those of several windows together."""
+    """The sum of the bounds of several windows."""
     every = list(each)
     return Bounds(
         sums_of(one.best_ns for one in every),
@@ -76,13 +76,13 @@ def all_of(each: Iterable[Bounds]) -> Bounds:
 
 
 def together(each: Iterable[Narrowed]) -> Narrowed:
-    """All that became known."""
+    """The sum of all."""
     every = list(each)
     return Narrowed(sums_of(one.low_ns for one in every), sums_of(one.high_ns for one in every))
 
 
 def window_bounds(idle_ns: int, length_ns: int, parts: WindowParts, shared: SharedIdle) -> Bounds:
-    """What one window alone shows of its causes."""
+    """The bounds that follow from one window alone."""
     best_ns = with_untagged(idle_ns, shared.idle_ns)
     less_ns: Amounts = {}
     more_ns: Amounts = {}
@@ -91,7 +91,7 @@ def window_bounds(idle_ns: int, length_ns: int, parts: WindowParts, shared: Shar
     for cause, part_ns in _lengths(parts):
         own_ns = share_ns = best_ns.get(cause, 0)
         if beside_ns and cause is IdleCause.WITHIN_STEP:
-            share_ns += beside_ns  # a slower peer takes its part of the step, whatever it is
+            share_ns += beside_ns  # a slower peer's part is taken from the step
         if own_ns:
             unsure_ns = share_ns - part_ns + busy_ns if part_ns > busy_ns else share_ns
             if unsure_ns > 0:
@@ -107,7 +107,7 @@ def window_bounds(idle_ns: int, length_ns: int, parts: WindowParts, shared: Shar
 
 
 def _lengths(parts: WindowParts) -> Iterable[tuple[IdleCause, int]]:
-    """How much of a window was each cause's time."""
+    """The length of each cause's time in a window."""
     waits_ns = parts.waits
     if parts.gross_input_wait_ns:
         input_ns = waits_ns.get(IdleCause.INPUT_WAIT, 0) + parts.gross_input_wait_ns
@@ -124,7 +124,7 @@ def _lengths(parts: WindowParts) -> Iterable[tuple[IdleCause, int]]:
 
 
 def with_untagged(idle_ns: int, shares_ns: Amounts) -> Amounts:
-    """These shares, and as ``UNKNOWN`` what of the idle time is in none."""
+    """The shares, with the rest of the idle time as ``UNKNOWN``."""
     untagged_ns = idle_ns - sum(shares_ns.values())
     if not untagged_ns:
         return shares_ns
@@ -144,7 +144,7 @@ def by_waits(idle_ns: int, parts: WindowParts) -> Amounts:
 
 
 def split_by(idle_parts: Mapping[IdleCause, float], bounds: Bounds) -> Bounds:
-    """The same bounds, with shares by how idle the time of each cause is in this loop."""
+    """The bounds with shares by how idle the time of each cause is in this loop."""
     best_ns, less_ns, more_ns = bounds
     causes = [*best_ns, *(cause for cause in more_ns if cause not in best_ns)]
     lows = {cause: best_ns.get(cause, 0) - less_ns.get(cause, 0) for cause in causes}
@@ -169,7 +169,7 @@ def split_by(idle_parts: Mapping[IdleCause, float], bounds: Bounds) -> Bounds:
 
 
 def sums_of(amounts: Iterable[Mapping[IdleCause, int]]) -> Amounts:
-    """By cause."""
+    """Sums by cause."""
     total_ns: Amounts = {}
     for one in amounts:
         for cause, ns in one.items():

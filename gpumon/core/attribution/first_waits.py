@@ -11,20 +11,20 @@ from gpumon.core.attribution.span_labels import EPOCH_WAIT_CODE, INPUT_WAIT_CODE
 from gpumon.core.ring_format.events import LOOP_BEGAN, RingKind, RingRecords
 
 NEVER: Final = 1 << 63
-"""Later than any instant of CLOCK_MONOTONIC."""
+"""Later than any time of CLOCK_MONOTONIC."""
 _SAME_WAIT_NS: Final = 10_000_000
-"""Two waits closer together than this are one: a loader is made, then asked for a batch."""
+"""Closer waits are one: a loader is made, then asked for a batch."""
 
 
 class FirstBatch:
-    """Finds the end of the wait for the first batch, from spans of phases in the order they begin.
+    """Finds the end of the wait for the first batch.
 
-    The wait ends at the first step that is counted, at the first step phase or validation, or
-    where a second wait begins after the GPU was active, whichever comes first.
+    The wait ends at the first counted step, at the first step phase or validation, or
+    when a second wait begins after the GPU was active, whichever comes first.
 
     Attributes:
         over_ns: When it ended, CLOCK_MONOTONIC; ``NEVER`` while it has not.
-        counts_until_ns: Up to here, waits for input are known to be for the first batch.
+        counts_until_ns: Waits for input before this are known to be for the first batch.
     """
 
     def __init__(self) -> None:
@@ -36,7 +36,7 @@ class FirstBatch:
 
     @property
     def first_ended_ns(self) -> int | None:
-        """When the first wait ended; ``None`` where it has not begun or still lasts."""
+        """When the first wait ended; ``None`` if it has not begun or still lasts."""
         return self._first_ended_ns
 
     def end(self, at_ns: int) -> None:
@@ -45,7 +45,7 @@ class FirstBatch:
         self.counts_until_ns = self.over_ns
 
     def enter(self, start_ns: int, *, is_input_wait: bool, is_step: bool) -> None:
-        """A phase begins; ``is_step``: the device is given work in it."""
+        """Begin a phase; ``is_step``: the device gets work in it."""
         if is_step:
             self.end(start_ns)
         elif not is_input_wait:
@@ -56,7 +56,7 @@ class FirstBatch:
         self._is_waiting = is_input_wait
 
     def note_activity(self) -> None:
-        """The GPU was active after the first wait: the next wait is for a second batch."""
+        """Note that the GPU was active after the first wait: the next one is for a second batch."""
         self._was_active = True
 
     def _enter_later_wait(self, start_ns: int, first_ended_ns: int) -> None:
@@ -69,19 +69,19 @@ class FirstBatch:
 
 
 class EpochStarts:
-    """Follows one run. The first epoch does not count: its wait is for the run's first batch."""
+    """Marks waits at the start of a run's epochs, except the first."""
 
     def __init__(self) -> None:
         self._has_worked = self._is_start = False
 
-    def told_apart(self, records: RingRecords, codes: bytes, before: bytearray) -> bytes:
-        """The phases that these records enter, with the waits at the start of epochs marked.
+    def mark_waits(self, records: RingRecords, codes: bytes, before: bytearray) -> bytes:
+        """The codes of new records, with the waits at the start of epochs marked.
 
         Args:
-            records: The new ones of the ring.
+            records: New records of the ring.
             codes: A byte for each phase that they enter.
-            before: Those of the phases before; the newest is marked in place where a loader
-                starts its workers in it.
+            before: Codes of the phases before; the newest is marked in place if an epoch
+                begins in it.
         """
         if not self._is_start and not _has_epoch_start(records):
             self._has_worked = self._has_worked or RingKind.STEP in records.kinds

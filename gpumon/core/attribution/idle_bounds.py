@@ -1,9 +1,9 @@
-"""How much of a window's idle time is certainly of one cause, and how much at most.
+"""Bounds on how much of a window's idle time belongs to each cause.
 
-In one window, a cause has at least what of the idle time finds no room elsewhere, and at most the
-smaller of the idle time and its own length. Where the host waits only while the device has
-nothing to do, the shares of ``share_idle`` are exact. Whether that is so, the windows tell
-together (``queue_models``). Until they do, and where it is not so, there is a range.
+In one window, a cause has at least the idle time that does not fit elsewhere, and at most the
+smaller of the idle time and its own length. If the host waits only while the device has
+nothing to do, the shares of ``share_idle`` are exact. Many windows together show whether that is
+so (``queue_models``). Until then, and if it is not so, there is a range.
 """
 
 from __future__ import annotations
@@ -33,48 +33,48 @@ from gpumon.core.phase import IdleCause
 from gpumon.core.sample import BusySample
 
 _BLOCK: Final = 64
-"""After so many windows with a range, models are compared with all of the block; ..."""
-_FIRST_LOOKS: Final = frozenset({16, 24, 32, 48})
+"""Models are compared with a block of so many windows with a range; ..."""
+_FIRST_COMPARISONS: Final = frozenset({16, 24, 32, 48})
 """... in the first block of a loop, also after so many, ..."""
-_EARLY_LOOKS: Final = frozenset({1, 2, 4, 8})
-"""... and after so few where each of them was idle for as long as the host waited."""
+_EARLY_COMPARISONS: Final = frozenset({1, 2, 4, 8})
+"""... and after so few if each of them was idle for as long as the host waited."""
 _ENOUGH: Final = 16
-"""Where no model fits so many, none is looked for in the rest of the block."""
+"""If no model fits so many, the rest of the block is not compared."""
 _MOST_WINDOWS: Final = 4 * _BLOCK
 _GRAIN: Final = 0.05
-"""By so much of a window, drivers and clocks may be out."""
+"""Error of drivers and clocks, as a part of a window."""
 _HAS_RANGE: Final = 0.01
 _LEAST_ERROR: Final = 0.003
-"""Whole percents alone make as much, ..."""
+"""Error of rounding to percent, ..."""
 _ERROR_OF_ONE: Final = 0.05
-"""... and of n windows, chance an n-th of this more."""
+"""... and by chance, divided by the number of windows."""
 _WORSE_OF_ONE: Final = 8.0
-"""A model is ruled out by n windows if its error is 1 + 8 / sqrt(n) times that of the best one."""
+"""n windows rule a model out if its error is 1 + 8 / sqrt(n) times that of the best one."""
 _MOST_COMPARED: Final = 1_024
-"""Windows by which models are compared: what was long ago counts for less."""
+"""Windows by which models are compared: older ones count for less."""
 _MOST_ERROR: Final = 0.02
-"""Where even the best model has a greater error, none is used."""
+"""If even the best model has a greater error, none is used."""
 _ALIKE: Final = 0.02
-"""Shares that differ by no more than that part of the windows are the same."""
+"""Shares that differ by no more than this part of the windows are the same."""
 _TELLING: Final = 0.1
-"""Of a window, so much must be waits, and as much must not, for it to tell."""
+"""A window is evidence only if at least so much of it is waits, and as much is not."""
 _TRACKED: Final = 16
 """After so many windows in a row that were idle for as long as the host waited, all will be."""
 _MOST_ODD: Final = 3
-"""Of windows of such a loop, one in so many may be otherwise."""
+"""One in so many windows of such a loop may differ."""
 _REMEMBERED: Final = (1 << 64) - 1
 _MOST_OVERLAPS: Final = 6
-"""Of the last 64 windows that the host waited in, so many may be busier than it leaves room."""
+"""So many of the last 64 windows with waits may be busier than the waits leave room for."""
 _MOST_SKIPPED: Final = 4_096
-"""Where no model fits, so many windows with a range may pass before they are compared again."""
+"""If no model fits, so many windows with a range may pass before they are compared again."""
 _MOST_BLOCKS: Final = 16
-"""So many are remembered of which more may become known."""
+"""How many blocks are remembered that may be narrowed later."""
 _OF_STEPS: Final = {IdleCause.WITHIN_STEP, IdleCause.IMBALANCE}
 """The split between these does not depend on when the device works."""
 
 
 class _Kept(NamedTuple):
-    """A window of the present block; ``usual_ns`` is how ``share_idle`` has it."""
+    """A window of the present block; ``usual_ns`` are the shares of ``share_idle``."""
 
     window: LoopWindow
     usual_ns: Mapping[IdleCause, int]
@@ -82,10 +82,10 @@ class _Kept(NamedTuple):
 
 
 class _Block:
-    """Windows that models were compared with, as far as more may yet become known of them.
+    """Windows that models were compared with, and that may be narrowed later.
 
     Attributes:
-        may_be_usual: Whether a model that fits them gives each cause what ``share_idle`` gives it.
+        may_be_usual: Whether a model that fits them agrees with ``share_idle``.
     """
 
     def __init__(self, kept: Sequence[_Kept], trace: LoopTrace, fits: Sequence[Fit]) -> None:
@@ -99,7 +99,7 @@ class _Block:
         self.may_be_usual = any(self.is_usual([name]) for name in _believed(of_these))
 
     def is_usual(self, models: Iterable[str]) -> bool:
-        """Whether these models all give each cause what ``share_idle`` gives it."""
+        """Whether all these models agree with ``share_idle``."""
         return all(
             abs(fit.idle_ns.get(cause, 0) - self._usual_ns.get(cause, 0)) <= self._most_ns
             for fit in self._named(models)
@@ -107,24 +107,24 @@ class _Block:
         )
 
     def by_models(self, models: Iterable[str]) -> Narrowed:
-        """What these models, each with all that it misses, leave possible."""
+        """Narrow the bounds to what these models, each with its error, allow."""
         fits = self._named(models)
         best_ns = self._fitted.best_ns
         low_ns: Amounts = {}
         high_ns: Amounts = {}
         for cause in best_ns.keys() | self._fitted.more_ns.keys() if fits else ():
             if cause is IdleCause.IMBALANCE:
-                continue  # models say it of the step as a whole
+                continue  # models include it in the step
             is_step = cause is IdleCause.WITHIN_STEP
             apart_ns = best_ns.get(IdleCause.IMBALANCE, 0) if is_step else 0
-            said_ns = [(fit.idle_ns.get(cause, 0) - apart_ns, fit.missed_ns) for fit in fits]
-            low_ns[cause] = min(ns - missed_ns for ns, missed_ns in said_ns)
-            high_ns[cause] = max(ns + missed_ns for ns, missed_ns in said_ns)
+            predicted_ns = [(fit.idle_ns.get(cause, 0) - apart_ns, fit.missed_ns) for fit in fits]
+            low_ns[cause] = min(ns - missed_ns for ns, missed_ns in predicted_ns)
+            high_ns[cause] = max(ns + missed_ns for ns, missed_ns in predicted_ns)
         narrowed, self._fitted = narrowed_to(self._fitted, low_ns, high_ns)
         return narrowed
 
     def as_usual(self) -> Narrowed:
-        """Each cause has what ``share_idle`` gives it."""
+        """Narrow the bounds to the shares of ``share_idle``."""
         return together(
             [
                 settled_as(self._fitted, self._usual_ns),
@@ -137,7 +137,7 @@ class _Block:
 
 
 class IdleBounds:
-    """Follows the windows of one GPU that one run has for itself.
+    """Follows the windows of one GPU that only one run uses.
 
     Attributes:
         is_exact: Whether shares need no bounds: the host waits only while the device idles.
@@ -145,13 +145,13 @@ class IdleBounds:
 
     def __init__(self) -> None:
         self.is_exact = False
-        self._kept: list[_Kept] = []  # of the present block
+        self._kept: list[_Kept] = []  # the present block
         self._past: list[_Block] = []
-        self._ranges = 0  # windows of it that have a range
-        self._row = 0  # windows of it since the last that was not idle for as long as it waited
-        self._overlaps = 0  # a bit for each of the last windows that the host waited in
-        self._idle_parts: dict[IdleCause, float] = {}  # of each cause's time, 0 to 1
-        self._errors: dict[str, tuple[float, float]] = {}  # of blocks before: squares and count
+        self._ranges = 0  # its windows with a range
+        self._row = 0  # its last windows that were idle for as long as the host waited
+        self._overlaps = 0  # a bit for each of the last windows with waits
+        self._idle_parts: dict[IdleCause, float] = {}  # idle part of each cause's time, 0 to 1
+        self._errors: dict[str, tuple[float, float]] = {}  # of earlier blocks: squares and count
         self._begins_idle = self._was_idle = True
         self._is_idle_in_waits_alone = False  # though some of its time is untagged
         self._skipped = self._skips = self._tracked = 0
@@ -170,14 +170,14 @@ class IdleBounds:
         Args:
             sample: The window.
             parts: What the run did in it.
-            shared: How ``share_idle`` shares its idle time.
-            timeline: Of the run.
+            shared: Its idle time by ``share_idle``.
+            timeline: Timeline of the run.
             has_peers: Whether the run is a rank of a job: then a device that is done may be busy
                 waiting for others.
 
         Returns:
-            Its bounds, ``None`` where its shares are exact; and what became known by it of windows
-            before, ``None`` where nothing did.
+            Its bounds, ``None`` if its shares are exact; and what became known of earlier
+            windows, ``None`` if nothing did.
         """
         start_ns, end_ns, busy_ratio = sample
         length_ns = end_ns - start_ns
@@ -207,7 +207,7 @@ class IdleBounds:
             return bounds, None
         self._ranges += has_range
         is_tracked = self._tracked >= _TRACKED
-        if self._is_full or (has_range and (self._is_look or is_tracked)):
+        if self._is_full or (has_range and (self._must_compare or is_tracked)):
             return bounds, self._decide(timeline)
         return bounds, None
 
@@ -221,7 +221,7 @@ class IdleBounds:
         *,
         was_idle: bool,
     ) -> bool:
-        """Keep a window for the models, if they can say anything of it."""
+        """Keep a window for the models, if they apply to it."""
         start_ns, end_ns, busy_ratio = sample
         spans = timeline.spans(start_ns, end_ns)
         if spans is None or parts.gross_input_wait_ns or timeline.has_amounts(start_ns, end_ns):
@@ -241,7 +241,7 @@ class IdleBounds:
     def _note_tracking(self, idle_ns: int, waited_ns: int, length_ns: int) -> None:
         """Count windows in a row that were idle for as long as the host waited.
 
-        Where the host waits while the device works, hardly any is.
+        If the host waits while the device works, there are hardly any.
         """
         if not _TELLING * length_ns < waited_ns < (1 - _TELLING) * length_ns:
             return
@@ -255,12 +255,12 @@ class IdleBounds:
         return self._ranges >= _BLOCK or len(self._kept) >= _MOST_WINDOWS
 
     @property
-    def _is_look(self) -> bool:
+    def _must_compare(self) -> bool:
         if self._past:
             return self._skips > 0 and self._ranges == _ENOUGH
-        if self._ranges in _EARLY_LOOKS:
+        if self._ranges in _EARLY_COMPARISONS:
             return self._tracked > 0 and self._row == len(self._kept)
-        return self._ranges in _FIRST_LOOKS
+        return self._ranges in _FIRST_COMPARISONS
 
     def _note_overlap(
         self,
@@ -271,18 +271,18 @@ class IdleBounds:
         length_ns: int,
         timeline: PhaseTimeline,
     ) -> None:
-        """Note whether the device worked while the host waited; if it often does, begin anew."""
+        """Note whether the device worked while the host waited; if it often does, start over."""
         hidden_ns = parts.hidden_input_wait_ns
         if waited_ns + hidden_ns <= _GRAIN * length_ns or IdleCause.NOT_IN_USE in parts.waits:
-            return  # a process that is stopped leaves its queue to the device
+            return  # a stopped process leaves its queue to the device
         is_overlap = shared.unfelt_ns > _GRAIN * length_ns
-        if hidden_ns:  # by marks, the device worked under waits: it cannot have been idle then
+        if hidden_ns:  # by marks, the device worked in waits, so it cannot have been idle
             is_overlap = is_overlap or idle_ns + hidden_ns > (1 + _GRAIN) * length_ns
         self._overlaps = (self._overlaps << 1 | is_overlap) & _REMEMBERED
         if self._is_overlapped and (self.is_exact or timeline.has_marks):
             timeline.distrust_marks()
             self.is_exact, timeline.keeps_steps = False, True
-            self._begin_anew()
+            self._start_over()
 
     @property
     def _is_overlapped(self) -> bool:
@@ -292,18 +292,18 @@ class IdleBounds:
         self._kept, self._ranges, self._row = [], 0, 0
 
     def _skip(self) -> None:
-        """No model fits: look again later, and then later still."""
+        """No model fits: compare again later, at growing intervals."""
         self._skips = min(_MOST_SKIPPED, 4 * self._skips or _BLOCK)
         self._skipped = self._skips
 
-    def _begin_anew(self) -> None:
-        """What was known of the loop so far is settled, or no longer true."""
+    def _start_over(self) -> None:
+        """Forget what was known of the loop: it is settled, or no longer true."""
         self._begin_block()
         self._past, self._errors, self._idle_parts = [], {}, {}
         self._skipped = self._skips = self._tracked = 0
 
     def _decide(self, timeline: PhaseTimeline) -> Narrowed | None:
-        """Compare models with the windows of this block, and see what is known by that."""
+        """Compare models with the windows of this block; return what became known."""
         trace = LoopTrace(
             [one.window for one in self._kept],
             has_own_steps=timeline.has_own_steps,
@@ -314,10 +314,10 @@ class IdleBounds:
         errors = self._errors_with(fits)
         believed = _believed(errors)
         if self._tracked >= _TRACKED and self._may_be_usual(block, errors, believed):
-            # Where the windows before this row were otherwise, they stay as they are.
+            # Different windows before this row stay as they are.
             if self._has_untagged_work():
                 narrowed = self._row_by_waits()
-                self._begin_anew()
+                self._start_over()
                 self._is_idle_in_waits_alone = True
                 return narrowed
             narrowed = block.as_usual() if block.may_be_usual else self._row_as_usual()
@@ -343,19 +343,19 @@ class IdleBounds:
     def _may_be_usual(
         self, block: _Block, errors: Mapping[str, tuple[float, float]], believed: Sequence[str]
     ) -> bool:
-        """Whether no model contradicts that the loop is idle only in waits."""
+        """Whether no model contradicts that the device idles only in waits."""
         if not believed:
             return True
         usual = [name for name in errors if block.is_usual([name])]
         return any(name in believed or _error_of(errors[name]) <= _ALIKE / 2 for name in usual)
 
     def _has_untagged_work(self) -> bool:
-        """Whether ``share_idle`` gives untagged time a part of what waits alone explain."""
+        """Whether ``share_idle`` attributes idle time that waits explain to untagged time."""
         row_ns = sums_of(one.usual_ns for one in self._kept[-self._row :])
         return row_ns.get(IdleCause.UNKNOWN, 0) > _HAS_RANGE * sum(row_ns.values())
 
     def _row_by_waits(self) -> Narrowed:
-        """Where idle time equals the waits, untagged time was busy."""
+        """Narrow to waits alone: if idle time equals the waits, untagged time was busy."""
         row = self._kept[-self._row :]
         shares_ns = sums_of(one.usual_ns for one in row)
         untagged_ns = shares_ns.pop(IdleCause.UNKNOWN, 0)
@@ -368,12 +368,12 @@ class IdleBounds:
         return settled_as(all_of(one.bounds for one in row), known_ns)
 
     def _still_waits_alone(self, idle_ns: int, waited_ns: int, length_ns: int) -> bool:
-        """Whether a window is like that; where too many are not, it is known no longer."""
+        """Whether a window is like that; if too many are not, start over."""
         is_alike = abs(idle_ns - waited_ns) <= _GRAIN * length_ns
         self._tracked = min(_TRACKED, self._tracked + 1) if is_alike else self._tracked - _MOST_ODD
         if self._tracked < -_TRACKED:
             self._is_idle_in_waits_alone = False
-            self._begin_anew()
+            self._start_over()
         return is_alike and self._is_idle_in_waits_alone
 
     def _row_as_usual(self) -> Narrowed:
@@ -381,15 +381,15 @@ class IdleBounds:
         return settled_as(all_of(one.bounds for one in row), sums_of(one.usual_ns for one in row))
 
     def _end_as_usual(self, timeline: PhaseTimeline, newest: Narrowed) -> Narrowed:
-        """The loop is exact from now on; so is what it was before, as far as that looks alike."""
+        """Treat the loop as exact from now on, and earlier windows that look alike."""
         self.is_exact, timeline.keeps_steps = True, False
         before = [one.as_usual() for one in self._past if one.may_be_usual]
         self._overlaps = 0
-        self._begin_anew()
+        self._start_over()
         return together([*before, newest])
 
     def _errors_with(self, fits: Sequence[Fit]) -> dict[str, tuple[float, float]]:
-        """Sums of squares, and of windows, by model: of these and of the blocks before."""
+        """Sums of squares, and of windows, by model: with those of earlier blocks."""
         errors = {}
         for fit in fits:
             squares, count = self._errors.get(fit.name, (0.0, 0.0))
@@ -405,7 +405,7 @@ def _error_of(squares_and_count: tuple[float, float]) -> float:
 
 
 def _believed(errors: Mapping[str, tuple[float, float]]) -> list[str]:
-    """The models that are not ruled out, the best one first; none where none fits."""
+    """The models that are not ruled out, the best one first."""
     error_of = {name: _error_of(error) for name, error in errors.items()}
     count = max((count for _, count in errors.values()), default=0.0)
     if not count:

@@ -1,18 +1,18 @@
-"""Whose fault is the idle time of one driver window: the rule, and nothing else.
+"""How the idle time of one driver window is attributed to causes.
 
-A driver says only how much of a window was idle, not when. The phases of the
-training say what the host was doing meanwhile. The device can be short of
-work only while it has none: outside the step, or, where the end of each step
-on the device is known, from there to the next dispatch. So idle time goes to
+A driver reports only how much of a window was idle, not when. The phases show what the
+host was doing meanwhile. The device can be short of work only while it has none: outside
+the step, or, if the end of each step on the device is known, from there to the next
+dispatch. So idle time is attributed to
 
 1. the phases in which the host kept the device waiting, and time without any
    phase, in proportion to their exposed length and never beyond it;
 2. validation and prediction, up to their length;
 3. waits for input beside the step, as far as idle time is left: such a wait is
-   gross, the device may have computed all the while;
+   gross, as the device may have computed meanwhile;
 4. imbalance, at most as long as a peer of the same job was busier;
-5. and the rest was lost within the step. Where the run counts steps and tags none, its
-   untagged code is the step, and what is lost there stays unexplained.
+5. the step. If the run counts steps but tags none, its untagged code is the step, and
+   time lost there stays unexplained.
 """
 
 from __future__ import annotations
@@ -29,22 +29,22 @@ from gpumon.core.phase import IdleCause, InputWaitReason
 
 @dataclass(slots=True)
 class WindowParts:
-    """What one or several runs did during one window; lengths in nanoseconds.
+    """What one or several runs did during one window.
 
     Attributes:
-        waits: Exposed length of the waiting phases, by the cause they stand for.
+        waits: Exposed length of the waiting phases, by cause.
         validation_ns: Time in validation or prediction that is not a wait for input.
         step_ns: Time in which the device had been given a training step.
-        gross_input_wait_ns: Of further such time, what passed while the step
-            waited for input and perhaps computed as well.
-        first_input_wait_ns: Of the waits for input, what passed before the run's first step.
-        validation_input_wait_ns: Of them, what passed in validation or prediction.
-        epoch_input_wait_ns: Of them, what passed at the start of an epoch, before its first step;
-            the run's first one has ``first_input_wait_ns``.
+        gross_input_wait_ns: Further such time in which the step waited for input and perhaps
+            computed as well.
+        first_input_wait_ns: Part of the waits for input before the run's first step.
+        validation_input_wait_ns: Part of them in validation or prediction.
+        epoch_input_wait_ns: Part of them at the start of an epoch, before its first step;
+            the first epoch counts as ``first_input_wait_ns``.
         hidden_input_wait_ns: Time the host waited for input while the device still worked.
-        silent_ns: Time in phases that say nothing of what the process does.
-        own_step_ns: Untagged time of a run that counts steps and tags none: its step.
-        outside_ns: Time of the window in no phase at all.
+        silent_ns: Time in phases that do not show what the process does.
+        own_step_ns: Untagged time of a run that counts steps but tags none: its step.
+        outside_ns: Time of the window in no phase.
     """
 
     waits: dict[IdleCause, int] = field(default_factory=dict)
@@ -61,17 +61,17 @@ class WindowParts:
 
     @property
     def uncovered_ns(self) -> int:
-        """Time of the window of which no phase says anything."""
+        """Time of the window that no phase explains."""
         return self.silent_ns + self.own_step_ns + self.outside_ns
 
     @property
     def input_wait_ns(self) -> int:
-        """All waits for input that the device may have felt."""
+        """All waits for input that may have kept the device waiting."""
         return self.waits.get(IdleCause.INPUT_WAIT, 0) + self.gross_input_wait_ns
 
     @property
     def sole_cause(self) -> IdleCause | None:
-        """The one cause that the whole window was spent in, if there is one."""
+        """The cause to which the entire window belongs, if it is one."""
         if self.uncovered_ns:
             return None
         lengths_ns = (
@@ -87,25 +87,23 @@ class WindowParts:
 _LENGTHS: Final = tuple(
     one.name for one in fields(WindowParts) if one.name not in ("waits", "outside_ns")
 )
-"""Those that several runs of one window share, beside ``waits``."""
-
+"""Fields that are split between several runs, besides ``waits``."""
 
 _NO_REASONS: Final[Mapping[tuple[IdleCause, InputWaitReason], int]] = MappingProxyType({})
 
 
 class SharedIdle(NamedTuple):
-    """Idle time of one window, shared out.
+    """Idle time of one window by cause.
 
     Attributes:
-        idle_ns: By cause; sums to at most the window's idle time. What is
-            missing fell where no phase was.
-        reasons_ns: Why, of those causes of which the machine can show it: by cause and reason;
-            what is missing is unknown.
-        resolved_ns: Of it, what a wholly idle window wholly in one phase proves.
-        hidden_input_wait_ns: Waits for input that the device did not feel.
-        first_input_wait_ns: Of ``input_wait``, the wait for the run's very first batch.
-        validation_input_wait_ns: Of ``input_wait``, what passed in validation or prediction.
-        epoch_input_wait_ns: Of ``input_wait``, what passed at the start of an epoch.
+        idle_ns: By cause; sums to at most the window's idle time. The rest
+            lies in no phase.
+        reasons_ns: By cause and reason, for causes with known reasons; the rest is unknown.
+        resolved_ns: Part that is proved by an entirely idle window in one phase.
+        hidden_input_wait_ns: Waits for input that did not keep the device waiting.
+        first_input_wait_ns: Part of ``input_wait`` for the run's very first batch.
+        validation_input_wait_ns: Part of ``input_wait`` in validation or prediction.
+        epoch_input_wait_ns: Part of ``input_wait`` at the start of an epoch.
         unfelt_ns: How much longer the waits were than the device was idle.
     """
 
@@ -120,11 +118,11 @@ class SharedIdle(NamedTuple):
 
     @property
     def amounts_ns(self) -> tuple[int, ...]:
-        """Those of its fields that are one number each."""
+        """The fields that are single numbers."""
         return self[2:]
 
     def plus(self, other: SharedIdle) -> SharedIdle:
-        """This window's and another one's together."""
+        """The sum of this window and another one."""
         idle_ns, reasons_ns = Counter(self.idle_ns), Counter(self.reasons_ns)
         idle_ns.update(other.idle_ns)
         reasons_ns.update(other.reasons_ns)
@@ -137,18 +135,17 @@ _NEVER_RESOLVED: Final = (None, IdleCause.UNKNOWN, IdleCause.NOT_IN_USE)
 def share_idle(
     idle_ns: int, parts: WindowParts, *, peer_excess_ns: int = 0, wholly_idle: bool = False
 ) -> SharedIdle:
-    """Share the idle time of one window between causes.
+    """Attribute the idle time of one window to causes.
 
     Args:
         idle_ns: Idle time of the window.
         parts: What the runs on this GPU did meanwhile.
         peer_excess_ns: By how much the busiest GPU of the same job was busier
-            in this window; 0 where there is no peer.
-        wholly_idle: Whether the sample was idle altogether, as far as a
-            driver can tell.
+            in this window; 0 if there is no peer.
+        wholly_idle: Whether the sample was entirely idle.
 
     Returns:
-        Shares that sum to ``idle_ns`` less what fell into uncovered time.
+        Shares that sum to ``idle_ns`` minus the part in uncovered time.
 
     >>> parts = WindowParts(waits={IdleCause.INPUT_WAIT: 300}, step_ns=700)
     >>> {cause.value: ns for cause, ns in share_idle(500, parts).idle_ns.items()}
@@ -178,7 +175,7 @@ def share_idle(
 def reshared(
     shared: SharedIdle, parts: WindowParts, idle_ns: Mapping[IdleCause, int]
 ) -> SharedIdle:
-    """The same window, its idle time shared in another way: what no phase explains is left out."""
+    """The window with other shares of its idle time, without the unexplained part."""
     unknown = IdleCause.UNKNOWN
     kept_ns: dict[IdleCause, int] = {
         cause: ns for cause, ns in idle_ns.items() if ns and cause is not unknown
@@ -189,7 +186,7 @@ def reshared(
 
 
 def _of_input(parts: WindowParts, idle_ns: Mapping[IdleCause, int]) -> tuple[int, int, int, int]:
-    """Waits for input that were not felt; of those that were, the parts of ``SharedIdle``."""
+    """Hidden waits for input; and of the others, the parts in ``SharedIdle``."""
     waited_ns, felt_ns = parts.input_wait_ns, idle_ns.get(IdleCause.INPUT_WAIT, 0)
     hidden_ns = parts.hidden_input_wait_ns + waited_ns - felt_ns
     if not felt_ns:
@@ -203,13 +200,13 @@ def _of_input(parts: WindowParts, idle_ns: Mapping[IdleCause, int]) -> tuple[int
 
 
 def hide_input_wait(parts: WindowParts, hidden_ns: int) -> None:
-    """Count so much of the waits for input as hidden, in place: a GPU of the run had work then.
+    """Count so much of the waits for input as hidden, in place: another GPU of the run had work.
 
-    One process feeds all GPUs of a run at once. While one of them computes, the others do not
-    wait for input, whatever the process does: they wait for that one.
+    One process feeds all GPUs of a run at once. While one of them computes, the others wait for
+    it and not for input, whatever the process does.
     """
     waited_ns = parts.input_wait_ns
-    beside_ns = max(0, min(hidden_ns, parts.gross_input_wait_ns))  # these are hidden sooner
+    beside_ns = max(0, min(hidden_ns, parts.gross_input_wait_ns))  # these are hidden first
     parts.gross_input_wait_ns -= beside_ns
     exposed_ns = max(0, min(hidden_ns - beside_ns, parts.waits.get(IdleCause.INPUT_WAIT, 0)))
     if exposed_ns:
@@ -226,7 +223,7 @@ def hide_input_wait(parts: WindowParts, hidden_ns: int) -> None:
 def _in_proportion(
     amount_ns: int, weights: dict[IdleCause, int], total_weight: int
 ) -> dict[IdleCause, int]:
-    # Running sums are rounded, not shares, so that no nanosecond is lost or made.
+    # Round running sums, not shares, so that no nanosecond is lost or added.
     shares: dict[IdleCause, int] = {}
     passed = given = 0
     for cause, weight in weights.items():
@@ -239,9 +236,9 @@ def _in_proportion(
 
 
 def merge_parts(parts: Sequence[WindowParts], window_ns: int) -> WindowParts:
-    """What several runs on one GPU did in one window: idle time is split between them.
+    """Merge what several runs on one GPU did in one window, weighted by their part of it.
 
-    By how much of the window each covers; together they cover no more than all of it.
+    Together they cover no more than the window.
     """
     each_covers_ns = [window_ns - part.outside_ns for part in parts]
     covered_ns, longest_ns = sum(each_covers_ns), max(each_covers_ns, default=0)

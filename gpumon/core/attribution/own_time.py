@@ -1,8 +1,8 @@
-"""Whether what a rank does between its steps delays its job, by how its steps vary.
+"""Whether a rank's time between its steps delays its job, by how its steps vary.
 
-The ranks of a job end a step together. A rank that the others wait for makes the step of all as
-much longer as it takes between two steps: its own step does not change. A rank that is early spends
-what is left in its step, waiting: the longer it takes between two steps, the shorter its step is.
+The ranks of a job end a step together. If the others wait for a rank, its own step does not
+depend on the time that it takes between steps. A rank that is early waits in its step: the longer
+it takes between two steps, the shorter its step is.
 """
 
 from __future__ import annotations
@@ -14,24 +14,24 @@ from gpumon.core.attribution.span_labels import LABELS, codes_of
 from gpumon.core.ring_format.events import RingKind, RingRecords
 
 _MOST_RECORDS: Final = 256
-"""Of a reading, the newest: so many tell how steps vary."""
+"""Newest records of a reading that are used: enough to see how steps vary."""
 _KEPT: Final = 1 - 1 / 1_024
-"""What is left of a step's weight with each further one."""
+"""Weight left of a step with each further one."""
 _LEAST_STEPS: Final = 16.0
 _OUTLIER: Final = 4.0
-"""Between two steps so many times as long as usual: a checkpoint, and no part of the rhythm."""
+"""A time between steps that is so many times the mean is a checkpoint or the like."""
 _NEW_RHYTHM: Final = 8
-"""So many of these in a row are one: what was usual before is forgotten."""
+"""So many of these in a row are a new rhythm: the old mean is forgotten."""
 _DELAYS_FROM: Final = -0.3
 _ABSORBED_BELOW: Final = -0.7
 _SURE: Final = 0.2
-"""Standard error of the slope below which it is used."""
+"""The largest standard error of a slope that is used."""
 _LEAST_DEVIATION_S: Final = 20e-6
-"""What varies by less varies with the clock."""
+"""Smaller variation is noise of the clock."""
 
 
 class OwnTime:
-    """Follows the steps of one rank."""
+    """Regression of one rank's step time on its own time between steps."""
 
     def __init__(self) -> None:
         self._weight = self._own = self._step = 0.0
@@ -41,7 +41,7 @@ class OwnTime:
         self._own_ns = self._step_ns = self._outliers = 0
 
     def ingest(self, records: RingRecords) -> None:
-        """Take what is new in its ring, oldest first."""
+        """Take the new records of its ring, oldest first."""
         skipped = max(0, len(records) - _MOST_RECORDS)
         if skipped:
             self._is_whole = False
@@ -64,7 +64,7 @@ class OwnTime:
 
     @property
     def delays(self) -> bool | None:
-        """Whether the others wait for it; ``None``: its steps do not tell."""
+        """Whether the others wait for it; ``None``: its steps do not show it."""
         weight = self._weight
         if weight < _LEAST_STEPS:
             return None

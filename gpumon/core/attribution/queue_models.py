@@ -1,17 +1,16 @@
-"""What a loop's windows would look like, if its device worked in one way or in another.
+"""Models of how a loop's device works, compared with its windows.
 
-A driver reports how much of a window was idle, the phases what the host did meanwhile. Where the
-host waits while the device still works, that alone does not show whose idle time it was. But few
-ways of working are likely, and each of them predicts how idle every window was:
+A driver reports how much of a window was idle, the phases what the host did meanwhile. If the
+host waits while the device still works, that alone does not show which cause the idle time had.
+But few ways of working are likely, and each predicts how idle every window was:
 
 - ``spread``: the device works only while the host is in its step;
 - ``entry``: each step's work is queued as the step begins, and done in that order;
 - ``exit``: it is queued as the step ends;
-- ``first``, ``last``: of several steps for each one that is counted (gradient accumulation),
+- ``first``, ``last``: with several steps for each counted one (gradient accumulation),
   all the work is queued with the first, or with the last.
 
-Work is the same for each step. A model that does not fit the windows is ruled out; the idle time
-was where one of the others puts it.
+Each step has the same work. A model that does not fit the windows is ruled out.
 """
 
 from __future__ import annotations
@@ -27,11 +26,11 @@ from gpumon.core.phase import PHASE_NUMBER, IdleCause, TrainingPhase
 _SYNC: Final = PHASE_NUMBER[TrainingPhase.DEVICE_SYNC]
 _OTHER: Final = PHASE_NUMBER[TrainingPhase.OTHER]
 _ROUNDS: Final = 2
-"""The work of a step is found from the busy time of all windows, in so many rounds."""
+"""Rounds in which the work of a step is fitted to the busy time of all windows."""
 _UNMODELLED: Final = frozenset(
     {IdleCause.START_UP, IdleCause.COMPILE, IdleCause.VALIDATION, IdleCause.NOT_IN_USE}
 )
-"""In such phases the device works for something else than steps, or nobody knows for what."""
+"""In these the device works for something else than steps, or for something unknown."""
 _UNMODELLED_CODES: Final = frozenset(
     code for code, label in enumerate(LABELS) if label.cause in _UNMODELLED
 )
@@ -42,7 +41,7 @@ _INPUT_CODES: Final = frozenset(
 
 
 def _cause(label: SpanLabel) -> IdleCause:
-    """What idle time in such a phase is of."""
+    """The cause of idle time in such a phase."""
     if label.is_silent:
         return IdleCause.UNKNOWN
     return IdleCause.WITHIN_STEP if label.is_step else label.cause
@@ -50,7 +49,7 @@ def _cause(label: SpanLabel) -> IdleCause:
 
 _CAUSES: Final = [_cause(label) for label in LABELS]
 _LEAST_OWN_STEP_NS: Final = 50_000
-"""Untagged code between two tags that takes less time than that is the tags' own."""
+"""Shorter untagged code between two tags is overhead of the tags."""
 
 Span = tuple[float, float]
 
@@ -59,11 +58,11 @@ class LoopWindow(NamedTuple):
     """One driver window, and what the host did in it.
 
     Attributes:
-        idle_ns: How much of it the device was idle.
-        bounds_ns: Where its phases begin and end: one more than there are phases.
-        codes: A byte a phase (``timeline.LABELS``).
-        begins: Whether its first phase begins with it, and not in the window before.
-        steps_ns: When steps were counted in it.
+        idle_ns: Idle time of the device.
+        bounds_ns: Starts of its phases, and the end of the last.
+        codes: A byte a phase (``span_labels.LABELS``).
+        begins: Whether its first phase begins with it, and not in an earlier window.
+        steps_ns: Times at which steps were counted.
     """
 
     start_ns: int
@@ -84,10 +83,9 @@ class Fit(NamedTuple):
 
     Attributes:
         windows: How many could be compared with it.
-        squares: Sum over these: how far the idle share of each, 0 to 1, is from what the model
-            says, squared.
-        missed_ns: Sum of these differences, without their signs, as times.
-        idle_ns: What the model gives each cause.
+        squares: Sum of the squared errors of their idle shares, 0 to 1.
+        missed_ns: Sum of the absolute errors of their idle times.
+        idle_ns: Idle time that the model gives each cause.
     """
 
     name: str
@@ -101,8 +99,8 @@ class _Dispatch(NamedTuple):
     """Work that is queued.
 
     Attributes:
-        step: Number of the step, as they are counted, that it is a part of.
-        amount: How much, as a multiple of one step's.
+        step: Number of the counted step that it belongs to.
+        amount: How much, as a multiple of one step's work.
     """
 
     at_ns: int
@@ -111,17 +109,17 @@ class _Dispatch(NamedTuple):
 
 
 class LoopTrace:
-    """Windows in a row, read once for all models.
+    """Consecutive windows, prepared for all models.
 
     Args:
-        windows: One after the other, without holes.
-        has_own_steps: Whether the run counts steps, but tags none: then untagged code between two
+        windows: Windows without gaps.
+        has_own_steps: Whether the run counts steps but tags none: then untagged code between two
             waits is its step.
-        begins_idle: Whether the device had nothing to do as the first of them began.
+        begins_idle: Whether the device had nothing to do when the first of them began.
 
     Attributes:
         fitted: By window, whether models are compared with it.
-        fitted_ns: Length of those together.
+        fitted_ns: Total length of those.
     """
 
     def __init__(
@@ -134,11 +132,13 @@ class LoopTrace:
         pairs = [*zip(windows, self.fitted, strict=True)]
         self.fitted_ns = sum(one.length_ns for one, is_fitted in pairs if is_fitted)
         self._busy_ns = sum(one.length_ns - one.idle_ns for one, is_fitted in pairs if is_fitted)
-        self._times_ns: list[int] = []  # where phases begin, and where the last one ends
-        self._causes: list[IdleCause | None] = []  # one less; None: in a window that is not fitted
-        self._ends: list[int] = []  # by window: which of these times it ends at
+        self._times_ns: list[int] = []  # starts of phases, and the end of the last
+        self._causes: list[
+            IdleCause | None
+        ] = []  # of each phase; None: in a window that is not fitted
+        self._ends: list[int] = []  # by window: index of the time at which it ends
         self._lengths_ns: dict[IdleCause, int] = {}
-        self._steps_ns: list[int] = []  # by window: how much of it is step
+        self._steps_ns: list[int] = []  # by window: step time
         self._step_causes_ns: dict[IdleCause, int] = {}
         self._entries: list[_Dispatch] = []
         self._exits: list[_Dispatch] = []
@@ -147,7 +147,7 @@ class LoopTrace:
         self._find_steps()
 
     def fits(self, names: Collection[str] | None = None) -> list[Fit]:
-        """How each model fits, or each of these; none where no window is compared with one."""
+        """The fit of each model, or of those named; none if no window can be compared."""
         if not self.fitted_ns:
             return []
         return [
@@ -157,7 +157,7 @@ class LoopTrace:
         ]
 
     def idle_parts(self, fit: Fit) -> dict[IdleCause, float]:
-        """How idle the time of each cause is by that model, 0 to 1."""
+        """The idle part of each cause's time by that model, 0 to 1."""
         return {
             cause: min(1.0, fit.idle_ns.get(cause, 0) / length_ns)
             for cause, length_ns in self._lengths_ns.items()
@@ -165,7 +165,7 @@ class LoopTrace:
         }
 
     def _models(self) -> Iterator[tuple[str, Sequence[_Dispatch] | None]]:
-        """Each model that these windows can test, by what it assumes of the queued work."""
+        """Each model that these windows can test, with its queued work."""
         yield "spread", None
         if not self._entries:
             return
@@ -179,7 +179,7 @@ class LoopTrace:
                 yield name, [one[at]._replace(amount=len(one)) for one in of_steps.values()]
 
     def _measure(self) -> None:
-        """Note where phases are, and how long those of each cause."""
+        """Note the phases, and the total length of each cause."""
         step_codes = self._step_codes
         lengths_ns, step_causes_ns = self._lengths_ns, self._step_causes_ns
         for window, is_fitted in zip(self._windows, self.fitted, strict=True):
@@ -200,9 +200,9 @@ class LoopTrace:
         self._times_ns.append(self._windows[-1].end_ns)
 
     def _find_steps(self) -> None:
-        """Find where steps begin and end: each of them follows a wait for input."""
+        """Find the starts and ends of steps: each follows a wait for input."""
         first, step_codes = self._windows[0], self._step_codes
-        # What an open step queued, and when, was before.
+        # An open step queued its work before.
         is_open = first.codes[0] in step_codes and not first.begins
         self._begins_idle = self._begins_idle and not is_open
         finder = _StepFinder(is_open=is_open)
@@ -249,13 +249,13 @@ class LoopTrace:
                 more_ns = until_ns[at + 1] - until_ns[at]
                 of_causes_ns[cause] = of_causes_ns.get(cause, 0.0) + more_ns
         busy_ns = [until_ns[end] - until_ns[at] for at, end in pairwise([0, *self._ends])]
-        # What was queued before is not known: it may fill the time until the first work is.
+        # Work queued before is unknown: it may fill the time until the first work here.
         return self._compared(
             name, busy_ns, of_causes_ns, 0 if self._begins_idle or not spans else spans[0][0]
         )
 
     def _stretches(self) -> list[int]:
-        """Where the fitted windows begin and end, neighbours together: two instants for each."""
+        """Starts and ends of the fitted windows, adjacent ones merged."""
         found: list[int] = []
         for window, is_fitted in zip(self._windows, self.fitted, strict=True):
             if not is_fitted:
@@ -267,14 +267,14 @@ class LoopTrace:
         return found
 
     def _spans(self, dispatches: Sequence[_Dispatch], work_ns: float) -> list[Span]:
-        """When the device works, if each of these gives it so much to do."""
+        """When the device works, if each dispatch gives it so much to do."""
         spans: list[Span] = []
         free_ns, syncs_ns = 0.0, [*reversed(self._syncs_ns)]
         for at_ns, _, amount in dispatches:
             while syncs_ns and syncs_ns[-1] <= at_ns:
                 sync_ns = float(syncs_ns.pop())
                 if spans and spans[-1][0] <= sync_ns < free_ns:
-                    spans[-1] = spans[-1][0], sync_ns  # the host has waited until it was done
+                    spans[-1] = spans[-1][0], sync_ns  # the host waited until it was done
                     free_ns = sync_ns
             start_ns = free_ns if free_ns > at_ns else float(at_ns)
             free_ns = start_ns + amount * work_ns
@@ -288,7 +288,7 @@ class LoopTrace:
         of_causes_ns: Mapping[IdleCause, float],
         known_from_ns: float,
     ) -> Fit:
-        """Compare windows with how busy a model has them, and the time of each cause."""
+        """Compare windows with the busy time that a model predicts."""
         squares = missed_ns = 0.0
         count = 0
         for at, window in enumerate(self._windows):
@@ -309,7 +309,7 @@ class LoopTrace:
 
 
 def _worked_until(times_ns: Sequence[int], spans: Sequence[Span]) -> list[float]:
-    """How long the device has worked by each of these instants; both are in order."""
+    """Work done by each of these times; both are in order."""
     found: list[float] = []
     worked_ns, at, count = 0.0, 0, len(spans)
     start_ns, end_ns = spans[0] if spans else (0.0, 0.0)
@@ -325,10 +325,10 @@ def _worked_until(times_ns: Sequence[int], spans: Sequence[Span]) -> list[float]
 
 
 class _StepFinder:
-    """Finds the first part of the step after each wait: where it begins, and where it ends.
+    """Finds the first part of the step after each wait.
 
-    A part that is next to nothing is what lies between two tags, or between the step's own and
-    one within it, unless nothing longer follows.
+    A very short part lies between two tags, or between the step's tag and one within it, unless
+    nothing longer follows.
     """
 
     def __init__(self, *, is_open: bool) -> None:
@@ -339,7 +339,7 @@ class _StepFinder:
         self._cut: _Dispatch | None = None
 
     def wait(self) -> None:
-        """A wait for input begins."""
+        """Begin a wait for input."""
         if self._sliver is not None:
             self.entries.append(self._sliver[0])
             self.exits.append(self._sliver[1])
@@ -348,14 +348,14 @@ class _StepFinder:
     def part(
         self, begin: _Dispatch | None, end: _Dispatch | None, length_ns: int, *, is_tagged: bool
     ) -> None:
-        """A part of a step; ``None``: it began before this window, or goes on after it."""
+        """Add a part of a step; ``None``: it began before this window, or ends after it."""
         begin, self._cut = begin or self._cut, None
         if self._has_waited and begin is not None:
             if length_ns >= _LEAST_OWN_STEP_NS:
                 self.entries.append(begin)
                 self._has_waited, self._is_open, self._sliver = False, True, None
             elif is_tagged and end is None:
-                self._cut = begin  # by the end of a window
+                self._cut = begin  # at the end of a window
             elif is_tagged and self._sliver is None and end is not None:
                 self._sliver = begin, end
         if self._is_open and end is not None:

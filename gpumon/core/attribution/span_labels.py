@@ -1,4 +1,4 @@
-"""What each stretch of a training's time is, as the byte that a timeline keeps of it."""
+"""The byte by which a timeline labels each span of a run's time, and what it means."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ _MODES: Final = tuple(TrainingMode)
 
 
 class SpanLabel(NamedTuple):
-    """How the idle time of such a stretch is shared.
+    """How the idle time of a span is attributed.
 
     Attributes:
-        cause: What it is given to.
+        cause: Its cause.
         is_step: Whether the device has been given a training step.
         is_validation: Whether it is validation or prediction, and no wait for input.
         is_validation_wait: Whether it is a wait for input in validation or prediction.
         is_epoch_wait: Whether it is a wait for input at the start of an epoch, not the first.
         is_gross: Whether it is a wait for input while the device may compute the same execution.
-        is_silent: Whether it leaves open what the process does: idle time in it is like
-            time in no phase at all.
+        is_silent: Whether it does not show what the process does: idle time in it is like
+            time in no phase.
     """
 
     cause: IdleCause
@@ -47,7 +47,7 @@ class SpanLabel(NamedTuple):
 
     @property
     def is_exposed_by_marks(self) -> bool:
-        """Whether the ends of steps on the device tell how much of it the device felt."""
+        """Whether marks of step ends on the device show how much of it the device waited."""
         return not (self.is_step or self.is_validation or self.is_gross)
 
 
@@ -68,7 +68,7 @@ def _label(code: int) -> SpanLabel:
 
 
 SUSPENDED_CODE: Final = len(_MODES) << _MODE_SHIFT
-"""The process could not run: the kernel reports it, no record does."""
+"""The process could not run, which the kernel reports and no record."""
 _SUSPENDED: Final = SpanLabel(
     cause=IdleCause.NOT_IN_USE,
     is_step=False,
@@ -88,11 +88,11 @@ LABELS: Final = (
 """By code."""
 
 TRAIN_STEP_CODE: Final = PHASE_NUMBER[TrainingPhase.TRAIN_STEP]
-"""A training step in a training."""
+"""A step in training mode."""
 START_UP_CODE: Final = PHASE_NUMBER[TrainingPhase.START_UP]
-"""What every run begins with."""
+"""The first phase of every run."""
 _MODE_BITS: Final = bytes(byte << _MODE_SHIFT if byte < len(_MODES) else 0 for byte in range(256))
-"""By the lowest byte of an ENTER's value; one that is no mode is training."""
+"""By the lowest byte of an ENTER's value; an unknown mode counts as training."""
 
 
 def codes_of(records: RingRecords) -> bytes:
@@ -102,7 +102,7 @@ def codes_of(records: RingRecords) -> bytes:
 
 
 def add_length(parts: WindowParts, label: SpanLabel, length_ns: int) -> None:
-    """Count so much time of that kind, in place."""
+    """Add time with a label, in place."""
     if label.is_silent:
         parts.silent_ns += length_ns
     elif label.is_step:

@@ -1,4 +1,4 @@
-"""What one training process did when: its ring's records, on the clock of the GPU samples."""
+"""Timeline of one run: its ring's records on the clock of the GPU samples."""
 
 from __future__ import annotations
 
@@ -27,54 +27,54 @@ _STEP_CODES: Final = tuple(
 )
 _MAX_SPANS = 65_536
 _MOST_BEHIND: Final = 64
-"""No device is so many steps behind its host: then marks have stopped."""
+"""If a device seems to be more steps behind its host, its marks have stopped."""
 _WITHOUT_STEPS: Final = frozenset({TrainingPhase.BETWEEN_EPOCHS, TrainingPhase.OTHER})
 
 
 class PhaseTimeline:
     """The recent phases of one run. Each lasts until the next one begins.
 
-    Where the trainer reports the end of its steps on the device, the time in
-    which the device had nothing left to do is kept too: only that exposes a
-    wait of the host.
+    If the trainer marks the ends of its steps on the device, the timeline also keeps the time in
+    which the device had nothing left to do: only then does a wait of the host matter.
 
     Attributes:
-        first_input_wait_ns: What the run waited for its first batch (``FirstBatch``);
-            ``None``: its beginning is not known.
+        first_input_wait_ns: Wait for the first batch (``FirstBatch``);
+            ``None``: the start of the run is unknown.
         keeps_steps: Whether to remember when steps were counted.
         tags_waits: Whether the run has tagged a wait for input: then it waits at no other time.
     """
 
     def __init__(self) -> None:
         self._starts_ns: list[int] = []
-        self._labels = bytearray()  # a byte a span: number of its phase, and of its mode above
+        self._labels = (
+            bytearray()
+        )  # a byte a span: number of its phase, with its mode in the upper bits
         self._amounts: dict[int, dict[IdleCause, int]] = {}  # by start of the span
         self._before_stop, self._was_suspended = 0, False
         self._known_until_ns = 0
         self._is_marked_over = self._has_marks = False
         self._first_batch = FirstBatch()
-        self._first_batch_seen_ns = -1  # start of the newest phase that it has been given
+        self._first_batch_seen_ns = -1  # start of the newest phase that it was given
         self._first_wait_counted_ns = 0
         self.first_input_wait_ns: int | None = None
         self._steps_done = self._steps_begun = self._steps_counted = self._last_step_ns = 0
         self._first_step_ns: int | None = None
-        self._entered_step = False  # and counted none since
+        self._entered_step = False  # and has counted none since
         self._idle_from_ns: int | None = None
-        self._steps_ns: list[int] = []  # when they were counted, oldest first
+        self._steps_ns: list[int] = []  # times at which they were counted, oldest first
         self.keeps_steps = True
         self._has_step_phase = False
         self._distrusts_marks = False
         self.tags_waits = False
         self._epochs = EpochStarts()
-        self._drained: list[tuple[int, int]] = []  # the device had no work, oldest first
+        self._drained: list[tuple[int, int]] = []  # when the device had no work, oldest first
 
     def extend(self, records: RingRecords, known_until_ns: int) -> None:
-        """Take new records; up to ``known_until_ns`` nothing else will turn up.
+        """Add new records; no others before ``known_until_ns`` will follow.
 
-        Records of several threads may be out of order by a little: they are
-        put in order here.
+        Records of several threads may be slightly out of order.
         """
-        if records:  # most rings say nothing in most ticks
+        if records:  # most rings have none in most ticks
             self._ingest(self._in_order(records))
         before_ns = self._known_until_ns
         self._known_until_ns = max(before_ns, known_until_ns)
@@ -84,40 +84,40 @@ class PhaseTimeline:
             self.forget_before(self._starts_ns[-_MAX_SPANS])
 
     def suspend(self, from_ns: int) -> None:
-        """The process of the run has been stopped since then, until it resumes."""
+        """Note that the process has been stopped since ``from_ns``."""
         if self._starts_ns and self._labels[-1] != SUSPENDED_CODE:
             self._before_stop, self._was_suspended = self._labels[-1], True
             self._starts_ns.append(max(from_ns, self._starts_ns[-1]))
             self._labels.append(SUSPENDED_CODE)
 
     def resume(self, at_ns: int) -> None:
-        """The process runs again, and goes on with what it did; nothing, if it was not stopped."""
+        """Note that the process runs again, in the phase it was in, if it was stopped."""
         if self._labels and self._labels[-1] == SUSPENDED_CODE:
             self._starts_ns.append(max(at_ns, self._starts_ns[-1]))
             self._labels.append(self._before_stop)
 
     @property
     def suspended_since_ns(self) -> int | None:
-        """Since when the process cannot run; ``None``: it can."""
+        """Time since which the process cannot run; ``None``: it can."""
         is_suspended = self._labels and self._labels[-1] == SUSPENDED_CODE
         return self._starts_ns[-1] if is_suspended else None
 
     def suspended_ns(self, start_ns: int, end_ns: int) -> int:
-        """For how long the process could not run between two instants, as far as is remembered."""
+        """For how long the process could not run between two times, as far as is remembered."""
         if not self._was_suspended:
             return 0
         return self._parts(start_ns, end_ns).waits.get(IdleCause.NOT_IN_USE, 0)
 
     @property
     def first_wait_since_ns(self) -> int | None:
-        """Since when the run waits for its first batch; ``None``: it does not wait, or had it."""
+        """Start of the wait for the first batch; ``None``: there is none now."""
         if self._first_batch.over_ns != NEVER or not self._labels:
             return None
         waits = LABELS[self._labels[-1]].cause is IdleCause.INPUT_WAIT
         return self._starts_ns[-1] if waits else None
 
     def forget_before(self, time_ns: int) -> None:
-        """Let go of what ended before ``time_ns``."""
+        """Forget what ended before ``time_ns``."""
         keep_from = max(0, bisect_right(self._starts_ns, time_ns) - 1)
         if self._amounts and keep_from:
             kept_ns = self._starts_ns[keep_from]
@@ -134,20 +134,20 @@ class PhaseTimeline:
         return self._has_marks
 
     def distrust_marks(self) -> None:
-        """Marks of the ends of steps contradict the driver: use none of them."""
+        """Stop using marks of step ends: they contradict the driver."""
         self._has_marks, self._distrusts_marks = False, True
 
     @property
     def has_own_steps(self) -> bool:
-        """Whether the run counts steps and tags none: then its untagged code is its step."""
+        """Whether the run counts steps but tags none: then its untagged code is its step."""
         return self._steps_counted > 0 and not self._has_step_phase
 
     def spans(self, start_ns: int, end_ns: int) -> tuple[tuple[int, ...], bytes, bool] | None:
-        """The phases of a window that is known from its beginning to its end.
+        """The phases of a window.
 
         Returns:
-            Where they begin and end, one more than there are; their codes; and whether the first
-            begins with the window. ``None``: not all of it is known.
+            Their starts and the end of the last; their codes; and whether the first
+            begins with the window. ``None``: part of the window is not known.
         """
         starts_ns = self._starts_ns
         if not starts_ns or starts_ns[0] > start_ns or self._known_until_ns < end_ns:
@@ -158,12 +158,12 @@ class PhaseTimeline:
         return bounds_ns, bytes(self._labels[first:after]), starts_ns[first] == start_ns
 
     def steps_between(self, start_ns: int, end_ns: int) -> tuple[int, ...]:
-        """When steps were counted in a window, where these instants are kept."""
+        """Times at which steps were counted in a window, if these are kept."""
         first = bisect_left(self._steps_ns, start_ns)
         return tuple(self._steps_ns[first : bisect_left(self._steps_ns, end_ns, lo=first)])
 
     def has_amounts(self, start_ns: int, end_ns: int) -> bool:
-        """Whether any phase of a window holds an amount of another one."""
+        """Whether any phase of a window includes an amount of another one."""
         if not self._amounts:
             return False
         first = max(0, bisect_right(self._starts_ns, start_ns) - 1)
@@ -171,18 +171,18 @@ class PhaseTimeline:
         return any(at_ns in self._amounts for at_ns in self._starts_ns[first:after])
 
     def covered_ns(self, start_ns: int, end_ns: int) -> int:
-        """How much of the window lies in any phase at all."""
+        """How much of the window lies in any phase."""
         if not self._starts_ns:
             return 0
         return max(0, min(end_ns, self._known_until_ns) - max(start_ns, self._starts_ns[0]))
 
     def parts(self, start_ns: int, end_ns: int) -> WindowParts:
-        """What the run did between two instants."""
+        """What the run did between two times."""
         parts, first_ns = self._parts(start_ns, end_ns), self._first_batch.over_ns
         if start_ns < first_ns and parts.input_wait_ns:
             before = parts if end_ns <= first_ns else self._parts(start_ns, first_ns)
             parts.first_input_wait_ns = before.input_wait_ns
-            # No wait counts twice, as that of a validation before the first step.
+            # Count no wait twice, such as one in a validation before the first step.
             parts.validation_input_wait_ns -= before.validation_input_wait_ns
             parts.epoch_input_wait_ns -= before.epoch_input_wait_ns
         return parts
@@ -211,18 +211,18 @@ class PhaseTimeline:
 
     @property
     def is_marked_over(self) -> bool:
-        """Whether the run has marked its training as over, and nothing since."""
+        """Whether the run marked training as over, and recorded nothing since."""
         return self._is_marked_over
 
     @property
     def open_since_ns(self) -> int:
-        """Since when the newest phase lasts: more may yet be told of it, and of none before."""
+        """Start of the newest phase: earlier ones are final."""
         return self._starts_ns[-1] if self._starts_ns else self._known_until_ns
 
     def over_since_ns(self, patience_ns: int) -> int | None:
-        """Since when the training is over, though its process lives; ``None`` while it goes on.
+        """Time since which training is over, though its process lives; ``None`` while it goes on.
 
-        It says so itself, or it has said nothing for ``patience_ns``.
+        It is over if the run marked it, or recorded nothing for ``patience_ns``.
         """
         if not self._starts_ns or LABELS[self._labels[-1]].cause is not IdleCause.UNKNOWN:
             return None
@@ -231,13 +231,13 @@ class PhaseTimeline:
         return since_ns if self._is_marked_over or is_silent else None
 
     def note_activity(self, start_ns: int, end_ns: int) -> None:
-        """A GPU of the run was active in this window: that ends the wait for the first batch."""
+        """Note that a GPU of the run was active, which ends the wait for the first batch."""
         first = self._first_batch
         ended_ns = first.first_ended_ns
         if first.over_ns != NEVER or ended_ns is None or end_ns <= ended_ns:
             return
         first.note_activity()
-        # The ring may be known further than the samples: a later wait may have begun already.
+        # The ring may be newer than the samples: a later wait may have begun already.
         begin = bisect_left(self._starts_ns, max(start_ns, ended_ns))
         for at in range(begin, len(self._starts_ns)):
             if LABELS[self._labels[at]].cause is IdleCause.INPUT_WAIT:
@@ -247,11 +247,11 @@ class PhaseTimeline:
             self._count_first_wait()
 
     def _follow_first_batch(self, from_ns: int) -> None:
-        """Give the new phases and steps to ``FirstBatch``, and count what was waited since."""
+        """Pass new phases and steps to ``FirstBatch``, and count the wait since."""
         first = self._first_batch
         if self.first_input_wait_ns is None:
             if self._labels[0] != START_UP_CODE:
-                first.end(0)  # what came before is lost, or was no start
+                first.end(0)  # earlier records are lost, or there was no start
                 return
             self.first_input_wait_ns, self._first_wait_counted_ns = 0, from_ns
         new = bisect_right(self._starts_ns, self._first_batch_seen_ns)
@@ -279,7 +279,7 @@ class PhaseTimeline:
             self._first_wait_counted_ns = until_ns
 
     def _in_order(self, records: RingRecords) -> RingRecords:
-        """These records by their stamps, and no phase before one that is known."""
+        """The records in order of their stamps, with no phase before a known one."""
         known_ns = self._starts_ns[-1] if self._starts_ns else 0
         if records.is_in_order and records.stamps_ns[0] >= known_ns:
             return records
@@ -292,7 +292,7 @@ class PhaseTimeline:
     def _ingest(self, records: RingRecords) -> None:
         entered, codes = records.selected(RingKind.ENTER), codes_of(records)
         self.tags_waits = self.tags_waits or INPUT_WAIT_CODE in codes
-        codes = self._epochs.told_apart(records, codes, self._labels)
+        codes = self._epochs.mark_waits(records, codes, self._labels)
         under_way_ns = self._starts_ns[-1] if self._starts_ns else None
         self._starts_ns += compress(records.stamps_ns, entered)
         self._labels += codes
@@ -314,7 +314,7 @@ class PhaseTimeline:
             for at in records.positions(RingKind.ENTER, RingKind.STEP, RingKind.DEVICE_DONE):
                 self._follow_device(records[at], next(begun) if entered[at] else None)
             return
-        # Without marks nobody asks which steps the device has done, but for how many it was given.
+        # Without marks, only the number of steps that the device was given matters.
         newest_step = records.kinds.rfind(RingKind.STEP)
         if newest_step >= 0:
             self._count_steps(records.values[newest_step], records.stamps_ns[newest_step])
@@ -323,7 +323,7 @@ class PhaseTimeline:
             self._steps_begun = max(self._steps_begun, self._steps_counted + 1)
 
     def _note_end(self, records: RingRecords) -> None:
-        """Whether the newest of these say that the training is over, or goes on."""
+        """Note whether the newest records mark training as over."""
         ended = records.kinds.rfind(RingKind.EVENT)
         if records.kinds.rfind(RingKind.ENTER) > ended:
             self._is_marked_over = False
@@ -331,7 +331,7 @@ class PhaseTimeline:
             self._is_marked_over = True
 
     def _has_first_step(self, records: RingRecords, codes: bytes) -> bool:
-        """Whether these say when the device had nothing to do yet, or got its first work."""
+        """Whether these records show that the device had no work yet, or got its first."""
         if self._steps_begun:
             return False
         return START_UP_CODE in codes or TRAIN_STEP_CODE in codes or RingKind.STEP in records.kinds
@@ -358,20 +358,20 @@ class PhaseTimeline:
         else:
             is_start = code == START_UP_CODE and not self._steps_begun
             if is_start and self._idle_from_ns is None:
-                self._idle_from_ns = event.at_ns  # the device was given nothing yet
+                self._idle_from_ns = event.at_ns  # the device has no work yet
             if self._entered_step and event.phase in _WITHOUT_STEPS:
-                # It raised, or found the end of the data: the device was given nothing.
+                # The step raised, or the data ended: the device was given no work.
                 self._steps_begun = self._steps_counted
                 if self._has_marks and self._steps_done >= self._steps_begun:
                     self._idle_from_ns = event.at_ns
             self._entered_step = False
 
     def _step_entered(self, event: RingEvent) -> None:
-        # A tag nested in a step enters it again: that is no further step.
+        # A tag nested in a step enters it again, which is no further step.
         self._steps_begun = max(self._steps_begun, self._steps_counted + 1)
         self._entered_step = True
         if self._idle_from_ns is not None:
-            # Disjoint and in order, whatever stamps a ring may carry.
+            # Keep intervals disjoint and in order, whatever the stamps of a ring.
             from_ns = max(self._idle_from_ns, self._drained[-1][1] if self._drained else 0)
             if event.at_ns > from_ns:
                 self._drained.append((from_ns, event.at_ns))
@@ -384,7 +384,7 @@ class PhaseTimeline:
             self._idle_from_ns = event.at_ns
 
     def _is_divided(self, position: int) -> bool:
-        """Whether part of that span counts for something else than its phase."""
+        """Whether part of that span does not belong to its phase."""
         is_felt_in_part = self._has_marks and LABELS[self._labels[position]].is_exposed_by_marks
         return is_felt_in_part or self._starts_ns[position] in self._amounts
 
@@ -413,7 +413,7 @@ class PhaseTimeline:
         parts.step_ns += length_ns - exposed_ns  # the device still had work
 
     def drained_ns(self, start_ns: int, end_ns: int) -> int:
-        """For how long the device had done all that it was given; 0 where marks do not tell."""
+        """For how long the device had no work left; 0 without marks."""
         return self._exposed_ns(start_ns, end_ns) if self._has_marks else 0
 
     def _exposed_ns(self, start_ns: int, end_ns: int) -> int:

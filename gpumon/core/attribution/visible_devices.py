@@ -1,7 +1,4 @@
-"""Which GPUs a name means: in ``$CUDA_VISIBLE_DEVICES``, by CUDA's rules, and as users write it.
-
-Without CUDA. The daemon, the hooks and ``trainer_hooks.devices`` all ask here.
-"""
+"""Find the GPUs that a name means: in ``$CUDA_VISIBLE_DEVICES`` by CUDA's rules, or by a user."""
 
 from __future__ import annotations
 
@@ -21,19 +18,18 @@ WHAT_TO_CHECK: Final = (
     "or JAX_PLATFORMS hides the GPUs from it"
 )
 BEGINNING_NS: Final = 10 * NS_PER_S
-"""A run that is younger may be joined yet: the daemon looks once a second."""
-_MOST_SAID: Final = 4
+"""A younger run may not have been matched with its GPUs yet."""
+_MAX_LISTED: Final = 4
 _MOST_LENGTH: Final = 48
 
 
 def cuda_devices(visible: str | None, devices: Sequence[Device]) -> tuple[Device, ...]:
     """The devices of a process, in CUDA's numbering.
 
-    The list ends before the first name that fits nothing, or more than one
-    device, or is of another kind than the first; a device that is named twice
-    leaves none. A GPU that is cut by MIG stands for its first instance, and where
-    there is an instance it is the only device: CUDA gives a process one of them, and
-    no whole GPU beside it.
+    The list ends before the first name that matches no device, or more than one,
+    or is of another kind than the first; a device that is named twice empties it.
+    A MIG-partitioned GPU stands for its first instance. CUDA gives a process a single
+    instance, and then no other device.
 
     >>> gpus = (Device(uuid="GPU-8932f937", index=0), Device(uuid="GPU-18ef14e9", index=1))
     >>> [gpu.index for gpu in cuda_devices("1,-1,0", gpus)]
@@ -42,9 +38,9 @@ def cuda_devices(visible: str | None, devices: Sequence[Device]) -> tuple[Device
     [0]
 
     Args:
-        visible: ``$CUDA_VISIBLE_DEVICES``; ``None`` where it is unset.
-        devices: GPUs in the order of CUDA's numbers; MIG instances in the driver's. A UUID is
-            empty where the driver does not say.
+        visible: ``$CUDA_VISIBLE_DEVICES``; ``None`` if unset.
+        devices: GPUs in the order of CUDA's numbers; MIG instances in the driver's. An unknown
+            UUID is empty.
     """
     if visible is None:
         chosen = [_first_of(gpu, devices) for gpu in _whole(devices)]
@@ -61,7 +57,7 @@ def _whole(devices: Sequence[Device]) -> list[Device]:
 
 
 def _named(names: Sequence[str], devices: Sequence[Device]) -> list[Device]:
-    """What the names stand for, up to the first that stands for nothing."""
+    """The devices of the names, up to the first that has none."""
     kind = next((kind for kind in ("MIG-", "GPU-") if names[0].startswith(kind)), None)
     chosen: list[Device] = []
     for name in names:
@@ -75,7 +71,7 @@ def _named(names: Sequence[str], devices: Sequence[Device]) -> list[Device]:
 
 
 def _first_of(gpu: Device, devices: Sequence[Device]) -> Device:
-    """The GPU itself, or the first instance of one that is cut."""
+    """The GPU itself, or the first instance of a MIG-partitioned one."""
     of_gpu = (one for one in devices if one.index == gpu.index and one.mig_index is not None)
     return next(of_gpu, gpu) if gpu.mig_enabled else gpu
 
@@ -87,7 +83,7 @@ def _by_number(name: str, devices: Sequence[Device]) -> Device | None:
 
 
 def _by_uuid(name: str, kind: str, devices: Sequence[Device]) -> Device | None:
-    """The one whose UUID begins like that; ``GPU-`` alone is none (seen on an H100)."""
+    """The device whose UUID begins with the name; ``GPU-`` alone matches none, as on an H100."""
     if not name.startswith(kind) or name == kind:
         return None
     of_kind = [one for one in devices if (one.mig_index is None) is (kind == "GPU-")]
@@ -96,12 +92,12 @@ def _by_uuid(name: str, kind: str, devices: Sequence[Device]) -> Device | None:
 
 
 def _old_name(instance: Device) -> str:
-    """What drivers before 470 call an instance."""
+    """The name of an instance in drivers before 470."""
     return f"MIG-{instance.parent_uuid}/{instance.gpu_instance}/{instance.compute_instance}"
 
 
 class GpuName(NamedTuple):
-    """What a GPU, or a MIG instance, answers to.
+    """The names of a GPU or a MIG instance.
 
     Attributes:
         label: Its number: ``"0"``, and ``"0:1"`` for a MIG instance.
@@ -112,7 +108,7 @@ class GpuName(NamedTuple):
     uuid: str
 
     def is_meant_by(self, name: str) -> bool:
-        """Whether a user's name is that number, or the beginning of that UUID.
+        """Whether a user's name is the number, or the beginning of the UUID.
 
         >>> GpuName("0", "GPU-8f1c").is_meant_by("GPU-8"), GpuName("0", "1f").is_meant_by("1")
         (True, False)
@@ -122,33 +118,33 @@ class GpuName(NamedTuple):
         return bool(name) and not name.isdigit() and self.uuid.startswith(name)
 
 
-def doubt_of_names(names: Iterable[str] | None, gpus: Collection[GpuName]) -> str | None:
-    """What is wrong with the names that a training gave for its GPUs, to be said after its own.
+def problem_with_names(names: Iterable[str] | None, gpus: Collection[GpuName]) -> str | None:
+    """What is wrong with the GPU names of a run, as the rest of a sentence about it.
 
-    >>> doubt_of_names(["0", "99"], [GpuName(str(index), "") for index in range(8)])
+    >>> problem_with_names(["0", "99"], [GpuName(str(index), "") for index in range(8)])
     'names GPU 99, and there are GPUs 0–7: set GPUMON_GPUS, or gpus=[...] in its tagger, to those'
 
     Args:
         names: As the user wrote them; ``None``: there are none, and nothing is wrong.
-        gpus: All that there are, one at least.
+        gpus: All GPUs, at least one.
 
     Returns:
-        ``None`` where each is the name of one.
+        ``None`` if each name matches a GPU.
     """  # noqa: RUF002  (a range is written so)
     if names is None:
         return None
     names = [name.strip() for name in names]
-    strange = [name for name in names if not any(gpu.is_meant_by(name) for gpu in gpus)]
-    if names and not strange:
+    unmatched = [name for name in names if not any(gpu.is_meant_by(name) for gpu in gpus)]
+    if names and not unmatched:
         return None
-    said = listed([_said(name) for name in strange], most=_MOST_SAID) if names else "no GPU"
+    shown = listed([_shown(name) for name in unmatched], most=_MAX_LISTED) if names else "no GPU"
     return (
-        f"names {said}, and {_there_are(gpus)}: set GPUMON_GPUS, or gpus=[...] in its tagger, "
+        f"names {shown}, and {_there_are(gpus)}: set GPUMON_GPUS, or gpus=[...] in its tagger, "
         f"to {'those' if len(gpus) > 1 else 'that'}"
     )
 
 
-def doubt_of_work(
+def problem_with_work(
     names: Collection[str] | None,
     gpus: Collection[GpuName],
     *,
@@ -156,19 +152,19 @@ def doubt_of_work(
     pid: int,
     on_cpu: bool = False,
 ) -> str:
-    """Why a training may have been seen at work on no GPU, and what to set.
+    """Why a run was seen at work on no GPU, and what to set, as the rest of a sentence about it.
 
-    To be said after its name; names and GPUs as in ``doubt_of_names``, its pid as the daemon
-    sees it, ``on_cpu`` as in ``RunFacts``.
+    Names and GPUs as in ``problem_with_names``, ``pid`` as the daemon sees it, ``on_cpu`` as in
+    ``RunFacts``.
     """
     if on_cpu and not simulated:
         return f"computes its steps on the CPU, and uses no GPU: {WHAT_TO_CHECK}"
-    wrong = doubt_of_names(names, gpus)
+    wrong = problem_with_names(names, gpus)
     if wrong is not None:
         return wrong
     if names is not None:
-        said = listed([_said(name.strip()) for name in names], most=_MOST_SAID)
-        return f"names {said}, and was not seen at work there"
+        shown = listed([_shown(name.strip()) for name in names], most=_MAX_LISTED)
+        return f"names {shown}, and was not seen at work there"
     if simulated:
         return (
             "is joined to no GPU, for the daemon watches simulated ones, and no process is on "
@@ -181,7 +177,7 @@ def doubt_of_work(
     )
 
 
-def _said(name: str) -> str:
+def _shown(name: str) -> str:
     shown = label_text(name, _MOST_LENGTH)
     return f"GPU {shown}" if shown[:1].isdigit() else repr(shown)
 

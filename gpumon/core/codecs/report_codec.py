@@ -205,7 +205,7 @@ def _decoded(document: Mapping[str, Any]) -> Report:
 
 def _encode_run(run: RunReport, balance: JobBalance | None, clock: WallClock) -> dict[str, Any]:
     # The reader computes skew and ratios itself, from all runs of the job.
-    levelled = {} if balance is None else balance.levelled_ratios or {}
+    levelled = {} if balance is None else balance.balanced_ratios or {}
     document = {
         **_RUN.encode(run),
         "reasons": encode_reasons(run),

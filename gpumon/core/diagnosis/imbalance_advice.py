@@ -237,12 +237,12 @@ def _what_to_write(
     balance: JobBalance, labels: Mapping[str, str], runs: Sequence[RunReport]
 ) -> str:
     # What even parts would need is the best guess there is, and called one.
-    ratios_of = balance.levelled_ratios or balance.levelled_if_even
+    ratios_of = balance.balanced_ratios or balance.levelled_if_even
     if ratios_of is None:
         return messages.ONE_WITHOUT_WORK
     ratios = simple_ratios([*ratios_of.values()])
     wanted, call = _colons(ratios), _call(ratios, ratios_of, labels, runs)
-    if balance.levelled_ratios is None:
+    if balance.balanced_ratios is None:
         return messages.SPLIT_UNKNOWN.format(wanted=wanted, call=call)
     if not balance.is_told or balance.shares is None:
         return messages.SPLIT_EVENLY.format(wanted=wanted, call=call)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from operator import attrgetter
 from typing import Final
 
-from gpumon.core.attribution.batch_shares import levelled_ratios
+from gpumon.core.attribution.batch_shares import balanced_ratios
 from gpumon.core.report.report import JobKey, RunReport
 from gpumon.core.settings.detector import DEFAULT_SETTINGS, AdviceSettings
 from gpumon.core.settings.rule import RuleKind, rule
@@ -52,7 +52,7 @@ class JobBalance:
         return not is_unequal(self)
 
     @property
-    def levelled_ratios(self) -> dict[str, float] | None:
+    def balanced_ratios(self) -> dict[str, float] | None:
         """Shares, adding up to 1, that would keep all GPUs busy equally long, by UUID.
 
         ``None`` where the present ones are unknown, or a GPU was never busy.
@@ -61,25 +61,25 @@ class JobBalance:
 
     @property
     def levelled_if_even(self) -> dict[str, float] | None:
-        """``levelled_ratios`` if all GPUs had equal shares now."""
+        """``balanced_ratios`` if all GPUs had equal shares now."""
         return self._levelled(dict.fromkeys(self.busy_ratios, 1.0))
 
     def _levelled(self, shares: dict[str, float]) -> dict[str, float] | None:
         if min(shares.values()) <= 0:
             return None
-        levelled = levelled_ratios(
+        levelled = balanced_ratios(
             [shares[uuid] for uuid in self.busy_ratios], [*self.busy_ratios.values()]
         )
         return None if levelled is None else dict(zip(self.busy_ratios, levelled, strict=True))
 
     @property
     def levelled_busy_ratio(self) -> float | None:
-        """Busy part of the present step time that all GPUs would have with ``levelled_ratios``.
+        """Busy part of the present step time that all GPUs would have with ``balanced_ratios``.
 
         Each GPU takes ``busy / share`` for a complete batch, so its speed is the inverse. Speeds
         are assumed to be the same at any share.
         """
-        if self.levelled_ratios is None or self.shares is None:
+        if self.balanced_ratios is None or self.shares is None:
             return None
         whole = sum(self.shares[uuid] for uuid in self.busy_ratios)
         speeds = [self.shares[uuid] / busy for uuid, busy in self.busy_ratios.items()]

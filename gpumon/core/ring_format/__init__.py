@@ -1,5 +1,5 @@
-"""The phase ring: its bytes, its records, what a run says of itself, and where rings lie.
+"""The phase ring: its bytes and records, a run's facts, and the folders of rings.
 
-Shared by the training that writes (``trainer_hooks.ring``) and the daemon that reads
-(``sources.ring_reader``), so that there is one format. No file is opened here.
+Shared by the writer (``trainer_hooks.ring``) and the reader (``sources.ring_reader``). No file
+is opened here.
 """

@@ -1,4 +1,5 @@
-"""The daemon's web server: bounded in every way, and what each address answers.
+"""The daemon's web server, with limits on everything that a client may use.
 
-The files of the live page lie in ``outlets/web``, what ``/metrics`` says in ``outlets.metrics``.
+The files of the live page are in ``outlets/web``, the content of ``/metrics`` in
+``outlets.metrics``.
 """

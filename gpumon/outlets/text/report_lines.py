@@ -342,7 +342,7 @@ def _standstill(run: RunReport, report: Report) -> str:
 
 def _balance(balance: JobBalance, labels: Mapping[str, str], names: str) -> str:
     """How busy the GPUs of a job are in its steps, and which ratios would balance them."""
-    levelled = None if balance.is_level else balance.levelled_ratios
+    levelled = None if balance.is_level else balance.balanced_ratios
     return (messages.JOB_BALANCE if levelled is None else messages.JOB_BALANCE_AT).format(
         shares=shares_text(balance.busy_ratios, labels),
         skew=in_percent(balance.skew_ratio),

@@ -133,7 +133,7 @@ class TestTheRatiosThatLevel:
     ) -> None:
         workload = UnequalGpus(speeds=speeds, ratios=ratios, ranks=ranks, batch=40)
         before = workload.train(20)
-        levelled = one_balance(report_of(before)).levelled_ratios
+        levelled = one_balance(report_of(before)).balanced_ratios
         assert levelled is not None
         assert [*levelled.values()] == pytest.approx(shares_of(speeds), rel=0.02)
 
@@ -151,7 +151,7 @@ class TestTheRatiosThatLevel:
         balance = one_balance(report_of(two_even(input_s=0.1, reduce_s=0.02).train(40)))
 
         assert balance.skew_ratio == pytest.approx(1 / 3, abs=0.02)
-        assert [*(balance.levelled_ratios or {}).values()] == pytest.approx([0.6, 0.4], abs=0.01)
+        assert [*(balance.balanced_ratios or {}).values()] == pytest.approx([0.6, 0.4], abs=0.01)
 
 
 class TestAChangeOfTheRatios:

@@ -77,7 +77,7 @@ class TestAWatchOnTheMachine:
         watch = MachineWatch(no_driver, rings_of(tmp_path), FACTS, SystemClock())
 
         with pytest.raises(SourceUnavailableError, match="libnvidia"):
-            watch.insist()
+            watch.require_source()
         watch.close()
 
     def test_asks_living_runs_for_their_newest_counts(

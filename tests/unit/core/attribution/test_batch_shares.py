@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from gpumon.core.attribution.batch_shares import (
     FINEST,
+    balanced_ratios,
     checked_ratios,
-    levelled_ratios,
     shares_of,
     simple_ratios,
     split_counts,
@@ -146,14 +146,14 @@ class TestLevelling:
             steps * share / speed for share, speed in zip(shares_of(ratios), speeds, strict=True)
         ]
 
-        levelled = levelled_ratios(ratios, busy)
+        levelled = balanced_ratios(ratios, busy)
 
         assert levelled is not None
         again = [share / speed for share, speed in zip(levelled, speeds, strict=True)]
         assert max(again) == pytest.approx(min(again))
 
     def test_has_no_answer_for_a_gpu_that_was_never_busy(self) -> None:
-        assert levelled_ratios([1, 1], [1.0, 0.0]) is None
-        assert levelled_ratios([1, 1], [1.0, 5e-324]) is None  # so fast is no GPU
-        assert levelled_ratios([1, 1], [1e-320, 1e-320]) is None
-        assert levelled_ratios([], []) is None
+        assert balanced_ratios([1, 1], [1.0, 0.0]) is None
+        assert balanced_ratios([1, 1], [1.0, 5e-324]) is None  # so fast is no GPU
+        assert balanced_ratios([1, 1], [1e-320, 1e-320]) is None
+        assert balanced_ratios([], []) is None

@@ -43,7 +43,7 @@ def waits(*ticks: list[RingEvent]) -> str:
     starts, known = EpochStarts(), bytearray()
     for tick in ticks:
         records = RingRecords.of(tick)
-        known += starts.told_apart(records, codes_of(records), known)
+        known += starts.mark_waits(records, codes_of(records), known)
     kinds = {EPOCH_WAIT_CODE: "E", INPUT_WAIT_CODE: "-"}
     return "".join(kinds.get(code, "") for code in known)
 
@@ -106,7 +106,7 @@ class TestNoWaitIsAtTheStartOfAnEpoch:
         records = RingRecords.of([*BATCH, EPOCH, wait])
         codes = codes_of(records)
 
-        assert EpochStarts().told_apart(records, codes, bytearray()) == codes
+        assert EpochStarts().mark_waits(records, codes, bytearray()) == codes
 
 
 class TestAMark:
@@ -117,6 +117,6 @@ class TestAMark:
         starts, known = EpochStarts(), bytearray(codes_of(RingRecords.of([OTHER])))
         before = bytes(known)
 
-        starts.told_apart(RingRecords.of([STEP, EPOCH]), b"", known)
+        starts.mark_waits(RingRecords.of([STEP, EPOCH]), b"", known)
 
         assert bytes(known) == before

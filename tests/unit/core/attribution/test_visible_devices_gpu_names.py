@@ -7,8 +7,8 @@ import pytest
 from gpumon.core.attribution.visible_devices import (
     WHAT_TO_SET,
     GpuName,
-    doubt_of_names,
-    doubt_of_work,
+    problem_with_names,
+    problem_with_work,
 )
 
 EIGHT = [GpuName(str(index), f"GPU-{index}aa") for index in range(8)]
@@ -19,10 +19,10 @@ CUT = [GpuName("0", "GPU-0aa"), GpuName("0:0", "MIG-11"), GpuName("0:1", "MIG-22
 class TestNamesThatFit:
     @pytest.mark.parametrize("names", [None, ("0",), ("7", "GPU-1"), (" 3 ",)])
     def test_are_not_doubted(self, names: tuple[str, ...] | None) -> None:
-        assert doubt_of_names(names, EIGHT) is None
+        assert problem_with_names(names, EIGHT) is None
 
     def test_may_be_of_instances(self) -> None:
-        assert doubt_of_names(("0:1", "MIG-1"), CUT) is None
+        assert problem_with_names(("0:1", "MIG-1"), CUT) is None
 
 
 class TestNamesThatFitNone:
@@ -38,7 +38,7 @@ class TestNamesThatFitNone:
     def test_are_told_with_those_there_are_and_what_to_set(
         self, gpus: list[GpuName], there: str
     ) -> None:
-        doubt = doubt_of_names((gpus[0].label, "99"), gpus) or ""
+        doubt = problem_with_names((gpus[0].label, "99"), gpus) or ""
 
         named, _, those = doubt.partition(" and ")
         assert "GPU 99" in named
@@ -51,7 +51,7 @@ class TestNamesThatFitNone:
         [("cuda:0", "'cuda:0'"), ("-1", "'-1'"), ("None", "'None'"), ("a\nb" * 99, "'a")],
     )
     def test_are_quoted_where_they_are_no_numbers(self, name: str, said: str) -> None:
-        doubt = doubt_of_names((name,), TWO)
+        doubt = problem_with_names((name,), TWO)
 
         assert doubt is not None
         assert doubt.startswith(f"names {said}")
@@ -59,22 +59,24 @@ class TestNamesThatFitNone:
         assert len(doubt) < 250
 
     def test_are_told_where_there_is_none_in_the_list(self) -> None:
-        assert (doubt_of_names((), TWO) or "").partition(", ")[0].endswith("no GPU")
+        assert (problem_with_names((), TWO) or "").partition(", ")[0].endswith("no GPU")
 
 
 class TestARunThatWasSeenAtWorkNowhere:
     @pytest.mark.parametrize(("simulated", "why"), [(True, "simulated"), (False, "pid 42")])
     def test_is_told_why_and_what_to_set(self, simulated: bool, why: str) -> None:
-        doubt = doubt_of_work(None, TWO, simulated=simulated, pid=42)
+        doubt = problem_with_work(None, TWO, simulated=simulated, pid=42)
 
         assert why in doubt
         assert WHAT_TO_SET in doubt
 
     def test_is_told_of_strange_names_first(self) -> None:
-        assert doubt_of_work(("9",), TWO, simulated=True, pid=42) == doubt_of_names(("9",), TWO)
+        assert problem_with_work(("9",), TWO, simulated=True, pid=42) == problem_with_names(
+            ("9",), TWO
+        )
 
     def test_is_told_that_the_gpu_it_names_did_nothing(self) -> None:
-        doubt = doubt_of_work(("1",), TWO, simulated=False, pid=42)
+        doubt = problem_with_work(("1",), TWO, simulated=False, pid=42)
 
         assert doubt.startswith("names GPU 1")
         assert "GPUMON_GPUS" not in doubt

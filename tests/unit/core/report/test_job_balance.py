@@ -40,18 +40,18 @@ class TestTheSkew:
 
 class TestTheLevelledRatios:
     def test_follow_from_busy_times_and_shares(self) -> None:
-        assert balance([2 / 3, 1.0], [0.5, 0.5]).levelled_ratios == pytest.approx(
+        assert balance([2 / 3, 1.0], [0.5, 0.5]).balanced_ratios == pytest.approx(
             {"GPU-0": 0.6, "GPU-1": 0.4}
         )
 
     def test_of_gpus_whose_peers_are_on_another_machine_are_parts_of_what_they_share(self) -> None:
         here = balance([2 / 3, 1.0], [0.1, 0.1])
 
-        assert here.levelled_ratios == pytest.approx({"GPU-0": 0.6, "GPU-1": 0.4})
+        assert here.balanced_ratios == pytest.approx({"GPU-0": 0.6, "GPU-1": 0.4})
         assert here.levelled_busy_ratio == pytest.approx(0.8)
 
     def test_are_unknown_without_shares(self) -> None:
-        assert balance([2 / 3, 1.0]).levelled_ratios is None
+        assert balance([2 / 3, 1.0]).balanced_ratios is None
         assert balance([2 / 3, 1.0]).gain_part is None
         assert balance([2 / 3, 1.0]).levelled_if_even is not None
 
@@ -59,7 +59,7 @@ class TestTheLevelledRatios:
     def test_are_unknown_where_a_gpu_did_nothing(
         self, busy: list[float], shares: list[float]
     ) -> None:
-        assert balance(busy, shares).levelled_ratios is None
+        assert balance(busy, shares).balanced_ratios is None
 
     @given(speeds_of_gpus, st.data())
     def test_are_those_of_the_speeds_and_the_gain_is_the_time_they_save(
@@ -72,8 +72,8 @@ class TestTheLevelledRatios:
         seen = balance([time_s / max(takes_s) for time_s in takes_s], list(shares))
 
         levelled_s = 1 / sum(speeds)  # for one batch, by all of them together
-        assert seen.levelled_ratios is not None
-        assert [*seen.levelled_ratios.values()] == pytest.approx(shares_of(speeds))
+        assert seen.balanced_ratios is not None
+        assert [*seen.balanced_ratios.values()] == pytest.approx(shares_of(speeds))
         assert seen.levelled_busy_ratio == pytest.approx(levelled_s / max(takes_s))
         assert seen.gain_part is not None
         if not seen.is_level:
