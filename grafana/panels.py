@@ -98,8 +98,8 @@ def culprit() -> stat.Panel:
     return (
         _figures(2, "Main culprit", "s")
         .description(
-            "The cause with the most lost GPU time over the time shown, and the GPU time lost to it, "
-            "in seconds. 'unknown' means that no run was tagged."
+            "The cause with the most lost GPU time over the time shown, and how much it took, in "
+            "seconds of GPU time. 'unknown' means that no run was tagged."
         )
         .span(8)
         .thresholds(_thresholds((None, "text")))

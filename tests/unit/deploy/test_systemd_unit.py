@@ -1,7 +1,6 @@
-"""The systemd units: understood by systemd, closed, and yet able to reach the GPUs and trainings.
+"""Tests of the systemd units without a running systemd.
 
-systemd itself does not run here. What can be tried without it is: its own check of each line,
-its judgement of the sandbox, and the mount with its very options, in a mount namespace.
+They are checked by systemd-analyze, and the mount is tried in a mount namespace.
 """
 
 from __future__ import annotations
@@ -44,7 +43,7 @@ def value_of(key: str, text: str = TEXT) -> str:
     return found[0]
 
 
-def test_systemd_understands_every_line_of_both(tmp_path: Path) -> None:
+def test_systemd_accepts_every_line(tmp_path: Path) -> None:
     copy, mount = tmp_path / UNIT.name, tmp_path / MOUNT.name
     copy.write_text(TEXT.replace("/opt/gpumon/bin/gpumon", "/bin/true"), encoding="utf-8")
     mount.write_bytes(MOUNT.read_bytes())
@@ -52,7 +51,7 @@ def test_systemd_understands_every_line_of_both(tmp_path: Path) -> None:
     assert systemd_analyze("verify", "--man=no", str(copy), str(mount)) == ""
 
 
-def test_it_exposes_less_than_its_neighbours() -> None:
+def test_its_sandbox_is_stricter_than_that_of_other_exporters() -> None:
     judged = systemd_analyze("security", "--offline=true", str(UNIT))
 
     level = re.search(r"Overall exposure level for gpumon.service: ([\d.]+)", judged)
@@ -60,23 +59,23 @@ def test_it_exposes_less_than_its_neighbours() -> None:
     assert float(level[1]) <= HIGHEST_EXPOSURE
 
 
-def test_the_gpus_can_be_reached() -> None:
+def test_gpus_are_accessible() -> None:
     assert "DeviceAllow=char-nvidia* rw" in TEXT.splitlines()
     assert "PrivateDevices=yes" not in TEXT
 
 
-def test_the_gpus_of_a_driver_that_is_loaded_later_can_be_reached() -> None:
+def test_gpus_are_accessible_if_the_driver_is_loaded_later() -> None:
     allowed = re.findall(r"^DeviceAllow=/dev/char/195:(\d+) rw$", TEXT, re.MULTILINE)
 
     assert sorted(map(int, allowed)) == [*range(16), 255]
 
 
-def test_a_daemon_that_needs_a_new_process_gets_one_and_without_a_driver_it_waits() -> None:
+def test_a_daemon_is_restarted_and_waits_for_a_driver() -> None:
     assert value_of("Restart") == "on-failure"
     assert value_of("ExecStart").endswith(" serve --wait-for-source")
 
 
-def test_trainings_of_any_user_find_a_folder_to_write_to() -> None:
+def test_runs_of_any_user_have_a_folder() -> None:
     assert value_of("Environment") == "GPUMON_RUNTIME_DIR=/run/gpumon"
     own, shared, locked = values_of("ExecStartPre")
     assert own == "+/usr/bin/install -d -m 0755 -o gpumon -g gpumon /run/gpumon"
@@ -85,7 +84,7 @@ def test_trainings_of_any_user_find_a_folder_to_write_to() -> None:
     assert value_of("ReadWritePaths") == "/run/gpumon"
 
 
-def test_what_trainings_write_to_outlives_the_daemon_and_is_the_machines_own() -> None:
+def test_the_shared_folder_outlives_the_daemon() -> None:
     assert value_of("Requires") == MOUNT.name
     assert MOUNT.name in " ".join(values_of("After")).split()
     assert value_of("Where", MOUNT.read_text(encoding="utf-8")) == "/run/gpumon"
@@ -94,7 +93,7 @@ def test_what_trainings_write_to_outlives_the_daemon_and_is_the_machines_own() -
     assert "DynamicUser" not in TEXT, "its folder would be private"
 
 
-def test_an_administrator_configures_it_without_rewriting_a_line() -> None:
+def test_it_is_configured_by_an_environment_file() -> None:
     assert value_of("EnvironmentFile") == "-/etc/default/gpumon"
 
 
@@ -150,18 +149,18 @@ print(json.dumps({
 
 @pytest.fixture
 def open_folder() -> Iterator[Path]:
-    """A folder that everybody may enter, as none of a test's own is."""
+    """A folder that every user may enter."""
     with tempfile.TemporaryDirectory(prefix="gpumon-test-") as name:
         Path(name).chmod(0o755)
         yield Path(name)
 
 
 @as_root
-def test_the_mount_with_its_very_options_holds_every_ring_there_can_be(open_folder: Path) -> None:
+def test_the_mount_has_room_for_every_ring(open_folder: Path) -> None:
     where = open_folder
     text = MOUNT.read_text(encoding="utf-8")
     kind, what, options = (value_of(key, text) for key in ("Type", "What", "Options"))
-    # The user gpumon is not there: somebody else is the daemon's.
+    # The user gpumon does not exist here.
     lines = [line.removeprefix("+").replace("gpumon -g gpumon", "54321 -g 54321")
              for line in values_of("ExecStartPre")]  # fmt: skip
     install = [line.replace("/run/gpumon", str(where)).split() for line in lines]
@@ -169,10 +168,10 @@ def test_the_mount_with_its_very_options_holds_every_ring_there_can_be(open_fold
     in_it = with_a_mount(f'-t {kind} -o {options} {what} "{where}"')
     done = ran(*in_it, sys.executable, "-c", IN_THE_MOUNT, where, json.dumps(install))
     assert done.returncode == 0, done.stderr
-    told = json.loads(done.stdout)
+    found = json.loads(done.stdout)
 
-    assert {"nosuid", "nodev", "noexec", "nr_inodes=4096", "size=655360k"} <= set(told["options"])
-    assert (told["own"], told["shared"]) == ([54_321, 0o755], [54_321, 0o1777])
-    assert told["left"] > 64 << 20
-    assert 2_000 < told["names"] < 4_096
-    assert told["refused"] == [*["PermissionError"] * 3, os.strerror(errno.ENOSPC)]
+    assert {"nosuid", "nodev", "noexec", "nr_inodes=4096", "size=655360k"} <= set(found["options"])
+    assert (found["own"], found["shared"]) == ([54_321, 0o755], [54_321, 0o1777])
+    assert found["left"] > 64 << 20
+    assert 2_000 < found["names"] < 4_096
+    assert found["refused"] == [*["PermissionError"] * 3, os.strerror(errno.ENOSPC)]

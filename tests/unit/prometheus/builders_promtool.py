@@ -1,7 +1,7 @@
-"""Stories of machines for ``promtool test rules``: what a Prometheus of some rhythm gets to see.
+"""Scenarios for ``promtool test rules``, as a Prometheus with given intervals sees them.
 
-A failed scrape takes every series of its target away (``stale``), as a real Prometheus does, and
-scrapes need not fall on evaluations: what an alert does to one machine depends on both.
+A failed scrape makes every series of its target ``stale``, as in a real Prometheus, and scrapes
+need not coincide with evaluations.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from tests.patience import HANG_S
 RULES = Path(__file__).resolve().parents[3] / "prometheus"
 STEP_S = 5
 Spans: TypeAlias = tuple[tuple[float, float], ...]
-"""Minutes from, inclusive, and to."""
+"""Minutes from (inclusive) to."""
 Value: TypeAlias = Callable[[float], float | None]
-"""Of a metric by the Unix time in seconds; ``None`` where the daemon does not show it."""
+"""Value of a metric by Unix time in seconds; ``None``: no series."""
 
 
 def within(second: float, spans: Spans) -> bool:
@@ -32,7 +32,7 @@ def within(second: float, spans: Spans) -> bool:
 
 @dataclass(frozen=True)
 class Rhythm:
-    """How often a Prometheus scrapes and evaluates, and how long after an evaluation it scrapes."""
+    """Intervals of scrapes and evaluations, and the offset between them."""
 
     scrape_s: int
     evaluation_s: int
@@ -44,14 +44,12 @@ class Rhythm:
 
 @dataclass
 class Target:
-    """One daemon as it is scraped.
+    """A scraped daemon.
 
     Attributes:
-        instance: Its address.
-        job: Its job.
-        unscraped: When a scrape fails although the daemon lives.
-        down: When there is no daemon; it counts from 0 afterwards.
-        undiscovered: When Prometheus does not know of it.
+        unscraped: When scrapes fail although the daemon runs.
+        down: When there is no daemon; its counters start at 0 afterwards.
+        undiscovered: When it is missing from service discovery.
     """
 
     instance: str = "a:19835"
@@ -62,7 +60,7 @@ class Target:
     series: list[tuple[str, Value]] = field(default_factory=list)
 
     def has(self, name: str, value: Value, /, **labels: str) -> None:
-        """One series more."""
+        """Add a series."""
         words = {"job": self.job, "instance": self.instance, **labels}
         text = ",".join(f'{key}="{one}"' for key, one in words.items())
         self.series.append((f"{name}{{{text}}}", value))
@@ -76,7 +74,7 @@ class Target:
         return not within(second, self.unscraped) and not within(second, self.down)
 
     def lines(self, rhythm: Rhythm, minutes: int) -> list[dict[str, str]]:
-        """What promtool calls ``input_series``."""
+        """The ``input_series`` of promtool."""
         known = [(f'up{{job="{self.job}",instance="{self.instance}"}}', _one), *self.series]
         return [
             {"series": name, "values": " ".join(self._values(name, value, rhythm, minutes))}
@@ -112,10 +110,10 @@ def daemon(
     """A daemon that reads GPUs.
 
     Args:
-        target: What it is scraped as.
-        gpus: By UUID, in the order of their index, when they are not in the machine.
-        lost_at: From which minute on one that is listed does not answer. Its last sample is shown
-            until the daemon starts anew.
+        target: Its target.
+        gpus: When each GPU is absent, by UUID, in index order.
+        lost_at: Minute from which on a listed GPU does not answer. Its last sample is shown until
+            the daemon restarts.
     """
     lost = {uuid: minute * 60 for uuid, minute in (lost_at or {}).items()}
 
@@ -136,14 +134,14 @@ def daemon(
 
 @dataclass(frozen=True)
 class Gpu:
-    """One GPU of a daemon; it may be away for a while, or be lost at a second."""
+    """One GPU of a daemon, which may be absent for a while, or lost."""
 
     target: Target
     absent: Spans = ()
     lost_s: float = math.inf
 
     def shown(self, value: Value) -> Value:
-        """That, while the GPU answers."""
+        """This value, while the GPU answers."""
         return lambda second: (
             None if within(second, self.absent) or second >= self.lost_s else value(second)
         )
@@ -156,30 +154,30 @@ class Gpu:
 
 @dataclass
 class Story:
-    """Targets, and what is to be said of them at which minute."""
+    """Targets, and the expected values and alerts by minute."""
 
     minutes: int
     targets: tuple[Target, ...]
-    asked: list[tuple[str, float, float]] = field(default_factory=list)
+    expected: list[tuple[str, float, float]] = field(default_factory=list)
 
     def at(self, minute: float, expr: str, value: float) -> Story:
-        """An expression has that value then, 0 where it finds nothing."""
-        self.asked.append((f"({expr}) or vector(0)", minute, value))
+        """Expect this value of an expression; 0: no series."""
+        self.expected.append((f"({expr}) or vector(0)", minute, value))
         return self
 
     def fires(self, alert: str, first: float, last: float, count: int = 1) -> Story:
-        """So many of that alert fire at every evaluation from the one minute to the other."""
+        """Expect so many firing alerts at every evaluation between two minutes."""
         firing = f'count(ALERTS{{alertname="{alert}",alertstate="firing"}}) or vector(0)'
         over = f"({firing})[{round((last - first) * 60)}s:15s]"
         return self.at(last, f"min_over_time({over}) == max_over_time({over})", count)
 
     def is_silent(self, alerts: str, first: float, last: float, *, state: str = "firing") -> Story:
-        """None of those alerts (a regular expression) is in that state at any time between."""
+        """Expect none of these alerts (a regular expression) in this state between two minutes."""
         chosen = f'ALERTS{{alertname=~"{alerts}",alertstate=~"{state}"}}'
         return self.at(last, f"count(last_over_time({chosen}[{round((last - first) * 60)}s]))", 0)
 
-    def told(self, rhythm: Rhythm, folder: Path) -> str:
-        """What promtool has against it; nothing if all is as was asked."""
+    def failures(self, rhythm: Rhythm, folder: Path) -> str:
+        """The output of promtool; empty if everything is as expected."""
         test = {
             "interval": f"{STEP_S}s",
             "input_series": [
@@ -191,7 +189,7 @@ class Story:
                     "eval_time": f"{round(minute * 60)}s",
                     "exp_samples": [{"labels": "{}", "value": value}],
                 }
-                for expr, minute, value in self.asked
+                for expr, minute, value in self.expected
             ],
         }
         path = folder / f"{rhythm}.yml"
@@ -207,10 +205,10 @@ class Story:
             text=True,
             check=False,
             timeout=HANG_S,
-            env=os.environ | {"GOGC": "400"},  # it has ended before it needs tidying: less CPU
+            env=os.environ | {"GOGC": "400"},  # less garbage collection: less CPU
         )
         return "" if done.returncode == 0 else f"at {rhythm}: {done.stdout}{done.stderr}"
 
 
-Hold: TypeAlias = Callable[[Story], None]
-"""Asserts of a story that the alerts do what it says."""
+Verify: TypeAlias = Callable[[Story], None]
+"""Asserts that the alerts of a story are as expected."""

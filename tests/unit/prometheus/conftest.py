@@ -1,4 +1,4 @@
-"""Stories held at the rhythms of scrapes and evaluations: one each, all four by ``make truth``."""
+"""Verifies each story at one pair of intervals; ``make truth`` verifies all four."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from zlib import crc32
 
 import pytest
 
-from tests.unit.prometheus.builders_promtool import Hold, Rhythm, Story
+from tests.unit.prometheus.builders_promtool import Rhythm, Story, Verify
 
-UNLIKE = (Rhythm(15, 60, 10), Rhythm(60, 15, 20))
-ALIKE = (Rhythm(15, 15, 5), Rhythm(60, 60, 5))  # the last, evaluated 55 s after each scrape
+DIFFERENT = (Rhythm(15, 60, 10), Rhythm(60, 15, 20))
+EQUAL = (Rhythm(15, 15, 5), Rhythm(60, 60, 5))  # the last, evaluated 55 s after each scrape
 IS_WHOLE = bool(os.environ.get("GPUMON_WHOLE_TABLE"))
 
 
-@pytest.fixture(params=[*UNLIKE, *ALIKE] if IS_WHOLE else [None], ids=str)
-def hold(request: pytest.FixtureRequest, tmp_path: Path) -> Hold:
-    """Holds a story at a rhythm; which of the two unlike ones, the name of the test decides."""
+@pytest.fixture(params=[*DIFFERENT, *EQUAL] if IS_WHOLE else [None], ids=str)
+def verify(request: pytest.FixtureRequest, tmp_path: Path) -> Verify:
+    """Verifies a story at a rhythm, chosen by the name of the test."""
     name = request.node.originalname
-    rhythm: Rhythm = request.param or UNLIKE[crc32(name.encode()) % len(UNLIKE)]
+    rhythm: Rhythm = request.param or DIFFERENT[crc32(name.encode()) % len(DIFFERENT)]
 
-    def hold(story: Story) -> None:
-        assert story.told(rhythm, tmp_path) == ""
+    def verify(story: Story) -> None:
+        assert story.failures(rhythm, tmp_path) == ""
 
-    return hold
+    return verify

@@ -1,4 +1,4 @@
-"""Alerts on the daemon's own health and on a job's GPUs, at any interval, with scrapes that fail.
+"""Tests of alerts on the daemon's own health and a job's GPUs, at any interval.
 
 The other alerts are in ``test_alerts_at_any_interval.py``; here too ``make truth`` tries all four
 pairs of intervals.
@@ -12,11 +12,11 @@ import pytest
 
 from tests.unit.prometheus.builders_promtool import (
     Gpu,
-    Hold,
     Spans,
     Story,
     Target,
     Value,
+    Verify,
     daemon,
     within,
 )
@@ -34,14 +34,14 @@ def always(number: float) -> Value:
 
 
 def grows(per_second: float, *, since: float = 0.0, lump: float = 0.0, at: float = 1e9) -> Value:
-    """Grows from a minute on, and by a lump in one moment, at a minute."""
+    """Grows from a minute on, and by a lump at a minute."""
     return lambda second: (
         per_second * max(0.0, second - since * 60) + (lump if second >= at * 60 else 0.0)
     )
 
 
 def restarted(target: Target, value: Value) -> Value:
-    """That of the daemon's time, which begins again with each start."""
+    """The value by the daemon's running time, which restarts with it."""
     return lambda second: value(target.running_s(second))
 
 
@@ -52,7 +52,7 @@ def healthy(
     reloaded: Spans = (),
     collectors: Mapping[str, Value] | None = None,
 ) -> Target:
-    """A daemon of GPUs at work, with all its series on itself and on them.
+    """A daemon with busy GPUs and all its series.
 
     Args:
         target: What it is scraped as.
@@ -87,19 +87,17 @@ def healthy(
 
 
 class TestAHealthyHour:
-    def test_with_a_driver_that_is_loaded_anew_fires_nothing(self, hold: Hold) -> None:
+    def test_with_a_reloaded_driver_fires_nothing(self, verify: Verify) -> None:
         target = healthy(Target(unscraped=((40, 41),)), TWO, reloaded=((20, 21.5),))
 
-        hold(Story(100, (target,)).is_silent(ANY, 0, 100))
+        verify(Story(100, (target,)).is_silent(ANY, 0, 100))
 
-    def test_with_two_upgrades_fires_nothing(self, hold: Hold) -> None:
+    def test_with_two_upgrades_fires_nothing(self, verify: Verify) -> None:
         target = healthy(Target(down=((20, 20.4), (28, 28.4))), TWO)
 
-        hold(Story(75, (target,)).is_silent(ANY, 0, 75))
+        verify(Story(75, (target,)).is_silent(ANY, 0, 75))
 
-    def test_with_lumps_and_a_collector_that_fails_for_minutes_fires_nothing(
-        self, hold: Hold
-    ) -> None:
+    def test_with_lumps_and_a_briefly_failing_collector_fires_nothing(self, verify: Verify) -> None:
         def briefly(second: float) -> float:
             return float(not within(second, ((15, 19), (30, 34))))
 
@@ -113,37 +111,37 @@ class TestAHealthyHour:
             target.has(name, lump, uuid=uuid, cause=cause)
             target.has(name, always(0), uuid=uuid, cause="unknown")
 
-        hold(Story(120, (target,)).is_silent(ANY, 0, 120))
+        verify(Story(120, (target,)).is_silent(ANY, 0, 120))
 
 
 class TestACollector:
-    def test_informs_while_it_fails_though_scrapes_fail_and_the_daemon_starts_anew(
-        self, hold: Hold
+    def test_informs_while_it_fails_despite_failed_scrapes_and_restarts(
+        self, verify: Verify
     ) -> None:
         target = Target(unscraped=((8, 9), (30, 31)), down=((40, 41),))
         healthy(target, TWO, collectors={"web_server": always(0)})
         story = Story(60, (target,)).fires("GpumonCollectorFailing", 13, 60)
 
-        hold(story.is_silent("Gpumon(MetricsIncomplete|GPUMissing)", 0, 60))
+        verify(story.is_silent("Gpumon(MetricsIncomplete|GPUMissing)", 0, 60))
 
 
-class TestADaemonThatStartsAnew:
-    def test_every_three_minutes_pages_until_it_stays(self, hold: Hold) -> None:
+class TestARestartingDaemon:
+    def test_pages_until_it_stays_up(self, verify: Verify) -> None:
         starts = tuple((minute, minute + 0.4) for minute in range(10, 60, 3))
         target = healthy(Target(down=starts), TWO)
         story = Story(110, (target,)).is_silent(ANY, 0, 20)
         story.fires("GpumonRestartsOften", 26, 60)
 
-        hold(story.is_silent("GpumonRestartsOften", 95, 110))
+        verify(story.is_silent("GpumonRestartsOften", 95, 110))
 
-    def test_once_and_is_unknown_for_a_while_pages_nobody(self, hold: Hold) -> None:
+    def test_does_not_page_for_one_restart(self, verify: Verify) -> None:
         target = healthy(Target(down=((10, 11),), unscraped=((20, 24), (30, 34))), TWO)
 
-        hold(Story(60, (target,)).is_silent("GpumonRestartsOften", 0, 60, state=".*"))
+        verify(Story(60, (target,)).is_silent("GpumonRestartsOften", 0, 60, state=".*"))
 
 
 class TestMemoryErrors:
-    def test_page_for_a_quarter_of_an_hour_though_scrapes_fail(self, hold: Hold) -> None:
+    def test_page_for_15_minutes_despite_failed_scrapes(self, verify: Verify) -> None:
         target = daemon(Target(unscraped=((24, 25),)), TWO)
         name = "gpumon_gpu_ecc_errors_total"
         new = grows(0.0, lump=1.0, at=20)
@@ -151,12 +149,12 @@ class TestMemoryErrors:
         target.has(name, always(4), uuid="GPU-1", kind="uncorrected")
         story = Story(60, (target,)).is_silent(ANY, 0, 20).fires("GpumonGPUEccErrors", 23, 34)
 
-        hold(story.is_silent("GpumonGPUEccErrors", 43, 60))
+        verify(story.is_silent("GpumonGPUEccErrors", 43, 60))
 
 
 class TestTimeOfAJob:
     def target(self, counter: str, share: float, **labels: str) -> Target:
-        """A scrape fails and the daemon starts anew, while GPU-0 loses that share so."""
+        """A daemon whose GPU-0 loses this share, with a failed scrape and a restart."""
         target = daemon(Target(unscraped=((50, 51),), down=((65, 65.4),)), TWO)
         for uuid, lost in (("GPU-0", share), ("GPU-1", 0.1)):
             busy = restarted(target, grows(1 - lost))
@@ -172,24 +170,24 @@ class TestTimeOfAJob:
         ],
         ids=["idle", "in a kernel"],
     )
-    def test_that_waits_for_another_gpu_informs_without_a_break(
-        self, counter: str, labels: dict[str, str], hold: Hold
+    def test_that_waits_for_another_gpu_informs_without_a_gap(
+        self, counter: str, labels: dict[str, str], verify: Verify
     ) -> None:
         story = Story(90, (self.target(counter, 0.3, **labels),))
         story.is_silent("GpumonJobImbalanced", 0, 14).fires("GpumonJobImbalanced", 22, 90)
 
-        hold(story)
+        verify(story)
 
-    def test_that_goes_into_checkpoints_informs_without_a_break(self, hold: Hold) -> None:
+    def test_in_checkpoints_informs_without_a_gap(self, verify: Verify) -> None:
         target = self.target("gpumon_gpu_idle_seconds_total", 0.25, cause="checkpoint")
         story = Story(90, (target,)).is_silent("GpumonCheckpointsCostly", 0, 44)
 
-        hold(story.fires("GpumonCheckpointsCostly", 50, 90))
+        verify(story.fires("GpumonCheckpointsCostly", 50, 90))
 
 
-def test_series_that_are_left_out_inform_of_their_family(hold: Hold) -> None:
+def test_dropped_series_inform_of_their_family(verify: Verify) -> None:
     target = healthy(Target(unscraped=((30, 31),), down=((40, 41),)), TWO)
     dropped = restarted(target, grows(2.0))
     target.has("gpumon_label_sets_dropped_total", dropped, family="gpumon_nvml_errors_total")
 
-    hold(Story(60, (target,)).fires("GpumonLabelSetsDropped", 4, 60))
+    verify(Story(60, (target,)).fires("GpumonLabelSetsDropped", 4, 60))

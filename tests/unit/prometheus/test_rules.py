@@ -1,4 +1,4 @@
-"""Rules and alerts: valid, tested by promtool, and each with a page that says what to do."""
+"""Tests of rules and alerts: valid, tested by promtool, and each with a runbook."""
 
 from __future__ import annotations
 
@@ -22,7 +22,6 @@ BASE_OF_RUNBOOKS = '{{ with query "gpumon:runbooks:info" }}{{ . | first | label 
 
 
 def text_of(alert: str) -> str:
-    """Its lines in the file."""
     parts = ALERTS.read_text(encoding="utf-8").split("- alert: ")
     return next(part for part in parts if part.startswith(f"{alert}\n"))
 
@@ -40,14 +39,14 @@ def test_the_rules_are_valid() -> None:
 
 
 @pytest.mark.prometheus
-def test_the_alerts_fire_when_they_should_and_only_then() -> None:
+def test_the_alerts_pass_the_tests_of_promtool() -> None:
     tested = promtool("test", "rules", str(TESTS))
 
     assert tested.returncode == 0, tested.stdout + tested.stderr
 
 
 @pytest.mark.prometheus
-def test_a_wrong_threshold_would_be_seen(tmp_path: Path) -> None:
+def test_a_wrong_threshold_fails_these_tests(tmp_path: Path) -> None:
     for path in (RULES, ALERTS, TESTS):
         text = path.read_text(encoding="utf-8")
         (tmp_path / path.name).write_text(text.replace("> 0.30", "> 0.60"), encoding="utf-8")
@@ -56,7 +55,7 @@ def test_a_wrong_threshold_would_be_seen(tmp_path: Path) -> None:
 
 
 @pytest.mark.prometheus
-def test_the_base_of_all_runbooks_is_one_line(tmp_path: Path) -> None:
+def test_the_base_url_of_runbooks_is_in_one_line(tmp_path: Path) -> None:
     for path in (RULES, ALERTS, TESTS):
         text = path.read_text(encoding="utf-8")
         (tmp_path / path.name).write_text(text.replace(BASE, "https://wiki.example/gpu"), "utf-8")
@@ -67,30 +66,30 @@ def test_the_base_of_all_runbooks_is_one_line(tmp_path: Path) -> None:
 
 class TestEachAlert:
     @pytest.mark.parametrize("alert", ALERT_NAMES)
-    def test_has_a_page_that_says_what_to_do(self, alert: str) -> None:
+    def test_has_a_runbook(self, alert: str) -> None:
         urls = re.findall(r"runbook_url: '(.+)'", text_of(alert))
 
         assert urls == [f"{BASE_OF_RUNBOOKS}/{alert}.md"]
         assert (RUNBOOKS / f"{alert}.md").read_text(encoding="utf-8").startswith(f"# {alert}\n")
 
     @pytest.mark.parametrize("alert", ALERT_NAMES)
-    def test_goes_on_while_one_scrape_fails_or_the_daemon_starts_anew(self, alert: str) -> None:
+    def test_keeps_firing_during_a_failed_scrape_or_restart(self, alert: str) -> None:
         assert "\n        keep_firing_for: 5m\n" in text_of(alert)
 
     @pytest.mark.parametrize("alert", ALERT_NAMES)
-    def test_has_a_line_in_the_table(self, alert: str) -> None:
+    def test_is_documented_with_its_severity(self, alert: str) -> None:
         table = (ROOT / "docs" / "alerts.md").read_text(encoding="utf-8")
         severity = re.findall(r"severity: (\w+)", text_of(alert))
 
         assert re.findall(rf"\| \[{alert}\]\(runbooks/{alert}.md\) \| (\w+) \|", table) == severity
 
     @pytest.mark.parametrize("alert", ALERT_NAMES)
-    def test_is_seen_firing(self, alert: str) -> None:
+    def test_fires_in_a_test(self, alert: str) -> None:
         cases = TESTS.read_text(encoding="utf-8").split("- alertname: ")
 
         assert any(case.startswith(alert) and "exp_labels" in case for case in cases)
 
-    def test_pages_on_what_is_proved_and_informs_of_what_is_suspected(self) -> None:
+    def test_pages_for_proven_starvation_and_informs_of_suspected(self) -> None:
         severity = dict(
             re.findall(r"- alert: (\w+).*?severity: (\w+)", ALERTS.read_text("utf-8"), re.DOTALL)
         )
@@ -99,14 +98,14 @@ class TestEachAlert:
         assert severity["GpumonGPUStarvationSuspected"] == "info"
 
 
-def test_no_page_is_left_behind_by_its_alert() -> None:
+def test_every_runbook_has_an_alert() -> None:
     pages = {page.stem for page in RUNBOOKS.glob("*.md")}
 
     assert pages == set(ALERT_NAMES)
 
 
 @pytest.mark.parametrize("path", [RULES, ALERTS], ids=lambda path: path.name)
-def test_use_only_metrics_that_gpumon_exposes(path: Path) -> None:
+def test_only_exported_metrics_are_used(path: Path) -> None:
     used = set(re.findall(r"(?<![\w:])gpumon_\w+(?=[{\[\s]|$)", path.read_text(encoding="utf-8")))
 
     assert used - {metric.name for metric in METRICS} == set()
@@ -114,13 +113,13 @@ def test_use_only_metrics_that_gpumon_exposes(path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", [RULES, ALERTS], ids=lambda path: path.name)
-def test_never_take_the_age_of_a_scrape_for_that_of_a_sample(path: Path) -> None:
+def test_the_age_of_a_scrape_is_not_used(path: Path) -> None:
     assert "time() -" not in path.read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("path", [RULES, ALERTS], ids=lambda path: path.name)
-def test_look_back_over_five_scrapes_of_a_minute(path: Path) -> None:
-    """``rate`` of two samples needs two; of a range of 2 m, one scrape that fails leaves none."""
+def test_ranges_cover_five_scrapes_of_a_minute(path: Path) -> None:
+    # rate() needs two samples: with one failed scrape, a range of 2 m has fewer.
     ranges = re.findall(r"(?:rate|increase)\([^\[]+\[(\d+)m\]", path.read_text(encoding="utf-8"))
 
     assert ranges
