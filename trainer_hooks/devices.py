@@ -138,8 +138,8 @@ def _devices(library: NvmlLibrary) -> Iterator[Device]:
         handle = library.handle_by_index(index)
         if handle is None:
             continue
-        gpu = replace(_device(library, handle, index), mig_enabled=library.is_cut(handle))
-        listed = library.mig_parts(handle) if gpu.mig_enabled else ()
+        gpu = replace(_device(library, handle, index), mig_enabled=library.is_mig_enabled(handle))
+        listed = library.mig_instances(handle) if gpu.mig_enabled else ()
         yield gpu
         for mig_index, part in listed or ():
             yield replace(

@@ -50,7 +50,7 @@ class ProcessOwners:
 
     def owner(self, pid: int) -> Owner:
         """Whose that process is."""
-        status = _said_of(pid, "status", self._proc)
+        status = _read(pid, "status", self._proc)
         if not status:
             return Owner(None, is_hidden=self._proc is not None and _exists(pid))
         if _WORKS_FOR_OTHERS.search(status):
@@ -81,7 +81,7 @@ def shows_all_pids(proc: Path) -> bool:
         return False
 
 
-def _said_of(pid: int, file: str, proc: Path | None) -> bytes:
+def _read(pid: int, file: str, proc: Path | None) -> bytes:
     """What the kernel says of a process; nothing where it is gone, or hidden."""
     try:
         return b"" if proc is None else (proc / str(pid) / file).read_bytes()
@@ -108,7 +108,7 @@ class ProcessNames:
         """The program's name: at most 128 printable characters, without its folder and words."""
         if pid not in self._names:
             raw = (self._ask_driver(pid) or "").strip()
-            raw = raw or _said_of(pid, "comm", self._proc).decode("utf-8", errors="replace")
+            raw = raw or _read(pid, "comm", self._proc).decode("utf-8", errors="replace")
             self._names[pid] = _program(raw) or None
         return self._names[pid]
 

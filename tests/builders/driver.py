@@ -292,7 +292,7 @@ class Fake(FakeNvml):
         super().__init__(*where, **more)
         self._told: list[DriverStory] = []
 
-    def tell(
+    def story(
         self,
         *,
         on: Sequence[str] = (),

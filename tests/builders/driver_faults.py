@@ -121,7 +121,7 @@ def not_opened(name: str, code: int, refuses: str, says: str = "") -> DriverFaul
 NOT_LOADED = not_opened("is not loaded", codes.DRIVER_NOT_LOADED, "modprobe nvidia")
 REPLACED = not_opened(
     "was replaced", codes.VERSION_MISMATCH,
-    refuses="reboot or reload the driver|create this container anew", says="start gpumon again",
+    refuses="reboot or reload the driver|recreate this container", says="start gpumon again",
 )  # fmt: skip
 SHUT_DRIVERS = (
     NOT_LOADED,
@@ -131,12 +131,12 @@ SHUT_DRIVERS = (
     shut(
         "a container that has lost its GPUs",
         everything_failing(codes.UNKNOWN), everything_failing(codes.SUCCESS),
-        refuses="dmesg", says="create it anew, since `systemctl daemon-reload`",
+        refuses="dmesg", says="recreate a container, since `systemctl daemon-reload`",
     ),
     shut(
         "a container whose GPUs the system blocks",
         everything_failing(codes.OPERATING_SYSTEM), everything_failing(codes.SUCCESS),
-        refuses="/dev/nvidia", says="anew, since `systemctl daemon-reload`",
+        refuses="/dev/nvidia", says="that had them, since `systemctl daemon-reload`",
     ),
     shut("a driver that lists no GPU", listing(), listing(*BOTH), "lists no GPU"),
     shut(

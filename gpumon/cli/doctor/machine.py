@@ -215,17 +215,17 @@ def _said_of(seen: RingSurvey, places: str) -> tuple[str, str, str | None]:
     if not seen.is_listed:
         not_read = f"{not_read}, and there are more names than could be listed"
         not_read = not_read.removeprefix(", and ")
-    is_doubtful = bool(not_read or seen.refused)
-    if not seen.alive and not seen.ended and not is_doubtful:
+    is_uncertain = bool(not_read or seen.refused)
+    if not seen.alive and not seen.ended and not is_uncertain:
         return "none: no training says what it does (PhaseTagger)", OFF, None
     if alive:
         said = f"{alive} alive" + (f", {seen.ended:,} ended" if seen.ended else "")
-    elif is_doubtful:
+    elif is_uncertain:
         said = f"none alive among the {seen.ended:,} that could be read"
     else:
         said = f"none alive, {seen.ended:,} ended"
     if not not_read:
-        return said, MISSING if is_doubtful else OK, None
+        return said, MISSING if is_uncertain else OK, None
     fix = f"see who fills {places}, and have them end it: gpumon serve removes rings that ended"
     return f"{said}; {not_read}", MISSING, fix
 

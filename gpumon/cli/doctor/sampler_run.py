@@ -16,7 +16,6 @@ from gpumon.core.clock import Clock, nanoseconds, seconds
 from gpumon.core.sample import Frame, GpuSample
 from gpumon.sources.nvml.binding import CallAccounts, NvmlLibrary
 from gpumon.sources.nvml.call_journal import BeforeCall, CallRecord, JournalLibrary
-from gpumon.sources.nvml.clock import US, StampClock
 from gpumon.sources.nvml.codes import (
     FUNCTION_NOT_FOUND,
     GPU_IS_LOST,
@@ -25,7 +24,6 @@ from gpumon.sources.nvml.codes import (
     code_name,
     gpu_trouble,
 )
-from gpumon.sources.nvml.drain import POWER_SAMPLES, SAMPLE_KINDS, UTILIZATION_SAMPLES, SampleRings
 from gpumon.sources.nvml.fields.calls import NumberCall
 from gpumon.sources.nvml.fields.gpm import Gpm
 from gpumon.sources.nvml.fields.table import (
@@ -37,7 +35,14 @@ from gpumon.sources.nvml.fields.table import (
     NvmlOptions,
 )
 from gpumon.sources.nvml.gpu import MIG_MODE
+from gpumon.sources.nvml.sample_rings import (
+    POWER_SAMPLES,
+    SAMPLE_KINDS,
+    UTILIZATION_SAMPLES,
+    SampleRings,
+)
 from gpumon.sources.nvml.source import NvmlSource
+from gpumon.sources.nvml.stamp_clock import US, StampClock
 
 _SLOW_PERIOD_S: Final = 0.15
 _SLOW_PATIENCE_S: Final = 1.0

@@ -1,15 +1,12 @@
-"""The NVIDIA Management Library, as thin as it can be: one C call, one answer.
+"""A thin binding of the NVIDIA Management Library: one C call, one answer.
 
-``pynvml`` opens the library and knows its types; the calls of every tick go
-to the C functions directly, into buffers that are kept. Answers that are
-normal for a device ("not supported", "nothing new") are return codes here,
-never exceptions; a library that cannot be opened is a
+``pynvml`` opens the library and has its types; the calls of every tick go to the C functions
+directly, with reused buffers. Answers that are normal for a device ("not supported", "nothing
+new") are return codes here, never exceptions; a library that cannot be opened is a
 ``SourceUnavailableError`` that says what to do.
 
-What the functions cost, and how they failed, is added up here. At the end of
-the file stands what newer versions of nvidia-ml-py declare and the oldest that
-is supported (12.535) does not: structures and numbers are the driver's, and
-that an older binding does not know them says nothing of the driver it finds.
+The costs and failures of calls are added up here. The end of the file declares structures that the
+oldest supported nvidia-ml-py (12.535) lacks: they belong to the driver, which may be newer.
 """
 
 from __future__ import annotations
@@ -26,7 +23,7 @@ from gpumon.core.wording import label_text
 from gpumon.sources.nvml.codes import (
     FUNCTION_NOT_FOUND,
     NO_ERROR,
-    NO_PART_THERE,
+    NO_INSTANCE_THERE,
     NO_PERMISSION,
     PERMANENT,
     SUCCESS,
@@ -36,10 +33,9 @@ from gpumon.sources.nvml.pynvml_module import pynvml
 
 
 class CallAccounts:
-    """What the driver's functions cost and how they failed, over all openings of NVML.
+    """The costs and failures of the driver's functions, over all openings of NVML.
 
-    Two threads may call the driver at once: a sum that loses an addition would
-    go back, which a counter must not.
+    Two threads may call the driver at once, and a counter must not lose an addition.
     """
 
     def __init__(self) -> None:
@@ -48,7 +44,7 @@ class CallAccounts:
         self._adding = threading.Lock()
 
     def took(self, name: str, spent_ns: int, code: int = SUCCESS, *, calls: int = 1) -> None:
-        """Count calls: how long they took, and, unless it is ``SUCCESS``, the error it was."""
+        """Count calls and their time, and an error unless ``code`` is ``SUCCESS``."""
         with self._adding:
             total = self._spent.setdefault(name, [0, 0])
             total[0] += spent_ns
@@ -57,13 +53,13 @@ class CallAccounts:
             self.failed(name, code)
 
     def failed(self, name: str, code: int) -> None:
-        """Count an error of a call that is counted already."""
+        """Count an error of a call that is already counted."""
         with self._adding:
             self._errors[name, code] = self._errors.get((name, code), 0) + 1
 
     def so_far(self) -> dict[str, Any]:
-        """All of it, by its names in ``Frame``."""
-        # Lists at once: another thread may add a function meanwhile.
+        """All sums, by their names in ``Frame``."""
+        # Copied at once: another thread may add a function meanwhile.
         spent, errors = list(self._spent.items()), list(self._errors.items())
         return {
             "call_seconds": tuple([(name, seconds(ns)) for name, (ns, _) in spent]),
@@ -72,23 +68,23 @@ class CallAccounts:
         }
 
 
-_MOST_PARTS: Final = 64
+_MOST_INSTANCES: Final = 64
 _MOST_GPUS: Final = 1024
 
 _OF_OTHERS: Final = NO_ERROR | {NO_PERMISSION}
-"""How a container is kept from the GPUs of others."""
+"""No permission is how a container is kept from the GPUs of others."""
 
 CFunction = Callable[..., int]
 
 CArgument: TypeAlias = "ctypes._SimpleCData[Any] | ctypes.Array[Any] | ctypes._CArgObject | bytes"
-"""An argument that says its type in C: a bare number would be cut to 32 bits."""
+"""An argument with its C type: a bare number would be truncated to 32 bits."""
 
 
 class NvmlLibrary:
-    """NVML, opened. Two threads may call it: what is slow is asked beside what is not.
+    """NVML, opened. Two threads may call it: one for slow calls.
 
     Attributes:
-        accounts: What its functions cost, and how they failed.
+        accounts: The costs and failures of its functions.
         driver_version: Such as ``"580.95.05"``.
         refused: The code with which a handle was refused, by index, since GPUs were last
             counted.
@@ -98,7 +94,7 @@ class NvmlLibrary:
     """
 
     def __init__(self, accounts: CallAccounts | None = None) -> None:
-        """Open it; ``accounts`` are those of the library as it was open before, to go on from."""
+        """Open it; ``accounts`` continue those of an earlier opening."""
         self.accounts = CallAccounts() if accounts is None else accounts
         self.refused: dict[int, int] = {}
         try:
@@ -106,21 +102,21 @@ class NvmlLibrary:
         except pynvml.NVMLError as error:
             self.accounts.failed("nvmlInitWithFlags", error.value)
             raise unavailable(error.value) from error
-        # An own object on the same handle: argument types that somebody else in
-        # this process sets on pynvml's functions are none of ours.
+        # A separate object on the same handle: other code in this process may set argument types
+        # on pynvml's functions.
         self._library = ctypes.CDLL(None, handle=pynvml.nvmlLib._handle)
         self._open = True
         self.driver_version = self.text("nvmlSystemGetDriverVersion")
 
     def close(self) -> None:
-        """Let go of the driver. Safe to call twice."""
+        """Close NVML. Safe to call twice."""
         if self._open:
             self._open = False
-            with suppress(pynvml.NVMLError):  # gone already: that was wanted
+            with suppress(pynvml.NVMLError):  # already closed
                 pynvml.nvmlShutdown()
 
     def function(self, name: str) -> CFunction:
-        """The C function of that name; one that the driver lacks answers 13."""
+        """The C function of that name; one that the driver lacks returns 13."""
         found: CFunction = getattr(self._library, name, _missing)
         return found
 
@@ -129,7 +125,7 @@ class NvmlLibrary:
         return hasattr(self._library, name)
 
     def ask(self, name: str, *arguments: CArgument, no_error: Collection[int] = NO_ERROR) -> int:
-        """One call of the C function of that name, with its time taken; gives NVML's code.
+        """Call the C function of that name, add it to the accounts, and return NVML's code.
 
         Codes of ``no_error`` are no failure of the driver.
         """
@@ -141,7 +137,7 @@ class NvmlLibrary:
         return code
 
     def took(self, name: str, spent_ns: int, code: int) -> None:
-        """Count a call: how long it took, and, unless it is ``SUCCESS``, the error it was."""
+        """Count a call and its time, and an error unless ``code`` is ``SUCCESS``."""
         self.accounts.took(name, spent_ns, code)
 
     @property
@@ -150,10 +146,10 @@ class NvmlLibrary:
         return list(self.refused.values())
 
     def device_count(self) -> int:
-        """How many GPUs NVML lists.
+        """Count the GPUs that NVML lists.
 
         Raises:
-            SourceUnavailableError: It does not say.
+            SourceUnavailableError: NVML gives no count.
         """
         count = ctypes.c_uint()
         code = self.ask("nvmlDeviceGetCount_v2", ctypes.byref(count))
@@ -163,7 +159,7 @@ class NvmlLibrary:
         return min(count.value, _MOST_GPUS)
 
     def handle_by_index(self, index: int) -> int | None:
-        """A GPU's handle; ``None`` if NVML gives none, as for a lost GPU."""
+        """Return a GPU's handle; ``None`` for a lost GPU, for example."""
         handle, place = ctypes.c_void_p(), ctypes.c_uint(index)
         name = "nvmlDeviceGetHandleByIndex_v2"
         code = self.ask(name, place, ctypes.byref(handle), no_error=_OF_OTHERS)
@@ -173,73 +169,68 @@ class NvmlLibrary:
         return None
 
     def handle_by_uuid(self, uuid: str) -> int | None:
-        """A GPU's handle; ``None`` if NVML gives none."""
+        """Return a GPU's handle; ``None``: NVML gives none."""
         handle, name = ctypes.c_void_p(), uuid.encode(errors="replace")
         code = self.ask("nvmlDeviceGetHandleByUUID", name, ctypes.byref(handle))
         return handle.value if code == SUCCESS else None
 
     def uuid_at(self, index: int) -> str | None:
-        """Which GPU has that index; ``None`` if NVML does not say, as of a lost one."""
+        """Return the UUID of the GPU with that index; ``None`` for a lost one, for example."""
         handle = self.handle_by_index(index)
         return None if handle is None else self.text("nvmlDeviceGetUUID", handle)
 
     def memory_capacity_bytes(self, handle: int) -> int | None:
-        """Memory of a GPU, or of a MIG part, in bytes."""
+        """Return the memory of a GPU or MIG instance, in bytes."""
         sizes = (ctypes.c_ulonglong * 3)()  # total, free, used
         code = self.ask("nvmlDeviceGetMemoryInfo", ctypes.c_void_p(handle), sizes)
         return int(sizes[0]) if code == SUCCESS else None
 
-    def is_cut(self, handle: int) -> bool:
-        """Whether MIG is on: then only parts of this GPU can be used."""
+    def is_mig_enabled(self, handle: int) -> bool:
+        """Whether the GPU is MIG-partitioned: then only its instances can be used."""
         now, later = ctypes.c_uint(), ctypes.c_uint()  # that is after a reset
         places = ctypes.byref(now), ctypes.byref(later)
         code = self.ask("nvmlDeviceGetMigMode", ctypes.c_void_p(handle), *places)
         return code == SUCCESS and now.value == 1
 
-    def mig_parts(self, handle: int) -> list[tuple[int, int]] | None:
-        """Index and handle of each compute instance; an index stays empty where one was destroyed.
+    def mig_instances(self, handle: int) -> list[tuple[int, int]] | None:
+        """Return index and handle of each compute instance; ``None``: a call failed.
 
-        Returns:
-            ``None`` if one of the calls fails otherwise than for want of an instance.
+        An index stays empty after its instance was destroyed.
         """
         whole, number, part = ctypes.c_void_p(handle), ctypes.c_uint(), ctypes.c_void_p()
         code = self.ask("nvmlDeviceGetMaxMigDeviceCount", whole, ctypes.byref(number))
         if code != SUCCESS:
             return [] if code in PERMANENT else None
         name, parts = "nvmlDeviceGetMigDeviceHandleByIndex", []
-        for index in range(min(number.value, _MOST_PARTS)):
+        for index in range(min(number.value, _MOST_INSTANCES)):
             places = ctypes.c_uint(index), ctypes.byref(part)
-            code = self.ask(name, whole, *places, no_error=NO_PART_THERE)
+            code = self.ask(name, whole, *places, no_error=NO_INSTANCE_THERE)
             if code == SUCCESS and part.value is not None:
                 parts.append((index, part.value))
-            elif code not in NO_PART_THERE and code not in PERMANENT:
+            elif code not in NO_INSTANCE_THERE and code not in PERMANENT:
                 return None
         return parts
 
     def number(self, name: str, handle: int) -> int | None:
-        """A number that NVML gives of a GPU as ``unsigned int``."""
+        """Return a number that NVML has of a GPU as ``unsigned int``."""
         value = ctypes.c_uint()
         code = self.ask(name, ctypes.c_void_p(handle), ctypes.byref(value))
         return value.value if code == SUCCESS else None
 
     def event_types(self, handle: int) -> tuple[int, int]:
-        """The driver's code, and the bits of the events that a GPU can report: 0 with an error."""
+        """Return the driver's code and the bits of the events that a GPU can report."""
         types = ctypes.c_ulonglong()
         name, gpu = "nvmlDeviceGetSupportedEventTypes", ctypes.c_void_p(handle)
         code = self.ask(name, gpu, ctypes.byref(types))
         return code, types.value if code == SUCCESS else 0
 
     def process_name(self, pid: int) -> str | None:
-        """The name NVML gives a process; bytes that are no text are replaced.
-
-        Returns:
-            At most 128 printable characters, or ``None`` if it gives none.
-        """
+        """Return NVML's name of a process, at most 128 printable characters; ``None``: no name."""
         name = self._text("nvmlSystemGetProcessName", 4096, ctypes.c_uint(pid))
         return None if name is None else name[:128]
 
     def text(self, name: str, handle: int | None = None) -> str | None:
-        """A name or number that NVML gives as text, of a GPU or of the system."""
+        """Return a text that NVML has of a GPU or of the system."""
         return self._text(name, 96, *([] if handle is None else [ctypes.c_void_p(handle)]))
 
     def _text(self, name: str, most_bytes: int, *of: CArgument) -> str | None:
@@ -258,12 +249,11 @@ class NvmlLibrary:
 
 
 class FieldCalls:
-    """A library as one field of one device uses it: it keeps how its calls ended.
+    """The library for one field of one device: it keeps how its calls ended.
 
     Attributes:
-        error: The function and the code of the last call that failed since
-            ``begin``; ``None``: none did.
-        answered: Whether a call did not.
+        error: Function and code of the last call that failed since ``begin``; ``None``: none did.
+        answered: Whether a call succeeded.
     """
 
     def __init__(self, library: NvmlLibrary) -> None:
@@ -272,30 +262,30 @@ class FieldCalls:
         self.begin()
 
     def begin(self) -> None:
-        """The next reading begins."""
+        """Start the next reading."""
         self.error: tuple[str, int] | None = None
         self.answered = False
 
     def took(self, name: str, spent_ns: int, code: int) -> None:
-        """Count a call: how long it took, and, unless it is ``SUCCESS``, the error it was."""
+        """Count a call and its time, and an error unless ``code`` is ``SUCCESS``."""
         self._library.took(name, spent_ns, code)
         self.note(name, code)
 
     def failed(self, name: str, code: int) -> None:
-        """Count an error that stands in an answer, and keep it."""
+        """Count and keep an error within an answer."""
         self._library.accounts.failed(name, code)
         self.note(name, code)
 
     def note(self, name: str, code: int) -> None:
-        """Keep how a call ended that is counted already."""
+        """Keep how a call ended that is already counted."""
         if code in NO_ERROR:
             self.answered = True
-        elif code != NO_PERMISSION:  # which is not asked again, and so does not go on to fail
+        elif code != NO_PERMISSION:  # such a call is not repeated, and so does not keep failing
             self.error = name, code
 
 
 NvmlCalls: TypeAlias = NvmlLibrary | FieldCalls
-"""What a field asks through."""
+"""What a field's calls go through."""
 
 
 def _missing(*_arguments: object) -> int:
@@ -303,13 +293,13 @@ def _missing(*_arguments: object) -> int:
 
 
 def _shown(raw: bytes) -> str:
-    """The text in full: who tells it cuts it."""
+    """The complete text; outlets shorten it."""
     return label_text(raw.decode("utf-8", errors="replace"), len(raw))
 
 
 TEMPERATURE_V1: Final = 0x0100_000C
 PROCESSES_UTILIZATION_V1: Final = 0x0100_0018
-"""Versions of the structures below, as they want to be told."""
+"""Version numbers of the structures below."""
 
 
 class TemperatureV1(ctypes.Structure):
@@ -323,7 +313,7 @@ class TemperatureV1(ctypes.Structure):
 
 
 class ProcessUtilizationInfoV1(ctypes.Structure):
-    """What one process used, in percent; its stamp in microseconds."""
+    """Use by one process, in percent; its stamp in microseconds."""
 
     _fields_ = (
         ("timeStamp", ctypes.c_ulonglong),
@@ -338,7 +328,7 @@ class ProcessUtilizationInfoV1(ctypes.Structure):
 
 
 class ProcessesUtilizationInfoV1(ctypes.Structure):
-    """What ``nvmlDeviceGetProcessesUtilizationInfo`` is asked with, and where its answer lies."""
+    """Request and answer of ``nvmlDeviceGetProcessesUtilizationInfo``."""
 
     _fields_ = (
         ("version", ctypes.c_uint),

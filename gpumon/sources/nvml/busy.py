@@ -1,10 +1,9 @@
-"""Which stretch of time each entry of one GPU's utilisation ring speaks for. Pure logic.
+"""The stretch of time that each entry of a GPU's utilisation ring covers. Pure logic.
 
-An entry is a stamp and a percentage: the share of the time *before* the
-stamp in which a kernel ran. How much time before it, NVML does not say, so it
-is taken from the stamps themselves, never from a constant. Where the ring is
-silent, a reading of the present speaks for the time since, unless the source
-was not read meanwhile.
+An entry is a stamp and a percentage: the share of the time *before* the stamp in which a kernel
+ran. NVML does not document how much time that is, so it is derived from the stamps, never from a
+constant. Where the ring has no new entry, a reading of the current utilisation covers the time
+since, unless the source was not read meanwhile.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from typing import Final, NamedTuple
 
 from gpumon.core.clock import NS_PER_S
 from gpumon.core.sample import BusySample
-from gpumon.sources.nvml.clock import AHEAD_NS, US, Entry, StampClock
+from gpumon.sources.nvml.stamp_clock import AHEAD_NS, US, Entry, StampClock
 
 _SHORTEST_NS: Final = 10_000_000
 _USUAL_NS: Final = 166_666_667
@@ -28,10 +27,9 @@ _IDLE_PERCENT: Final = 5
 class Cadence:
     """How far apart the stamps of one ring are, in nanoseconds.
 
-    Boards slow down while idle, and some leave idle windows out. Both show as
-    a long gap; only the first means that the next sample speaks for all of
-    it. So a longer step is believed when it comes twice running, and only
-    for samples that show idle.
+    Boards sample less often while idle, and some leave idle windows out. Both show as a long gap;
+    only in the first case does the next sample cover all of it. So a longer step is believed
+    when it comes twice in a row, and only for samples that show idle.
 
     Attributes:
         step_ns: The usual distance of two stamps.
@@ -47,14 +45,14 @@ class Cadence:
         self.reach_ns = self.step_ns * 5 // 2
 
     def learn_history(self, stamps_us: list[int]) -> None:
-        """Take the step from a whole ring: a low quantile, so that gaps do not count."""
+        """Learn the step from a complete ring: a low quantile, so that gaps do not count."""
         gaps_ns = sorted((late - early) * US for early, late in pairwise(stamps_us) if late > early)
         if gaps_ns:
             self._set(gaps_ns[len(gaps_ns) // 10])
             self._known = True
 
     def learn_step(self, gap_ns: int, gap_before_ns: int) -> None:
-        """A gap within reach: follow it slowly; one much shorter must come twice."""
+        """Follow a gap within reach slowly; a much shorter one must come twice."""
         slack_ns = self.step_ns // 64
         if abs(gap_ns - self.step_ns) <= slack_ns:
             return
@@ -64,7 +62,7 @@ class Cadence:
             self._set(gap_ns)
 
     def length_after(self, gap_ns: int, gap_before_ns: int, percent: float) -> int:
-        """How much time an entry speaks for whose predecessor is out of reach."""
+        """Return how much time an entry covers whose predecessor is out of reach."""
         if not self._known and gap_ns <= _LONGEST_DOCUMENTED_NS:
             self._known = True
             self._set(gap_ns)
@@ -78,19 +76,17 @@ def _are_alike(one_ns: int, other_ns: int) -> bool:
 
 
 class BusyTrack:
-    """What is known of one GPU's utilisation, up to now.
-
-    Whatever the driver says, the samples handed out are ordered and disjoint.
+    """One GPU's utilisation, as ordered and disjoint samples, whatever the driver answers.
 
     Attributes:
         position_us: The newest stamp seen: the ring is asked for what is newer.
         percent: The latest utilisation; ``None`` before the first.
-        percent_at_ns: CLOCK_MONOTONIC of what it tells.
-        started: Whether a first look has set the position.
+        percent_at_ns: CLOCK_MONOTONIC that it is for.
+        started: Whether the position is set.
     """
 
     def __init__(self, refuse: Callable[[], None]) -> None:
-        """Know nothing yet; ``refuse`` counts a value that no device can have meant."""
+        """Start without a sample; ``refuse`` counts an invalid value."""
         self.position_us = 0
         self.percent: float | None = None
         self.percent_at_ns = 0
@@ -116,22 +112,21 @@ class BusyTrack:
             self.percent, self.percent_at_ns = known[-1][1], self._previous_ns or now_ns
 
     def forget_position(self) -> None:
-        """The ring may be another one now: the next look sets the position anew."""
+        """Let the next reading set the position again: the ring may be another one now."""
         self.started = False
         self.position_us = 0
         self.percent = None
 
     def shift(self, by_ns: int) -> None:
-        """The stamps' clock was set: keep the position at the same instant."""
+        """Keep the position at the same time after the stamps' clock was set."""
         if self.position_us:
             self.position_us = max(0, self.position_us + by_ns // US)
 
-    def take(self, entries: Iterable[Entry], offset_ns: int, now_ns: int) -> list[BusySample]:
+    def ingest(self, entries: Iterable[Entry], offset_ns: int, now_ns: int) -> list[BusySample]:
         """Turn new entries of the ring into samples, oldest first.
 
-        Entries seen before are skipped. A stamp that runs back or lies in the
-        future, and a value outside 0 to 100, are refused; the window of such a
-        value stays unobserved.
+        Known entries are skipped. A stamp that runs back or lies in the future, and a value
+        outside 0 to 100, are refused; the window of such a value stays unobserved.
 
         Args:
             entries: A stamp and a percentage each, oldest first.
@@ -146,7 +141,7 @@ class BusyTrack:
         for stamp_us, percent in entries:
             end_ns = stamp_us * US - offset_ns
             if stamp_us <= position_us or end_ns > latest_ns:
-                # What was seen is no news, but only at the head of the ring.
+                # Known entries are expected at the head of the ring only.
                 if end_ns > latest_ns or stamp_us < position_us != seen_us:
                     self._refuse()
                 continue
@@ -175,10 +170,10 @@ class BusyTrack:
         return now_ns - self._previous_ns > self._cadence.reach_ns
 
     def cover(self, percent: float, since_ns: int, now_ns: int) -> list[BusySample]:
-        """A reading without a stamp, for the time that no entry speaks for.
+        """Cover the time that no entry covers with a reading of ``GetUtilizationRates``.
 
-        It is as ``GetUtilizationRates`` gives it, read at ``now_ns``. Of the time before
-        ``since_ns`` it says nothing: the GPU was not asked then.
+        It was read at ``now_ns``. Time before ``since_ns`` stays unobserved: the GPU was not
+        read then.
         """
         start_ns = max(since_ns, self._covered_until_ns)
         self._covered_until_ns = max(self._covered_until_ns, now_ns)
@@ -190,10 +185,10 @@ class BusyTrack:
 
 
 class DrainInstant(NamedTuple):
-    """When a tick's rings were drained, and how their stamps are to be read.
+    """When a tick's rings were drained, and the clock of their stamps.
 
     Attributes:
-        steady_since_ns: Since when the source was read without a stop; CLOCK_MONOTONIC.
+        steady_since_ns: Since when the source was read without a break; CLOCK_MONOTONIC.
         now_ns: The same clock just after the rings were drained.
     """
 
@@ -201,28 +196,28 @@ class DrainInstant(NamedTuple):
     steady_since_ns: int
     now_ns: int
 
-    def take(self, track: BusyTrack, entries: Sequence[Entry]) -> Sequence[BusySample]:
-        """What new entries of a GPU's ring say, as far as their stamps can be placed in time."""
+    def ingest(self, track: BusyTrack, entries: Sequence[Entry]) -> Sequence[BusySample]:
+        """Turn new entries of a GPU's ring into samples, if their stamps can be placed in time."""
         stamps = self.stamps
         if stamps.offset_ns is None:
             track.start(entries, None, self.now_ns)
             return ()
         if stamps.was_set:
             entries = stamps.straightened(entries, self.now_ns)
-        return track.take(entries, stamps.offset_ns, self.now_ns)
+        return track.ingest(entries, stamps.offset_ns, self.now_ns)
 
 
 _NO_STOP_NS: Final = 3 * NS_PER_S // 2
-"""NVML's own reading looks back up to 1 s, so a shorter silence is no stop."""
+"""NVML's own reading covers up to 1 s, so a shorter pause is no break."""
 
 
 class Pace:
-    """Notices that the source was not read for a while, as after SIGSTOP or a hanging call.
+    """Detects that the source was not read for a while, as after SIGSTOP or a hanging call.
 
-    A reading of the present must not be spread over such a stop.
+    A reading of the current utilisation must not cover such a break.
 
     Attributes:
-        steady_since_ns: Since when the reads have come regularly; CLOCK_MONOTONIC.
+        steady_since_ns: Since when readings have come regularly; CLOCK_MONOTONIC.
     """
 
     def __init__(self) -> None:
@@ -230,12 +225,12 @@ class Pace:
         self.steady_since_ns = 0
 
     def step(self, gap_ns: int, now_ns: int) -> None:
-        """Take the distance of two reads; 0 is the first read's."""
+        """Update it with the time between two readings; 0 at the first."""
         if gap_ns == 0:
             self.steady_since_ns = now_ns
         elif gap_ns <= max(_NO_STOP_NS, self._usual_ns * 5 // 2):
             self._usual_ns += (gap_ns - self._usual_ns) // 4
         else:
-            # A longer period is learnt too, but one stop is not a period.
+            # A longer period is learnt, too, but one break is not a period.
             self._usual_ns = min(gap_ns, 2 * max(self._usual_ns, _NO_STOP_NS))
             self.steady_since_ns = now_ns

@@ -1,4 +1,4 @@
-"""NVML's return codes: what each means, and what to tell the user to do about it."""
+"""NVML's return codes: what each means, and what the user can do about it."""
 
 from __future__ import annotations
 
@@ -32,19 +32,19 @@ DEPRECATED: Final = 26
 UNKNOWN_ERROR: Final = 999
 
 NOT_IN_THIS_DRIVER: Final = frozenset({FUNCTION_NOT_FOUND, ARGUMENT_VERSION, DEPRECATED})
-"""It has no such function, not in this form, or no longer: an older one may do."""
+"""The driver has no such function, not in this form, or no longer: an older one may work."""
 
 PERMANENT: Final = NOT_IN_THIS_DRIVER | {NOT_SUPPORTED, NO_PERMISSION}
-"""Not supported, not permitted, not in this driver: asked once, not again."""
+"""Not supported, not permitted, not in this driver: the call is not repeated."""
 
 NOTHING_NEW: Final = frozenset({SUCCESS, NOT_FOUND, NO_DATA})
-"""The question was understood, and there is nothing to say."""
+"""The call works, and there is nothing to report."""
 
 NO_ERROR: Final = NOTHING_NEW | NOT_IN_THIS_DRIVER | {NOT_SUPPORTED}
-"""Answers of a driver that works: done, nothing to say, or not on this board or in this driver."""
+"""Answers of a working driver: done, nothing new, or not on this board or in this driver."""
 
-NO_PART_THERE: Final = NO_ERROR | {INVALID_ARGUMENT}
-"""What a GPU that is cut answers for an instance that was destroyed: the argument is invalid."""
+NO_INSTANCE_THERE: Final = NO_ERROR | {INVALID_ARGUMENT}
+"""A MIG-partitioned GPU answers "invalid argument" for an instance that was destroyed."""
 
 GENERAL: Final = frozenset(
     {
@@ -52,10 +52,10 @@ GENERAL: Final = frozenset(
         VERSION_MISMATCH, UNKNOWN_ERROR,
     }
 )  # fmt: skip
-"""If every GPU answers one of these, it is the driver that is gone and no GPU."""
+"""If every GPU answers one of these, the driver is gone, and not a GPU."""
 
 GPU_IS_GONE: Final = frozenset({UNINITIALIZED, GPU_IS_LOST, RESET_REQUIRED})
-"""After one of these no other question to the GPU is worth asking."""
+"""After one of these no other call for the GPU is worth making."""
 
 _ADVICE_ON_THE_DRIVER: Final = {
     12: "libnvidia-ml.so.1 was not found: install the NVIDIA driver, or give this container its "
@@ -69,26 +69,25 @@ _ADVICE_ON_THE_DRIVER: Final = {
     15: f"every GPU is lost: {UNREADABLE[15].advice}",
     16: "every GPU needs a reset: end what uses them, gpumon too, then `nvidia-smi --gpu-reset`, "
     "or reboot",
-    17: "the operating system blocks the GPUs: create a container that had them anew, since "
+    17: "the operating system blocks the GPUs: recreate a container that had them, since "
     "`systemctl daemon-reload` can take them away; let a service use /dev/nvidia*",
-    999: "NVML answers with an unknown error: read `dmesg`, and in a container create it anew, "
-    "since `systemctl daemon-reload` can take its GPUs away",
+    999: "NVML answers with an unknown error: read `dmesg`, and recreate a container, since "
+    "`systemctl daemon-reload` can take its GPUs away",
 }
 
 _MISMATCH: Final = "libnvidia-ml.so.1 and the loaded driver are of different versions"
 _RELOAD: Final = "reboot or reload the driver"
 _NEW_CONTAINER: Final = (
-    "create this container anew: it has to get the library from its host, and its image must "
-    "bring none"
+    "recreate this container: it must get the library from its host, not from its image"
 )
 
 
 class VersionMismatchError(SourceUnavailableError):
-    """The library that is mapped cannot speak to the driver that is loaded."""
+    """The mapped library cannot use the loaded driver."""
 
 
 def unavailable(code: int) -> SourceUnavailableError:
-    """What to tell the user when NVML as a whole answers ``code``."""
+    """The error for the user when NVML as a whole answers ``code``."""
     if code == VERSION_MISMATCH:
         return VersionMismatchError(f"{_MISMATCH}: {mismatch_remedy()}")
     text = _ADVICE_ON_THE_DRIVER.get(code) or (
@@ -98,10 +97,10 @@ def unavailable(code: int) -> SourceUnavailableError:
 
 
 def driver_trouble(code: int | None) -> str:
-    """What to tell the user when the driver of another machine, or of another day, answered so.
+    """The sentence on a driver of another machine, or of an earlier day.
 
     Args:
-        code: Of NVML as a whole; ``None``: nothing but that it found no GPU.
+        code: Of NVML as a whole; ``None``: it found no GPU.
     """
     if code == VERSION_MISMATCH:
         return f"{_MISMATCH}: {_RELOAD}"
@@ -109,7 +108,7 @@ def driver_trouble(code: int | None) -> str:
 
 
 def mismatch_remedy() -> str:
-    """What to do where library and driver do not match: a container has its host's driver."""
+    """What to do if library and driver do not match: a container has its host's driver."""
     return _RELOAD if container_words(os.environ) is None else _NEW_CONTAINER
 
 
@@ -121,7 +120,7 @@ def code_name(code: int) -> str:
 
 
 def gpu_trouble(code: int) -> str:
-    """What to tell the user when one GPU answers ``code``, and others may be well."""
+    """The sentence for the user when one GPU answers ``code``, while others may be well."""
     text = UNREADABLE.get(code)
     if text is not None:
         return f"{text.meaning} (NVML {code}): {text.advice}"
@@ -129,7 +128,7 @@ def gpu_trouble(code: int) -> str:
 
 
 def no_gpu(refusals: Sequence[int]) -> SourceUnavailableError:
-    """What to say where there is a driver and no GPU that can be read; it answered ``refusals``."""
+    """The error where there is a driver and no GPU that can be read; it answered ``refusals``."""
     if refusals:
         return unavailable(refusals[0])
     return SourceUnavailableError(
@@ -140,11 +139,11 @@ def no_gpu(refusals: Sequence[int]) -> SourceUnavailableError:
 
 _MEANING: Final = {
     1: "the driver was reloaded",
-    2: "the driver does not know this question",
+    2: "the driver does not know this call",
     3: "not supported by this board",
     4: "not permitted for this user",
-    6: "nothing to tell now",
-    7: "it has more to tell than there was room for",
+    6: "nothing to report now",
+    7: "the answer is larger than the buffer",
     9: "the driver is not loaded",
     10: "nothing happened meanwhile",
     12: "the library is missing",
@@ -162,7 +161,7 @@ _MEANING: Final = {
 
 
 def meaning_of(code: int) -> str:
-    """What an answer means, in a few words; empty for success.
+    """Return what a code means, in a few words; empty for success.
 
     >>> meaning_of(3), meaning_of(0), meaning_of(77)
     ('not supported by this board', '', 'an answer without a name')

@@ -1,14 +1,12 @@
-"""XID and memory errors of all GPUs, heard as they happen, across driver reloads.
+"""XID and memory errors of all GPUs as they happen, across driver reloads.
 
-An event carries no time: it counts from the frame it is handed out with.
-Where the driver or the board knows no events (WSL, vGPU, old drivers) there
-is no thread at all. The time spent waiting is in no figure: a waiting call
-holds no lock of the driver.
+An event carries no time: it counts from the frame that reports it. Where the driver or the board
+has no events (WSL, vGPU, old drivers) there is no thread. Time spent waiting is no cost: a waiting
+call holds no lock of the driver.
 
-The wait blocks, so nobody else may depend on it. The driver's event set is
-freed by the waiting thread alone, after its last wait has returned: a set that is freed while a
-wait is inside takes the process along. So whoever wants the set to end only
-says so, waits a moment, and leaves a wait that hangs to itself.
+The wait blocks, so no other code may depend on it. Freeing an event set while a wait is inside
+crashes the process, so only the waiting thread frees it, after its last wait has returned. To end
+a set, another thread requests it, waits a short time, and leaves a hanging wait alone.
 """
 
 from __future__ import annotations
@@ -37,37 +35,38 @@ _WANTED: Final = XID_ERROR | DOUBLE_BIT_ERROR
 """Not the corrected memory errors: there can be thousands, and each would wake us."""
 
 WAIT_MS = 500
-"""How long one wait lasts, in milliseconds: so long the end can have to wait for it."""
+"""How long one wait lasts, in milliseconds: closing may take as long."""
 _PATIENCE_S: Final = 1.2
 _AT_ONCE, _BETWEEN_MORE_S = 32, 0.005
 WAITS: Final = (EVENT_WAIT.function, "nvmlEventSetWait")
 
-Hear = Callable[[str, int, int], None]
-"""Takes what happened: the GPU's UUID, the event's type, and its number."""
+OnEvent = Callable[[str, int, int], None]
+"""Receives the GPU's UUID, the event's type, and its number."""
 
 
 class EventSet:
-    """A set of GPUs whose errors are heard.
+    """The driver's event set, with the GPUs that are registered.
 
     Attributes:
-        code: What making the set answered; nothing else may be called unless it is 0.
-        hears_somebody: Whether a GPU was ever registered.
+        code: The driver's code of its creation; nothing else may be called unless it is 0.
+        has_gpus: Whether a GPU was ever registered.
         ended: Whether an error of the driver ended the waiting; the set is freed then.
-        worked: Whether a wait ever returned as it should.
+        worked: Whether a wait ever returned without an error.
     """
 
-    def __init__(self, library: NvmlLibrary, hear: Hear, wake: Callable[[], None]) -> None:
-        """Make the set. It hears nothing before ``start``.
+    def __init__(self, library: NvmlLibrary, on_event: OnEvent, wake: Callable[[], None]) -> None:
+        """Create the set. It waits for nothing before ``start``.
 
-        Its waiting thread calls ``hear`` with each event, and ``wake`` after that and at its end.
+        Its waiting thread calls ``on_event`` with each event, and ``wake`` after that and at its
+        end.
         """
-        self._library, self._hear, self._wake = library, hear, wake
+        self._library, self._on_event, self._wake = library, on_event, wake
         self._set = ctypes.c_void_p()
         self._uuid_of: dict[int, str] = {}
         self._thread: threading.Thread | None = None
         self._stop = threading.Event()
         self._lock = threading.Lock()
-        self._freed = self.ended = self.worked = self.hears_somebody = False
+        self._freed = self.ended = self.worked = self.has_gpus = False
         self._then: Callable[[], None] | None = None
         name = next((name for name in WAITS if library.has(name)), None)
         if name is None:
@@ -78,16 +77,16 @@ class EventSet:
         self.code = library.ask("nvmlEventSetCreate", ctypes.byref(self._set))
 
     def register(self, uuid: str, handle: int) -> int:
-        """Hear that GPU, too, of what it supports.
+        """OnEvent that GPU, too, of what it supports.
 
         Returns:
-            NVML's code; 0 also where it supports none of what is wanted.
+            NVML's code; 0 also where it supports none of the wanted events.
         """
         code, types = self._library.event_types(handle)
         wanted = types & _WANTED
         if code != SUCCESS or not wanted:
             return code
-        # Each time a GPU is cut anew it may get another handle; an event of the last may yet come.
+        # A GPU may get another handle when MIG changes; an event of the last one may still come.
         for old in [one for one, whose in self._uuid_of.items() if whose == uuid][:-1]:
             del self._uuid_of[old]
         self._uuid_of[handle] = uuid
@@ -96,20 +95,19 @@ class EventSet:
                 return UNINITIALIZED
             what = ctypes.c_void_p(handle), ctypes.c_ulonglong(wanted), self._set
             code = self._library.ask(EVENT_REGISTER.function, *what)
-        self.hears_somebody |= code == SUCCESS
+        self.has_gpus |= code == SUCCESS
         return code
 
     def start(self) -> None:
-        """Begin to wait, unless that has begun."""
+        """Start waiting, unless that has begun."""
         if self._thread is None:
             self._thread = threading.Thread(target=self._work, name="gpumon-events", daemon=True)
             self._thread.start()
 
     def close(self, then: Callable[[], None]) -> None:
-        """End the wait, free the set, and after that do what must not be done before.
+        """End the wait, free the set, and then call ``then``.
 
-        Returns within 2 s. Where a wait hangs, ``then`` is called by its
-        thread if it ever comes back.
+        Returns within 2 s. If a wait hangs, its thread calls ``then`` when it returns.
         """
         self._stop.set()
         if self._thread is None:
@@ -139,7 +137,7 @@ class EventSet:
             self._wake()
 
     def _who(self, handle: int) -> str | None:
-        # After a reset, a GPU that was registered speaks with a handle of its new life.
+        # After a reset, a registered GPU has a new handle.
         return self._uuid_of.get(handle) or self._library.text("nvmlDeviceGetUUID", handle)
 
     def _listen(self) -> None:
@@ -155,7 +153,7 @@ class EventSet:
             self.worked = True
             uuid = self._who(ctypes.cast(event.device, ctypes.c_void_p).value or 0)
             if uuid is not None:
-                self._hear(uuid, event.eventType, event.eventData)
+                self._on_event(uuid, event.eventType, event.eventData)
                 self._wake()
             in_a_row += 1
             if in_a_row > _AT_ONCE:
@@ -163,7 +161,7 @@ class EventSet:
 
 
 MOST_XIDS: Final = 64
-"""Different XIDs kept of one GPU: there are fewer that a board in use can have."""
+"""Different XIDs kept of one GPU: more than a board in use can have."""
 
 Counts = tuple[tuple[int, int], ...]
 """Pairs of XID and count, by XID."""
@@ -176,10 +174,10 @@ _MOST_DAMAGED: Final = 256
 
 
 class NvmlEvents:
-    """Keeps one event set on the GPUs that can be read. All but its set's thread is one thread's.
+    """Keeps one event set with the GPUs that can be read; all methods are for one thread.
 
     Attributes:
-        news: Whether something happened since ``take_news``.
+        news: Whether an event came since ``pop_damaged``.
     """
 
     def __init__(self, *, wanted: bool) -> None:
@@ -193,17 +191,17 @@ class NvmlEvents:
         self.news = False
 
     def xids_of(self, uuid: str) -> Counts:
-        """How many errors of each XID that GPU had, of ``MOST_XIDS`` XIDs at most."""
+        """Count that GPU's errors by XID, ``MOST_XIDS`` of them at most."""
         with self._lock:
             return tuple(sorted(self._counts.get(uuid, {}).items()))
 
-    def take_news(self) -> set[str]:
-        """The GPUs whose memory failed since the last call, by UUID."""
+    def pop_damaged(self) -> set[str]:
+        """Return the GPUs whose memory failed since the last call, by UUID."""
         self.news = False
         return {self._damaged.popleft() for _ in range(len(self._damaged))}
 
     def follow(self, library: NvmlLibrary, gpus: Iterable[tuple[str, int]], now_ns: int) -> None:
-        """Hear these GPUs, by UUID and handle; cheap where nothing changed."""
+        """OnEvent these GPUs, by UUID and handle; cheap where nothing changed."""
         if self._set is not None and self._set.ended:
             self._step_back(self._set, now_ns)
         if not self._possible or now_ns < self._retry_at_ns:
@@ -223,14 +221,14 @@ class NvmlEvents:
             open_set.close(library.close)
 
     def _step_back(self, ended: EventSet, now_ns: int) -> None:
-        """The driver ended the waiting, as it does when a GPU is lost: try again, not at once."""
+        """Try again later: the driver ended the waiting, as it does when a GPU is lost."""
         self._set = None
         self._known.clear()
         self._wait_ns = _FIRST_WAIT_NS if ended.worked else min(2 * self._wait_ns, _LONGEST_WAIT_NS)
         self._retry_at_ns = now_ns + self._wait_ns
 
     def _register(self, library: NvmlLibrary, gpus: list[tuple[str, int]], now_ns: int) -> None:
-        event_set = self._set or EventSet(library, self._hear, self._wake)
+        event_set = self._set or EventSet(library, self._on_event, self._wake)
         if event_set.code != SUCCESS:
             self._possible = event_set.code not in PERMANENT
             self._retry_at_ns = now_ns + _LONGEST_WAIT_NS
@@ -243,7 +241,7 @@ class NvmlEvents:
                 self._known.add(gpu)
             else:
                 self._retry_at_ns = now_ns + _REGISTER_AGAIN_NS
-        if event_set.hears_somebody:
+        if event_set.has_gpus:
             self._set = event_set
             event_set.start()
         else:
@@ -251,7 +249,7 @@ class NvmlEvents:
 
     # -- on the waiting thread ---------------------------------------------------
 
-    def _hear(self, uuid: str, kind: int, number: int) -> None:
+    def _on_event(self, uuid: str, kind: int, number: int) -> None:
         if kind & XID_ERROR:
             with self._lock:
                 counts = self._counts.setdefault(uuid, {})

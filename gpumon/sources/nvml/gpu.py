@@ -1,4 +1,4 @@
-"""One GPU as NVML shows it, from tick to tick."""
+"""One GPU, read through NVML from tick to tick."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from gpumon.core.clock import NS_PER_S
 from gpumon.core.sample import BusySample, Device, GpuDetails, GpuSample
 from gpumon.sources.nvml.binding import NvmlLibrary
 from gpumon.sources.nvml.busy import BusyTrack, DrainInstant
-from gpumon.sources.nvml.clock import Entry
 from gpumon.sources.nvml.codes import (
     GPU_IS_GONE,
     NO_ERROR,
@@ -19,12 +18,11 @@ from gpumon.sources.nvml.codes import (
     SUCCESS,
     gpu_trouble,
 )
-from gpumon.sources.nvml.drain import SampleRings
 from gpumon.sources.nvml.fields.calls import NumberCall
 from gpumon.sources.nvml.fields.energy import EnergyCounter
 from gpumon.sources.nvml.fields.gpm import GpmTrack
 from gpumon.sources.nvml.fields.latest_values import holds_for_ns
-from gpumon.sources.nvml.fields.reader import FieldFaults, FieldReader, FieldSchedule, Surroundings
+from gpumon.sources.nvml.fields.reader import FieldFaults, FieldReader, FieldSchedule, SourceContext
 from gpumon.sources.nvml.fields.table import (
     MOST_MILLIWATTS,
     POWER_USAGE,
@@ -32,11 +30,13 @@ from gpumon.sources.nvml.fields.table import (
     AnswerLayout,
     NvmlCall,
 )
+from gpumon.sources.nvml.sample_rings import SampleRings
+from gpumon.sources.nvml.stamp_clock import Entry
 
 _SILENT_NS: Final = 3 * NS_PER_S
 """Boards were seen to leave up to a second between two samples while idle."""
 
-_LOOK_AGAIN_NS: Final = 10 * NS_PER_S
+_RETRY_NS: Final = 10 * NS_PER_S
 _ASK_AGAIN_NS: Final = 60 * NS_PER_S
 _REPEATED: Final = frozenset(GpuSample._fields)
 _DETAILS: Final = frozenset(GpuDetails._fields)
@@ -45,85 +45,81 @@ MIG_MODE: Final = NvmlCall("nvmlDeviceGetMigMode", answer=AnswerLayout.TWO_NUMBE
 
 
 class PowerTrack:
-    """One GPU's power draw from tick to tick: the mean of what its driver measured since the last.
+    """One GPU's mean power draw since the last tick.
 
-    The driver keeps power samples in a ring as it keeps those of utilisation,
-    some 20 ms apart at work and up to a second while idle. Each speaks for the
-    time since the one before it, so bursts between two ticks count as long as
-    they lasted. Where the ring brings nothing for a while, or there is none,
-    ``nvmlDeviceGetPowerUsage`` is asked instead.
+    The driver keeps power samples in a ring, as it keeps those of utilisation: some 20 ms apart at
+    work and up to a second while idle. Each covers the time since the one before it, so bursts
+    between two ticks count as long as they lasted. Without new entries for a while, or without a
+    ring, ``nvmlDeviceGetPowerUsage`` is called instead.
 
     Attributes:
         has_ring: Whether the driver keeps power samples of it.
-        position_us: The newest stamp seen: the ring is asked for what is
-            newer; 0: all of it, to find out where it is.
+        position_us: The newest stamp seen: newer entries are drained; 0: all entries.
     """
 
     def __init__(self, library: NvmlLibrary, handle: int, refuse: Callable[[], None]) -> None:
-        """Ask that GPU from now on; ``refuse`` counts a value that no board can draw."""
+        """Start without a sample; ``refuse`` counts an invalid value."""
         self.has_ring = True
         self.position_us = 0
         self._count_refused = refuse
         self._since_us = self._seen_us = 0
         self._drawn = 0.0
         self._milliwatts: float | None = None
-        self._heard_at_ns = self._look_again_at_ns = -_LOOK_AGAIN_NS
+        self._news_at_ns = self._retry_at_ns = -_RETRY_NS
         self._present = NumberCall(library, handle, POWER_USAGE)
 
     @property
     def code(self) -> int:
-        """What ``ask_now`` was answered last."""
+        """The last code of ``ask_now``."""
         return self._present.code
 
     @property
     def fails(self) -> bool:
-        """Whether ``ask_now`` was answered with an error."""
+        """Whether ``ask_now`` failed."""
         return self.code not in NO_ERROR and self.code not in PERMANENT
 
     def try_again(self) -> None:
-        """Ask for everything again: what was not permitted may be by now."""
+        """Make all calls again: one that was not permitted may be by now."""
         self.has_ring = self._present.supported = True
 
     def forget_position(self) -> None:
-        """The clock of the stamps was set: find out anew where the ring is."""
+        """Drain the complete ring next: the clock of the stamps was set."""
         self.position_us = 0
 
     def begin_tick(self) -> None:
-        """Begin the mean anew: what was taken until now was the tick before."""
+        """Start a new mean: entries until now belong to the tick before."""
         self._since_us, self._drawn = self.position_us, 0.0
 
-    def take(self, entries: Iterable[Entry], now_ns: int) -> float | None:
-        """The mean draw since ``begin_tick``, in milliwatts; a tick may drain the ring twice.
+    def ingest(self, entries: Iterable[Entry], now_ns: int) -> float | None:
+        """Return the mean draw since ``begin_tick``, in milliwatts; ``None``: no answer.
+
+        A tick may drain the ring twice.
 
         Args:
-            entries: What is new in the ring: stamp in microseconds, and
-                milliwatts, oldest first.
+            entries: New entries of the ring: stamp in microseconds and milliwatts, oldest first.
             now_ns: CLOCK_MONOTONIC just after they were drained.
-
-        Returns:
-            The draw; ``None`` where no call tells it.
         """
         from_us = last_us = self.position_us
         drawn, is_ordered, is_possible = 0.0, True, True
         for stamp_us, milliwatts in entries:
             if stamp_us <= last_us:
                 is_ordered = False
-            if not 0 <= milliwatts <= MOST_MILLIWATTS:  # said so that no number is refused, too
+            if not 0 <= milliwatts <= MOST_MILLIWATTS:  # also false for NaN
                 is_possible = False
             drawn += milliwatts * (stamp_us - last_us)
             last_us = stamp_us
         if last_us == from_us:
             return self._without_news(now_ns)
         self.position_us = last_us
-        # Where it was silent for long, what it holds may be of any time; and stamps
-        # that run back are of before and after the clock was set.
-        since_us, is_silent = self._since_us, now_ns - self._heard_at_ns > _SILENT_NS
+        # After a long pause the entries may be of any time; and stamps that run back are from
+        # before and after the clock was set.
+        since_us, is_silent = self._since_us, now_ns - self._news_at_ns > _SILENT_NS
         if not (since_us and from_us and is_ordered) or is_silent:
-            self._since_us = 0  # the rest of this tick does not give its mean either
+            self._since_us = 0  # nor does the rest of this tick give its mean
             if last_us != self._seen_us:
-                self._seen_us, self._heard_at_ns = last_us, now_ns
+                self._seen_us, self._news_at_ns = last_us, now_ns
             return self.ask_now()
-        self._heard_at_ns, self._seen_us = now_ns, last_us
+        self._news_at_ns, self._seen_us = now_ns, last_us
         if is_possible:
             self._drawn += drawn
             self._milliwatts = self._drawn / (last_us - since_us)
@@ -133,16 +129,16 @@ class PowerTrack:
         return self._milliwatts
 
     def _without_news(self, now_ns: int) -> float | None:
-        if now_ns - self._heard_at_ns <= _SILENT_NS:
+        if now_ns - self._news_at_ns <= _SILENT_NS:
             return self._milliwatts
-        if now_ns >= self._look_again_at_ns:
-            # After a reset the stamps may have begun anew: then none is ever newer.
-            self._look_again_at_ns = now_ns + _LOOK_AGAIN_NS
+        if now_ns >= self._retry_at_ns:
+            # After a reset the stamps may have restarted: then none is ever newer.
+            self._retry_at_ns = now_ns + _RETRY_NS
             self.position_us = 0
         return self.ask_now()
 
     def ask_now(self) -> float | None:
-        """What the driver says by itself, in milliwatts; ``None``: nothing."""
+        """Return the current draw in milliwatts; ``None``: no answer."""
         milliwatts = self._milliwatts = self._present.read()
         if milliwatts is not None and milliwatts > MOST_MILLIWATTS:
             self._refuse()
@@ -154,20 +150,20 @@ class PowerTrack:
 
 
 class NvmlGpu:
-    """What is known of one GPU; it outlives a lost handle.
+    """One GPU; it outlives a lost handle.
 
     Attributes:
-        faults: Which of its fields fail that each tick asks for.
+        faults: Which of the fields fail that each tick reads.
         failure: The code that made this tick's reading impossible; 0 if none.
-        gone: The code with which it was refused when NVML was opened again: it
-            has no handle now, and nothing of it may be asked; 0 if none.
+        gone: The code with which it was refused when NVML was opened again: it has no handle now,
+            and no call may be made for it; 0 if none.
         has_ring: Whether the driver keeps utilisation samples of it.
-        in_parts: Whether it is cut into MIG parts: then its utilisation is
-            unknown, which is not idle.
+        is_partitioned: Whether it is MIG-partitioned: then its utilisation is unknown, which is
+            not idle.
         refresh_at_ns: When the slow values are due again; 0 before the first.
-        gpm: Tells its activity; ``None`` where nobody wants to know.
+        gpm: Reads its activity; ``None`` where that is switched off.
         xid_errors: How many errors of each XID it had since the source was opened.
-        fields: What it says every few seconds: read by whoever reads what is slow.
+        fields: Its slow fields.
     """
 
     gpm: GpmTrack | None = None
@@ -180,35 +176,35 @@ class NvmlGpu:
         library: NvmlLibrary,
         handle: int,
         device: Device,
-        around: Surroundings,
+        context: SourceContext,
     ) -> None:
-        self._around, self._wants_power = around, "power" in around.options
-        self.track = BusyTrack(around.refuse)
-        self._holds_ns = holds_for_ns(around.period_ns)
-        self._energy = EnergyCounter(around.refuse)
+        self._context, self._wants_power = context, "power" in context.options
+        self.track = BusyTrack(context.refuse)
+        self._holds_ns = holds_for_ns(context.period_ns)
+        self._energy = EnergyCounter(context.refuse)
         self._failed_at_ns = 0
         self.attach(library, handle, device)
 
     def attach(self, library: NvmlLibrary, handle: int, device: Device) -> None:
-        """Use this handle from now on; the position in the ring is set anew."""
+        """Use this handle from now on; the position in the ring is set again."""
         self.device = device
         self.library, self.handle = library, handle
-        self.in_parts = False
+        self.is_partitioned = False
         self.faults = FieldFaults()
         self.use_gpm(None)
         self._rates = NumberCall(library, handle, RATES)
         self._mig = NumberCall(library, handle, MIG_MODE)
         self._index = NumberCall(library, handle, _INDEX)
-        self.power = PowerTrack(library, handle, self._around.refuse)
+        self.power = PowerTrack(library, handle, self._context.refuse)
         self.failure = self.gone = SUCCESS
         self.has_ring, self.has_power = True, self._wants_power
         self._ring_failed = False
         self.refresh_at_ns = 0
-        self._look_again_at_ns = self._ask_again_at_ns = 0
+        self._retry_at_ns = self._ask_again_at_ns = 0
         self.track.forget_position()
 
     def renew_handle(self, library: NvmlLibrary) -> bool:
-        """Look the GPU up again by its UUID: a reset can have made the handle void."""
+        """Look the GPU up by its UUID: a reset can have made the handle invalid."""
         handle = library.handle_by_uuid(self.device.uuid)
         if handle is None or (handle == self.handle and library is self.library):
             return False
@@ -216,21 +212,21 @@ class NvmlGpu:
         return True
 
     def use_gpm(self, gpm: GpmTrack | None) -> None:
-        """Read the activity there from now on, if anywhere."""
+        """Read the activity there from now on."""
         if self.gpm is not None:
-            self._around.after_reading(self.gpm.close)
+            self._context.after_reading(self.gpm.close)
         self.gpm = gpm
-        self._begin_anew()
+        self._reset_fields()
 
     def release(self) -> None:
-        """Free what it holds in the driver, and forget what it said: it will be old."""
+        """Free its resources in the driver, and drop its values, which will be old."""
         self.faults = FieldFaults()
         self.use_gpm(self.gpm)
 
-    def _begin_anew(self) -> None:
-        """Ask for what is slow as if for the first time."""
-        self.fields = FieldReader(self.library, self.handle, self._around, self._energy)
-        self.fields.gpm = None if self.in_parts else self.gpm
+    def _reset_fields(self) -> None:
+        """Read all slow fields as if for the first time."""
+        self.fields = FieldReader(self.library, self.handle, self._context, self._energy)
+        self.fields.gpm = None if self.is_partitioned else self.gpm
         self._details = None
 
     # -- each tick -----------------------------------------------------------
@@ -238,7 +234,7 @@ class NvmlGpu:
     def sample(
         self, busy: Sequence[BusySample], milliwatts: float | None, now_ns: int
     ) -> GpuSample:
-        """What this GPU says in this tick."""
+        """Return its sample of this tick."""
         if self.trouble is not None:
             return self._unread_sample(self.trouble, now_ns)
         track, latest = self.track, self.schedule.latest
@@ -248,9 +244,9 @@ class NvmlGpu:
         if milliwatts is None and self.power.fails:
             self.faults.note("power", POWER_USAGE.function, self.power.code, now_ns)
         if self.faults.failing:
-            self._mend(bool(busy), milliwatts is not None)
+            self._end_faults(bool(busy), milliwatts is not None)
         if latest.has_news or now_ns >= latest.holds_until_ns:
-            self._put_together(now_ns)
+            self._merge_values(now_ns)
         return GpuSample(
             device=self.device,
             busy=tuple(busy),
@@ -259,22 +255,22 @@ class NvmlGpu:
             **self._repeated,
         )
 
-    def _mend(self, is_observed: bool, draws_power: bool) -> None:
+    def _end_faults(self, is_observed: bool, draws_power: bool) -> None:
         if is_observed:
             self.faults.end("utilization")
         if draws_power:
             self.faults.end("power")
         self.schedule.latest.has_news = True
 
-    def _put_together(self, now_ns: int) -> None:
-        """Keep as a whole what each sample repeats until something of it changes."""
+    def _merge_values(self, now_ns: int) -> None:
+        """Keep what each sample repeats until one of the values changes."""
         schedule = self.schedule
         values = schedule.latest.at(now_ns)
         details = None
         if "read_at_ns" in values:
-            told = {name: value for name, value in values.items() if name in _DETAILS}
-            details = GpuDetails(**told)
-        if details != self._details:  # the same object comes until something of it is new
+            known = {name: value for name, value in values.items() if name in _DETAILS}
+            details = GpuDetails(**known)
+        if details != self._details:  # the same object until a value changes
             self._details = details
         self._repeated = {name: value for name, value in values.items() if name in _REPEATED}
         self._repeated["details"] = self._details
@@ -282,8 +278,8 @@ class NvmlGpu:
         self._repeated["faults"] = (*self.faults.failing, *schedule.faults.failing)
 
     def failed_sample(self, now_ns: int) -> GpuSample:
-        """What is said of it in a tick in which it could not be read."""
-        self.fields.whole_since_ns = now_ns  # its counters may have begun anew
+        """Return its sample of a tick in which it could not be read."""
+        self.fields.whole_since_ns = now_ns  # its counters may have restarted
         return self._unread_sample(gpu_trouble(self.failure), now_ns)
 
     def _unread_sample(self, error: str, now_ns: int) -> GpuSample:
@@ -291,15 +287,17 @@ class NvmlGpu:
         return GpuSample(device=self.device, error=error, xid_errors=self.xid_errors)
 
     def busy(self, instant: DrainInstant, entries: Sequence[Entry]) -> Sequence[BusySample]:
-        """Its utilisation since the tick before; ``entries`` are what is new in its ring."""
-        if self.in_parts:
+        """Return its utilisation since the tick before; ``entries`` are new in its ring."""
+        if self.is_partitioned:
             return ()
         if entries and self.track.started:
-            return instant.take(self.track, entries)
-        return self._look_around(instant, entries)
+            return instant.ingest(self.track, entries)
+        return self._without_ring_samples(instant, entries)
 
-    def _look_around(self, instant: DrainInstant, entries: Sequence[Entry]) -> Sequence[BusySample]:
-        """The ring brought nothing, or there is none, or this is the first look at it."""
+    def _without_ring_samples(
+        self, instant: DrainInstant, entries: Sequence[Entry]
+    ) -> Sequence[BusySample]:
+        """Samples of a tick without new entries, without a ring, or before the first drain."""
         track = self.track
         if not track.started:
             track.start(entries, instant.stamps.offset_ns, instant.now_ns)
@@ -311,7 +309,7 @@ class NvmlGpu:
             track.percent = None
             code = self._rates.code
             if not (self.has_ring or code in PERMANENT or code in NOTHING_NEW):
-                self.failure = code  # it is this call then that notices a GPU that is gone
+                self.failure = code  # only this call notices that the GPU is gone
             elif code not in NO_ERROR and code not in PERMANENT:
                 self.faults.note("utilization", RATES.function, code, instant.now_ns)
             return ()
@@ -319,11 +317,11 @@ class NvmlGpu:
         return track.cover(percent, since_ns, instant.now_ns)
 
     def _find_restarted_stamps(self, now_ns: int) -> None:
-        """A reset can set the stamps back: then nothing would ever be newer than the position."""
+        """Restart after a reset that set the stamps back: none would be newer than the position."""
         track = self.track
-        if not self.has_ring or not track.position_us or now_ns < self._look_again_at_ns:
+        if not self.has_ring or not track.position_us or now_ns < self._retry_at_ns:
             return
-        self._look_again_at_ns = now_ns + _LOOK_AGAIN_NS
+        self._retry_at_ns = now_ns + _RETRY_NS
         ring = SampleRings(self.library, [self.handle])
         (entries,) = ring.drain([0])
         if entries and entries[-1][0] < track.position_us:
@@ -333,40 +331,40 @@ class NvmlGpu:
 
     @property
     def schedule(self) -> FieldSchedule:
-        """What changes slowly: some of these calls take milliseconds on real boards."""
+        """Its slow fields: some of these calls take milliseconds on real boards."""
         return self.fields.schedule
 
     def note_xids(self, counts: tuple[tuple[int, int], ...]) -> None:
-        """Take how many errors of each XID it had since the source was opened."""
+        """Record how many errors of each XID it had since the source was opened."""
         self.xid_errors = counts
         self.schedule.latest.has_news = True
 
     def note_hanging(self, now_ns: int) -> None:
-        """Tell of the field whose call has not come back for seconds, if there is one."""
+        """Record the field whose call has not returned for seconds, if there is one."""
         self.faults.hang(self.schedule.hanging(now_ns), now_ns)
         self.schedule.latest.has_news = True
 
     @property
-    def is_dark(self) -> bool:
-        """Whether no call tells its utilisation."""
+    def has_no_utilisation(self) -> bool:
+        """Whether no call returns its utilisation."""
         return not (self.has_ring or self._rates.supported)
 
     @property
     def is_asked(self) -> bool:
-        """Whether a tick asks it anything."""
-        return self.has_power or not (self.in_parts or self.is_dark)
+        """Whether a tick makes a call for it."""
+        return self.has_power or not (self.is_partitioned or self.has_no_utilisation)
 
     @property
     def trouble(self) -> str | None:
-        """What its user should do to see its utilisation; ``None``: nothing would help."""
-        is_unknown = self.track.percent is None and not self.in_parts
+        """What the user should do to see its utilisation; ``None``: nothing would help."""
+        is_unknown = self.track.percent is None and not self.is_partitioned
         forbidden = is_unknown and self._rates.code == NO_PERMISSION
         return gpu_trouble(NO_PERMISSION) if forbidden else None
 
-    def tells_without_ring(self, code: int) -> bool:
-        """Whether its utilisation can be had although its ring answers ``code``.
+    def can_do_without_ring(self, code: int) -> bool:
+        """Return whether its utilisation can be read although its ring answers ``code``.
 
-        Where only the ring fails, the GPU is there: it is left out for a while.
+        If only the ring fails, it is left out for a while.
         """
         if code in GPU_IS_GONE or self._rates.read() is None:
             return False
@@ -374,10 +372,10 @@ class NvmlGpu:
         return True
 
     def ask_again(self, now_ns: int) -> bool:
-        """Give what every figure hangs on another chance; say whether a tick asks for more now.
+        """Try the essential calls again; return whether a tick reads more now.
 
-        A call that is not supported or not permitted may be so only for a
-        while: during a reset, or until somebody grants a right.
+        A call may be unsupported or forbidden only for a while: during a reset, or until a
+        permission is granted.
         """
         power = self._wants_power
         has_power = self.has_power == power and (self.power.has_ring or not power)
@@ -385,7 +383,7 @@ class NvmlGpu:
         if has_all or not self._ask_again_at_ns:
             self._ask_again_at_ns = now_ns + _ASK_AGAIN_NS
             return False
-        is_urgent = self._ring_failed or (self.is_dark and not self.in_parts)
+        is_urgent = self._ring_failed or (self.has_no_utilisation and not self.is_partitioned)
         if now_ns < self._ask_again_at_ns and not is_urgent:
             return False
         self._ask_again_at_ns = now_ns + _ASK_AGAIN_NS
@@ -396,23 +394,23 @@ class NvmlGpu:
         self.has_power = power
         return not had_all
 
-    def notice_parts(self) -> bool:
-        """Ask for the MIG mode; say whether it changed."""
+    def update_mig_mode(self) -> bool:
+        """Read the MIG mode; return whether it changed."""
         mode = self._mig.read()
         if mode is None and self._mig.supported:
-            return False  # no answer now: what is known holds
-        in_parts = mode == 1
-        if self.in_parts == in_parts:
+            return False  # no answer now: the known mode stays valid
+        is_partitioned = mode == 1
+        if self.is_partitioned == is_partitioned:
             return False
-        self.in_parts = in_parts
+        self.is_partitioned = is_partitioned
         self.has_ring = self._rates.supported = True
-        # What a GPU in parts does not tell, one in one piece may, and the other way round.
-        self._begin_anew()
+        # The mode changes which calls are supported.
+        self._reset_fields()
         self.refresh_at_ns = 0
         self.track.forget_position()
         return True
 
     def current_index(self) -> int:
-        """The index NVML gives it now."""
+        """Its index in NVML now."""
         index = self._index.read()
         return self.device.index if index is None else index

@@ -1,16 +1,13 @@
-"""The parts of a GPU that MIG has cut, each a device of its own.
+"""The MIG instances of a GPU, each a device of its own.
 
-A GPU that is cut has no utilisation, which is not idle; its power,
-temperature and energy are still those of the board. What computes are its
-compute instances. Each lies in a GPU instance, which is what GPM speaks of: so
-where a GPU instance holds several compute instances, GPM says how busy they
-were together, which is no more than an upper bound for each of them. Then
-their utilisation is unknown, like that of an instance on a board without GPM
-(before Hopper); only an instance that has its GPU instance to itself is known.
+A MIG-partitioned GPU has no utilisation, which is not idle; its power, temperature and energy are
+those of the board. Its compute instances do the work. Each lies in a GPU instance, and GPM
+measures GPU instances: for several compute instances in one, GPM has only their sum, an upper
+bound for each. Their utilisation is unknown then, like that of an instance on a board without GPM
+(before Hopper); it is known only for an instance that is alone in its GPU instance.
 
-The driver gives a GPU instance that is made anew the number of one that was
-destroyed. So an instance is known by its UUID alone, and a window of GPM ends
-with it.
+The driver reuses the number of a destroyed GPU instance. So an instance is identified by its UUID
+alone, and a GPM window ends with it.
 """
 
 from __future__ import annotations
@@ -22,7 +19,6 @@ from typing import NamedTuple
 from gpumon.core.sample import ActivitySample, BusySample, Device, GpuSample, ProcessSample
 from gpumon.sources.nvml.binding import FieldCalls, NvmlLibrary
 from gpumon.sources.nvml.busy import DrainInstant
-from gpumon.sources.nvml.clock import Entry
 from gpumon.sources.nvml.codes import PERMANENT, SUCCESS
 from gpumon.sources.nvml.fields.calls import capacity_bytes
 from gpumon.sources.nvml.fields.gpm import Gpm, GpmTrack
@@ -31,20 +27,21 @@ from gpumon.sources.nvml.fields.processes import process_field
 from gpumon.sources.nvml.fields.reader import (
     FieldFaults,
     FieldSchedule,
-    Surroundings,
+    SourceContext,
     read_numbers,
     read_processes,
 )
 from gpumon.sources.nvml.fields.table import field_called
 from gpumon.sources.nvml.gpu import NvmlGpu
+from gpumon.sources.nvml.stamp_clock import Entry
 
 
 class MigPlace(NamedTuple):
-    """Where one compute instance lies, as the driver lists it.
+    """The position of one compute instance, as the driver lists it.
 
     Attributes:
         uuid: ``MIG-...``.
-        gpu_instance: Number of its GPU instance; ``None`` if the driver does not say.
+        gpu_instance: Number of its GPU instance; ``None``: no answer.
         is_alone: Whether its GPU instance holds no other.
     """
 
@@ -58,12 +55,8 @@ class MigPlace(NamedTuple):
 
 
 def places_in(library: NvmlLibrary, parent_handle: int) -> tuple[MigPlace, ...] | None:
-    """The compute instances of a GPU that is cut, in the driver's order.
-
-    Returns:
-        ``None`` if the driver does not tell them all just now.
-    """
-    handles = library.mig_parts(parent_handle)
+    """Return the compute instances of a GPU, in the driver's order; ``None``: not all answered."""
+    handles = library.mig_instances(parent_handle)
     if handles is None:
         return None
     found = []
@@ -79,13 +72,13 @@ def places_in(library: NvmlLibrary, parent_handle: int) -> tuple[MigPlace, ...] 
 
 
 class MigInstance:
-    """What is known of one compute instance; in a round of NVML it stands beside the GPUs.
+    """One compute instance, with the methods of ``NvmlGpu`` that a tick calls.
 
     Attributes:
-        library: NVML as it was open when it was found.
+        library: NVML as it was open when the instance was found.
         schedule: Its memory and its processes.
         refresh_at_ns: When the slow values are due again; 0 before the first.
-        is_doubtful: Whether it ceased to answer: it may not be there any more.
+        is_uncertain: Whether it ceased to answer: it may not be there any more.
     """
 
     def __init__(
@@ -94,13 +87,13 @@ class MigInstance:
         place: MigPlace,
         parent: NvmlGpu,
         gpm: Gpm | None,
-        around: Surroundings,
+        context: SourceContext,
     ) -> None:
-        self._around = around
-        self._holds_ns = holds_for_ns(around.period_ns)
+        self._context = context
+        self._holds_ns = holds_for_ns(context.period_ns)
         self.library, self.place, self.parent = library, place, parent
         self._faults = FieldFaults()
-        self.schedule = self._ask_anew()
+        self.schedule = self._new_schedule()
         self.device = self._describe(library)
         self._gpm: GpmTrack | None = None
         if gpm is not None and place.is_alone and place.gpu_instance is not None:
@@ -110,20 +103,20 @@ class MigInstance:
         self._failed_at_ns = 0
         self.refresh_at_ns = 0
         self._answers = True
-        self.is_doubtful = False
+        self.is_uncertain = False
 
-    def _ask_anew(self) -> FieldSchedule:
-        """Its memory and its processes, as if for the first time."""
-        library, wanted = self.library, self._around.options
-        schedule = FieldSchedule(self._around)
+    def _new_schedule(self) -> FieldSchedule:
+        """Its memory and its processes, not read yet."""
+        library, wanted = self.library, self._context.options
+        schedule = FieldSchedule(self._context)
         if "memory" in wanted:
             calls = FieldCalls(library)
             memory = field_called("memory")
-            read = read_numbers(memory, calls, self.place.handle, self._around.refuse)
+            read = read_numbers(memory, calls, self.place.handle, self._context.refuse)
             schedule.add("memory", calls, read)
         if "processes" in wanted:
             calls = FieldCalls(library)
-            read_one = _processes_of(library, self.place, self._around, calls)
+            read_one = _processes_of(library, self.place, self._context, calls)
             schedule.add("processes", calls, read_processes(read_one))
         return schedule
 
@@ -136,7 +129,7 @@ class MigInstance:
             pci_bus_id=board.pci_bus_id,
             driver_version=board.driver_version,
             memory_capacity_bytes=capacity_bytes(
-                library, place.handle, self._around.options, self._around.refuse
+                library, place.handle, self._context.options, self._context.refuse
             ),
             parent_uuid=board.uuid,
             mig_index=place.mig_index,
@@ -146,31 +139,31 @@ class MigInstance:
 
     @property
     def failure(self) -> int:
-        """The code that made this tick's reading impossible: that of its GPU."""
+        """The code of its GPU that made this tick's reading impossible."""
         return self.parent.failure
 
     def release(self) -> None:
-        """Free what it holds in the driver, and forget what it said, while it cannot be read."""
+        """Free its resources in the driver and drop its values while it cannot be read."""
         if self._gpm is not None:
             self._gpm.close()
-        self.schedule = self._ask_anew()
+        self.schedule = self._new_schedule()
 
     def end(self) -> None:
-        """It is there no more: whoever still reads it in this tick borrows nothing for it."""
+        """Release it for good: it does not exist any more."""
         self.release()
         self._gpm = None
 
     # -- each tick -----------------------------------------------------------
 
     def busy(self, instant: DrainInstant, _entries: Sequence[Entry]) -> Sequence[BusySample]:
-        """Its utilisation since the tick before, where GPM tells it."""
+        """Return its utilisation since the tick before, where GPM measures it."""
         gpm = self._gpm
         if gpm is None:
             return ()
         activity = gpm.read(max(instant.steady_since_ns, self._failed_at_ns))
         if gpm.code != SUCCESS:
             self._activity = self._utilization_ratio = None
-            self.is_doubtful |= self._answers
+            self.is_uncertain |= self._answers
             self._answers = False
             return ()
         self._answers = True
@@ -183,7 +176,7 @@ class MigInstance:
     def sample(
         self, busy: Sequence[BusySample], _milliwatts: float | None, now_ns: int
     ) -> GpuSample:
-        """What it says in this tick."""
+        """Return its sample of this tick."""
         activity = self._activity
         if activity is not None and now_ns - activity.end_ns >= self._holds_ns:
             activity = self._activity = self._utilization_ratio = None
@@ -200,7 +193,7 @@ class MigInstance:
         )
 
     def failed_sample(self, now_ns: int) -> GpuSample:
-        """What is said of it in a tick in which its GPU could not be read."""
+        """Return its sample of a tick in which its GPU could not be read."""
         self._failed_at_ns = now_ns
         self._activity = self._utilization_ratio = None
         return GpuSample(device=self.device, error=self.parent.failed_sample(now_ns).error)
@@ -208,19 +201,19 @@ class MigInstance:
     # -- now and then ----------------------------------------------------------
 
     def note_hanging(self, now_ns: int) -> None:
-        """Tell of the field whose call has not come back for seconds, if there is one."""
+        """Record the field whose call has not returned for seconds, if there is one."""
         self._faults.hang(self.schedule.hanging(now_ns), now_ns)
 
 
 def _processes_of(
-    library: NvmlLibrary, place: MigPlace, around: Surroundings, calls: FieldCalls
+    library: NvmlLibrary, place: MigPlace, context: SourceContext, calls: FieldCalls
 ) -> Callable[[int], tuple[ProcessSample, ...] | None]:
-    """Who computes on an instance: as the driver lists them, else those of its GPU that are on it.
+    """Reads an instance's processes: its own list, else those of its GPU's list that are on it.
 
-    Where its GPU instance holds others, the list of the GPU does not tell them apart.
+    The list of the GPU does not distinguish instances within one GPU instance.
     """
     number = place.gpu_instance
-    options, refuse = around.options, around.refuse
+    options, refuse = context.options, context.refuse
     own = process_field(library, place.handle, options, calls=calls, refuse=refuse)
     of_gpu = process_field(
         library, place.parent_handle, options, calls=calls, gpu_instance=number, refuse=refuse

@@ -1,8 +1,8 @@
 """The module ``pynvml``, which has to be the one of the distribution nvidia-ml-py.
 
 Other distributions install a module of the same name: pynvml before 12, and nvidia-ml-py3. Whoever
-needs ``pynvml`` imports it from here, so that a wrong one is one sentence with the command that
-mends it, before anything is asked of it.
+needs ``pynvml`` imports it from here, so that a wrong one leads to one sentence with the command
+that fixes it, before anything is called.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ __all__ = ["pynvml"]
 
 _OURS: Final = "nvidia-ml-py"
 _OLDEST: Final = "12.535"
-"""As ``pyproject.toml`` says; what is older lacks some of ``_NEEDED``."""
+"""As in ``pyproject.toml``; older ones lack some of ``_NEEDED``."""
 
 _NEEDED: Final = (
     "NVMLError", "NVML_TEMPERATURE_GPU", "c_nvmlEventData_t", "c_nvmlFieldValue_t",
@@ -37,10 +37,9 @@ _FILES: Final = frozenset({"pynvml.py", "pynvml/__init__.py"})
 
 
 def is_fit(module: ModuleType) -> bool:
-    """Whether gpumon can use that module: it has all names, and opens the library for itself.
+    """Whether gpumon can use that module: it has all names, and opens the library itself.
 
-    In a package that only passes the names of another module on, ``nvmlLib`` stays ``None`` when
-    the library is opened.
+    In a package that only re-exports another module, ``nvmlLib`` stays ``None``.
     """
     if not all(hasattr(module, name) for name in _NEEDED):
         return False
@@ -48,11 +47,11 @@ def is_fit(module: ModuleType) -> bool:
 
 
 def refusal(module: ModuleType | None, installed: Sequence[Distribution]) -> SourceUnavailableError:
-    """Which package is in the way, and the command that mends it.
+    """Name the package that is in the way, and the command that fixes it.
 
     Args:
-        module: What was imported as ``pynvml``, and is not fit; ``None``: nothing could be.
-        installed: The distributions that bring a module of that name.
+        module: The unfit module that was imported as ``pynvml``; ``None``: none was.
+        installed: The distributions with a module of that name.
     """
     ours = next((one for one in installed if _name(one) == _OURS), None)
     others = {_name(one): one for one in installed if one is not ours and _name(one) != _OURS}
@@ -75,14 +74,14 @@ def refusal(module: ModuleType | None, installed: Sequence[Distribution]) -> Sou
 
 
 def _command(unwanted: Sequence[str]) -> str:
-    """Two distributions may have installed one file: removing one takes it from the other."""
+    """Two distributions may share one file: removing one takes it from the other."""
     pip = f"{shlex.quote(sys.executable or 'python3')} -m pip"
     remove = f"{pip} uninstall -y {' '.join(unwanted)} && " if unwanted else ""
     return f"{remove}{pip} install --force-reinstall {_OURS}"
 
 
 def _name(distribution: Distribution) -> str:
-    """As the index has it: ``nvidia_ml_py3`` and ``nvidia-ml-py3`` are one."""
+    """The normalised name: ``nvidia_ml_py3`` and ``nvidia-ml-py3`` are one."""
     return re.sub(r"[-_.]+", "-", distribution.metadata["Name"] or "").lower()
 
 

@@ -1,8 +1,7 @@
-"""When to give NVML up because of what it answers, and when to open it again.
+"""When to close NVML because of its errors, and when to open it again.
 
-After an upgrade of the driver, the library that this process has mapped is
-the old one for as long as it lives, and nothing it can do makes the new
-driver talk to it: then only a new process helps, and that is said.
+After a driver upgrade this process keeps the old library mapped for as long as it lives, and the
+new driver refuses it: only a new process helps then, and the error says so.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from gpumon.sources.nvml.codes import (
 _FIRST_WAIT_NS: Final = NS_PER_S // 2
 _LONGEST_WAIT_NS: Final = 4 * NS_PER_S
 _MISMATCH_PATIENCE_NS: Final = 5 * NS_PER_S
-"""An upgrade takes a while; what restarts gpumon meanwhile would find it half done."""
+"""An upgrade takes a while; a gpumon that restarts meanwhile would find it half done."""
 
 _SILENCE_NS: Final = 10 * NS_PER_S
 _OF_ONE_GPU: Final = frozenset({GPU_IS_LOST, RESET_REQUIRED})
@@ -37,9 +36,9 @@ _REPLACED: Final = (
 
 
 def code_of_the_driver(failures: Sequence[int]) -> int | None:
-    """The code that shows the driver gone, where every GPU that was asked failed.
+    """Return the code that shows the driver is gone, if every GPU that was read failed.
 
-    GPUs that were lost before may go on saying so.
+    GPUs that were lost before may still answer that.
 
     >>> code_of_the_driver([15, 999]), code_of_the_driver([15, 15])
     (999, None)
@@ -71,7 +70,7 @@ def _own_maps() -> str:
 
 
 class Reopening:
-    """When to give NVML up, and when to open it again: soon at first, then every 4 s."""
+    """When to close NVML, and when to open it again: soon at first, then every 4 s."""
 
     def __init__(
         self, monotonic_ns: Callable[[], int], own_maps: Callable[[], str] = _own_maps
@@ -86,21 +85,26 @@ class Reopening:
         self._has_worked = False
 
     def check(self) -> None:
-        """Raise what is wrong, as long as it is too early to try again."""
+        """Raise the last error while it is too early to try again."""
         if self._trouble is not None and self._monotonic_ns() < self._retry_at_ns:
             raise self._trouble
 
     def opened(self) -> None:
-        """NVML is open."""
+        """Record that NVML is open."""
         self._trouble = self._mismatch_since_ns = None
         self._has_worked = True
 
     def was_read(self) -> None:
-        """A GPU could be read: the next failure of NVML is a new one."""
+        """Record that a GPU could be read: the next failure of NVML is a new one."""
         self._wait_ns, self._silent_since_ns = _FIRST_WAIT_NS, None
 
     def code_to_give_up_for(self, failures: Sequence[int], asked: int, now_ns: int) -> int | None:
-        """Whether to close NVML because ``asked`` GPUs were asked in a tick, and some failed so.
+        """Decide whether to close NVML after a tick in which ``asked`` GPUs were read.
+
+        Args:
+            failures: The codes of those that failed.
+            asked: How many were read.
+            now_ns: CLOCK_MONOTONIC.
 
         Returns:
             The code to name as the reason; ``None``: it stays open.
@@ -113,11 +117,11 @@ class Reopening:
             return code
         if self._silent_since_ns is None:
             self._silent_since_ns = now_ns
-        # Nobody is harmed by opening NVML anew, and it may be what their handles need.
+        # Reopening NVML does no harm, and their handles may need it.
         return failures[0] if now_ns - self._silent_since_ns >= _SILENCE_NS else None
 
     def failed(self, trouble: SourceUnavailableError) -> SourceUnavailableError:
-        """Take a failure of NVML as a whole; gives the error to raise, which may say more."""
+        """Record a failure of NVML as a whole; return the error to raise, which may say more."""
         now_ns = self._monotonic_ns()
         trouble = self._restart_needed(trouble, now_ns) or trouble
         self._trouble, self._silent_since_ns = trouble, None
@@ -128,7 +132,7 @@ class Reopening:
     def _restart_needed(
         self, trouble: SourceUnavailableError, now_ns: int
     ) -> RestartNeededError | None:
-        """A new process has another library, or else waits: it cannot end for this reason, too."""
+        """The error if only a new process helps; a new process itself waits instead of ending."""
         if not isinstance(trouble, VersionMismatchError):
             self._mismatch_since_ns = None
             return None

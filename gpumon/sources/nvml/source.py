@@ -14,17 +14,17 @@ from gpumon.core.sample import Frame
 from gpumon.errors import SourceUnavailableError
 from gpumon.sources.nvml.binding import CallAccounts, NvmlLibrary
 from gpumon.sources.nvml.busy import Pace
-from gpumon.sources.nvml.clock import US, StampClock
 from gpumon.sources.nvml.codes import no_gpu, unavailable
-from gpumon.sources.nvml.each_tick import TickReader
 from gpumon.sources.nvml.events import NvmlEvents
 from gpumon.sources.nvml.fields.gpm import Gpm
-from gpumon.sources.nvml.fields.reader import Surroundings
+from gpumon.sources.nvml.fields.reader import SourceContext
 from gpumon.sources.nvml.fields.table import DEFAULT_OPTIONS, SLOW_PERIOD_S, NvmlOptions
 from gpumon.sources.nvml.gpu import NvmlGpu
 from gpumon.sources.nvml.inventory import NvmlInventory
 from gpumon.sources.nvml.reopening import Reopening
-from gpumon.sources.nvml.slow_reading import SLOW_PATIENCE_S, SlowReader, SlowThread
+from gpumon.sources.nvml.slow_reader import SLOW_PATIENCE_S, SlowReader, SlowThread
+from gpumon.sources.nvml.stamp_clock import US, StampClock
+from gpumon.sources.nvml.tick_reader import TickReader
 
 _HELD_UP_NS: Final = NS_PER_S // 10
 
@@ -34,19 +34,21 @@ _HANGS: Final = (
 
 _LAST_PATIENCE_S: Final = 0.3
 
-_LOOK_NS: Final = NS_PER_S
-"""So often at least it is looked what changed, and what the calls cost so far."""
+_CHECK_NS: Final = NS_PER_S
+"""How often changes are looked for, and the costs of calls summed up, at least."""
 
 
 class NvmlSource:
     """All GPUs that NVML lists, one frame a call.
 
-    Utilisation comes from the driver's own ring of samples, drained once a
-    call, and from ``GetUtilizationRates`` where that ring is dry. Memory,
-    temperature, clock, energy and processes are read every few seconds, each
-    GPU at its own moment so that no tick is heavy; in between the last value
-    is repeated, until it is three periods old. A thread beside reads them: one
-    that takes long holds up what is slow, and not the sampling.
+    Utilisation comes from the driver's sample ring, drained once a call, and from
+    ``GetUtilizationRates`` when that ring has no new entry. Memory, temperature, clock, energy and
+    processes are read every few seconds, each GPU at another time so that no tick is heavy; in
+    between the last value is repeated, until it is three periods old. Another thread reads them,
+    so a slow call does not delay the sampling.
+
+    Attributes:
+        stamps: The clock of the samples' stamps.
 
     Raises:
         SourceUnavailableError: The library, the driver, or any GPU is missing.
@@ -62,21 +64,25 @@ class NvmlSource:
         slow_patience_s: float | None = None,
         read_clock_ns: Callable[[int], int] = time.clock_gettime_ns,
     ) -> None:
-        """Open NVML and take the inventory.
+        """Open NVML and list the GPUs.
 
-        ``read`` is called every ``period_s``: values that are not read for three periods are none.
-        What is slow is read every ``slow_period_s``, and waited for at most ``slow_patience_s``, by
-        default a fraction of the period; what takes longer comes with a later frame.
-        ``read_clock_ns`` reads a clock by its id.
+        Args:
+            clock: The monotonic clock.
+            options: The fields to read.
+            period_s: How often ``read`` is called; a value expires after three periods.
+            slow_period_s: How often slow fields are read.
+            slow_patience_s: How long a frame waits for them; by default a fraction of the period.
+                Later values come with a later frame.
+            read_clock_ns: Reads a clock by its id.
         """
         self._monotonic_ns = clock.monotonic_ns
         self._options = options
         self.stamps = StampClock(clock, read_clock_ns)
         self._pace = Pace()
         self._slow_ns = nanoseconds(slow_period_s)
-        self._refused: deque[None] = deque()  # what two threads may add to, and lose none
+        self._refused: deque[None] = deque()  # two threads may add to it
         self._slow_thread = SlowThread()
-        self._around = Surroundings(
+        self._context = SourceContext(
             options=options,
             monotonic_ns=clock.monotonic_ns,
             period_ns=nanoseconds(period_s),
@@ -86,8 +92,8 @@ class NvmlSource:
         )
         if slow_patience_s is None:
             slow_patience_s = min(SLOW_PATIENCE_S, period_s / 4)
-        self._slow_reader = SlowReader(self._slow_thread, self._around, slow_patience_s)
-        self._inventory = NvmlInventory(self._around)
+        self._slow_reader = SlowReader(self._slow_thread, self._context, slow_patience_s)
+        self._inventory = NvmlInventory(self._context)
         self._library: NvmlLibrary | None = None
         self._gpm: Gpm | None = None
         self._events = NvmlEvents(wanted="events" in options)
@@ -101,10 +107,9 @@ class NvmlSource:
         self._open()
 
     def close(self) -> None:
-        """Let go of the driver. Safe to call twice.
+        """Close NVML. Safe to call twice.
 
-        Where a slow reading is under way, the driver is let go of when that
-        is over, and nobody waits long for it.
+        If a slow reading is running, NVML is closed when that is over, without waiting long for it.
         """
         self._slow_thread.wait(_LAST_PATIENCE_S)
         self._let_go()
@@ -124,14 +129,12 @@ class NvmlSource:
         self._slow_thread.afterwards(let_go)
 
     def read(self) -> Frame:
-        """All that is new since the last call.
+        """Return all that is new since the last call.
 
-        After a failure of NVML as a whole it is opened anew by a later call,
-        at most every 4 s.
+        After a failure of NVML as a whole a later call opens it again, at most every 4 s.
 
         Raises:
-            RestartNeededError: The driver was replaced by one to which only a
-                new process can speak.
+            RestartNeededError: The driver was replaced by one that only a new process can use.
             SourceUnavailableError: NVML as a whole cannot be read.
         """
         library = self._library or self._open_again()
@@ -145,9 +148,9 @@ class NvmlSource:
         if tick.failed:
             self._give_up_if_all_failed(tick, now_ns)
         inventory = self._inventory
-        if now_ns >= self._refresh_at_ns or self._events.news or inventory.is_doubtful:
+        if now_ns >= self._refresh_at_ns or self._events.news or inventory.is_uncertain:
             self._refresh(library, now_ns)
-            if self._monotonic_ns() - now_ns >= _HELD_UP_NS:  # what the rings brought is old
+            if self._monotonic_ns() - now_ns >= _HELD_UP_NS:  # the drained entries are old
                 now_ns = tick.ask(back_us, self._monotonic_ns)
             self._calls_so_far = self._accounts.so_far()
         samples = tick.samples(stamps, self._pace.steady_since_ns, now_ns)
@@ -155,7 +158,7 @@ class NvmlSource:
             self._give_up_if_all_failed(tick, now_ns)
         if self._tick_is_old or tick.is_old:
             self._arrange(library)
-            # What has just turned out not to be there any more is not told of in this tick, either.
+            # A device that has just turned out to be gone is left out of this tick already.
             listed = {one.device.uuid for one in self._devices}
             samples = tuple(sample for sample in samples if sample.device.uuid in listed)
         return Frame(
@@ -167,8 +170,8 @@ class NvmlSource:
         )
 
     def _shift(self, jump_ns: int) -> None:
-        # Every position stays at its instant; and after a jump forward,
-        # what was not fetched yet carries older stamps.
+        # Every position stays at its time; after a jump forward, entries that are not drained yet
+        # have older stamps.
         for gpu in self._inventory.gpus:
             gpu.track.shift(jump_ns)
             gpu.power.forget_position()
@@ -184,10 +187,10 @@ class NvmlSource:
             gpu.note_xids(self._events.xids_of(gpu.device.uuid))
 
     def _listen(self, library: NvmlLibrary, now_ns: int) -> None:
-        """Hand out what was heard, look at memory that failed, and hear the GPUs there are."""
+        """Distribute new events, re-read failed memory, and register the present GPUs."""
         events, gpus = self._events, self._inventory.gpus
         if events.news:
-            damaged = events.take_news()
+            damaged = events.pop_damaged()
             self._note_xids()
             for gpu in gpus:
                 if gpu.device.uuid in damaged:
@@ -217,8 +220,8 @@ class NvmlSource:
         try:
             library = self._library = self.open_library(self._accounts)
             if "activity" in self._options:
-                self._gpm = Gpm(library, self._monotonic_ns, self._around.refuse)
-            self._take_inventory(library)
+                self._gpm = Gpm(library, self._monotonic_ns, self._context.refuse)
+            self._list_gpus(library)
             gone = [gpu.gone for gpu in self._inventory.gpus]
             if all(gone):
                 raise no_gpu(gone or library.refusals)
@@ -232,14 +235,14 @@ class NvmlSource:
     def _open_again(self) -> NvmlLibrary:
         """Open NVML again, but not at every tick: init takes long on real drivers."""
         self._reopening.check()
-        if not self._slow_thread.is_free:  # it cannot be closed before, and so not be opened anew
+        if not self._slow_thread.is_free:  # it cannot be closed, and so not be reopened, before
             raise SourceUnavailableError(_HANGS)
         self._open()
         assert self._library is not None
         return self._library
 
     def _give_up_if_all_failed(self, tick: TickReader, now_ns: int) -> None:
-        """A driver that is gone shows as a failure of every GPU."""
+        """Close NVML if the driver is gone, which shows as a failure of every GPU."""
         failures = [gpu.failure for gpu in self._inventory.gpus if gpu.failure]
         code = self._reopening.code_to_give_up_for(failures, tick.asked, now_ns)
         if code is not None:
@@ -248,20 +251,20 @@ class NvmlSource:
 
     # -- the inventory, and what changes slowly -------------------------------
 
-    def _take_inventory(self, library: NvmlLibrary) -> None:
-        self._inventory.take(library, self._gpm)
+    def _list_gpus(self, library: NvmlLibrary) -> None:
+        self._inventory.update(library, self._gpm)
         self._refresh_at_ns = 0
         self._tick_is_old = True
 
-    def _look_again(self, library: NvmlLibrary) -> None:
-        with suppress(SourceUnavailableError):  # whether GPUs can be read, a tick tells
-            self._take_inventory(library)
+    def _update_inventory(self, library: NvmlLibrary) -> None:
+        with suppress(SourceUnavailableError):  # the next tick shows whether GPUs can be read
+            self._list_gpus(library)
         if not self._inventory.gpus:
             self._let_go()
             raise self._reopening.failed(no_gpu(library.refusals))
 
     def _refresh(self, library: NvmlLibrary, now_ns: int) -> None:
-        """Read the slow values of the GPUs whose turn it is, and look for changes."""
+        """Read the slow values of the GPUs that are due, and look for changes."""
         inventory, changed = self._inventory, False
         self._listen(library, now_ns)
         due = self._slow_reader.read_due(self._devices, now_ns)
@@ -272,19 +275,19 @@ class NvmlSource:
         if now_ns >= self._inventory_at_ns:
             self._inventory_at_ns = now_ns + self._slow_ns
             changed |= inventory.is_outdated(library)
-        if changed or inventory.is_doubtful:
-            self._look_again(library)
+        if changed or inventory.is_uncertain:
+            self._update_inventory(library)
         if not self._tick.failed:
             self._reopening.was_read()
         self._trouble = next(inventory.troubles(library), None)
         due_ns = [gpu.refresh_at_ns for gpu in inventory.gpus]
         due_ns += [instance.refresh_at_ns for instance in inventory.instances]
-        self._refresh_at_ns = min(*due_ns, self._inventory_at_ns, now_ns + _LOOK_NS)
+        self._refresh_at_ns = min(*due_ns, self._inventory_at_ns, now_ns + _CHECK_NS)
         if self._slow_reader.unread:
             self._refresh_at_ns = now_ns
 
     def _has_changed(self, library: NvmlLibrary, gpu: NvmlGpu) -> bool:
-        """Look closer at one GPU; whether there are others than before, or others of its parts."""
+        """Whether that GPU's handle, MIG mode or instances have changed."""
         if gpu.failure:
             return gpu.renew_handle(library)
-        return self._inventory.is_cut_otherwise(library, gpu)
+        return self._inventory.has_other_instances(library, gpu)

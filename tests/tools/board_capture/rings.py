@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import Final
 
-from gpumon.sources.nvml.clock import US, Entry, StampClock
 from gpumon.sources.nvml.codes import NOT_FOUND, SUCCESS
-from gpumon.sources.nvml.drain import SAMPLE_KINDS, SampleRings
+from gpumon.sources.nvml.sample_rings import SAMPLE_KINDS, SampleRings
+from gpumon.sources.nvml.stamp_clock import US, Entry, StampClock
 from tests.tools.board_capture.board import Board, looks
 from tests.tools.board_capture.results import Row, Spread
 

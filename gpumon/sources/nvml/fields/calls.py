@@ -1,8 +1,7 @@
-"""One call of the driver on one GPU, each answer in a buffer of its own that is kept.
+"""One driver call for one GPU, with a reused buffer for its answer.
 
-Every call adds its time to the library's accounts of that function: a
-sampler that holds the driver's lock too long causes the stalls it looks for,
-so it has to say what it costs.
+Every call adds its time to the library's accounts: a sampler that holds the driver's lock too long
+causes the stalls it looks for, so it must report what it costs.
 """
 
 from __future__ import annotations
@@ -28,11 +27,11 @@ from gpumon.sources.nvml.pynvml_module import pynvml
 
 
 class DriverCall:
-    """One call on one GPU. An answer of "not supported" is remembered, not asked for again.
+    """One call for one GPU. It is not repeated after "not supported".
 
     Attributes:
-        code: What the call answered last.
-        supported: Whether it is worth asking.
+        code: Its last code.
+        supported: Whether it is worth making.
         no_error: Codes that are no failure of the driver.
     """
 
@@ -45,7 +44,7 @@ class DriverCall:
         self.supported = True
 
     def ask(self) -> int:
-        """Make the call, where it is worth asking; gives what it answered last."""
+        """Make the call, if it is supported; return its last code."""
         if self.supported:
             started_ns = perf_counter_ns()
             code = self.code = self._call()
@@ -55,33 +54,33 @@ class DriverCall:
         return self.code
 
 
-class _Room(NamedTuple):
-    """Where an answer goes: what the driver is given the addresses of, and what it put there."""
+class _Buffer(NamedTuple):
+    """Where an answer goes: the objects whose addresses the driver gets, and their numbers."""
 
     places: tuple[Any, ...]
     numbers: Callable[[], tuple[int, ...]]
 
 
-def _plain(kind: type[ctypes.c_uint | ctypes.c_ulonglong], count: int = 1) -> _Room:
+def _plain(kind: type[ctypes.c_uint | ctypes.c_ulonglong], count: int = 1) -> _Buffer:
     places = tuple(kind() for _ in range(count))
-    return _Room(places, lambda: tuple(place.value for place in places))
+    return _Buffer(places, lambda: tuple(place.value for place in places))
 
 
-def _pair() -> _Room:
+def _pair() -> _Buffer:
     pair = (ctypes.c_uint * 2)()
-    return _Room((pair,), lambda: tuple(pair))
+    return _Buffer((pair,), lambda: tuple(pair))
 
 
-def _temperature() -> _Room:
+def _temperature() -> _Buffer:
     room = TemperatureV1(version=TEMPERATURE_V1, sensorType=pynvml.NVML_TEMPERATURE_GPU)
-    return _Room((room,), lambda: (room.temperature,))
+    return _Buffer((room,), lambda: (room.temperature,))
 
 
-def _memory(room: ctypes.Structure) -> _Room:
-    return _Room((room,), lambda: (room.used, room.total))
+def _memory(room: ctypes.Structure) -> _Buffer:
+    return _Buffer((room,), lambda: (room.used, room.total))
 
 
-_ROOMS: Final[dict[AnswerLayout, Callable[[], _Room]]] = {
+_BUFFERS: Final[dict[AnswerLayout, Callable[[], _Buffer]]] = {
     AnswerLayout.NUMBER: partial(_plain, ctypes.c_uint),
     AnswerLayout.LONG: partial(_plain, ctypes.c_ulonglong),
     AnswerLayout.TWO_NUMBERS: partial(_plain, ctypes.c_uint, 2),
@@ -93,35 +92,35 @@ _ROOMS: Final[dict[AnswerLayout, Callable[[], _Room]]] = {
 
 
 class NumberCall(DriverCall):
-    """A call whose answer is a number, or a few, of which the first counts."""
+    """A call whose answer is a number, or a few numbers; the first is the value."""
 
     def __init__(self, library: NvmlCalls, handle: int, call: NvmlCall) -> None:
-        self._room = _ROOMS[call.answer]()
+        self._buffer = _BUFFERS[call.answer]()
         super().__init__(
             library,
             call.function,
             ctypes.c_void_p(handle),
             *map(ctypes.c_int, call.arguments),
-            *map(ctypes.byref, self._room.places),
+            *map(ctypes.byref, self._buffer.places),
         )
 
     @property
     def answered(self) -> tuple[int, ...]:
-        """What it answered last; means something after code 0."""
-        return self._room.numbers()
+        """Its last answer; valid after code 0."""
+        return self._buffer.numbers()
 
     def numbers(self) -> tuple[int, ...] | None:
-        """All numbers; ``None`` where there is no answer."""
+        """Return all numbers; ``None``: no answer."""
         return self.answered if self.ask() == SUCCESS else None
 
     def read(self) -> int | None:
-        """The number; ``None`` where there is no answer."""
+        """Return the number; ``None``: no answer."""
         numbers = self.numbers()
         return None if numbers is None else numbers[0]
 
 
 class BoardNumber:
-    """One number of the table, asked of one GPU by the first of its functions that there is."""
+    """One number of the table for one GPU, by the first of its functions that the driver has."""
 
     def __init__(
         self,
@@ -130,52 +129,52 @@ class BoardNumber:
         handle: int,
         refuse: Callable[[], None] = lambda: None,
     ) -> None:
-        """Bind its calls; ``refuse`` counts a value that no board can mean."""
+        """Bind its calls; ``refuse`` counts an invalid value."""
         self._number, self._refuse = number, refuse
         self._calls = [NumberCall(library, handle, call) for call in number.calls]
         self._known: Value = None
 
     @property
     def supported(self) -> bool:
-        """Whether it is worth asking."""
+        """Whether it is worth reading."""
         return any(call.supported for call in self._calls)
 
     def numbers(self) -> tuple[int, ...] | None:
-        """The driver's answer as it is; ``None`` where there is none."""
+        """Return the driver's raw answer; ``None``: no answer."""
         for call in self._calls:
             answer = call.numbers()
             if answer is not None or call.supported:
                 return answer
         return None
 
-    def believed(self) -> int | None:
-        """The number in the driver's unit; ``None`` where there is none that can be believed."""
+    def valid(self) -> int | None:
+        """Return the number in the driver's unit; ``None``: no valid answer."""
         answer, number = self.numbers(), self._number
         if answer is None or answer[0] == number.unknown:
             return None
-        most = min(number.most, answer[1]) if number.is_of_next else number.most
+        most = min(number.most, answer[1]) if number.is_part_of_next else number.most
         if number.least <= answer[0] <= most:
             return answer[0]
         self._refuse()
         return None
 
     def read(self) -> Value:
-        """The value in base units; ``None`` where there is no answer that can be believed."""
+        """Return the value in base units; ``None``: no valid answer."""
         if self._known is not None:
             return self._known
-        number = self.believed()
-        told = None if number is None else self._number.unit.convert(number)
-        if self._number.stays:
-            self._known = told
-        return told
+        number = self.valid()
+        value = None if number is None else self._number.unit.convert(number)
+        if self._number.is_constant:
+            self._known = value
+        return value
 
 
 def capacity_bytes(
     library: NvmlCalls, handle: int, options: NvmlOptions, refuse: Callable[[], None]
 ) -> int | None:
-    """The memory of a GPU or a MIG instance; ``None``: the driver gives none, or it is not wanted.
+    """Return the memory of a GPU or MIG instance; ``None``: no answer, or switched off.
 
-    ``refuse`` counts a value that no board can mean.
+    ``refuse`` counts an invalid value.
     """
     memory = BoardNumber(MEMORY, library, handle).numbers() if "memory" in options else None
     if memory is None:

@@ -1,4 +1,4 @@
-"""What one GPU has used: a counter that never goes back, whatever the board's own does."""
+"""The energy that one GPU has used: a counter that never goes back, unlike the board's own."""
 
 from __future__ import annotations
 
@@ -8,36 +8,32 @@ from typing import Final
 from gpumon.core.clock import NS_PER_S
 
 _MOST_WATTS: Final = 20_000
-"""No board draws as much: a counter that ran faster than that was set, not used."""
+"""No board draws as much: a counter that ran faster was set."""
 
 _SLACK_MILLIJOULES: Final = 20_000_000
-"""Boards bring their counter up to date in steps: a short time may bring a large one."""
+"""Boards update their counter in steps: a short time may have a large one."""
 
 
 class EnergyCounter:
-    """Adds up what a board's counter says it used.
+    """Adds up the increases of a board's counter.
 
-    The board's counter begins anew when the driver is reloaded or the GPU
-    reset. Then what is handed out stays, and goes on from there: what the
-    counter does not tell (from its last reading to its new beginning) is
-    missing, never guessed. Where it went on while nobody could ask, all of it
-    counts.
-
+    The board's counter restarts when the driver is reloaded or the GPU is reset. The sum stays
+    then and continues from there: the energy between the last reading and the restart is missing,
+    never estimated. If the counter ran on while it could not be read, all of that counts.
     """
 
     def __init__(self, refuse: Callable[[], None]) -> None:
-        """Know nothing yet; ``refuse`` counts a reading that no board can have meant."""
+        """Start without a reading; ``refuse`` counts an invalid one."""
         self._refuse = refuse
         self._sum_millijoules = 0
         self._last_millijoules: int | None = None
         self._last_at_ns = 0
 
-    def take(self, millijoules: int | None, now_ns: int) -> float | None:
-        """Take a reading of the board's counter, which it told at ``now_ns`` of CLOCK_MONOTONIC.
+    def update(self, millijoules: int | None, now_ns: int) -> float | None:
+        """Add a reading of the board's counter at ``now_ns`` of CLOCK_MONOTONIC.
 
         Returns:
-            The sum in joules, at least that of the reading before; ``None``
-            where there is no answer now.
+            The sum in joules, which never falls; ``None``: no answer now.
         """
         if millijoules is None:
             return None

@@ -1,16 +1,14 @@
 """How much of a GPU works while it is busy: NVML's GPM, on Hopper and later.
 
-GPM keeps counters on the board. A sample is a copy of them, and two samples at
-least 100 ms apart give what happened in between. Each reading is from the
-last sample to a new one, so consecutive readings cover all time, without a
-gap; the two samples of a GPU are swapped, and never made anew. It takes no
-lock of the profilers', so it can be read beside one.
+GPM keeps counters on the board. A sample is a copy of them, and the difference of two samples at
+least 100 ms apart is what happened in between. Each reading goes from the last sample to a new
+one, so consecutive readings leave no gap; the two samples of a GPU are swapped and reused. GPM
+takes no lock of profilers, so it can be read beside one.
 
-One reading at a time: the driver does not promise that two may take samples
-of one GPU at once, the room for the answers is one for all GPUs, and a sample
-must not be freed while another call reads it. Whole GPUs are read beside the
-sampling, instances in it: those do not wait, and lose nothing, for the next
-reading reaches back to the last.
+One reading at a time: the driver does not guarantee that two may sample one GPU at once, the
+answer buffer is one for all GPUs, and a sample must not be freed while another call reads it.
+GPUs are read on the slow thread, instances in the tick: those do not wait, and lose nothing,
+because the next reading starts at the last sample.
 """
 
 from __future__ import annotations
@@ -27,20 +25,20 @@ from gpumon.sources.nvml.codes import PERMANENT, SUCCESS
 from gpumon.sources.nvml.fields.table import GPM_METRICS, GPM_SAMPLE
 
 SHORTEST_NS: Final = 100_000_000
-"""Two samples that are nearer to each other say nothing: the board updates them no faster."""
+"""The board does not update its counters faster than that."""
 
 _METRICS: Final = (1, 2, 3, 5, 10)
 """Any engine, SM activity, SM occupancy, tensor cores, DRAM: as in ``ActivitySample``."""
 
 _MOST_METRICS: Final = 1024
-"""More than any driver knows: the array grew from 98 to 477 while its version stayed 1, and a
-driver that believed in a longer one than ours would write beyond it."""
+"""More than any driver has: the array grew from 98 to 477 while its version stayed 1, and a driver
+with a longer one than ours would write beyond it."""
 
 _VERSION: Final = 1
 _SAMPLES: Final = 2
 
 _WHOLE_PERCENT: Final = 101.0
-"""Counters that are not copied at one instant can make a little more than the whole. Assumed."""
+"""Counters that are not copied at one time can add up to a little more than all. Assumed."""
 
 
 class _Metric(ctypes.Structure):
@@ -67,11 +65,11 @@ class _Support(ctypes.Structure):
 
 
 class Gpm:
-    """GPM of NVML as it was opened, for all its GPUs.
+    """GPM for all GPUs of one opening of NVML.
 
     Attributes:
-        holders: Who has samples in the driver.
-        reading: Held by whoever takes or compares samples.
+        holders: The tracks that have samples in the driver.
+        reading: The lock for taking and comparing samples.
     """
 
     def __init__(
@@ -80,7 +78,7 @@ class Gpm:
         monotonic_ns: Callable[[], int],
         refuse: Callable[[], None] = lambda: None,
     ) -> None:
-        """Make room for answers; nothing is asked yet."""
+        """Allocate the answer buffer; makes no call yet."""
         self.monotonic_ns, self.refuse = monotonic_ns, refuse
         self._ask = library.ask
         self.holders: set[GpmTrack] = set()
@@ -90,50 +88,50 @@ class Gpm:
             self._room.metrics[at].id = metric
 
     def track(self, handle: int, *, gpu_instance: int | None = None) -> GpmTrack:
-        """What is known of one GPU, or of one GPU instance on it; close it when that is gone."""
+        """Return a track of one GPU, or of one GPU instance on it; close it when that is gone."""
         return GpmTrack(self, handle, gpu_instance)
 
     def close(self) -> None:
-        """Free every sample: before NVML is closed, which then could not."""
+        """Free every sample; must come before NVML is closed."""
         for track in list(self.holders):
             track.close()
 
     def supports(self, handle: int) -> bool | None:
-        """Whether that GPU has GPM; ``None``: it cannot be said just now."""
+        """Whether that GPU has GPM; ``None``: no answer now."""
         code, is_supported = self.query(handle)
         return None if code != SUCCESS and code not in PERMANENT else is_supported
 
     def query(self, handle: int) -> tuple[int, bool]:
-        """The driver's code, and, where that is success, whether that GPU has GPM."""
+        """Return the driver's code and, on success, whether that GPU has GPM."""
         answer = _Support(version=_VERSION)
         gpu = ctypes.c_void_p(handle)
         code = self._ask("nvmlGpmQueryDeviceSupport", gpu, ctypes.byref(answer))
         return code, code == SUCCESS and answer.is_supported != 0
 
     def new_sample(self) -> int | None:
-        """Room for the counters of one GPU, which lies in the driver; ``None``: it has none."""
+        """Allocate a sample in the driver; ``None``: it has no memory for it."""
         sample = ctypes.c_void_p()
         code = self._ask("nvmlGpmSampleAlloc", ctypes.byref(sample))
         return sample.value if code == SUCCESS else None
 
     def free(self, samples: Iterable[int]) -> None:
-        """Give them back. They mean nothing afterwards."""
+        """Free these samples."""
         for sample in samples:
             self._ask("nvmlGpmSampleFree", ctypes.c_void_p(sample))
 
-    def take(self, handle: int, gpu_instance: int | None, sample: int) -> int:
-        """Copy the board's counters into a sample; gives the driver's code."""
+    def take_sample(self, handle: int, gpu_instance: int | None, sample: int) -> int:
+        """Copy the board's counters into a sample; return the driver's code."""
         gpu, where = ctypes.c_void_p(handle), ctypes.c_void_p(sample)
         if gpu_instance is None:
             return self._ask(GPM_SAMPLE.function, gpu, where)
         return self._ask("nvmlGpmMigSampleGet", gpu, ctypes.c_uint(gpu_instance), where)
 
     def between(self, earlier: int, later: int) -> tuple[int, list[float | None]]:
-        """What happened between two samples.
+        """Compare two samples.
 
         Returns:
-            The driver's code, and, where that is success, percentages of the
-            time in the order of ``_METRICS``, ``None`` for what it does not answer.
+            The driver's code and, on success, percentages of the time in the order of
+            ``_METRICS``; ``None``: no answer.
         """
         self._room.earlier, self._room.later = earlier, later
         code = self._ask(GPM_METRICS.function, ctypes.byref(self._room))
@@ -149,12 +147,12 @@ class GpmTrack:
     """The activity of one GPU, or of one GPU instance, from reading to reading.
 
     Attributes:
-        code: What the driver answered last, when a sample was taken or compared.
+        code: The driver's last code, when a sample was taken or compared.
     """
 
     def __init__(self, gpm: Gpm, handle: int, gpu_instance: int | None) -> None:
         self._gpm, self._handle, self._gpu_instance = gpm, handle, gpu_instance
-        # An instance has no other utilisation; of a whole GPU it is one field of many.
+        # An instance has no other utilisation; for a GPU this is one field of many.
         self._rests_ns = 5 * NS_PER_S if gpu_instance is not None else 60 * NS_PER_S
         self._ask_again_at_ns: int | None = 0
         self._samples: tuple[int, int] | None = None  # the earlier, and room for the next
@@ -162,12 +160,11 @@ class GpmTrack:
         self.code = SUCCESS
 
     def read(self, since_ns: int = 0) -> ActivitySample | None:
-        """Activity from the last sample to now; one from before ``since_ns`` is not used.
+        """Return the activity from the last sample to now; one before ``since_ns`` is not used.
 
         Returns:
-            ``None`` if there was no sample to compare with, if it was taken
-            less than 100 ms ago (it stays then), if the GPU does not say, or,
-            of an instance, while another GPU is read.
+            ``None`` without a sample to compare with, if that was taken less than 100 ms ago (it
+            is kept then), without an answer, or, for an instance, while another GPU is read.
         """
         if not self._gpm.reading.acquire(blocking=self._gpu_instance is None):
             return None
@@ -185,12 +182,12 @@ class GpmTrack:
         if earlier_ns is not None and began_ns - earlier_ns < SHORTEST_NS:
             return None
         earlier, later = samples
-        self.code = gpm.take(self._handle, self._gpu_instance, later)
+        self.code = gpm.take_sample(self._handle, self._gpu_instance, later)
         if self.code != SUCCESS:
-            self._taken_at_ns = None  # it begins with a new sample: time up to it is not covered
+            self._taken_at_ns = None  # the time up to the next sample is not covered
             self._rest_if_refused()
             return None
-        # The counters were copied somewhere within the call.
+        # The counters were copied at some time within the call.
         taken_at_ns = began_ns + (gpm.monotonic_ns() - began_ns) // 2
         self._samples, self._taken_at_ns = (later, earlier), taken_at_ns
         if earlier_ns is None or earlier_ns < since_ns:
@@ -200,14 +197,14 @@ class GpmTrack:
         return self._sample(earlier_ns, taken_at_ns, percents)
 
     def close(self) -> None:
-        """Free the samples. Who reads on borrows new ones."""
+        """Free the samples. The next reading allocates new ones."""
         if self._samples is not None:
             self._gpm.holders.discard(self)
             self._gpm.free(self._samples)
         self._samples = self._taken_at_ns = None
 
     def _borrow(self) -> tuple[int, int] | None:
-        """Two samples, where the GPU has GPM and it may be asked for now."""
+        """Allocate two samples, if the GPU has GPM and may be called now."""
         if self._ask_again_at_ns is None or self._gpm.monotonic_ns() < self._ask_again_at_ns:
             return None
         gpm = self._gpm
@@ -226,7 +223,7 @@ class GpmTrack:
         return self._samples
 
     def _rest_if_refused(self) -> None:
-        """What is not supported or not permitted may be so only for a while."""
+        """Pause calls that are not supported or not permitted: that may change."""
         if self.code in PERMANENT:
             self._ask_again_at_ns = self._gpm.monotonic_ns() + self._rests_ns
             self.close()

@@ -1,8 +1,8 @@
-"""How much goes over PCIe and NVLink: rates, from the driver's byte counters where it has them.
+"""Transfer rates of PCIe and NVLink, from the driver's byte counters where it has them.
 
-Newer drivers count the bytes of PCIe; an older one only measures them, for
-20 ms a direction *inside the call*, whatever it holds meanwhile. NVLink has
-counters on every driver that knows it. Not yet seen on hardware.
+Newer drivers count the bytes of PCIe; older ones only measure them, for 20 ms a direction *inside
+the call*, with any lock they hold. NVLink has counters on every driver that supports it. Not yet
+seen on hardware.
 """
 
 from __future__ import annotations
@@ -28,28 +28,28 @@ _PCIE, _NVLINK = field_called("pcie"), field_called("nvlink")
 _UNSIGNED_INT: Final = 1
 _OF_64_BITS: Final = frozenset({2, 3, 4})
 _HOPELESS: Final = PERMANENT | {INVALID_ARGUMENT}
-"""An argument that is invalid now stays so: the driver does not know the field."""
+"""An invalid argument stays invalid: the driver does not know the field."""
 
 
 class ByteCounter:
-    """From a counter's readings to a rate. One that ran back tells nothing of the time between.
+    """Computes a rate from a counter's readings.
 
     Attributes:
-        ran_back: Whether it was ever below its reading before.
+        ran_back: Whether the counter was ever below its last reading.
     """
 
     def __init__(self, counter: NvmlCounter, refuse: Callable[[], None]) -> None:
-        """Know nothing yet; ``refuse`` counts a rate that no link can have."""
+        """Start without a reading; ``refuse`` counts an impossible rate."""
         self.ran_back = False
         self._counter, self._refuse = counter, refuse
         self._last: tuple[int, int] | None = None
 
     def rate(self, count: int, at_ns: int) -> float | None:
-        """Bytes a second since the reading before.
+        """Return bytes a second since the last reading.
 
         Returns:
-            ``None`` for the first reading, after the counter was reset or
-            wrapped round, and where no link can be that fast or have carried as much.
+            ``None`` for the first reading, after the counter was reset or wrapped, and where no
+            link can be that fast or have carried as much.
         """
         if count > LARGEST_COUNT:
             self._refuse()
@@ -68,11 +68,11 @@ class ByteCounter:
 
 
 class CounterCall(DriverCall):
-    """Several counters of one GPU, asked in one call."""
+    """Several counters of one GPU, read in one call."""
 
     def __init__(self, calls: NvmlCalls, handle: int, counters: Sequence[NvmlCounter]) -> None:
         self._counters = counters
-        # With room for one more than is asked for: NVML was seen to touch it.
+        # One more than is read: NVML was seen to touch it.
         self._values = (pynvml.c_nvmlFieldValue_t * (len(counters) + 1))()
         super().__init__(
             calls,
@@ -83,22 +83,21 @@ class CounterCall(DriverCall):
         )
 
     def ask(self) -> int:
-        """Make the call; gives what it answered as a whole: of each counter, its own code tells."""
+        """Make the call; return its code. Each counter has a code of its own."""
         for counter, value in self.answers():
             value.fieldId, value.scopeId = counter.field_id, counter.scope_id
         return super().ask()
 
     def answers(self) -> Iterator[tuple[NvmlCounter, pynvml.c_nvmlFieldValue_t]]:
-        """The counters, each with its answer."""
+        """Return the counters, each with its answer."""
         return zip(self._counters, self._values, strict=False)
 
 
 class LinkRates:
-    """The rates of one GPU's links, as far as they are wanted.
+    """The rates of one GPU's links that are switched on.
 
     Attributes:
-        wants_window: Whether PCIe has to be measured, because no counter of
-            the driver tells it.
+        wants_window: Whether PCIe must be measured, because the driver does not count it.
     """
 
     def __init__(
@@ -109,7 +108,7 @@ class LinkRates:
         monotonic_ns: Callable[[], int],
         refuse: Callable[[], None],
     ) -> None:
-        """Choose the links that are wanted; no rate is known before the second reading."""
+        """Choose the links; no rate is known before the second reading."""
         self.wants_window = False
         self._calls, self._handle = calls, handle
         self._monotonic_ns = monotonic_ns
@@ -125,10 +124,10 @@ class LinkRates:
         }
 
     def read_counters(self) -> dict[str, float | None]:
-        """Ask for all counters in one call, which measures nothing and so waits for nothing.
+        """Read all counters in one call, which does not block.
 
         Returns:
-            Bytes a second since the reading before, by their names in ``GpuDetails``.
+            Bytes a second since the last reading, by their names in ``GpuDetails``.
         """
         if not self._bytes:
             return {}
@@ -150,7 +149,7 @@ class LinkRates:
     def _rate(
         self, counter: NvmlCounter, value: pynvml.c_nvmlFieldValue_t, at_ns: int
     ) -> float | None:
-        """The rate since the reading before; ``None`` where there is none."""
+        """Return the rate since the last reading; ``None``: there is none."""
         if value.nvmlReturn != SUCCESS:
             return None
         if value.valueType in _OF_64_BITS:
@@ -162,11 +161,11 @@ class LinkRates:
         return self._bytes[counter].rate(count, at_ns)
 
     def _is_hopeless(self, counter: NvmlCounter, value: pynvml.c_nvmlFieldValue_t) -> bool:
-        """Whether that answer means that this counter is not worth asking for again.
+        """Whether that answer means that this counter is not worth reading again.
 
-        NVML says of those of PCIe that they may wrap round, and not where; 32 bits
-        would be full within a second. So they have to be wide, and one that ran
-        back is not believed again: the driver can measure instead.
+        NVML documents that counters of PCIe may wrap, and not where; 32 bits would be full within
+        a second. So they must be wide, and one that ran back is not trusted again: the driver can
+        measure instead.
         """
         if value.nvmlReturn in _HOPELESS:
             return True
@@ -175,7 +174,7 @@ class LinkRates:
         return value.valueType not in _OF_64_BITS or self._bytes[counter].ran_back
 
     def _drop(self, counters: set[NvmlCounter]) -> set[NvmlCounter]:
-        """Do not ask for these again; PCIe is told by counters in both directions or in none."""
+        """Stop reading these; PCIe is read by counters in both directions or in none."""
         if not counters:
             return counters
         if not counters.isdisjoint(_PCIE.counters):
@@ -186,7 +185,7 @@ class LinkRates:
         return counters
 
     def measure(self) -> dict[str, Value]:
-        """Let the driver measure PCIe, about 40 ms: not on two GPUs in one tick.
+        """Let the driver measure PCIe for about 40 ms: not for two GPUs in one tick.
 
         Returns:
             Bytes a second, by their names in ``GpuDetails``.

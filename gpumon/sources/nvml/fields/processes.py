@@ -85,7 +85,7 @@ class RecordsCall(DriverCall):
         super().__init__(library, function, ctypes.c_void_p(handle), *places)
 
     @property
-    def said(self) -> int:
+    def count(self) -> int:
         """How many records the driver says there are."""
         return self._count.value
 
@@ -96,7 +96,7 @@ class RecordsCall(DriverCall):
 
     def records(self) -> list[Any]:
         """What the driver filled in."""
-        return self.room[: min(self.said, len(self.room))]
+        return self.room[: min(self.count, len(self.room))]
 
 
 class NewestRecords:
@@ -120,7 +120,7 @@ class NewestRecords:
             code = bound.ask_newer(seen_us)
             if code == INSUFFICIENT_SIZE and len(bound.room) < _MOST_ROOM:
                 # Some say then how many they have room for, not how many there are.
-                most = max(2 * bound.said + 1, 2 * len(bound.room))
+                most = max(2 * bound.count + 1, 2 * len(bound.room))
                 bound = self._with_room(min(most, _MOST_ROOM))
                 code = bound.ask_newer(seen_us)
             self.code = code
@@ -241,9 +241,9 @@ class ProcessField:
             self._ratios = {} if shares is None else {pid: shares.get(pid, 0.0) for pid, _ in found}
         if self._names is not None:
             self._names.keep_only({pid for pid, _ in found})
-        return tuple(self._told(pid, memory_bytes) for pid, memory_bytes in found)
+        return tuple(self._process(pid, memory_bytes) for pid, memory_bytes in found)
 
-    def _told(self, pid: int, memory_bytes: int | None) -> ProcessSample:
+    def _process(self, pid: int, memory_bytes: int | None) -> ProcessSample:
         ratio, names = self._ratios.get(pid), self._names
         uid, is_hidden, serves_others = self._owners.owner(pid)
         name = user = None

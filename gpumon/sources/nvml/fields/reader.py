@@ -1,8 +1,7 @@
-"""What one board says every few seconds, field by field, each answer looked at before believed.
+"""Reads one GPU's fields every few seconds, and validates each answer.
 
-A field that is slow is asked less often; one that nobody could read for three
-of its periods has no answer any more; and one whose calls fail is told as
-failing, until one of them answers.
+A slow field is read less often; a value expires after three of its periods; and a field whose
+calls fail is reported as failing until one of them succeeds.
 """
 
 from __future__ import annotations
@@ -25,29 +24,29 @@ from gpumon.sources.nvml.fields.processes import process_field
 from gpumon.sources.nvml.fields.table import ENERGY, NVML_FIELDS, NvmlField, NvmlOptions
 
 Read: TypeAlias = Callable[[int], Mapping[str, Any]]
-"""Asks the driver, at an instant of CLOCK_MONOTONIC; gives the values by name."""
+"""Reads from the driver, at a time of CLOCK_MONOTONIC; returns values by name."""
 
 _IN_DETAILS: Final = frozenset(GpuDetails._fields)
 
 _RESTED_TIMES: Final = 50
-"""A field that took that long rests for so many times as long: it gets 2 % of the time at most."""
+"""A field rests for so many times as long as it took: it gets 2 % of the time at most."""
 
 _LONGEST_REST_NS: Final = 60 * NS_PER_S
 
 _HANGS_AFTER_NS: Final = 3 * NS_PER_S
-"""A call that takes so long is told of: what is behind it waits."""
+"""A call that takes so long is reported: the calls behind it wait."""
 
 
 @dataclass(frozen=True, slots=True)
-class Surroundings:
+class SourceContext:
     """What the devices of one source have in common.
 
     Attributes:
         period_ns: Time between two ticks.
-        slow_period_ns: Time between two readings of what changes slowly.
-        after_reading: Runs something when no slow reading is under way: now, or by
-            the thread that reads.
-        refuse: Counts a value that no device can have meant, on whichever thread.
+        slow_period_ns: Time between two readings of slow fields.
+        after_reading: Runs something when no slow reading is running: now, or on the thread that
+            reads.
+        refuse: Counts an invalid value, on any thread.
     """
 
     options: NvmlOptions
@@ -62,7 +61,7 @@ class FieldFaults:
     """Which fields of one device fail now.
 
     Attributes:
-        failing: They, in the order in which they began to.
+        failing: These fields, in the order in which they began to fail.
     """
 
     def __init__(self) -> None:
@@ -70,18 +69,18 @@ class FieldFaults:
         self._hanging: str | None = None
 
     def note(self, field: str, function: str, code: int, now_ns: int) -> None:
-        """A call of that field failed."""
+        """Record that a call of that field failed."""
         self.begin(field, f"{function} answers {code_name(code)}", now_ns)
 
     def begin(self, field: str, reason: str, now_ns: int) -> None:
-        """That field fails; since when is kept where it did before."""
+        """Record that a field fails; the time at which it began is kept."""
         for fault in self.failing:
             if fault.field == field:
                 return
         self.failing = (*self.failing, FieldFault(field, reason, now_ns))
 
     def hang(self, field: str | None, now_ns: int) -> None:
-        """That field's call does not come back; ``None``: no call hangs any more."""
+        """Record whose call hangs; ``None``: no call does."""
         if self._hanging is not None and self._hanging != field:
             self.end(self._hanging)
         self._hanging = field
@@ -89,14 +88,14 @@ class FieldFaults:
             self.begin(field, "the call has not come back", now_ns)
 
     def end(self, field: str) -> None:
-        """That field was answered."""
+        """Record that a field was answered."""
         if self.failing:
             self.failing = tuple([fault for fault in self.failing if fault.field != field])
 
 
 @dataclass(slots=True)
 class _Scheduled:
-    """One field's reading; one that took long rests for a while."""
+    """One field, and until when it rests after a slow reading."""
 
     field: str
     calls: FieldCalls
@@ -107,29 +106,28 @@ class _Scheduled:
 class FieldSchedule:
     """The fields of one device that are read every few seconds, in their order.
 
-    One thread reads; another may look at what that brought, and at what is
-    under way.
+    One thread reads; another may look at the values and at the call that is running.
 
     Attributes:
-        latest: What they said.
+        latest: Their newest values.
         faults: Which of them fail.
-        period_ns: How often each is asked.
+        period_ns: How often each is read.
     """
 
-    def __init__(self, around: Surroundings) -> None:
+    def __init__(self, context: SourceContext) -> None:
         self.latest = LatestValues()
         self.faults = FieldFaults()
-        self.period_ns = max(around.slow_period_ns, around.period_ns)
-        self._monotonic_ns = around.monotonic_ns
+        self.period_ns = max(context.slow_period_ns, context.period_ns)
+        self._monotonic_ns = context.monotonic_ns
         self._scheduled: list[_Scheduled] = []
         self._under_way: tuple[str, int] | None = None
 
     def add(self, field: str, calls: FieldCalls, read: Read) -> None:
-        """One more field: what users call it, what it asks through, and how it is read."""
+        """Add a field: its name for users, its calls, and how it is read."""
         self._scheduled.append(_Scheduled(field, calls, read))
 
     def read_due(self) -> None:
-        """Ask for everything that is due."""
+        """Read all fields that are due."""
         for one in self._scheduled:
             now_ns = self._monotonic_ns()
             if now_ns < one.rests_until_ns:
@@ -138,14 +136,14 @@ class FieldSchedule:
             values = self._ask(one, now_ns)
             rest_ns = min(_RESTED_TIMES * (perf_counter_ns() - started_ns), _LONGEST_REST_NS)
             one.rests_until_ns = now_ns + rest_ns
-            # A field that rests is asked later, and only then it can be late.
+            # A field that rests is read later, and expires later.
             later_ns = max(0, rest_ns - self.period_ns)
-            self._tell(one.field, values, later_ns + holds_for_ns(self.period_ns))
+            self._put(one.field, values, later_ns + holds_for_ns(self.period_ns))
 
     def read_now(self, field: str, calls: FieldCalls, read: Read, period_ns: int) -> None:
-        """Ask for a field whose turns somebody else counts."""
+        """Read a field that the caller schedules."""
         values = self._ask(_Scheduled(field, calls, read), self._monotonic_ns())
-        self._tell(field, values, holds_for_ns(max(period_ns, self.period_ns)))
+        self._put(field, values, holds_for_ns(max(period_ns, self.period_ns)))
 
     def _ask(self, one: _Scheduled, now_ns: int) -> Mapping[str, Any]:
         calls = one.calls
@@ -159,11 +157,11 @@ class FieldSchedule:
             self.faults.end(one.field)
         return values
 
-    def _tell(self, field: str, values: Mapping[str, Any], for_ns: int) -> None:
-        self.latest.tell(field, values, self._monotonic_ns() + for_ns)
+    def _put(self, field: str, values: Mapping[str, Any], for_ns: int) -> None:
+        self.latest.put(field, values, self._monotonic_ns() + for_ns)
 
     def hanging(self, now_ns: int) -> str | None:
-        """The field whose call has not returned for seconds; ``None``: there is none."""
+        """Return the field whose call has not returned for seconds; ``None``: there is none."""
         under_way = self._under_way
         if under_way is None or now_ns - under_way[1] < _HANGS_AFTER_NS:
             return None
@@ -173,7 +171,7 @@ class FieldSchedule:
 def read_numbers(
     field: NvmlField, calls: FieldCalls, handle: int, refuse: Callable[[], None]
 ) -> Read:
-    """How a field is read that is all numbers of the table."""
+    """Return what reads a field that consists of numbers of the table."""
     numbers = {
         number.attribute: BoardNumber(number, calls, handle, refuse) for number in field.numbers
     }
@@ -189,39 +187,36 @@ def read_numbers(
 def read_processes(
     processes: Callable[[int], tuple[ProcessSample, ...] | None],
 ) -> Read:
-    """How the processes are read, given what lists them at an instant."""
+    """Return what reads the processes, given what lists them at a time."""
     return lambda at_ns: {"processes": processes(at_ns), "processes_at_ns": at_ns}
 
 
 class FieldReader:
-    """Everything of one GPU that is read every few seconds, as far as it is wanted.
+    """The slow fields of one GPU that are switched on.
 
-    A field that is not wanted is never asked for. One that hangs or fails
-    costs itself: what the others say stays true. Values go by their names in
-    ``GpuSample`` and ``GpuDetails``.
-
-    Another object is made where the handle becomes another one, so that a call
-    that hangs tells nobody any more what it was made for.
+    A field that hangs or fails does not affect the others. Values have their names in
+    ``GpuSample`` and ``GpuDetails``. A new handle gets a new object, so that a hanging call cannot
+    report what it was made for.
 
     Attributes:
-        schedule: The fields, what they said and which of them fail.
+        schedule: The fields, their values and which of them fail.
         measure_at_ns: When ``measure_links`` is due again; 0 before the first.
-        gpm: Tells the activity; ``None`` where nothing of it is to be known.
-        whole_since_ns: Of the time before this instant no activity is told.
+        gpm: Reads the activity; ``None`` where there is none to read.
+        whole_since_ns: No activity from before this time is reported.
     """
 
     def __init__(
         self,
         library: NvmlLibrary,
         handle: int,
-        around: Surroundings,
+        context: SourceContext,
         energy: EnergyCounter,
     ) -> None:
-        """Choose the fields; ``energy`` goes on from what that GPU has used until now."""
-        self.schedule = FieldSchedule(around)
+        """Choose the fields; ``energy`` continues with what that GPU has used until now."""
+        self.schedule = FieldSchedule(context)
         self.measure_at_ns = self.whole_since_ns = 0
         self.gpm: GpmTrack | None = None
-        wanted, refuse = around.options, around.refuse
+        wanted, refuse = context.options, context.refuse
         for field in NVML_FIELDS:
             if field.name in wanted and field.period_s and not field.own_parts:
                 calls = FieldCalls(library)
@@ -230,14 +225,14 @@ class FieldReader:
                     read = _joules(energy, BoardNumber(ENERGY, calls, handle, refuse))
                 self.schedule.add(field.name, calls, read)
         self._link_calls = FieldCalls(library)
-        self._links = LinkRates(wanted, self._link_calls, handle, around.monotonic_ns, refuse)
+        self._links = LinkRates(wanted, self._link_calls, handle, context.monotonic_ns, refuse)
         counted = sorted(wanted & {"pcie", "nvlink"})
         if counted:
             name = f"{' and '.join(counted)} counters"
             self.schedule.add(name, self._link_calls, _noted(self._links.read_counters))
         if "processes" in wanted:
             calls = FieldCalls(library)
-            processes = process_field(library, handle, around.options, calls=calls, refuse=refuse)
+            processes = process_field(library, handle, context.options, calls=calls, refuse=refuse)
             self.schedule.add("processes", calls, read_processes(processes.read))
         if "activity" in wanted:
             calls = FieldCalls(library)
@@ -245,11 +240,11 @@ class FieldReader:
 
     @property
     def wants_measuring(self) -> bool:
-        """Whether ``measure_links`` is the only way to PCIe's rates."""
+        """Whether only ``measure_links`` returns PCIe rates."""
         return self._links.wants_window
 
     def measure_links(self, round_ns: int) -> None:
-        """Let the driver measure PCIe, about 40 ms: one GPU a tick, so all in ``round_ns``."""
+        """Let the driver measure PCIe for about 40 ms: one GPU a tick, so all in ``round_ns``."""
         measure = _noted(self._links.measure)
         self.schedule.read_now("pcie", self._link_calls, measure, round_ns)
 
@@ -266,9 +261,9 @@ class FieldReader:
 
 
 def _joules(counter: EnergyCounter, energy: BoardNumber) -> Read:
-    return lambda at_ns: {ENERGY.attribute: counter.take(energy.believed(), at_ns)}
+    return lambda at_ns: {ENERGY.attribute: counter.update(energy.valid(), at_ns)}
 
 
 def _noted(read: Callable[[], Mapping[str, Any]]) -> Read:
-    """The same, with the instant of the reading among its values."""
+    """Add the time of the reading to the values."""
     return lambda at_ns: {"read_at_ns": at_ns, **read()}

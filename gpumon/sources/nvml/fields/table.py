@@ -1,8 +1,6 @@
-"""Every field that NVML is asked for: its functions, how often, in which unit, what is believed.
+"""The table of all NVML fields: their functions, period, unit and valid values. Pure data.
 
-One table. From it the source takes what to ask and what to make of the answer,
-``--nvml-off`` and ``--nvml-on`` what can be said, and ``gpumon doctor`` what to
-look at and how it is told. Pure data: nothing is asked here.
+The source, ``--nvml-off`` and ``--nvml-on``, and ``gpumon doctor`` read it.
 """
 
 from __future__ import annotations
@@ -19,13 +17,13 @@ SLOW_PERIOD_S: Final = 5.0
 PROCESS_PERIOD_S: Final = 10.0
 
 LARGEST_COUNT: Final = (1 << 63) - 1
-"""What a counter says beyond it is no count."""
+"""A larger counter value is invalid."""
 _LARGEST_BITS: Final = (1 << 62) - 1
-"""The driver names about ten reasons; the highest two of 64 bits are no reason but nonsense."""
+"""The driver has about ten reasons; the highest two of 64 bits are invalid."""
 
 
 class AnswerLayout(Enum):
-    """How a function hands its answer over, where that is a number or two."""
+    """The layout of an answer that is a number or two."""
 
     NUMBER = "unsigned int"
     LONG = "unsigned long long"
@@ -38,14 +36,13 @@ class AnswerLayout(Enum):
 
 @dataclass(frozen=True, slots=True)
 class NvmlCall:
-    """One of the driver's functions, and how it is called.
+    """One of the driver's functions, and how to call it.
 
     Attributes:
         function: Its name.
         arguments: The enumerators between the handle and the place of the answer.
-        answer: How it answers; means something where ``NumberCall`` asks it.
-        calls_a_reading: How often it is called for one reading: a fraction where not each
-            reading takes it.
+        answer: The layout of its answer, for ``NumberCall``.
+        calls_a_reading: How often it is called for one reading; a fraction: not in each.
     """
 
     function: str
@@ -94,33 +91,33 @@ class NvmlNumber:
         unit: The driver's unit.
         calls: The functions that return it, newest first: the first that the driver has is called.
         most: The largest valid value.
-        is_of_next: Whether it is a part of the second number in the answer, and so not larger.
+        is_part_of_next: Whether it is a part of the second number in the answer, and so not larger.
         least: The smallest valid value.
         unknown: The driver's value for "unknown".
-        stays: Whether it is constant, and so not read again.
+        is_constant: Whether it is constant, and so not read again.
     """
 
     attribute: str
     unit: DriverUnit
     calls: tuple[NvmlCall, ...]
     most: int
-    is_of_next: bool = False
+    is_part_of_next: bool = False
     least: int = 0
     unknown: int | None = None
-    stays: bool = False
+    is_constant: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class NvmlCounter:
-    """One byte counter among those of ``nvmlDeviceGetFieldValues``: it is told as a rate.
+    """One byte counter of ``nvmlDeviceGetFieldValues``, which is reported as a rate.
 
     Attributes:
         attribute: Its name in ``GpuDetails``.
         field_id: NVML's number of it.
-        scope_id: Of which links.
-        unit_bytes: What it counts.
+        scope_id: The links it counts.
+        unit_bytes: Its unit.
         most_bytes_per_second: No link is faster.
-        may_wrap: Whether NVML says that it may begin anew at a number that it does not tell.
+        may_wrap: Whether NVML documents that it may wrap, without the number.
     """
 
     attribute: str
@@ -133,22 +130,21 @@ class NvmlCounter:
 
 @dataclass(frozen=True, slots=True)
 class NvmlField:
-    """One thing that a board can be asked.
+    """One field that can be read from a board.
 
     Attributes:
-        name: What users call it.
-        text: What it is, in a few words.
-        numbers: What it consists of, as far as that is single numbers.
-        counters: What of it the driver counts.
-        own_parts: Where asking takes more than ``numbers`` says: the functions of each part of
-            the answer, the newest first.
-        period_s: How often it is read, in seconds; 0: in each tick; ``None``:
-            a thread waits for it.
-        opt_in: Whether it is read only where ``--nvml-on`` names it, because
-            it costs too much for everybody.
-        shown_as: Its name in ``gpumon doctor``, where that is another one.
-        quoted_us: What others measured for one reading, in microseconds; ``None``: nobody did.
-        quoted_where: On which drivers.
+        name: Its name for users.
+        text: Its description, in a few words.
+        numbers: Its values that are single numbers.
+        counters: Its values that are rates of the driver's counters.
+        own_parts: Where reading takes more than ``numbers``: the functions of each part of the
+            answer, newest first.
+        period_s: How often it is read, in seconds; 0: in each tick; ``None``: a thread waits for
+            it.
+        opt_in: Whether it is read only where ``--nvml-on`` names it, because of its cost.
+        shown_as: Its name in ``gpumon doctor``, if different.
+        quoted_us: The published time of one reading, in microseconds; ``None``: none is.
+        quoted_where: For which drivers.
     """
 
     name: str
@@ -164,17 +160,17 @@ class NvmlField:
 
     @property
     def title(self) -> str:
-        """Its name in ``gpumon doctor``: one that scripts look for stays as it was."""
+        """Its name in ``gpumon doctor``, which scripts look for."""
         return self.shown_as or self.name.replace("_", " ")
 
     @property
     def parts(self) -> tuple[tuple[NvmlCall, ...], ...]:
-        """The parts of its answer, each with the functions that give it, the newest first."""
+        """The parts of its answer, each with the functions that return it, newest first."""
         return self.own_parts or tuple(number.calls for number in self.numbers)
 
     @property
     def functions(self) -> tuple[str, ...]:
-        """The driver's functions it takes, those of each part the newest first."""
+        """The driver's functions for it, newest first within each part."""
         return tuple(dict.fromkeys(call.function for part in self.parts for call in part))
 
 
@@ -195,9 +191,9 @@ _ALL_LINKS: Final = 0xFFFF_FFFF
 
 _FASTEST_MEGAHERTZ: Final = 100_000
 _FASTEST_FAN_PERCENT: Final = 200
-"""Of the speed at which the board is as loud as it may be: NVML says that it can be exceeded."""
+"""Relative to the maximum noise level; NVML documents that it can be exceeded."""
 _MOST_BYTES_PER_SECOND: Final = 10**12
-"""Of PCIe in one direction: version 7 with 16 lanes moves a quarter of it."""
+"""PCIe in one direction: version 7 with 16 lanes has a quarter of it."""
 
 MOST_MILLIWATTS: Final = 100_000_000
 """More than any board can draw."""
@@ -226,10 +222,10 @@ PROCESS_SHARES: Final = tuple(
 )
 _PCIE_WINDOW: Final = NvmlCall("nvmlDeviceGetPcieThroughput", calls_a_reading=2.0)
 
-# Of functions that tell the same, the newest first.
+# Functions with the same answer, newest first.
 _MEMORIES: Final = (
     _call("MemoryInfo_v2", answer=AnswerLayout.MEMORY_V2),
-    _call("MemoryInfo", answer=AnswerLayout.MEMORY),  # it counts what the driver reserves as used
+    _call("MemoryInfo", answer=AnswerLayout.MEMORY),  # it counts the driver's reserve as used
 )
 _TEMPERATURES: Final = (
     _call("TemperatureV", answer=AnswerLayout.TEMPERATURE),
@@ -242,7 +238,9 @@ _THROTTLE_REASONS: Final = (
 _POWER_LIMITS: Final = _call("EnforcedPowerLimit"), _call("PowerManagementLimit")
 _ENERGY: Final = (_call("TotalEnergyConsumption", answer=AnswerLayout.LONG),)
 
-MEMORY: Final = NvmlNumber("memory_used_bytes", BYTES, _MEMORIES, most=MOST_BYTES, is_of_next=True)
+MEMORY: Final = NvmlNumber(
+    "memory_used_bytes", BYTES, _MEMORIES, most=MOST_BYTES, is_part_of_next=True
+)
 ENERGY: Final = NvmlNumber("energy_joules", MILLIJOULES, _ENERGY, most=_MOST_MILLIJOULES)
 
 
@@ -297,7 +295,7 @@ NVML_FIELDS: Final = (
             _clock("memory_clock_hertz", _MEMORY),
             NvmlNumber(
                 "sm_clock_max_hertz", MEGAHERTZ, (_call("MaxClockInfo", _SM, calls_a_reading=0.0),),
-                _FASTEST_MEGAHERTZ, least=1, stays=True,
+                _FASTEST_MEGAHERTZ, least=1, is_constant=True,
             ),
         ),
         shown_as="sm clock",
@@ -372,12 +370,12 @@ NVML_FIELDS: Final = (
         (_video("encoder_ratio", "Encoder"), _video("decoder_ratio", "Decoder")), opt_in=True,
     ),
 )  # fmt: skip
-"""All fields, in the order in which ``gpumon doctor`` shows them. What is quoted was seen on one
-RTX 4090, and of PCIe is two windows of 20 ms inside older drivers."""
+"""All fields, in the order of ``gpumon doctor``. Quoted times are from one RTX 4090; for PCIe, two
+windows of 20 ms inside older drivers."""
 
 
 def field_called(name: str) -> NvmlField:
-    """The field of that name, which there is."""
+    """Return the field of that name."""
     return next(field for field in NVML_FIELDS if field.name == name)
 
 
@@ -386,17 +384,17 @@ ALWAYS_ON: Final = "utilization"
 
 
 NvmlOptions: TypeAlias = frozenset[str]
-"""What the user wants asked of the driver: the names of the fields that are read."""
+"""The names of the fields that are read."""
 
 DEFAULT_OPTIONS: Final[NvmlOptions] = frozenset(one.name for one in NVML_FIELDS if not one.opt_in)
 
 
 def nvml_options(*, off: Iterable[str] = (), on: Iterable[str] = ()) -> NvmlOptions:
-    """The default fields without some, and with some more.
+    """Return the default fields without ``off`` and with ``on``.
 
     Raises:
-        UsageError: A name is none, or is said both ways, or is
-            ``utilization``, without which there is nothing to tell.
+        UsageError: A name is unknown, or in both lists, or is ``utilization``, which everything
+            else needs.
 
     >>> sorted(nvml_options(off=["processes"], on=["fan"]) ^ DEFAULT_OPTIONS)
     ['fan', 'processes']

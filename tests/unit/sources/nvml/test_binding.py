@@ -158,7 +158,7 @@ class TestAnErrorOfTheDriver:
         self, fake: Fake, function: str, field: str, ring: int
     ) -> None:
         fake.wave(0, period_s=1.0, busy_ratio=1.0)
-        story = fake.tell(after_s=2)
+        story = fake.story(after_s=2)
         assert errors(story) == {}
         fake.fail(DRAIN, ring)
         fake.fail(function, codes.UNKNOWN, gpu=0)
@@ -192,7 +192,7 @@ class TestAnErrorOfTheDriver:
         self, fake: Fake, code: int
     ) -> None:
         fake.run(0, 4000)
-        story = fake.tell()
+        story = fake.story()
         for function in ("TemperatureV", "ProcessesUtilizationInfo", "ProcessUtilization"):
             fake.fail(f"nvmlDeviceGet{function}", code)
 
@@ -203,7 +203,7 @@ class TestAnErrorOfTheDriver:
 
     def test_that_forbids_is_counted_and_is_no_trouble_that_lasts(self, fake: Fake) -> None:
         fake.fail(TEMPERATURE, codes.NO_PERMISSION, gpu=0)
-        story = fake.tell()
+        story = fake.story()
 
         story.tick(20)
 

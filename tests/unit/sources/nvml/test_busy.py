@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from gpumon.core.clock import NS_PER_S
 from gpumon.core.sample import BusySample
 from gpumon.sources.nvml.busy import BusyTrack
-from gpumon.sources.nvml.clock import Entry
+from gpumon.sources.nvml.stamp_clock import Entry
 from tests.builders.driver import busy_ns, holes_ns, total_ns
 from tests.builders.nvml import MS, Refusals
 
@@ -42,7 +42,7 @@ def started(
 def take(track: BusyTrack, entries: list[Entry], offset_ns: int = 0) -> list[BusySample]:
     """What the source does with a drain that ended just after the newest entry."""
     now_ns = max([stamp_us for stamp_us, _ in entries], default=START_US) * 1000 - offset_ns + MS
-    return track.take(entries, offset_ns, now_ns)
+    return track.ingest(entries, offset_ns, now_ns)
 
 
 class TestTheFirstLook:
@@ -143,7 +143,7 @@ class TestAStamp:
     ) -> None:
         track = started(refused)
 
-        assert track.take([(START_US + 3_600_000_000, 100)], 0, NOW_NS) == []
+        assert track.ingest([(START_US + 3_600_000_000, 100)], 0, NOW_NS) == []
         assert refused.count == 1
         assert track.position_us == START_US
 
@@ -292,7 +292,7 @@ class TestLaws:
             if isinstance(part, float):
                 samples += track.cover(part, 0, now_ns)
             else:
-                samples += track.take(part, 0, now_ns)
+                samples += track.ingest(part, 0, now_ns)
 
         assert all(early.end_ns <= late.start_ns for early, late in pairwise(samples))
         assert all(sample.start_ns < sample.end_ns for sample in samples)

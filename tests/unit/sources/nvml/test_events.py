@@ -44,7 +44,7 @@ def hears(story: DriverStory, *counts: tuple[int, int], slot: int = 0) -> None:
 
 class TestAnXid:
     def test_is_counted_from_the_next_frame_on(self, fake: Fake) -> None:
-        story = fake.tell()
+        story = fake.story()
         assert xids(story) == ()
 
         for xid in (31, 13, 31):
@@ -59,7 +59,7 @@ class TestAnXid:
     def test_that_takes_the_gpu_along_is_told_with_the_failure_and_others_are_still_heard(
         self, fake: Fake
     ) -> None:
-        story = fake.tell()
+        story = fake.story()
         fake.report_xid(0, 79)
         hears(story, (79, 1))
         fake.lose(0)
@@ -73,7 +73,7 @@ class TestAnXid:
         hears(story, (31, 1), slot=1)
 
     def test_is_heard_and_added_up_across_a_reload_of_the_driver(self, fake: Fake) -> None:
-        story = fake.tell()
+        story = fake.story()
         fake.report_xid(0, 13)
         hears(story, (13, 1))
 
@@ -88,7 +88,7 @@ class TestAnXid:
         assert waiting_threads() == 1
 
     def test_of_a_gpu_that_was_reset_is_heard_under_its_uuid(self, fake: Fake) -> None:
-        story = fake.tell()
+        story = fake.story()
         fake.reset(0)
         fake.report_xid(0, 48)
 
@@ -97,7 +97,7 @@ class TestAnXid:
     def test_of_a_gpu_that_was_reset_often_is_heard_and_its_old_handles_are_forgotten(
         self, fake: Fake
     ) -> None:
-        story = fake.tell()
+        story = fake.story()
         for _ in range(5):
             fake.reset(0)
             story.tick(8)
@@ -110,7 +110,7 @@ class TestAnXid:
         assert len(events._set._uuid_of) == 3
 
     def test_of_a_gpu_that_was_added_later_is_heard(self, fake: Fake) -> None:
-        story = fake.tell()
+        story = fake.story()
         fake.reorder([0, 1, 2])
         story.tick(8)
 
@@ -121,14 +121,14 @@ class TestAnXid:
 
     def test_of_a_gpu_in_mig_parts_is_the_whole_gpus(self, fake: Fake) -> None:
         fake.cut(0, 2)
-        story = fake.tell()
+        story = fake.story()
         fake.report_xid(0, 94, part=1)
 
         hears(story, (94, 1))
         assert story.sample(0).device.mig_enabled
 
     def test_in_a_storm_comes_one_after_the_other(self, fake: Fake) -> None:
-        story = fake.tell()
+        story = fake.story()
         began_s = time.monotonic()
         for _ in range(100):
             fake.report_xid(0, 31)
@@ -139,8 +139,8 @@ class TestAnXid:
     def test_is_counted_of_a_bounded_number_of_each_gpu(self) -> None:
         events = NvmlEvents(wanted=True)
         for xid in (*range(10 * MOST_XIDS), 5):
-            events._hear("GPU-0", XID, xid)
-        events._hear("GPU-1", XID, 700)
+            events._on_event("GPU-0", XID, xid)
+        events._on_event("GPU-1", XID, 700)
 
         assert len(events.xids_of("GPU-0")) == MOST_XIDS
         assert events.xids_of("GPU-0")[5] == (5, 2)
@@ -149,7 +149,7 @@ class TestAnXid:
 
 class TestAMemoryErrorThatIsNotCorrected:
     def test_has_the_counters_read_at_once(self, fake: Fake) -> None:
-        story = fake.tell(period_s=0.001)
+        story = fake.story(period_s=0.001)
         assert story.details(0).ecc_uncorrected_errors == 0
 
         fake.report_ecc(0, uncorrected=True)
@@ -166,11 +166,11 @@ class TestAMemoryErrorThatIsNotCorrected:
             fake.report_ecc(0, uncorrected=False)
             fake.report_xid(0, 13)
             wait_until(lambda: events.xids_of("GPU-0") == ((13, 1),))
-            after_a_corrected_one = events.take_news()
+            after_a_corrected_one = events.pop_damaged()
             fake.report_ecc(0, uncorrected=True)
             wait_until(lambda: events.news)
 
-            assert (after_a_corrected_one, events.take_news()) == (set(), {"GPU-0"})
+            assert (after_a_corrected_one, events.pop_damaged()) == (set(), {"GPU-0"})
         finally:
             events.release(library)
 
@@ -192,7 +192,7 @@ class TestWhereThereAreNoEvents:
             fake.gpu(slot).supported_events = supported
         fake.fail(CREATE, code)
 
-        fake.tell(off=off, period_s=60.0).tick(5)
+        fake.story(off=off, period_s=60.0).tick(5)
 
         assert waiting_threads() == 0
         assert fake.event_sets_held == 0
@@ -202,7 +202,7 @@ class TestWhereThereAreNoEvents:
     def test_of_one_kind_the_others_are_registered(self, fake: Fake) -> None:
         """The fake refuses a registration of what a GPU does not support."""
         fake.gpu(0).supported_events = XID
-        story = fake.tell()
+        story = fake.story()
         fake.report_xid(0, 13)
 
         hears(story, (13, 1))
@@ -213,7 +213,7 @@ class TestWhereThereAreNoEvents:
     ) -> None:
         has = NvmlLibrary.has
         monkeypatch.setattr(NvmlLibrary, "has", lambda it, name: name != WAIT and has(it, name))
-        story = fake.tell()
+        story = fake.story()
         fake.report_xid(1, 62)
 
         hears(story, (62, 1), slot=1)
@@ -228,7 +228,7 @@ class TestTheWait:
         self, fake: Fake, hangs: bool
     ) -> None:
         fake.delay(WAIT, 60_000_000 if hangs else 0)
-        story = fake.tell()
+        story = fake.story()
         wait_until(lambda: fake.waiting(WAIT) == 1)
         began_s = time.monotonic()
         story.tick()
@@ -247,7 +247,7 @@ class TestTheWait:
         assert fake.calls("nvmlShutdown") == 1
 
     def test_is_in_no_figure_of_the_drivers_cost(self, fake: Fake) -> None:
-        story = fake.tell()
+        story = fake.story()
         wait_until(lambda: fake.calls(WAIT) > 2)
         story.tick()
 
@@ -258,7 +258,7 @@ class TestTheWait:
     @pytest.mark.parametrize("code", [codes.UNKNOWN, codes.UNINITIALIZED, codes.NOT_SUPPORTED])
     def test_that_fails_again_and_again_is_tried_less_and_less(self, fake: Fake, code: int) -> None:
         fake.fail(WAIT, code)
-        story = fake.tell()
+        story = fake.story()
         for _ in range(120):
             story.tick()
             assert story.sample(0).error is None

@@ -10,8 +10,8 @@ import pytest
 
 from gpumon.core.clock import NS_PER_S
 from gpumon.sources.nvml.binding import NvmlLibrary
-from gpumon.sources.nvml.clock import Entry
 from gpumon.sources.nvml.gpu import PowerTrack
+from gpumon.sources.nvml.stamp_clock import Entry
 from tests.builders.driver import Fake
 from tests.builders.driver_faults import DRAIN, POWER
 from tests.builders.nvml import Refusals
@@ -24,7 +24,7 @@ PRESENT_MW = 310_500  # what the fake's nvmlDeviceGetPowerUsage answers
 def tick(track: PowerTrack, entries: Iterable[Entry], now_ns: int) -> float | None:
     """What a tick makes of what is new in the ring, in milliwatts."""
     track.begin_tick()
-    return track.take(entries, now_ns)
+    return track.ingest(entries, now_ns)
 
 
 @pytest.fixture
@@ -39,7 +39,7 @@ class TestTheMean:
     def test_is_of_all_that_was_drawn_between_two_ticks(self, fake: Fake) -> None:
         fake.wave(0, period_s=0.1, busy_ratio=0.2)  # no tick's instant tells that
         fake.draw(0, busy_watts=700, idle_watts=100)
-        story = fake.tell(after_s=13)
+        story = fake.story(after_s=13)
 
         watts = [frame.gpus[0].power_watts for frame in story.frames[-10:]]
         assert watts == pytest.approx([220] * 10, rel=0.01)
@@ -68,8 +68,10 @@ class TestTheMean:
 
         assert tick(track, rings[1], 2 * TICK_NS) == pytest.approx(640_000)
         tick(track, rings[2], 29 * TICK_NS // 10)
-        assert track.take(rings[3], 3 * TICK_NS) == pytest.approx(640_000)
-        assert track.take([], 3 * TICK_NS) == pytest.approx(640_000), "nothing new changes nothing"
+        assert track.ingest(rings[3], 3 * TICK_NS) == pytest.approx(640_000)
+        assert track.ingest([], 3 * TICK_NS) == pytest.approx(640_000), (
+            "nothing new changes nothing"
+        )
         assert tick(track, rings[4], 4 * TICK_NS) == pytest.approx(640_000)
 
     def test_of_a_tick_that_was_held_up_is_since_the_tick_before(
@@ -77,7 +79,7 @@ class TestTheMean:
     ) -> None:
         fake.wave(0, period_s=1.1, busy_ratio=0.9)
         fake.draw(0, busy_watts=700, idle_watts=100)
-        story = fake.tell(after_s=6)
+        story = fake.story(after_s=6)
         slow_reader = story.source._slow_reader
         read_due = slow_reader.read_due
 
@@ -97,7 +99,7 @@ class TestTheMean:
         self, track: PowerTrack
     ) -> None:
         assert tick(track, [(9_000_000, 100_000)], 9 * NS_PER_S) == PRESENT_MW
-        assert track.take([(9_100_000, 100_000)], 9 * NS_PER_S + TICK_NS // 10) == PRESENT_MW
+        assert track.ingest([(9_100_000, 100_000)], 9 * NS_PER_S + TICK_NS // 10) == PRESENT_MW
         assert tick(track, [(10_000_000, 123_000)], 10 * NS_PER_S) == 123_000
 
     def test_is_refused_where_no_board_can_draw_it(
@@ -130,7 +132,7 @@ class TestThePresentDraw:
 
     def test_is_asked_where_the_driver_keeps_no_samples(self, fake: Fake) -> None:
         fake.fail(DRAIN, codes.NOT_SUPPORTED)
-        story = fake.tell(after_s=5)
+        story = fake.story(after_s=5)
         fake.forget_calls()
         story.tick(5)
 
@@ -155,7 +157,7 @@ class TestARing:
 
     @pytest.mark.parametrize("code", [codes.UNKNOWN, codes.GPU_IS_LOST])
     def test_that_fails_alone_leaves_the_gpu_where_it_is(self, fake: Fake, code: int) -> None:
-        story = fake.tell(after_s=3)
+        story = fake.story(after_s=3)
         fake.cut(0, 1)  # then only its power is asked
         story.tick(7)
         fake.fail(DRAIN, code, gpu=0)

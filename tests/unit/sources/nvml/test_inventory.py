@@ -21,7 +21,7 @@ class TestInstancesAtRunTime:
         self, fake: Fake
     ) -> None:
         gone, stays = fake.cut(0, 2)
-        story = fake.tell(period_s=0.5, after_s=3)
+        story = fake.story(period_s=0.5, after_s=3)
 
         fake.destroy_part(0, 0)
         story.pass_s(1)
@@ -37,7 +37,7 @@ class TestInstancesAtRunTime:
     def test_that_are_made_anew_in_the_same_place_are_other_devices(self, fake: Fake) -> None:
         (older,) = fake.cut(0, 1)
         fake.part_wave(0, 0, period_s=1.0, busy_ratio=1.0)
-        story = fake.tell(period_s=0.5, after_s=3)
+        story = fake.story(period_s=0.5, after_s=3)
         known_ns = story.gpu(older).totals.busy_ns
 
         fake.destroy_part(0, 0)
@@ -56,7 +56,7 @@ class TestInstancesAtRunTime:
         fake.cut(0, 1)
         fake.part_wave(0, 0, period_s=1.0, busy_ratio=1.0)
         fake.gpm(0, part=0, sm=1.5)
-        story = fake.tell(period_s=0.5, after_s=3)
+        story = fake.story(period_s=0.5, after_s=3)
         fake.uncut(0)
         story.tick(20)
 
@@ -68,7 +68,7 @@ class TestInstancesAtRunTime:
 class TestTheGpuOfAnInstance:
     def test_that_is_lost_takes_its_instances_with_it_and_says_why(self, fake: Fake) -> None:
         made = fake.cut(0, 2)
-        story = fake.tell(period_s=0.5, after_s=3)
+        story = fake.story(period_s=0.5, after_s=3)
 
         fake.lose(0)
         story.pass_s(12)
@@ -85,7 +85,7 @@ class TestTheGpuOfAnInstance:
 
     def test_that_is_reset_keeps_its_instances_and_covers_no_time_twice(self, fake: Fake) -> None:
         made = fake.cut(0, 1)
-        story = fake.tell(period_s=0.5, after_s=3)
+        story = fake.story(period_s=0.5, after_s=3)
 
         fake.reset(0)
         reset_ns = fake.now_ns()
@@ -103,7 +103,7 @@ class TestTheGpuOfAnInstance:
 
         parts_know_none(codes.NOT_SUPPORTED)
         fake.gpu(0).mig_enabled = 1
-        story = fake.tell(on=["encoder"], period_s=0.5)
+        story = fake.story(on=["encoder"], period_s=0.5)
         cut = story.details(0)
 
         parts_know_none(0)
@@ -117,7 +117,7 @@ class TestTheGpuOfAnInstance:
 class TestAGpuThatCannotBeRead:
     def test_is_asked_for_by_its_index_alone_until_it_is_there(self, fake: Fake) -> None:
         fake.fail(BY_INDEX, codes.NO_PERMISSION, gpu=1)
-        story = fake.tell(period_s=0.5)
+        story = fake.story(period_s=0.5)
         fake.forget_calls()
 
         story.pass_s(60)
@@ -130,7 +130,7 @@ class TestAGpuThatCannotBeRead:
         assert story.uuids == [fake.uuid(0), fake.uuid(1)]
 
     def test_for_long_costs_the_others_next_to_nothing(self, fake: Fake) -> None:
-        story = fake.tell(period_s=0.5, after_s=6)
+        story = fake.story(period_s=0.5, after_s=6)
         fake.lose(0)
         story.pass_s(12)
         fake.forget_calls()
@@ -146,7 +146,7 @@ class TestAGpuThatCannotBeRead:
         board = fake.part(0, 0) if parts else fake.gpu(0)
         fake.run(0, 4000, part=0 if parts else None)
         board.memory_used = 3 << 30
-        story = fake.tell(period_s=0.5, after_s=6)
+        story = fake.story(period_s=0.5, after_s=6)
         before = story.sample(uuid)
         fake.lose(0)
         story.pass_s(12)

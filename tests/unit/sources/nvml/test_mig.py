@@ -32,7 +32,7 @@ class TestAGpuThatIsCut:
     def test_stands_before_its_instances_in_the_order_of_the_board(self, fake: Fake) -> None:
         first = fake.cut(0, 2)
         second = fake.cut(1, 1)
-        story = fake.tell(period_s=0.5)
+        story = fake.story(period_s=0.5)
 
         assert story.uuids == [fake.uuid(0), *first, fake.uuid(1), *second]
         assert story.labels == ["0", "0:0", "0:1", "1", "1:0"]
@@ -40,14 +40,14 @@ class TestAGpuThatIsCut:
     def test_into_nothing_is_alone(self, fake: Fake) -> None:
         fake.cut(0, 0)
 
-        assert fake.tell(period_s=0.5).labels == ["0", "1"]
+        assert fake.story(period_s=0.5).labels == ["0", "1"]
 
 
 class TestAnInstance:
     def test_says_who_it_is(self, fake: Fake) -> None:
         _, uuid = fake.cut(1, 2)
 
-        device = fake.tell(period_s=0.5).sample(uuid).device
+        device = fake.story(period_s=0.5).sample(uuid).device
 
         assert (device.index, device.mig_index) == (1, 1)
         assert device.parent_uuid == fake.uuid(1)
@@ -62,9 +62,9 @@ class TestAnInstance:
         self, fake: Fake
     ) -> None:
         (uuid,) = fake.cut(0, 1)
-        silent = fake.tell(off=["memory"], period_s=0.5).sample(uuid)
+        silent = fake.story(off=["memory"], period_s=0.5).sample(uuid)
         fake.part(0, 0).memory_used = 1 << 50
-        odd = fake.tell(period_s=0.5)
+        odd = fake.story(period_s=0.5)
 
         assert silent.memory_used_bytes is silent.device.memory_capacity_bytes is None
         assert odd.sample(uuid).memory_used_bytes is None
@@ -75,7 +75,7 @@ class TestAnInstance:
         made = fake.cut(0, 2)
         fake.part_wave(0, 0, period_s=0.73, busy_ratio=0.3)
         fake.part_wave(0, 1, period_s=1.9, busy_ratio=0.8)
-        story = fake.tell(period_s=period_s, after_s=8)
+        story = fake.story(period_s=period_s, after_s=8)
 
         for part, uuid in enumerate(made):
             samples = story.busy(uuid)
@@ -90,7 +90,7 @@ class TestAnInstance:
         (uuid,) = fake.cut(0, 1)
         fake.part_wave(0, 0, period_s=0.1, busy_ratio=0.5)
         fake.gpm(0, part=0, sm=0.25, occupancy=0.125, tensor=0.0, dram=1.0)
-        story = fake.tell(period_s=0.5, after_s=1)
+        story = fake.story(period_s=0.5, after_s=1)
 
         sample = story.sample(uuid)
         assert sample.utilization_ratio == pytest.approx(0.5)
@@ -114,7 +114,7 @@ class TestAnInstance:
 
         if gpu_lists:
             monkeypatch.setattr(NewestRecords, "read", refused_of_parts)
-        story = fake.tell(period_s=0.5, after_s=12)
+        story = fake.story(period_s=0.5, after_s=12)
 
         (process,) = story.sample(second).processes or ()
         assert (process.pid, process.memory_used_bytes) == (4000, 2 * GIB)
@@ -125,7 +125,7 @@ class TestAnInstance:
     def test_is_read_no_more_than_once_a_tick_and_at_no_other_price(self, fake: Fake) -> None:
         fake.cut(0, 3)
         # Events are waited for on a thread, at moments of its own.
-        story = fake.tell(off=["events"], period_s=0.1, after_s=3)
+        story = fake.story(off=["events"], period_s=0.1, after_s=3)
         fake.forget_calls()
         story.tick(4)
 
@@ -133,7 +133,7 @@ class TestAnInstance:
 
     def test_over_a_stop_of_whoever_reads_is_not_observed(self, fake: Fake) -> None:
         (uuid,) = fake.cut(0, 1)
-        story = fake.tell(period_s=0.5, after_s=3)
+        story = fake.story(period_s=0.5, after_s=3)
         before_s = story.observed_s(uuid)
 
         fake.advance(60.0)
@@ -146,7 +146,7 @@ class TestAnInstanceWhoseUtilisationNobodyKnows:
     def test_is_on_a_board_without_gpm(self, fake: Fake) -> None:
         (uuid,) = fake.cut(0, 1)
         fake.gpm(0, supported=False)
-        story = fake.tell(period_s=0.5, after_s=12)
+        story = fake.story(period_s=0.5, after_s=12)
 
         sample = story.sample(uuid)
         assert story.busy(uuid) == []
@@ -159,7 +159,7 @@ class TestAnInstanceWhoseUtilisationNobodyKnows:
         first, second, alone = fake.cut(0, 3)
         fake.part(0, 1).gpu_instance = fake.part(0, 0).gpu_instance
         fake.part(0, 1).compute_instance = 1
-        story = fake.tell(period_s=0.5, after_s=3)
+        story = fake.story(period_s=0.5, after_s=3)
 
         assert story.busy(first) == story.busy(second) == []
         assert story.sample(first).activity is None
@@ -168,7 +168,7 @@ class TestAnInstanceWhoseUtilisationNobodyKnows:
 
     def test_loses_it_when_another_is_made_beside_it(self, fake: Fake) -> None:
         (first,) = fake.cut(0, 1)
-        story = fake.tell(period_s=0.5, after_s=3)
+        story = fake.story(period_s=0.5, after_s=3)
         assert story.busy(first) != []
         second = fake.create_part(0)
         fake.part(0, 1).gpu_instance = fake.part(0, 0).gpu_instance
@@ -183,7 +183,7 @@ class TestAnInstanceWhoseUtilisationNobodyKnows:
 
     def test_is_there_where_gpm_is_switched_off(self, fake: Fake) -> None:
         (uuid,) = fake.cut(0, 1)
-        story = fake.tell(off=["activity"], period_s=0.5, after_s=3)
+        story = fake.story(off=["activity"], period_s=0.5, after_s=3)
 
         assert story.busy(uuid) == []
         assert not [name for name in fake.all_calls() if "Gpm" in name]
@@ -195,7 +195,7 @@ class TestASampleOfAnInstanceThatFails:
     ) -> None:
         (uuid,) = fake.cut(0, 1)
         fake.part_wave(0, 0, period_s=0.1, busy_ratio=1.0)
-        story = fake.tell(period_s=0.5, after_s=3)
+        story = fake.story(period_s=0.5, after_s=3)
         assert story.sample(uuid).utilization_ratio is not None
 
         fake.fail(PART_GET, codes.UNKNOWN)

@@ -103,7 +103,7 @@ class TestALibraryOfAnotherVersion:
         ("container", "remedy", "not_said"),
         [
             (None, "reboot or reload the driver", "container"),
-            ("Docker (/.dockerenv)", "create this container anew", "reboot"),
+            ("Docker (/.dockerenv)", "recreate this container", "reboot"),
         ],
         ids=["on the machine itself", "in a container"],
     )

@@ -24,7 +24,7 @@ AT_THE_END_OF_A_TICK = ("nvmlGpmMigSampleGet", "nvmlGpmSampleAlloc", "nvmlGpmQue
 
 class TestAGpu:
     def test_says_who_it_is(self, fake: Fake) -> None:
-        first, second = fake.tell().frame.gpus
+        first, second = fake.story().frame.gpus
 
         assert (first.device.uuid, first.device.index) == (fake.uuid(0), 0)
         assert (second.device.uuid, second.device.index) == (fake.uuid(1), 1)
@@ -36,7 +36,7 @@ class TestAGpu:
     def test_gives_each_value_in_its_base_unit(self, fake: Fake) -> None:
         fake.run(0, NOBODYS_PID, memory_bytes=3 << 30, name=b"\xff\xfe")
 
-        gpu = fake.tell().sample(0)
+        gpu = fake.story().sample(0)
 
         assert gpu.processes_at_ns == fake.now_ns()
         assert gpu.memory_used_bytes == 20_480 << 20
@@ -61,7 +61,7 @@ class TestAGpu:
     ) -> None:
         for function in functions:
             fake.fail(function, codes.NOT_SUPPORTED, gpu=0)
-        story = fake.tell(period_s=6.0, after_s=24)
+        story = fake.story(period_s=6.0, after_s=24)
 
         assert getattr(story.sample(0), field) is None
         assert getattr(story.sample(1), field) is not None
@@ -96,7 +96,7 @@ class TestASquareWave:
 
     @pytest.mark.parametrize("by_s", [3600, -3600])
     def test_is_integrated_as_well_while_the_wall_clock_is_set(self, fake: Fake, by_s: int) -> None:
-        story = fake.tell(period_s=0.1, after_s=0.6)
+        story = fake.story(period_s=0.1, after_s=0.6)
         story.clock.set_wall_clock(by_s)
         story.pass_s(1.0)
 
@@ -113,7 +113,7 @@ class TestASquareWave:
     ) -> None:
         fake.wave(0, period_s=10.0, busy_ratio=0.6, window_s=0.2)
         fake.gpu(0).ring_depth = 71  # as on the boards that were measured
-        story = fake.tell(period_s=period_s, after_s=900)
+        story = fake.story(period_s=period_s, after_s=900)
         totals = story.gpu(0).totals
 
         assert story.observed_s(0) == pytest.approx(900, abs=1)
@@ -122,14 +122,14 @@ class TestASquareWave:
         assert totals.idle_ns.get(IdleCause.NOT_IN_USE, 0) == 0
 
     def test_shows_nearly_every_gap_to_one_who_reads_once_a_period(self, fake: Fake) -> None:
-        story = fake.tell(period_s=0.1, after_s=2.4)
+        story = fake.story(period_s=0.1, after_s=2.4)
 
         pairs = pairwise(story.busy(0))
         assert sum(early.busy_ratio > 0.35 >= late.busy_ratio for early, late in pairs) >= 23
 
     def test_costs_a_drain_of_utilization_and_one_of_power_a_gpu_and_tick(self, fake: Fake) -> None:
         # Events are waited for on a thread, at moments of its own.
-        story = fake.tell(off=["events"], period_s=0.1)
+        story = fake.story(off=["events"], period_s=0.1)
         fake.forget_calls()
 
         story.tick(10)
@@ -143,7 +143,7 @@ class TestASquareWave:
         monkeypatch.setattr("gpumon.sources.nvml.source._HELD_UP_NS", held_up_ns)
         fake.cut(0, 2)
         fake.run(1, 4000)
-        told = dict(fake.tell().frame.call_counts)
+        told = dict(fake.story().frame.call_counts)
 
         asked = fake.all_calls()
         for name in (*NOT_THE_SOURCES, *AT_THE_END_OF_A_TICK):
@@ -154,7 +154,7 @@ class TestASquareWave:
 class TestARingThatIsDry:
     def test_while_idle_is_read_as_idle_and_nothing_twice(self, fake: Fake) -> None:
         fake.wave(0, period_s=1.0, busy_ratio=0.4, window_s=0.05, dry_when_idle=True)
-        story = fake.tell(period_s=0.1, after_s=2.1)
+        story = fake.story(period_s=0.1, after_s=2.1)
 
         samples = story.busy(0)
         idle_ns = total_ns([sample for sample in samples if sample.busy_ratio == 0.0])
@@ -169,7 +169,7 @@ class TestARingThatIsDry:
         fake.ring(0, [])
         fake.fail(DRAIN, code, gpu=0)
         fake.gpu(0).rates_percent = 40
-        story = fake.tell(period_s=0.1)
+        story = fake.story(period_s=0.1)
         fake.forget_calls()
 
         story.pass_s(0.5)
@@ -185,13 +185,13 @@ class TestARingThatIsDry:
         for slot in (0, 1):
             fake.wave(slot, period_s=1.0, busy_ratio=0.0, window_s=0.1)
 
-        fake.tell(period_s=0.02).pass_s(0.5)
+        fake.story(period_s=0.02).pass_s(0.5)
 
         assert fake.calls(RATES) == 0
 
     def test_over_a_stop_is_not_observed(self, fake: Fake) -> None:
         fake.ring(0, [])
-        story = fake.tell(period_s=0.1, after_s=0.3)
+        story = fake.story(period_s=0.1, after_s=0.3)
 
         fake.advance(60.0)
         story.tick()
@@ -203,7 +203,7 @@ class TestARingThatIsDry:
 
     def test_that_was_refused_is_asked_for_again_after_a_minute(self, fake: Fake) -> None:
         fake.fail(DRAIN, codes.NOT_SUPPORTED)
-        story = fake.tell(after_s=1)
+        story = fake.story(after_s=1)
         fake.fail(DRAIN, 0)
         fake.forget_calls()
 
@@ -214,7 +214,7 @@ class TestARingThatIsDry:
         assert fake.calls(DRAIN) > 0
 
     def test_goes_on_although_its_stamps_began_anew(self, fake: Fake) -> None:
-        story = fake.tell(period_s=0.5)
+        story = fake.story(period_s=0.5)
 
         def stamps_us(*ages_s: float) -> list[int]:
             return [fake.stamp_us(fake.now_ns() - round(age_s * NS_PER_S)) for age_s in ages_s]
@@ -233,7 +233,7 @@ class TestAStop:
     def test_leaves_observed_what_the_ring_still_holds(self, fake: Fake) -> None:
         fake.wave(0, period_s=0.1, busy_ratio=0.5, window_s=0.02)
         fake.gpu(0).ring_depth = 20
-        story = fake.tell(period_s=0.1, after_s=0.2)
+        story = fake.story(period_s=0.1, after_s=0.2)
 
         fake.advance(1.0)
         story.tick()
@@ -255,7 +255,7 @@ class TestACallThatIsSlow:
     def test_is_seen_in_the_seconds_of_its_function(self, fake: Fake) -> None:
         fake.delay(DRAIN, 50_000)
         began_s = time.monotonic()
-        spent = dict(fake.tell().frame.call_seconds)
+        spent = dict(fake.story().frame.call_seconds)
 
         assert 0.1 <= spent[DRAIN] <= time.monotonic() - began_s
         assert spent[POWER] < 0.1

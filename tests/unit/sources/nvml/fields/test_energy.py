@@ -19,7 +19,7 @@ def joules_after(*millijoules: int | None, every_s: int = EVERY_S) -> list[float
     """What is handed out for those readings of a board's counter."""
     counter = EnergyCounter(Refusals())
     return [
-        counter.take(reading, (number + 1) * every_s * NS_PER_S)
+        counter.update(reading, (number + 1) * every_s * NS_PER_S)
         for number, reading in enumerate(millijoules)
     ]
 
@@ -44,10 +44,10 @@ class TestTheCounter:
 
     def test_adds_nothing_of_more_than_can_have_been_used_since(self, refused: Refusals) -> None:
         counter = EnergyCounter(refused)
-        counter.take(0, 1 * NS_PER_S)
+        counter.update(0, 1 * NS_PER_S)
 
-        assert counter.take(10**12, 6 * NS_PER_S) == 0.0
-        assert counter.take(10**12 + 500, 11 * NS_PER_S) == 0.5
+        assert counter.update(10**12, 6 * NS_PER_S) == 0.0
+        assert counter.update(10**12 + 500, 11 * NS_PER_S) == 0.5
         assert refused.count == 1
 
 
@@ -86,7 +86,7 @@ class TestLaws:
             was_reset |= resets
             if answers:
                 certain += 0 if was_reset else since_reading
-                told = counter.take(on_board, now_ns)
+                told = counter.update(on_board, now_ns)
                 was_reset, since_reading = False, 0
 
         if told is not None:

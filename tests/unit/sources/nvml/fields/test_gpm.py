@@ -47,7 +47,7 @@ class TestTheActivityOfAGpu:
         fake.wave(0, period_s=0.7, busy_ratio=0.6)
         fake.gpm(0, sm=0.5, occupancy=0.25, tensor=0.2, dram=0.1)
 
-        found = activities(fake.tell(), 31)
+        found = activities(fake.story(), 31)
 
         assert [one.end_ns - one.start_ns for one in found] == [
             seconds * NS_PER_S for seconds in (3, 5, 5, 5, 5, 5)
@@ -59,7 +59,7 @@ class TestTheActivityOfAGpu:
             )
 
     def test_covers_all_time_without_a_gap_with_two_samples_a_gpu(self, fake: Fake) -> None:
-        found = activities(fake.tell(period_s=0.3), 200)
+        found = activities(fake.story(period_s=0.3), 200)
 
         assert all(late.start_ns == early.end_ns for early, late in pairwise(found))
         assert found[-1].end_ns - found[0].start_ns >= 50 * NS_PER_S
@@ -69,7 +69,7 @@ class TestTheActivityOfAGpu:
     def test_of_each_gpu_is_its_own(self, fake: Fake) -> None:
         for slot, busy_ratio in ((0, 1.0), (1, 0.25)):
             fake.wave(slot, period_s=0.1, busy_ratio=busy_ratio)
-        story = fake.tell()
+        story = fake.story()
 
         story.tick(12)
 
@@ -77,14 +77,14 @@ class TestTheActivityOfAGpu:
         assert [one and one.graphics_ratio for one in ratios] == pytest.approx([1.0, 0.25])
 
     def test_is_not_asked_for_where_it_is_switched_off(self, fake: Fake) -> None:
-        assert activities(fake.tell(off=["activity"]), 12) == []
+        assert activities(fake.story(off=["activity"]), 12) == []
         assert not [name for name in fake.all_calls() if "Gpm" in name]
 
 
 class TestABoardThatHasNoGpm:
     def test_is_asked_once_and_costs_nothing(self, fake: Fake) -> None:
         fake.gpm(0, supported=False)
-        story = fake.tell()
+        story = fake.story()
 
         assert activities(story, 20) == []
 
@@ -96,7 +96,7 @@ class TestABoardThatHasNoGpm:
     @pytest.mark.parametrize("function", [QUERY, SAMPLE_GET, METRICS_GET])
     def test_may_refuse_it_to_this_user(self, fake: Fake, function: str, code: int) -> None:
         fake.fail(function, code, gpu=0)
-        story = fake.tell()
+        story = fake.story()
 
         assert activities(story, 20) == []
 
@@ -112,13 +112,13 @@ class TestAValueOfGpm:
         fake.wave(0, period_s=1.0, busy_ratio=1.0)
         fake.gpm(0, sm=1.004)
 
-        assert {one.sm_active_ratio for one in activities(fake.tell(), 12)} == {1.0}
+        assert {one.sm_active_ratio for one in activities(fake.story(), 12)} == {1.0}
 
     @pytest.mark.parametrize("share", [1.5, -0.5, math.nan, math.inf])
     def test_that_no_board_can_mean_is_refused_and_counted(self, fake: Fake, share: float) -> None:
         fake.wave(0, period_s=0.1, busy_ratio=0.8)
         fake.gpm(0, sm=share)
-        story = fake.tell()
+        story = fake.story()
 
         *_, last = activities(story, 12)
 
@@ -190,7 +190,7 @@ class TestASampleThatFails:
         assert activity.start_ns == fake.now_ns() - NS_PER_S
 
     def test_leaves_no_old_activity_standing(self, fake: Fake) -> None:
-        story = fake.tell()
+        story = fake.story()
         assert activities(story, 12)
 
         fake.fail(SAMPLE_GET, codes.UNKNOWN)
@@ -201,7 +201,7 @@ class TestASampleThatFails:
 
     def test_for_want_of_memory_is_tried_again(self, fake: Fake) -> None:
         fake.fail(ALLOCATE, 20)
-        story = fake.tell()
+        story = fake.story()
         assert activities(story, 12) == []
 
         fake.fail(ALLOCATE, 0)
@@ -212,7 +212,7 @@ class TestASampleThatFails:
 
 class TestTheSamples:
     def test_are_freed_when_the_source_is_closed(self, fake: Fake) -> None:
-        story = fake.tell(after_s=6)
+        story = fake.story(after_s=6)
         held = fake.gpm_samples_held
 
         story.close()
@@ -232,7 +232,7 @@ class TestTheSamples:
     def test_of_before_a_trouble_are_compared_with_none_of_after_it(
         self, fake: Fake, begin: Callable[..., None], lasts_s: int, held: int
     ) -> None:
-        story = fake.tell()
+        story = fake.story()
         assert activities(story, 11)
 
         begin(fake, 0)
@@ -248,7 +248,7 @@ class TestTheSamples:
         assert fake.gpm_samples_held == 4
 
     def test_are_given_back_once_before_a_driver_is_opened_again(self, fake: Fake) -> None:
-        story = fake.tell()
+        story = fake.story()
         for _ in range(3):
             story.tick(6)
             fake.fail_everything(codes.UNKNOWN)

@@ -19,7 +19,7 @@ class TestAnAnswer:
 
     def test_is_there_until_then_and_not_after(self) -> None:
         latest = LatestValues()
-        latest.tell("memory", {"memory_used_bytes": 7}, 100)
+        latest.put("memory", {"memory_used_bytes": 7}, 100)
 
         assert latest.at(99) == {"memory_used_bytes": 7}
         assert latest.holds_until_ns == 100
@@ -27,8 +27,8 @@ class TestAnAnswer:
 
     def test_takes_the_place_of_the_one_before_it_also_where_it_is_none(self) -> None:
         latest = LatestValues()
-        latest.tell("memory", {"memory_used_bytes": 7}, 100)
-        latest.tell("memory", {"memory_used_bytes": None}, 200)
+        latest.put("memory", {"memory_used_bytes": 7}, 100)
+        latest.put("memory", {"memory_used_bytes": None}, 200)
 
         assert latest.at(0) == {"memory_used_bytes": None}
 
@@ -36,7 +36,7 @@ class TestAnAnswer:
         latest = LatestValues()
         latest.at(0)
         seen = [latest.has_news]
-        latest.tell("memory", {}, 1)
+        latest.put("memory", {}, 1)
         seen.append(latest.has_news)
         latest.at(0)
 
@@ -46,7 +46,7 @@ class TestAnAnswer:
     def test_is_never_older_than_it_may_be(self, untils: dict[str, int], now_ns: int) -> None:
         latest = LatestValues()
         for field, until_ns in untils.items():
-            latest.tell(field, {field: until_ns}, until_ns)
+            latest.put(field, {field: until_ns}, until_ns)
 
         held = {field: until_ns for field, until_ns in untils.items() if now_ns < until_ns}
         assert latest.at(now_ns) == held

@@ -36,7 +36,7 @@ def nvlink(story: DriverStory) -> Rates:
 
 class TestPcie:
     def test_is_the_difference_of_the_drivers_counters(self, fake: Fake) -> None:
-        story = fake.tell(on=["pcie"])
+        story = fake.story(on=["pcie"])
         assert pcie(story) == (None, None)
 
         story.tick(6)
@@ -58,7 +58,7 @@ class TestPcie:
     ) -> None:
         fake.control.newest_field = newest_field
         fake.fail(COUNTED, code)
-        story = fake.tell(on=["pcie"])
+        story = fake.story(on=["pcie"])
 
         story.tick(12)
 
@@ -68,7 +68,7 @@ class TestPcie:
     def test_is_measured_on_one_gpu_in_a_tick(self, fake: Fake) -> None:
         fake.control.newest_field = LAST_FIELD_WITHOUT_PCIE
         fake.reorder(range(8))
-        story = fake.tell(on=["pcie"])
+        story = fake.story(on=["pcie"])
         calls = []
         for _ in range(40):
             before = fake.calls(MEASURED)
@@ -82,14 +82,14 @@ class TestPcie:
         fake.control.newest_field = LAST_FIELD_WITHOUT_PCIE
         fake.reorder([0])
 
-        fake.tell(on=["pcie"], period_s=0.5).tick(40)
+        fake.story(on=["pcie"], period_s=0.5).tick(40)
 
         assert fake.calls(MEASURED) == 2 * (1 + 4)
 
     def test_is_no_answer_where_it_can_be_told_in_no_way(self, fake: Fake) -> None:
         fake.control.newest_field = LAST_FIELD_WITHOUT_PCIE
         fake.fail(MEASURED, codes.NOT_SUPPORTED)
-        story = fake.tell(on=["pcie"])
+        story = fake.story(on=["pcie"])
 
         for _ in range(3):
             story.tick(6)
@@ -99,7 +99,7 @@ class TestPcie:
     def test_that_no_slot_can_carry_is_refused_and_counted(self, fake: Fake) -> None:
         fake.control.newest_field = LAST_FIELD_WITHOUT_PCIE
         fake.gpu(0).pcie_tx_bytes_per_s = 0xFFFF_FFFF << 10
-        story = fake.tell(on=["pcie"])
+        story = fake.story(on=["pcie"])
 
         assert pcie(story) == (None, 2 * MIB)
         assert story.frame.rejected == 1
@@ -109,7 +109,7 @@ class TestPcie:
     ) -> None:
         begun = 30 * 2 * MIB  # the counter of what is received, at the first reading
         fake.gpu(0).pcie_counter_wraps_at = begun + 20 * MIB
-        story = fake.tell(on=["pcie"], period_s=5.0, after_s=5)
+        story = fake.story(on=["pcie"], period_s=5.0, after_s=5)
         assert pcie(story) == pytest.approx(PCIE_RATES)
 
         for _ in range(4):
@@ -127,7 +127,7 @@ class TestNvlink:
         fake.control.touches_one_field_more = touches_one_field_more
         gpu = fake.gpu(0)
         gpu.nvlink_tx_bytes_per_s, gpu.nvlink_rx_bytes_per_s = 3 * MIB, 5 * MIB
-        story = fake.tell(on=["nvlink"])
+        story = fake.story(on=["nvlink"])
         assert nvlink(story) == (None, None)
 
         story.tick(6)
@@ -143,7 +143,7 @@ class TestNvlink:
     ) -> None:
         for slot in (0, 1):
             fake.gpu(slot).nvlink_count = 0
-        story = fake.tell(on=on)
+        story = fake.story(on=on)
 
         for _ in range(2):
             story.tick(6)
@@ -154,7 +154,7 @@ class TestNvlink:
 
     def test_is_told_again_after_a_reading_that_failed(self, fake: Fake) -> None:
         fake.gpu(0).nvlink_tx_bytes_per_s = MIB
-        story = fake.tell(on=["nvlink"], period_s=6.0)
+        story = fake.story(on=["nvlink"], period_s=6.0)
         for code in (codes.UNKNOWN, 0, 0):
             fake.fail(COUNTED, code)
             story.tick()
@@ -163,7 +163,7 @@ class TestNvlink:
 
     def test_has_no_rate_across_a_reset(self, fake: Fake) -> None:
         fake.gpu(0).nvlink_tx_bytes_per_s = 100 * MIB
-        story = fake.tell(on=["nvlink"], period_s=6.0)
+        story = fake.story(on=["nvlink"], period_s=6.0)
         fake.control.origin_ns = fake.now_ns()
 
         story.tick()
@@ -183,7 +183,7 @@ class TestTheCallForCounters:
         assert fake.calls(COUNTED) == 1
 
     def test_is_not_made_where_no_rate_is_wanted(self, fake: Fake) -> None:
-        fake.tell().tick(6)
+        fake.story().tick(6)
 
         assert fake.calls(COUNTED) == fake.calls(MEASURED) == 0
 

@@ -74,7 +74,7 @@ def test_is_no_answer_and_an_error_and_takes_nothing_else_along(
         value -= 10**9  # which the fake adds to while a test lasts
     sane = getattr(fake.gpu(FIRST), place)
     setattr(fake.gpu(FIRST), place, value)
-    story = fake.tell(on=[field.name for field in NVML_FIELDS if field.opt_in])
+    story = fake.story(on=[field.name for field in NVML_FIELDS if field.opt_in])
     story.tick(10)
     before = story.state.collectors[0].errors_total
 
@@ -102,7 +102,7 @@ def test_a_capacity_that_no_board_has_is_none_and_leaves_what_is_used(
     fake: Fake, value: int
 ) -> None:
     fake.gpu(FIRST).memory_total = value
-    story = fake.tell(after_s=6)
+    story = fake.story(after_s=6)
 
     assert story.sample(FIRST).device.memory_capacity_bytes is None
     assert story.sample(SECOND).device.memory_capacity_bytes is not None
@@ -116,7 +116,7 @@ def test_a_process_keeps_its_place_without_the_memory_that_it_cannot_have(
     fake: Fake, value: int
 ) -> None:
     fake.run(FIRST, NOBODYS_PID, memory_bytes=value)
-    story = fake.tell(after_s=6)
+    story = fake.story(after_s=6)
 
     (process,) = story.sample(FIRST).processes or ()
     assert (process.pid, process.memory_used_bytes) == (NOBODYS_PID, None)

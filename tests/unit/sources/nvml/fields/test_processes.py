@@ -90,7 +90,7 @@ class TestTheList:
         assert usable_lists(Driver(protected, details)) == [LIST, OLDER_LIST, OLDEST_LIST]
 
     def test_never_has_graphics_processes_which_takes_milliseconds(self, fake: Fake) -> None:
-        fake.tell(period_s=6.0).tick(4)
+        fake.story(period_s=6.0).tick(4)
 
         assert fake.calls(LIST) >= 6
         assert not [name for name in fake.all_calls() if "Graphics" in name]

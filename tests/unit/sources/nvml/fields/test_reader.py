@@ -11,7 +11,7 @@ from gpumon.core.clock import NS_PER_S
 from gpumon.core.sample import GpuDetails, GpuSample
 from gpumon.sources.nvml.binding import FieldCalls, NvmlLibrary
 from gpumon.sources.nvml.fields.latest_values import holds_for_ns
-from gpumon.sources.nvml.fields.reader import FieldSchedule, Surroundings
+from gpumon.sources.nvml.fields.reader import FieldSchedule, SourceContext
 from gpumon.sources.nvml.fields.table import DEFAULT_OPTIONS, NVML_FIELDS
 from tests.builders.driver import DriverStory, Fake, holes_ns
 from tests.builders.driver_faults import Change
@@ -41,7 +41,7 @@ class TestTheDetails:
         gpu.fan_percent, gpu.encoder_percent, gpu.decoder_percent = 30, 12, 0
 
         by_default = GpuDetails(
-            read_at_ns=fake.tell().details(0).read_at_ns,
+            read_at_ns=fake.story().details(0).read_at_ns,
             power_limit_watts=650.0,
             sm_clock_max_hertz=1.98e9,
             memory_clock_hertz=2.619e9,
@@ -51,13 +51,13 @@ class TestTheDetails:
             ecc_uncorrected_errors=1,
             persistence_mode=True,
         )
-        assert fake.tell().details(0) == by_default
-        assert fake.tell(on=["fan", "encoder"]).details(0) == by_default._replace(
+        assert fake.story().details(0) == by_default
+        assert fake.story(on=["fan", "encoder"]).details(0) == by_default._replace(
             fan_speed_ratio=0.3, encoder_ratio=0.12, decoder_ratio=0.0
         )
 
     def test_are_the_same_object_until_they_are_read_again(self, fake: Fake) -> None:
-        story = fake.tell()
+        story = fake.story()
         first = story.details(0)
         fake.gpu(0).performance_state = 8
         story.tick()
@@ -69,7 +69,7 @@ class TestTheDetails:
 
     def test_are_read_of_each_gpu_at_a_moment_of_its_own(self, fake: Fake) -> None:
         fake.reorder([0, 1, 2, 3])
-        story = fake.tell(period_s=0.5, after_s=10)
+        story = fake.story(period_s=0.5, after_s=10)
 
         details = [[gpu.details for gpu in frame.gpus] for frame in story.frames]
         read_at_once = [
@@ -80,7 +80,7 @@ class TestTheDetails:
         assert sum(read_at_once) == pytest.approx(4 * 10 / 5, abs=1)
 
     def test_ask_for_the_highest_clock_only_once(self, fake: Fake) -> None:
-        fake.tell(period_s=5.0).tick(3)
+        fake.story(period_s=5.0).tick(3)
 
         assert fake.calls("nvmlDeviceGetMaxClockInfo") == 2
         assert fake.calls("nvmlDeviceGetClockInfo") == 4 * 2 * 2
@@ -93,7 +93,7 @@ class TestTheDetails:
     ) -> None:
         fake.throttle(0, reasons)
 
-        assert fake.tell().details(0).throttle_reasons == words
+        assert fake.story().details(0).throttle_reasons == words
 
 
 class TestAnOlderDriver:
@@ -119,7 +119,7 @@ class TestAnOlderDriver:
         fake.gpu(0).power_limit_mw = 600_000
         fake.throttle(0, 4)
         fake.fail(f"nvmlDeviceGet{newer}", code)
-        story = fake.tell(period_s=5.0, after_s=10)
+        story = fake.story(period_s=5.0, after_s=10)
 
         assert told(story, field) == value
         assert fake.calls(f"nvmlDeviceGet{newer}") == 2
@@ -127,7 +127,7 @@ class TestAnOlderDriver:
 
     def test_that_only_fails_for_now_is_asked_by_the_newer_one_again(self, fake: Fake) -> None:
         fake.fail(TEMPERATURE_V, codes.UNKNOWN)
-        story = fake.tell(period_s=5.0)
+        story = fake.story(period_s=5.0)
         assert story.sample(0).temperature_celsius is None
         fake.fail(TEMPERATURE_V, 0)
         story.tick()
@@ -164,7 +164,7 @@ class TestAValueThatNoBoardCanMean:
         self, fake: Fake, field: str, value: int, attribute: str
     ) -> None:
         setattr(fake.gpu(0), field, value)
-        story = fake.tell(on=OPT_INS, period_s=6.0, after_s=12)
+        story = fake.story(on=OPT_INS, period_s=6.0, after_s=12)
 
         assert told(story, attribute, 0) is None
         assert told(story, attribute, 1) is not None
@@ -183,7 +183,7 @@ class TestAValueThatNoBoardCanMean:
         self, fake: Fake, field: str, value: int, attribute: str, is_told: object
     ) -> None:
         setattr(fake.gpu(0), field, value)
-        story = fake.tell(on=["fan"])
+        story = fake.story(on=["fan"])
 
         assert told(story, attribute) == is_told
         assert story.frame.rejected == 0
@@ -201,7 +201,7 @@ class TestAFieldThatIsSwitchedOff:
         def asked_with(without: list[str]) -> dict[str, int]:
             fake.forget_calls()
             on = [field for field in OPT_INS if field not in without]
-            story = fake.tell(on=on, off=without, period_s=11.0, after_s=22)
+            story = fake.story(on=on, off=without, period_s=11.0, after_s=22)
             story.close()
             return fake.all_calls()
 
@@ -220,7 +220,7 @@ class TestAFieldThatIsSwitchedOff:
     def test_leaves_no_details_where_all_of_them_are_off(self, fake: Fake) -> None:
         off = ["clocks", "throttle_reasons", "power_limit", "performance_state", "ecc",
                "persistence_mode"]  # fmt: skip
-        gpu = fake.tell(off=off).sample(0)
+        gpu = fake.story(off=off).sample(0)
 
         assert gpu.details is None
         assert gpu.temperature_celsius == 54.0
@@ -255,7 +255,7 @@ class TestAFieldThatIsSlow:
 
     def test_is_asked_less_often_and_its_last_answer_stays(self, fake: Fake) -> None:
         fake.delay(TEMPERATURE_V, 200_000, gpu=0)
-        story = fake.tell(period_s=6.0)
+        story = fake.story(period_s=6.0)
         fake.gpu(0).performance_state = 5
         story.tick()
         assert fake.calls(TEMPERATURE_V) == 2 + 1
@@ -269,7 +269,7 @@ class TestAFieldThatIsSlow:
 
     def test_has_an_answer_for_no_longer_than_it_is_asked_for(self, library: NvmlLibrary) -> None:
         now_ns, period_ns = 1_000 * NS_PER_S, 5 * NS_PER_S
-        around = Surroundings(
+        context = SourceContext(
             options=DEFAULT_OPTIONS,
             monotonic_ns=lambda: now_ns,
             period_ns=NS_PER_S,
@@ -277,7 +277,7 @@ class TestAFieldThatIsSlow:
             after_reading=lambda run: run(),
             refuse=Refusals(),
         )
-        schedule = FieldSchedule(around)
+        schedule = FieldSchedule(context)
         schedule.add("power", FieldCalls(library), lambda _: {"power_watts": 97.0})
 
         schedule.read_due()
@@ -292,7 +292,7 @@ class TestEnergy:
     def test_goes_on_where_it_was_when_the_boards_own_begins_anew(
         self, fake: Fake, trouble: Change
     ) -> None:
-        story = fake.tell()
+        story = fake.story()
         before = story.sample(0).energy_joules or 0.0
         trouble(fake)
         fake.gpu(0).energy_mj = 0

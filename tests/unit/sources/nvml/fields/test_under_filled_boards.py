@@ -33,7 +33,7 @@ class TestABoardWithGpm:
         works(fake, 0, watts=620.0, sm=0.96)
         works(fake, 1, watts=180.0, sm=0.25)
 
-        report = watched(fake.tell())
+        report = watched(fake.story())
 
         (evidence,) = findings(report)
         assert evidence.startswith("GPU 1 ")
@@ -47,7 +47,7 @@ class TestABoardWithGpm:
             fake.part_wave(0, part, period_s=0.1, busy_ratio=0.97)
             fake.gpm(0, sm=share, occupancy=0.1, tensor=0.1, dram=0.1, part=part)
 
-        (evidence,) = findings(watched(fake.tell()))
+        (evidence,) = findings(watched(fake.story()))
 
         assert evidence.startswith("GPU 0:1 ")
         assert " 19 % " in evidence

@@ -1,9 +1,8 @@
-"""The driver's rings of samples of all GPUs, drained in one go into buffers that are kept.
+"""Drains the driver's sample rings of all GPUs in one go, into reused buffers.
 
-``map`` over a C function with columns of arguments runs without a line of
-Python between two calls, which is most of what such a loop costs. Handles and
-places stay, so they are converted once: ``from_param`` is what ctypes would
-do with each of them in each call.
+``map`` over a C function with columns of arguments runs no Python between two calls, which is
+most of what such a loop costs. Handles and addresses do not change, so they are converted once:
+``from_param`` is what ctypes would do with each of them in each call.
 """
 
 from __future__ import annotations
@@ -16,9 +15,9 @@ from time import perf_counter_ns
 from typing import Any, Final
 
 from gpumon.sources.nvml.binding import NvmlLibrary
-from gpumon.sources.nvml.clock import Entry
 from gpumon.sources.nvml.codes import INSUFFICIENT_SIZE, NO_ERROR, SUCCESS
 from gpumon.sources.nvml.fields.table import SAMPLES
+from gpumon.sources.nvml.stamp_clock import Entry
 
 SAMPLE_KINDS: Final = (
     "power",
@@ -32,7 +31,7 @@ SAMPLE_KINDS: Final = (
     "jpeg_utilization",
     "ofa_utilization",
 )
-"""What the driver keeps samples of, each name in the place of NVML's number."""
+"""What the driver keeps samples of; the position is NVML's number."""
 
 POWER_SAMPLES: Final = SAMPLE_KINDS.index("power")
 UTILIZATION_SAMPLES: Final = SAMPLE_KINDS.index("gpu_utilization")
@@ -48,7 +47,7 @@ _VALUE_TYPES: Final = (
     ("signed int", Struct("<Qixxxx")),
     ("unsigned short", Struct("<QHxxxxxx")),
 )
-"""How values come, in the order of NVML's numbers: the name in C, and an entry's layout."""
+"""The types of values, by NVML's number: the name in C, and an entry's layout."""
 
 _UNSIGNED_INT: Final = 1
 _FIRST_CAPACITY: Final = 128
@@ -56,10 +55,10 @@ _LARGEST_CAPACITY: Final = 1 << 16
 
 
 class SampleRings:
-    """The driver's rings of samples of one kind, of several GPUs, one call each.
+    """The driver's sample rings of one kind, for several GPUs, one call each.
 
     Attributes:
-        codes: What each GPU answered last. 6 NOT_FOUND (nothing new) is normal.
+        codes: Each GPU's last code. 6 NOT_FOUND (nothing new) is normal.
     """
 
     def __init__(
@@ -93,16 +92,12 @@ class SampleRings:
 
     @property
     def value_types(self) -> list[str]:
-        """In which type each GPU's values came, by its name in C."""
+        """The C type of each GPU's values."""
         types = dict(enumerate(name for name, _ in _VALUE_TYPES))
         return [types.get(kind, f"type {kind}") for kind in self._kinds_in_c]
 
     def drain(self, last_seen_us: Sequence[int]) -> list[list[Entry]]:
-        """Fetch what is newer than each GPU's stamp of ``last_seen_us``.
-
-        Returns:
-            What each brought, oldest first.
-        """
+        """Return each GPU's entries that are newer than its ``last_seen_us``, oldest first."""
         started_ns = perf_counter_ns()
         capacity = self._capacity
         self._counts_in_c[:] = [capacity] * len(last_seen_us)
@@ -118,7 +113,7 @@ class SampleRings:
                 for code, count in zip(codes, counts, strict=True)
             ]
         if capacity in counts and capacity < _LARGEST_CAPACITY:
-            # A buffer that came back full may have left something out: ask again, with room.
+            # A full buffer may have left entries out: repeat with a larger one.
             self._make_room(2 * capacity)
             return self.drain(last_seen_us)
         return [
@@ -127,17 +122,17 @@ class SampleRings:
         ]
 
     def _entries(self, place: int, count: int) -> list[Entry]:
-        """Values come in the type that the driver names with each answer."""
+        """Decode entries of the type that the driver names with each answer."""
         kind = self._kinds_in_c[place]
         _, layout = _VALUE_TYPES[kind if 0 <= kind < len(_VALUE_TYPES) else _UNSIGNED_INT]
         start = place * self._stride
         return list(layout.iter_unpack(self._bytes[start : start + _ENTRY_BYTES * count]))
 
     def _count_errors(self) -> None:
-        """Of the codes those that are errors, and that no larger buffer mends."""
-        mends = {INSUFFICIENT_SIZE} if self._capacity < _LARGEST_CAPACITY else set()
+        """Count the codes that are errors and that no larger buffer fixes."""
+        fixable = {INSUFFICIENT_SIZE} if self._capacity < _LARGEST_CAPACITY else set()
         for code in self.codes:
-            if code not in NO_ERROR and code not in mends:
+            if code not in NO_ERROR and code not in fixable:
                 self._accounts.failed(_SAMPLES, code)
 
 

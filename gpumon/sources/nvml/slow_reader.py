@@ -1,7 +1,7 @@
-"""Reads what may take long beside the sampling: on one thread of its own, one round at a time.
+"""Reads slow values beside the sampling: on one thread of its own, one round at a time.
 
-A call that hangs cannot be ended. So it has this thread to itself, no second
-one is started for what waits behind it, and the utilisation is sampled on.
+A call that hangs cannot be ended. So it blocks only this thread, no second thread is started for
+what waits behind it, and utilisation is still sampled.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from gpumon.sources.nvml.fields.reader import Surroundings
+from gpumon.sources.nvml.fields.reader import SourceContext
 from gpumon.sources.nvml.gpu import NvmlGpu
 from gpumon.sources.nvml.mig import MigInstance
 
@@ -19,7 +19,7 @@ Work = Callable[[], None]
 
 
 class SlowThread:
-    """Runs rounds of work, and tells when one is done. All but its own thread is one thread's."""
+    """Runs rounds of work on its own thread; all methods are for one other thread."""
 
     def __init__(self) -> None:
         self._rounds: queue.SimpleQueue[Sequence[Work] | None] = queue.SimpleQueue()
@@ -32,16 +32,14 @@ class SlowThread:
 
     @property
     def is_free(self) -> bool:
-        """Whether no round is under way."""
+        """Whether no round is running."""
         return self._done.is_set()
 
     def run(self, work: Sequence[Work], patience_s: float) -> None:
-        """Begin a round, where none is under way, and wait for its end, but not long.
-
-        What is not done by then is done all the same, one after the other.
+        """Start a round, if none is running, and wait up to ``patience_s`` for its end.
 
         Raises:
-            Exception: What an earlier round or this one ended with.
+            Exception: An earlier round or this one ended with it.
         """
         if self.is_free:
             self._done.clear()
@@ -55,11 +53,11 @@ class SlowThread:
             raise error
 
     def wait(self, patience_s: float) -> None:
-        """Wait for the end of the round that is under way, but not long."""
+        """Wait up to ``patience_s`` for the end of the round that is running."""
         self._done.wait(patience_s)
 
     def afterwards(self, work: Work) -> None:
-        """Do this where no round is under way: now, or at the end of the present one."""
+        """Do this when no round is running: now, or at the end of the present one."""
         with self._ending:
             if not self.is_free:
                 self._afterwards.append(work)
@@ -67,10 +65,10 @@ class SlowThread:
         work()
 
     def close(self) -> None:
-        """Let the thread end, which nobody waits for. Safe to call twice."""
+        """Let the thread end, without waiting for it. Safe to call twice."""
         thread, self._thread = self._thread, None
         if thread is not None:
-            self._rounds.put(None)  # it is enough
+            self._rounds.put(None)
 
     def _work(self) -> None:
         while (work := self._rounds.get()) is not None:
@@ -82,11 +80,11 @@ class SlowThread:
         try:
             for one in work:
                 one()
-        except Exception as error:  # noqa: BLE001 - it is raised where somebody can tell it
+        except Exception as error:  # noqa: BLE001 - raised by ``run``
             self._error = error
 
     def _last(self) -> Work | None:
-        """What is left to be done in this round; ``None``: it has ended."""
+        """What is left to do in this round; ``None``: it has ended."""
         with self._ending:
             if self._afterwards:
                 return self._afterwards.pop(0)
@@ -95,37 +93,33 @@ class SlowThread:
 
 
 SLOW_PATIENCE_S: Final = 0.05
-"""So long a tick waits for slow values, which usually take some milliseconds."""
+"""How long a tick waits for slow values, which usually take some milliseconds."""
 
 
 class SlowReader:
-    """Reads the slow values of the devices whose turn it is, all of a tick in one round.
+    """Reads the slow values of the devices that are due, all of a tick in one round.
 
     Attributes:
-        unread: Devices whose turn came while a round was under way.
+        unread: Devices that came due while a round was running.
     """
 
-    def __init__(self, thread: SlowThread, around: Surroundings, patience_s: float) -> None:
-        self._thread, self._around, self._patience_s = thread, around, patience_s
-        self._may_measure = "pcie" in around.options
+    def __init__(self, thread: SlowThread, context: SourceContext, patience_s: float) -> None:
+        self._thread, self._context, self._patience_s = thread, context, patience_s
+        self._may_measure = "pcie" in context.options
         self.unread: list[NvmlGpu | MigInstance] = []
         self._being_read: list[NvmlGpu | MigInstance] = []
 
     def read_due(
         self, devices: Sequence[NvmlGpu | MigInstance], now_ns: int
     ) -> list[NvmlGpu | MigInstance]:
-        """Read those whose turn it is, or as soon as what is under way is over.
-
-        Returns:
-            Those whose turn it is.
-        """
+        """Read the devices that are due, now or after the round that is running; return them."""
         due = []
         for place, one in enumerate(devices):
             if now_ns < one.refresh_at_ns:
                 continue
             due.append(one)
             share = (place + 1) / len(devices) if one.refresh_at_ns == 0 else 1.0
-            one.refresh_at_ns = now_ns + int(self._around.slow_period_ns * share)
+            one.refresh_at_ns = now_ns + int(self._context.slow_period_ns * share)
             if one.failure:
                 one.release()
         is_free = self._thread.is_free
@@ -145,9 +139,9 @@ class SlowReader:
     def _measuring(
         self, devices: Sequence[NvmlGpu | MigInstance], now_ns: int
     ) -> Callable[[], None]:
-        """PCIe, where only measuring tells it: 40 ms inside the driver, so of one GPU in a tick."""
+        """Measure PCIe where the driver does not count: 40 ms inside it, so one GPU a tick."""
         readable = [one.fields for one in devices if isinstance(one, NvmlGpu) and not one.failure]
-        round_ns = len(readable) * self._around.period_ns
+        round_ns = len(readable) * self._context.period_ns
 
         def measure() -> None:
             waiting = [
@@ -155,7 +149,7 @@ class SlowReader:
             ]
             if waiting:
                 first = min(waiting, key=lambda one: one.measure_at_ns)
-                first.measure_at_ns = now_ns + self._around.slow_period_ns
+                first.measure_at_ns = now_ns + self._context.slow_period_ns
                 first.measure_links(round_ns)
 
         return measure

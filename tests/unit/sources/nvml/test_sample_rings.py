@@ -7,7 +7,7 @@ import math
 import pytest
 
 from gpumon.sources.nvml.binding import NvmlLibrary
-from gpumon.sources.nvml.drain import SampleRings
+from gpumon.sources.nvml.sample_rings import SampleRings
 from tests.builders.driver import Fake
 from tests.builders.driver_faults import DRAIN
 from tests.fakenvml import codes

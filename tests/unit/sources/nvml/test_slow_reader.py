@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from gpumon.core.sample import GpuDetails
-from gpumon.sources.nvml.slow_reading import SlowThread
+from gpumon.sources.nvml.slow_reader import SlowThread
 from tests.builders.driver import EVERY_FIELD, DriverStory, Fake, answered
 from tests.builders.driver_faults import BOTH, INIT, LIST, RATES
 from tests.fakenvml import codes
@@ -238,7 +238,7 @@ class TestUtilizationThatNobodyCanRead:
 
     def test_holds_for_three_periods_of_a_slow_sampler(self, fake: Fake) -> None:
         fake.wave(0, period_s=1.0, busy_ratio=1.0)
-        story = fake.tell(period_s=4.0, after_s=12)
+        story = fake.story(period_s=4.0, after_s=12)
         fake.ring(0, [(fake.stamp_us(fake.now_ns()) + 9_000_000, 101)])
         story.tick(4)
 

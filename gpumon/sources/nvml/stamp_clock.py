@@ -1,8 +1,8 @@
-"""The driver's stamps on the monotonic clock. Pure logic: the clocks are handed in.
+"""Converts the driver's stamps to the monotonic clock. Pure logic: clocks are parameters.
 
-NVML calls its stamps "CPU timestamps" in microseconds and does not say which
-clock they count. Boards were seen to count since the epoch and since boot, so
-the clock is found out: whichever is within 5 s of the newest stamp.
+NVML calls its stamps "CPU timestamps" in microseconds and does not document their clock. Boards
+were seen to count from the epoch and from boot, so the clock is detected: the one that is within
+5 s of the newest stamp.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ US: Final = 1_000
 """Nanoseconds of a microsecond."""
 
 NEAR_NS: Final = 5 * NS_PER_S
-"""A clock fits when it is this near to the newest stamp."""
+"""A clock fits if it is this near to the newest stamp."""
 
 AHEAD_NS: Final = NS_PER_S
 """A stamp may lie this far in the future: the driver ends a window by its own clock."""
 
 _SET_NS: Final = 20_000_000
-"""A clock that moved by more than this since the last tick was set; by less, it was slewed."""
+"""A clock that moved by more than this between two ticks was set; by less, it was slewed."""
 
 _REMEMBER_NS: Final = 300 * NS_PER_S
 """How long stamps from before a jump may still be in a ring: idle boards keep 120 s."""
@@ -37,7 +37,7 @@ _GOOD_PAIR_NS: Final = 20_000
 
 
 class StampDomain(Enum):
-    """What the stamps count."""
+    """The clock that the stamps count."""
 
     REALTIME = "realtime"
     MONOTONIC = "monotonic"
@@ -56,20 +56,18 @@ Entry = tuple[int, float]
 
 
 class StampClock:
-    """Knows how far the driver's stamps are ahead of CLOCK_MONOTONIC.
+    """How far the driver's stamps are ahead of CLOCK_MONOTONIC.
 
-    Call ``tick`` before the rings are drained, and ``learn`` after; then a
-    stamp in microseconds is ``stamp * 1000 - offset_ns`` on the monotonic
-    clock.
+    Call ``tick`` before the rings are drained and ``learn`` after; then a stamp in microseconds
+    is ``stamp * 1000 - offset_ns`` on the monotonic clock.
 
     Attributes:
-        domain: The clock found; ``None`` before the first stamp that tells.
-        offset_ns: Stamp minus monotonic, in nanoseconds; ``None`` as long as
-            no stamp can be placed in time.
+        domain: The clock found; ``None`` before the first usable stamp.
+        offset_ns: Stamp minus monotonic, in nanoseconds; ``None`` while no stamp can be placed
+            in time.
         ticked_at_ns: CLOCK_MONOTONIC of the last tick.
         silence_ns: Time between that tick and the one before; 0 at the first.
-        was_set: Whether, at that tick, rings could still hold stamps from
-            before the clock was set.
+        was_set: Whether rings could still hold stamps from before the clock was set.
     """
 
     def __init__(
@@ -90,11 +88,10 @@ class StampClock:
         self.was_set = False
 
     def tick(self) -> int:
-        """Pair the stamps' clock with the monotonic one anew.
+        """Compare the stamps' clock with the monotonic one again.
 
         Returns:
-            By how many nanoseconds the stamps' clock was set since the last
-            tick; 0 if it only ran.
+            By how many nanoseconds the stamps' clock was set since the last tick; 0 if it only ran.
         """
         now_ns = self._monotonic_ns()
         offset_ns = self.offset_ns
@@ -112,7 +109,7 @@ class StampClock:
         return moved_ns
 
     def straightened(self, entries: Iterable[Entry], now_ns: int) -> list[Entry]:
-        """The same entries, with stamps of before the jump moved to the clock as it is now."""
+        """Return the entries with stamps from before the jump moved to the clock as it is now."""
         offset_ns = self.offset_ns or 0
         jump_us = self._jump_ns // US
         earliest_ns, latest_ns = self._jumped_after_ns, now_ns + AHEAD_NS
@@ -124,10 +121,11 @@ class StampClock:
         ]
 
     def learn(self, newest_us: Iterable[int], now_ns: int) -> None:
-        """Find out, or check, which clock the stamps count.
+        """Detect or check the clock of the stamps.
 
-        It takes the newest stamp of each ring that had something new, and CLOCK_MONOTONIC just
-        after they were drained.
+        Args:
+            newest_us: The newest stamp of each ring that had a new entry.
+            now_ns: CLOCK_MONOTONIC just after they were drained.
         """
         stamps_us = list(newest_us)
         if not stamps_us:
@@ -144,8 +142,8 @@ class StampClock:
             self._misses = 0
             return
         self._misses += 1
-        # Old entries of a ring that runs dry while idle fit no clock: the
-        # first drain alone proves nothing, and neither does one bad stamp.
+        # Old entries of a ring without new ones while idle fit no clock: the first drain alone
+        # proves nothing, and neither does one bad stamp.
         if self._misses >= (2 if self.domain is None else _MISSES_BEFORE_DOUBT):
             self._seen_offsets.clear()
             self.domain, self._clock_id = StampDomain.ESTIMATED, None
@@ -170,7 +168,7 @@ class StampClock:
         return (domain, offset_ns) if distance_ns <= NEAR_NS else None
 
     def _paired_offset_ns(self, clock_id: int) -> int:
-        """That clock minus the monotonic one, read between two looks at the latter."""
+        """That clock minus the monotonic one, read between two readings of the latter."""
         if clock_id == time.CLOCK_MONOTONIC:
             return 0
         best_width_ns, offset_ns = math.inf, 0
@@ -185,6 +183,6 @@ class StampClock:
         return offset_ns
 
     def _estimate(self, stamps_us: list[int], now_ns: int) -> None:
-        """Of the last ticks, the one whose stamp arrived soonest after it was made."""
+        """Use the offset of the tick whose stamp arrived soonest after it was made."""
         self._seen_offsets.append(max(stamps_us) * US - now_ns)
         self.offset_ns = max(self._seen_offsets)

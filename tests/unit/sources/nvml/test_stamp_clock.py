@@ -7,7 +7,7 @@ import time
 import pytest
 
 from gpumon.core.clock import NS_PER_S
-from gpumon.sources.nvml.clock import StampClock, StampDomain
+from gpumon.sources.nvml.stamp_clock import StampClock, StampDomain
 from tests.builders.time import HandClock
 
 HOUR_NS = 3600 * NS_PER_S
