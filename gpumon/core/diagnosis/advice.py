@@ -130,7 +130,7 @@ def _advice_on(
 
 
 def _gain_by_the_lock(gpus: Sequence[GpuReport]) -> float:
-    """What ends the fight for Python's lock ends it in waits and in steps at once."""
+    """What ends the wait for the GIL ends it in waits and in steps at once."""
     return max(
         speedup_upper_bound(
             gpu.totals.in_use_ns, sum(_cost_of_the_lock_ns(gpu, cause) for cause in WITH_REASONS)

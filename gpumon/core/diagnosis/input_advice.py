@@ -147,7 +147,7 @@ def _validation_text(runs: Sequence[RunReport], waited_ns: int) -> str:
 
 
 def step_reason_text(loss: LossReason) -> str:
-    """What to change where threads of a run hold its steps up by Python's lock."""
+    """What to change where threads of a run hold its steps up by the GIL."""
     if _has_one_core(loss):
         return _cores_text(loss)
     how = in_processes(loss.run, _workers_at_once(loss) or 1)

@@ -64,7 +64,7 @@ WORD_OF_FIRST_WAIT: Final = "waiting for the first batch"
 
 WORD_OF_REASON: Final[Mapping[str, str]] = {
     InputWaitReason.CPU_BOUND: "preprocessing",
-    InputWaitReason.GIL_BOUND: "Python's lock",
+    InputWaitReason.GIL_BOUND: "the GIL",
     InputWaitReason.DISK_BOUND: "the disk",
     InputWaitReason.NETWORK_BOUND: "the network",
     InputWaitReason.MEMORY_PRESSURE: "too little memory",
@@ -105,7 +105,7 @@ SHARE_OF_START: Final = "GPU {gpu} for {part} of start-up and use ({share})"
 PAUSED: Final = "GPU {gpu} paused {times}, {median}longest {longest}."
 HIDDEN_WAIT: Final = "Another {hidden} of waiting was hidden behind a busy GPU and cost nothing."
 SAME_CHANGE: Final = "Make the same change as for {gpus}."
-SAME_LOCK: Final = "The change above that ends the wait for Python's lock (the GIL) ends this, too."
+SAME_LOCK: Final = "The change above that ends the wait for the GIL ends this, too."
 
 CHECKPOINT: Final = (
     "Save less often, save weights only, or save in the background: first to memory or a local "
@@ -464,17 +464,15 @@ SHORT_OF_CORES: Final = (
 )
 CORES_TAKEN: Final = "Other processes use {cores} of those it may use."
 CORES_THROTTLED: Final = "Its cgroup quota held it back {share} of the time: raise that first."
-GIL_BOUND: Final = (
-    "Python's lock (the GIL) is the limit: load in worker processes instead of threads."
-)
+GIL_BOUND: Final = "The GIL is the limit: load in worker processes instead of threads."
 GIL_BOUND_THREADS: Final = (
     "Threads make the batches of {loader}, and only one of them runs Python at a time: {how}, or "
-    "do the work in code that releases the lock (NumPy, Pillow, TensorFlow operations)."
+    "do the work in code that releases the GIL (NumPy, Pillow, TensorFlow operations)."
 )
 GIL_BOUND_STEP: Final = (
-    "The device waits inside the step because other threads of the run hold Python's lock (the "
-    "GIL). If they make the batches of {loader}, {how}; otherwise do their work in a separate "
-    "process, or in code that releases the lock."
+    "The device waits inside the step because other threads of the run hold the GIL. If they make "
+    "the batches of {loader}, {how}; otherwise do their work in a separate process, or in code "
+    "that releases the GIL."
 )
 DISK_BOUND: Final = (
     "The disk is the limit: keep the data set in memory, copy it to a local SSD, or pack many "
@@ -525,8 +523,7 @@ SEEN_CPU_OF: Final = Counted(
     "preprocessing: {tasks} want {wanted} and get {given} of the {usable} they may use",
 )
 SEEN_GIL: Final = (
-    "Python's lock: {count} threads of the process take turns holding it (the GIL), on {cores} "
-    "together"
+    "the GIL: {count} threads of the process take turns holding it, on {cores} together"
 )
 SEEN_DISK: Final = "the disk: {figures}"
 SEEN_DISK_ASLEEP: Final = "the disk: the loader sleeps until a device answers"
@@ -738,7 +735,7 @@ NO_GPU_ON_CPU: Final = Counted(
     "no GPU: the run {runs} computes on the CPU.", "no GPU: the runs {runs} compute on the CPU."
 )
 NO_GPU_USED: Final = Counted(
-    "no GPU: the run {runs} was on none.", "no GPU: the runs {runs} were on none."
+    "no GPU: the run {runs} used none.", "no GPU: the runs {runs} used none."
 )
 MIG_IN_LOG: Final = "unknown: MIG is on, and the log has no utilisation of {gpus}."
 MIG_EMPTY: Final = "unknown: MIG is on for {gpus}, without an instance."

@@ -45,7 +45,7 @@ class WaitJudgement(NamedTuple):
     Attributes:
         reasons: Why the training waits for input, what is said first coming first; never empty.
         place: Who makes its batches; ``None``: nobody was seen at it.
-        is_gil_bound: Whether threads of its process fight for Python's lock: then steps wait
+        is_gil_bound: Whether threads of its process compete for the GIL: then steps wait
             for it, too.
     """
 
@@ -134,7 +134,7 @@ def is_memory_short(looks: Looks, settings: HostSettings) -> bool:
 @rule(
     "gil_bound",
     RuleKind.REASON,
-    says="threads of a training fight for Python's lock",
+    says="threads of a run compete for the GIL",
     evidence="What each thread of its process wants of a core and is given, and how often it "
     "gives it up by itself: only one of them goes on at a time, however many they are.",
     thresholds=(
@@ -148,7 +148,7 @@ def is_memory_short(looks: Looks, settings: HostSettings) -> bool:
     ),
 )
 def is_gil_bound(looks: Looks, settings: HostSettings) -> bool:
-    """Whether threads of its process fight for Python's lock."""
+    """Whether threads of its process compete for the GIL."""
     look = looks[-1]
     main = () if look.main is None else (look.main,)
     fighting = [task for task in (*main, *look.threads) if _asks_for_lock(task, settings)]
@@ -266,7 +266,7 @@ def _at_least(value: float | None, least: float) -> bool:
 
 
 def _asks_for_lock(task: TaskLook, settings: HostSettings) -> bool:
-    """Whether a thread gives its core up as one that waits for Python's lock does."""
+    """Whether a thread gives its core up as one that waits for the GIL does."""
     switches = task.switches_per_second
     return (
         task.wanted_cores > settings.active_above

@@ -60,7 +60,7 @@ function causeRow(key, ns, gpu, isMain) {
 }
 
 // What is known of why that time was lost, the greatest reason first, and what is left of it. Within
-// the step only Python's lock is looked for.
+// the step only the GIL is looked for.
 function reasonRows(cause, causeNs, gpu) {
   const byReason = { input_wait: gpu.input_wait_by_reason_ns, within_step: gpu.within_step_by_reason_ns }[cause] ?? {};
   const parts = Object.entries(byReason).filter(([name]) => name !== "unknown").sort((a, b) => b[1] - a[1]);

@@ -28,7 +28,7 @@ export const LABELS = new Map(PARTS.map((part) => [part.key, part.label]));
 // How each reason reads after "held up by", and after "of it for".
 export const REASONS = new Map(Object.entries({
   cpu_bound: "preprocessing",
-  gil_bound: "Python's lock",
+  gil_bound: "the GIL",
   disk_bound: "the disk",
   network_bound: "the network",
   memory_pressure: "too little memory",
