@@ -93,7 +93,7 @@ class TestASample:
         report = analysed(smi_log([50]))
 
         assert report.observed_ns == s(1)
-        assert any("taken as 1 s" in note for note in report.notes)
+        assert any("1 s was assumed" in note for note in report.notes)
 
 
 class TestThePeriod:
