@@ -1,4 +1,4 @@
-"""``gpumon analyze``: the report from a log that people already have."""
+"""``gpumon analyze``: reports from existing logs."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import argparse
 import json
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
@@ -16,9 +16,8 @@ from typing import Final, NamedTuple
 from gpumon.cli.arguments import period_argument
 from gpumon.cli.command import complain
 from gpumon.cli.live_line import LiveLine, ended_by_signals
-from gpumon.cli.picture_file import can_draw, check_place
+from gpumon.cli.picture_file import can_draw, check_path
 from gpumon.cli.reading_progress import ReadingProgress
-from gpumon.cli.replaced_file import readable_lines
 from gpumon.core.clock import nanoseconds
 from gpumon.core.codecs.report_codec import encode_report
 from gpumon.core.report.lanes import Lanes
@@ -41,18 +40,18 @@ _SHORTEST_PERIOD_S, _LONGEST_PERIOD_S = 0.001, 86_400
 
 
 class AnalyzeCommand:
-    """Say where the GPU time went in logs you already have.
+    """Show where the GPU time went in logs you already have.
 
-    Reads what nvidia-smi writes (CSV with any columns, its plain table in a
-    loop, dmon, -q), dcgmi dmon, gpustat, nvitop, dstat, W&B, MLflow,
-    Lightning, ClearML, Grafana, HWiNFO, Prometheus' range queries as JSON, and
-    any CSV with a time and a utilisation, under headings of many languages, in
-    any usual encoding, gzip or not; `-` is the standard input. The format is
-    found by content, never by name. One report a file. A file that cannot be
-    read is a sentence on standard error, the others go on, and the exit code
-    is 1. A pipe is read until it ends, and a file that somebody still writes
-    with --follow; Ctrl-C ends both with the report of what came, and a terminal
-    shows meanwhile what that is so far.
+    Reads the output of nvidia-smi (CSV with any columns, its table in a loop,
+    dmon, -q), dcgmi dmon, gpustat, nvitop, dstat, W&B, MLflow, Lightning,
+    ClearML, Grafana, HWiNFO and Prometheus range queries (JSON), and any CSV
+    with a time and a utilisation: headings in many languages, any common
+    encoding, gzip or not; `-` is the standard input. The format is found from
+    the content, not from the name. Prints one report for each file. If a file
+    cannot be read, the reason goes to standard error, the other files are
+    still read, and the exit code is 1. A pipe is read until it ends, a growing
+    file with --follow until Ctrl-C. Ctrl-C prints the report so far; a terminal
+    shows a summary meanwhile.
     """
 
     example = (
@@ -78,33 +77,33 @@ class AnalyzeCommand:
             action="append",
             type=column_argument,
             default=[],
-            help="COLUMN, counted from 1 or as the log calls it, is NAME, such as "
-            "utilization.gpu=2 (repeatable)",
+            help="COLUMN (a number from 1, or its heading) holds NAME, such as utilization.gpu=2 "
+            "(repeatable)",
         )
         parser.add_argument(
             "--period",
             metavar="SECONDS",
             type=period_argument(_SHORTEST_PERIOD_S, _LONGEST_PERIOD_S),
-            help="time between two rows (default: as the time stamps say, else 1)",
+            help="time between two rows (default: from the time stamps, else 1)",
         )
         parser.add_argument(
             "--follow",
             action="store_true",
-            help="read FILE on as it grows, until Ctrl-C, also past a rotation; of one log only",
+            help="keep reading FILE as it grows, until Ctrl-C, also after a rotation; one log only",
         )
         parser.add_argument(
             "--plot",
             metavar="PICTURE",
-            help="also draw the log, as PICTURE.png, .svg or .pdf; of one log only",
+            help="also draw the log as PICTURE.png, .svg or .pdf; one log only",
         )
         parser.add_argument(
             "--html",
             metavar="PAGE",
-            help="also write report and picture as one page that needs no network; of one log only",
+            help="also write report and picture as one page that needs no network; one log only",
         )
 
     def run(self, args: argparse.Namespace) -> int:
-        """Analyse every file; 1 if one of them could not be read, or a picture not written."""
+        """Analyze every file; return 1 if one could not be read, or a picture not written."""
         if args.files.count(STANDARD_INPUT) > 1:
             raise UsageError("the standard input can be read only once")
         if args.follow:
@@ -128,14 +127,14 @@ class AnalyzeCommand:
 
 
 class ReadLog(NamedTuple):
-    """What came of one log.
+    """The result of one log.
 
     Attributes:
         report: Where the time went.
-        lanes: Gives how busy each GPU was, in the order of ``report.gpus``.
-        damage: Where the log broke off, if it did; the report is of what is before.
-        rows: How many rows it is of.
-        newest_ratios: How busy each GPU was in its newest row, in the order of ``report.gpus``.
+        lanes: Returns how busy each GPU was, in the order of ``report.gpus``.
+        damage: Where the log broke off, if it did; the report covers what is before.
+        rows: Number of its rows.
+        newest_ratios: Busy ratio of each GPU in its newest row, in the order of ``report.gpus``.
     """
 
     report: Report
@@ -146,11 +145,11 @@ class ReadLog(NamedTuple):
 
 
 def open_log(path: str, live: LiveReading | None = None, *, follows: bool = False) -> LogText:
-    """The text of a log, whatever packed it.
+    """Return the text of a log, packed or not.
 
     Args:
         path: As the user typed it.
-        live: Who may end a pipe, or a file that is followed.
+        live: Can end a pipe, or a followed file.
         follows: Whether it is read on as it grows.
 
     Raises:
@@ -164,10 +163,10 @@ def open_log(path: str, live: LiveReading | None = None, *, follows: bool = Fals
 
 
 def read_log(text: LogText, options: LogOptions) -> ReadLog:
-    """One log, read from front to end.
+    """Read one log from start to end.
 
     Raises:
-        UnreadableLogError: It cannot be understood; says why and where.
+        UnreadableLogError: It cannot be understood.
         UsageError: ``options`` name a column the log does not have.
     """
     analysis = LogAnalysis(DetectorSettings(), options.period_ns)
@@ -177,12 +176,12 @@ def read_log(text: LogText, options: LogOptions) -> ReadLog:
         with ExitStack() as opened:
             if is_worth_a_process(text):
                 reader = opened.enter_context(ReaderProcess(text, reader))
-            progress = opened.enter_context(ReadingProgress(text, sys.stderr, look_every=1))
+            progress = opened.enter_context(ReadingProgress(text, sys.stderr, check_every=1))
             blocks = reader.blocks()
             analysis.ingest_blocks(blocks if text.is_live else progress.watched(blocks))
     except UnreadableLogError:
         if text.damage is not None:
-            raise text.damage from None  # nothing else is to blame
+            raise text.damage from None  # the real cause
         raise
     facts = reader.facts()
     damage = text.damage
@@ -197,9 +196,9 @@ def read_log(text: LogText, options: LogOptions) -> ReadLog:
 
 
 def column_argument(text: str) -> tuple[str, int | str]:
-    """``NAME=COLUMN`` as a name and a position from 0, or what the log calls it.
+    """Return ``NAME=COLUMN`` as a name and a position from 0, or a heading.
 
-    ``argparse`` prints the sentence, exit 2.
+    ``argparse`` prints the error, exit 2.
     """
     name, sign, column = text.partition("=")
     if not sign or not name or not column or (column.isascii() and column.strip("0") == ""):
@@ -211,10 +210,10 @@ def column_argument(text: str) -> tuple[str, int | str]:
 
 
 class _Reports:
-    """The report of each log that was named.
+    """The report of each named log.
 
     Attributes:
-        has_failed: Whether something could not be read or written; it was told.
+        has_failed: Whether an error in reading or writing was printed.
     """
 
     def __init__(
@@ -234,7 +233,7 @@ class _Reports:
         self.has_failed = False
 
     def __iter__(self) -> Iterator[Report]:
-        """Each report; once it is used, its pictures are written."""
+        """Yield each report; once it is used, its pictures are written."""
         for path in self._paths:
             try:
                 read = self._read(path)
@@ -276,7 +275,7 @@ def _print_text(reports: _Reports, *, many: bool) -> None:
 
 
 def _check_follow(paths: list[str]) -> None:
-    """Refuse what cannot be followed; say that a file is waited for."""
+    """Refuse what cannot be followed; print that a missing file is waited for."""
     if len(paths) > 1:
         raise UsageError("--follow reads one log until Ctrl-C: name one FILE")
     path = paths[0]
@@ -286,6 +285,55 @@ def _check_follow(paths: list[str]) -> None:
         complain(f"{path}: does not exist yet: waiting for it; Ctrl-C ends it")
 
 
+# -- a followed file that is replaced ----------------------------------------------
+
+_CHECKED_LINES: Final = 20
+"""If none of this many first lines of a new file can be used, the rest cannot either."""
+_HEAD_LINES: Final = 64
+"""Lines of the first file that determine how it is read."""
+
+
+def readable_lines(text: LogText, options: LogOptions) -> Iterator[str]:
+    """Yield the lines of a log, but not of a file that replaced it if they cannot be used.
+
+    ``text.damage`` is set then.
+    """
+    head: list[str] = []
+    first: list[str] = []
+    files = 0
+    for line in text.available_lines():
+        if text.new_files != files:
+            files, first = text.new_files, []
+        if not files and len(head) < _HEAD_LINES:
+            head.append(line)
+        if files and len(first) < _CHECKED_LINES:
+            first.append(line)
+            if len(first) == _CHECKED_LINES and _are_unusable(first, head, options):
+                break
+        yield line
+    if first and text.damage is None and _are_unusable(first, head, options):
+        text.damage = UnreadableLogError(
+            f"{text.name}: was replaced by a file that the reader of the first one cannot use (it "
+            f"begins with {label_text(first[0].strip(), 60)!r}): analyze the new file by itself"
+        )
+
+
+def _are_unusable(first: Sequence[str], head: Sequence[str], options: LogOptions) -> bool:
+    """Return whether a reader that has read the head of the old file uses none of these lines."""
+    try:
+        before, after = (_skipped([*head, *lines], options) for lines in ((), first))
+    except UnreadableLogError:
+        return False  # the reader raises it itself
+    return after - before >= len(first)
+
+
+def _skipped(lines: Sequence[str], options: LogOptions) -> int:
+    reader = reader_for(iter(lines), name="", options=options)
+    for _ in reader.blocks():
+        pass
+    return reader.facts().skipped_lines
+
+
 # -- pictures -------------------------------------------------------------------
 
 Picture = Callable[[Report, Lanes], bytes]
@@ -293,13 +341,13 @@ _KINDS: Final = ("png", "svg", "pdf")
 
 
 def _requested_pictures(args: argparse.Namespace) -> dict[str, Picture] | None:
-    """What is to be drawn of the one log, by its path as typed, before anything is read.
+    """Return what to draw of the one log, by its path as typed.
 
-    ``None``: something is, and nothing can be drawn here, which was said.
+    ``None``: matplotlib is missing, which was printed.
 
     Raises:
-        UsageError: An ending that is none of a picture, several logs, or a picture that would
-            replace its log: said at once, and not after minutes of reading.
+        UsageError: Not a picture's ending, several logs, or the log itself as the target. Raised
+            before anything is read.
     """
     paths = [path for path in (args.plot, args.html) if path is not None]
     if not paths:
@@ -314,7 +362,7 @@ def _requested_pictures(args: argparse.Namespace) -> dict[str, Picture] | None:
     if len(args.files) > 1:
         raise UsageError("--plot and --html draw one log: name one FILE")
     for path in paths:
-        check_place(path, args.files[0])
+        check_path(path, args.files[0])
     if not can_draw():
         return None
     from gpumon.outlets.plot.figure import picture

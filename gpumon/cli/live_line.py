@@ -1,4 +1,4 @@
-"""``gpumon analyze`` on an input that goes on: what came so far, and the Ctrl-C that ends it."""
+"""A status line for ``gpumon analyze`` on a live input, and the signals that end it."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 
 _EVERY_S: Final = 1.0
 _MOST_SHARE: Final = 0.05
-"""Share of the time that goes into saying what came so far."""
+"""Share of the time spent on the status line."""
 _MOST_GPUS: Final = 4
 _SILENT_FROM_S: Final = 3.0
 _SILENT_ROWS: Final = 3
-"""Where nothing came for longer than both, the newest row says nothing of now."""
+"""After a longer silence than both, the newest row no longer describes the present."""
 _MOST_BYTES: Final = 4_096
 _SPINNER_COLUMNS, _USUAL_COLUMNS = 3, 80
 _NOTHING: Final = "nothing yet that can be analysed; Ctrl-C ends it"
@@ -36,9 +36,9 @@ _ENDING: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 @contextlib.contextmanager
 def ended_by_signals(live: LiveReading) -> Iterator[None]:
-    """Once a live input is open, Ctrl-C, SIGTERM or a lost terminal ends it; a second, all at once.
+    """Let Ctrl-C, SIGTERM or a lost terminal end a live input; a second one ends the program.
 
-    A regular file that is read to its end is no live input: a signal does there what it always did.
+    While a regular file is read, signals have their usual effect.
     """
     before = {number: signal.getsignal(number) for number in _ENDING}
 
@@ -56,7 +56,7 @@ def ended_by_signals(live: LiveReading) -> Iterator[None]:
             if number != signal.SIGHUP or handler != signal.SIG_IGN:  # nohup
                 signal.signal(number, end)
 
-    live.begin = begin
+    live.on_begin = begin
     try:
         yield
     finally:
@@ -65,15 +65,15 @@ def ended_by_signals(live: LiveReading) -> Iterator[None]:
 
 
 class LiveLine:
-    """Shows what came so far of a live input, on a terminal only, until it is ended.
+    """Shows a summary of a live input so far, on a terminal only.
 
-    Each second a forked child takes the input for ended, makes the report of what came, sends
-    one sentence of it here and is gone. So the line says what Ctrl-C would say now, whatever
-    the readers hold back to put rows in order, and memory does not grow.
+    Each second a forked child treats the input as ended, makes the report, sends one sentence of it
+    and exits. So the line shows what Ctrl-C would print now, including the rows that readers hold
+    back, and memory does not grow.
 
     Args:
-        live: The input; the line moves whenever it is waited for.
-        stream: Where to show it: standard error, so that a report can be piped.
+        live: The input; the line is updated whenever it is waited for.
+        stream: Standard error, so that a report can be piped.
     """
 
     def __init__(self, live: LiveReading, stream: TextIO) -> None:
@@ -88,36 +88,36 @@ class LiveLine:
 
     def __enter__(self) -> LiveLine:
         if self._stream.isatty():
-            self._live.look = self._look
+            self._live.on_wait = self._update
         return self
 
     def __exit__(self, *_: object) -> None:
         if self.is_child:
-            os._exit(1)  # nothing can be said yet
-        self._live.look = lambda: None
+            os._exit(1)  # there is no report yet
+        self._live.on_wait = lambda: None
         if self._child is not None:
             os.kill(self._child, signal.SIGKILL)
-            self._bury(self._child)
+            self._reap(self._child)
         if self._progress is not None:
             self._progress.stop()
 
     def send(self, report: Report, rows: int, busy_ratios: Sequence[float]) -> None:
-        """The report is made: in a child, its sentence is sent and the child is over.
+        """In a child: send the sentence of a report, and exit.
 
         Args:
-            report: Of what came so far.
-            rows: How many rows it is of.
-            busy_ratios: How busy each of its GPUs was in its newest row.
+            report: Of the input so far.
+            rows: Number of its rows.
+            busy_ratios: Busy ratio of each GPU in its newest row.
         """
         if self.is_child:
             newest_s = self._live.newest_s
             silent_s = 0.0 if newest_s is None else SystemClock().wall_time_s() - newest_s
             columns = os.get_terminal_size(self._stream.fileno()).columns or _USUAL_COLUMNS
-            said = so_far(report, rows, busy_ratios, silent_s, columns - _SPINNER_COLUMNS)
-            os.write(self._pipe, said.encode()[:_MOST_BYTES])
+            sentence = so_far(report, rows, busy_ratios, silent_s, columns - _SPINNER_COLUMNS)
+            os.write(self._pipe, sentence.encode()[:_MOST_BYTES])
             os._exit(0)
 
-    def _look(self) -> None:
+    def _update(self) -> None:
         if self._child is not None:
             self._listen(self._child)
         now_s = monotonic()
@@ -139,18 +139,18 @@ class LiveLine:
         self._child, self._pipe = child, received
 
     def _listen(self, child: int) -> None:
-        """Take what the child says, if it is ready."""
-        sentence = select.poll()
-        sentence.register(self._pipe, select.POLLIN)
-        if not sentence.poll(0):
+        """Show the child's sentence, if it is ready."""
+        arrivals = select.poll()
+        arrivals.register(self._pipe, select.POLLIN)
+        if not arrivals.poll(0):
             return
-        said = os.read(self._pipe, _MOST_BYTES)
-        self._bury(child)
+        sentence = os.read(self._pipe, _MOST_BYTES)
+        self._reap(child)
         took_s = monotonic() - self._forked_s
         self._next_s = self._forked_s + max(_EVERY_S, took_s / _MOST_SHARE)
-        self._show(said.decode(errors="replace") or _NOTHING)
+        self._show(sentence.decode(errors="replace") or _NOTHING)
 
-    def _bury(self, child: int) -> None:
+    def _reap(self, child: int) -> None:
         os.close(self._pipe)
         os.waitpid(child, 0)
         self._child = None
@@ -181,21 +181,21 @@ def so_far(
     silent_s: float,
     columns: int = _MOST_BYTES,
 ) -> str:
-    """What came so far, in one line: the longest of four that fits, or else the shortest.
+    """Return a summary in one line: the longest of four that fits, or the shortest.
 
     Args:
-        report: Of what came so far.
-        rows: How many rows it is of.
-        busy_ratios: How busy each of its GPUs was in its newest row.
-        silent_s: For how long nothing new was written, seconds.
-        columns: How wide the terminal is.
+        report: Of the input so far.
+        rows: Number of its rows.
+        busy_ratios: Busy ratio of each GPU in its newest row.
+        silent_s: Seconds since anything new was written.
+        columns: Width of the terminal.
     """
-    told = [
+    busy_gpus = [
         f"GPU {gpu.label} {in_percent(ratio)}"
         for gpu, ratio in zip(report.gpus[:_MOST_GPUS], busy_ratios, strict=False)
     ]
     more = len(report.gpus) - _MOST_GPUS
-    busy = ", ".join(told) + (f", {more} more" if more > 0 else "")
+    busy = ", ".join(busy_gpus) + (f", {more} more" if more > 0 else "")
     now, mean_now = f"busy now: {busy}", f"busy now: {in_percent(fmean(busy_ratios or [0.0]))}"
     if silent_s > max(_SILENT_FROM_S, _SILENT_ROWS * seconds(report.period_ns)):
         now = mean_now = f"nothing new for {in_about(nanoseconds(silent_s))}"

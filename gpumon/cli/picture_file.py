@@ -1,4 +1,4 @@
-"""Checks the path of a picture or page, and that matplotlib is there, before anything is read."""
+"""Checks the path of a picture or a page, and matplotlib, before anything is read."""
 
 from __future__ import annotations
 
@@ -10,8 +10,12 @@ from gpumon.cli.command import complain
 from gpumon.errors import UsageError
 
 
-def check_place(path: str, source: str | None) -> None:
-    """Raise ``UsageError`` for a path that is no file, or the source itself."""
+def check_path(path: str, source: str | None) -> None:
+    """Refuse a path that is not a file, or that of the file to draw.
+
+    Raises:
+        UsageError: Says what to name instead.
+    """
     if path in ("", "-"):
         raise UsageError("a picture or page cannot be written to standard output: name a file")
     with suppress(OSError, ValueError):  # one of them does not exist
@@ -20,10 +24,7 @@ def check_place(path: str, source: str | None) -> None:
 
 
 def can_draw() -> bool:
-    """Whether matplotlib is installed; otherwise print how to install it.
-
-    The report is printed anyway.
-    """
+    """Return whether matplotlib is installed; otherwise print how to install it."""
     try:
         import gpumon.outlets.plot.html  # noqa: F401
     except ImportError:

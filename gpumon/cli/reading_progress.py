@@ -1,4 +1,4 @@
-"""A progress bar for whatever takes over a second to read."""
+"""A progress bar for reading that takes more than a second."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ if TYPE_CHECKING:
 _Item = TypeVar("_Item")
 _PATIENCE_S = 1.0
 _NAME_LENGTH = 24
-_LOOK_EVERY = 16_384
-"""Rows between two looks at the clock: a look a row would cost more than the row."""
+_CHECK_EVERY = 16_384
+"""Rows between two checks of the clock, which cost more than a row."""
 
 
 class ReadingProgress:
-    """Shows how far a file is read, on a terminal only, and only if it takes over a second.
+    """Shows on a terminal how much of a file is read, if that takes more than a second.
 
     Args:
-        text: The log or the recording that is being read.
-        stream: Where to show it: standard error, so that a report can be piped.
-        look_every: Items between two looks at the clock.
+        text: The log or the recording.
+        stream: Standard error, so that a report can be piped.
+        check_every: Items between two checks of the clock.
     """
 
     def __init__(
-        self, text: LogText | RecordingFile, stream: TextIO, *, look_every: int = _LOOK_EVERY
+        self, text: LogText | RecordingFile, stream: TextIO, *, check_every: int = _CHECK_EVERY
     ) -> None:
-        self._look_every = look_every
+        self._check_every = check_every
         self._text = text
         self._stream = stream
         self._began_s = monotonic()
@@ -47,16 +47,16 @@ class ReadingProgress:
             self._progress.stop()
 
     def watched(self, items: Iterable[_Item]) -> Iterator[_Item]:
-        """The same items; the bar moves as they pass."""
+        """Yield the same items; the bar moves as they pass."""
         if not self._stream.isatty():
             yield from items
             return
         for count, item in enumerate(items):
-            if count % self._look_every == 0:
-                self._look(count)
+            if count % self._check_every == 0:
+                self._update(count)
             yield item
 
-    def _look(self, rows: int) -> None:
+    def _update(self, rows: int) -> None:
         if self._progress is None:
             if monotonic() - self._began_s < _PATIENCE_S:
                 return
@@ -66,11 +66,8 @@ class ReadingProgress:
 
 
 def _bar(text: LogText | RecordingFile, stream: TextIO) -> tuple[Progress, TaskID]:
-    """How far it is, and how long it will take; of a packed file by its packed size.
-
-    Of a pipe, nobody knows how much is to come: how much it was so far.
-    """
-    from rich import progress  # brought by whoever sees it: most reading is over before
+    """Return a bar by the size of a file, packed or not, or a row counter for a pipe."""
+    from rich import progress  # slow to import, and rarely needed
     from rich.console import Console
     from rich.markup import escape
 

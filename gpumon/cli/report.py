@@ -32,7 +32,7 @@ from gpumon.sources.system_clock import SystemClock, read_boot_id
 
 _READABLE = "a recording of `gpumon record`, or a report saved with `gpumon report --json`"
 _COMPARISON_SCHEMA = "gpumon.comparison/1"
-_LOOK_EVERY = 256
+_CHECK_EVERY = 256
 """Ticks of a recording between two checks of the clock: at most a tenth of a second."""
 _PERCENT = number_argument(lambda text: float(text.removesuffix("%")), "a percentage", 0, 100)
 
@@ -159,9 +159,9 @@ def _page_writer(path: str | None, source: str | None) -> _Page:
     """
     if path is None:
         return lambda report: 0
-    from gpumon.cli.picture_file import can_draw, check_place
+    from gpumon.cli.picture_file import can_draw, check_path
 
-    check_place(path, source)
+    check_path(path, source)
     if not can_draw():
         return lambda report: 1
 
@@ -261,7 +261,7 @@ def _of_recording(path: str, since_s: float | None, run: str | None) -> ReportWi
 
     with (
         RecordingFile(path) as recording,
-        ReadingProgress(recording, sys.stderr, look_every=_LOOK_EVERY) as progress,
+        ReadingProgress(recording, sys.stderr, check_every=_CHECK_EVERY) as progress,
     ):
         return replayed_report(recording, progress.watched, since_s=since_s, run=run)
 

@@ -1,4 +1,4 @@
-"""Bytes that come while they are read: from a pipe, or from a file that grows."""
+"""Bytes that arrive while they are read: from a pipe, or from a growing file."""
 
 from __future__ import annotations
 
@@ -13,44 +13,43 @@ from typing import Final
 from gpumon.sources.system_clock import SystemClock
 
 _POLL_S: Final = 0.2
-"""How long a wait may take before somebody looks whether it is over."""
+"""Longest wait before checking whether the reading was ended."""
 _TAIL_BYTES: Final = 4_096
-"""Of a followed file: so much of what was read last must still be there."""
+"""Bytes before the read position that must not change in a followed file."""
 
 
 class LiveReading:
-    """What a live input has in common with whoever ends it, or looks on meanwhile.
+    """Connects a live input with the code that ends it or watches it.
 
     Attributes:
-        ended: Whether it is over although its source goes on. A signal handler may set it.
-        newest_s: Seconds since the epoch when its newest bytes were written, as far as is known;
-            ``None``: none came yet.
-        begin: Called once the input is open, or is waited for.
-        look: Called before each read, and every 0.2 s while nothing comes.
+        ended: Whether reading ends although the source goes on. A signal handler may set it.
+        newest_s: Seconds since the epoch when its newest bytes were written; ``None``: none yet.
+        on_begin: Called once the input is open, or is waited for.
+        on_wait: Called before each read, and every 0.2 s while nothing arrives.
     """
 
     def __init__(self) -> None:
         self.ended = False
         self.newest_s: float | None = None
-        self.begin: Callable[[], None] = lambda: None
-        self.look: Callable[[], None] = lambda: None
+        self.on_begin: Callable[[], None] = lambda: None
+        self.on_wait: Callable[[], None] = lambda: None
 
 
 class LivePipe:
-    """What comes through a pipe: each read returns what there is, and waits for the first byte."""
+    """A pipe: each read returns what is available, and waits for the first byte."""
 
     def __init__(self, descriptor: int, live: LiveReading) -> None:
         self._descriptor = descriptor
         self._live = live
         self._arrivals = select.poll()  # select() refuses a descriptor above 1,023
         self._arrivals.register(descriptor, select.POLLIN)
-        live.begin()
+        live.on_begin()
 
     def read(self, count: int, /) -> bytes:
-        """Up to so many bytes; none at the end."""
+        """Return up to ``count`` bytes; none at the end."""
         live = self._live
         while not live.ended:
-            live.look()
+            live.on_wait()
             if not live.ended and self._arrivals.poll(1_000 * _POLL_S):
                 live.newest_s = SystemClock().wall_time_s()
                 return os.read(self._descriptor, count)
@@ -58,10 +57,10 @@ class LivePipe:
 
 
 class FollowedFile:
-    """A file that grows: what is appended comes, until the reading is ended.
+    """A growing file: appended bytes arrive until the reading is ended.
 
-    A file that is not there yet is waited for. One that was renamed and made anew, truncated or
-    written over ends where it was left; ``next_file`` then goes on at the beginning of the new one.
+    A missing file is waited for. One that was replaced, truncated or overwritten ends where it was
+    left; ``next_file`` continues at the start of the new one.
 
     Attributes:
         new_files: How often that happened.
@@ -73,7 +72,7 @@ class FollowedFile:
         self._descriptor: int | None = None
         self._tail = b""
         self.new_files = 0
-        live.begin()
+        live.on_begin()
         while self._descriptor is None and not live.ended:
             self._descriptor = self._opened()
             if self._descriptor is None:
@@ -81,15 +80,15 @@ class FollowedFile:
 
     @property
     def is_there(self) -> bool:
-        """Whether the file came before the reading was ended."""
+        """Whether the file existed before the reading was ended."""
         return self._descriptor is not None
 
     def read(self, count: int, /) -> bytes:
-        """Up to so many bytes; none where the reading is ended, or the file is another one now."""
+        """Return up to ``count`` bytes; none if the reading is ended, or the file was replaced."""
         while not self._live.ended and self._descriptor is not None:
-            is_replaced = self._is_replaced()  # asked first: what was written before it is read
+            is_replaced = self._is_replaced()  # checked first: earlier bytes must still be read
             data = os.read(self._descriptor, count)
-            if self._is_written_over(len(data)):
+            if self._is_overwritten(len(data)):
                 return b""
             if data:
                 self._tail = (self._tail + data)[-_TAIL_BYTES:]
@@ -100,7 +99,7 @@ class FollowedFile:
         return b""
 
     def next_file(self) -> bool:
-        """Go on with the new file; ``False`` where the reading is ended."""
+        """Continue with the new file; ``False`` if the reading is ended."""
         if self._live.ended:
             return False
         opened = self._opened()
@@ -111,7 +110,7 @@ class FollowedFile:
         return True
 
     def close(self) -> None:
-        """Close the file that is read now."""
+        """Close the current file."""
         if self._descriptor is not None:
             os.close(self._descriptor)
             self._descriptor = None
@@ -123,7 +122,7 @@ class FollowedFile:
             return None
 
     def _is_replaced(self) -> bool:
-        """Whether the name stands for another file now, or the file became shorter."""
+        """Return whether the path names another file now, or the file became shorter."""
         assert self._descriptor is not None
         ours = os.fstat(self._descriptor)
         if ours.st_size < os.lseek(self._descriptor, 0, os.SEEK_CUR):
@@ -131,26 +130,26 @@ class FollowedFile:
         try:
             named = self._path.stat()
         except OSError:
-            return False  # renamed, and not made anew yet
+            return False  # renamed, and not created again yet
         return not os.path.samestat(ours, named)
 
-    def _is_written_over(self, newly_read: int) -> bool:
-        """Whether other bytes stand now before those that were just read: it was made anew.
+    def _is_overwritten(self, newly_read: int) -> bool:
+        """Return whether the bytes before those just read have changed.
 
-        A file that was truncated and outgrew its old length since shows it by nothing else.
+        Nothing else shows that a file was truncated and has outgrown its old length since.
         """
         assert self._descriptor is not None
         end = os.lseek(self._descriptor, 0, os.SEEK_CUR) - newly_read
         return os.pread(self._descriptor, len(self._tail), end - len(self._tail)) != self._tail
 
     def _wait(self) -> None:
-        self._live.look()
+        self._live.on_wait()
         if not self._live.ended:
             time.sleep(_POLL_S)
 
 
 def is_regular(path: str) -> bool:
-    """Whether a path names a file that can grow, or nothing yet."""
+    """Return whether a path names a regular file, or nothing yet."""
     try:
         return stat.S_ISREG(Path(path).stat().st_mode)
     except FileNotFoundError:

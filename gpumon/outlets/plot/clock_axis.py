@@ -1,4 +1,4 @@
-"""The axis that all lanes share: a date by the log's clock, or a time from its start."""
+"""The time axis of all lanes: dates on the log's clock, or time from its start."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from gpumon.core.settings.detector import DEFAULT_SETTINGS
 
 @dataclass(frozen=True, slots=True)
 class ClockAxis:
-    """Where an instant is on the axis: a date by the log's clock, or a time since it began."""
+    """Maps times to an axis: dates on the log's clock, or time from its start."""
 
     span: Interval
     zero_ns: int
@@ -30,18 +30,18 @@ class ClockAxis:
     patience_ns: int
 
     def x(self, at_ns: float) -> float:
-        """On the axis; an instant that is not shown, at the edge."""
+        """Return a time's position; a time outside the span is at its edge."""
         at_ns = min(max(at_ns, self.span.start_ns), self.span.end_ns)
         return self.zero + (at_ns - self.zero_ns) / self.unit_ns
 
     def bars(self, stretches: Iterable[Interval]) -> list[tuple[float, float]]:
-        """Left edge and width of each, as ``broken_barh`` takes them."""
+        """Return left edge and width of each stretch, as for ``broken_barh``."""
         edges = ((self.x(one.start_ns), self.x(one.end_ns)) for one in stretches)
         return [(left, right - left) for left, right in edges]
 
 
 def clock_axis_of(report: Report, span: Interval) -> ClockAxis:
-    """The axis of a report over ``span``, which spans time."""
+    """Return the axis of a report over ``span``, which must not be empty."""
     patience_ns = job_patience_ns(report.period_ns, DEFAULT_SETTINGS)
     try:
         moment = datetime.fromisoformat(report.started_at or "")

@@ -1,6 +1,6 @@
-"""Draws a report with matplotlib: what runs did above, how busy GPUs were below, over one clock.
+"""Draws a report with matplotlib: the phases of runs above, the GPUs below, on one time axis.
 
-Imports matplotlib, which is an extra: it is imported only where a picture is asked for.
+Imports matplotlib, which is optional: import this module only if a picture is wanted.
 """
 
 from __future__ import annotations
@@ -34,20 +34,18 @@ from gpumon.core.ring_format.fair_share import choose_fairly
 from gpumon.core.verdict import Severity
 from gpumon.core.wording import capital, counted, in_percent, label_text
 from gpumon.outlets.plot.clock_axis import ClockAxis, clock_axis_of
-from gpumon.outlets.plot.lane_columns import (
-    columns_of,
-    in_training,
-    out_of_use,
-    outside,
-    unobserved_runs,
-)
 from gpumon.outlets.plot.lane_drawing import (
     PAINTED,
     GpuMarks,
+    columns_of,
     draw_gpu_lane,
     draw_run_lane,
     has_reasons,
+    in_training,
+    out_of_use,
+    outside,
     set_axes,
+    unobserved_runs,
 )
 from gpumon.outlets.plot.palette import LIGHT, Palette
 from gpumon.outlets.text.headline import verdict_line, why_line
@@ -71,17 +69,17 @@ _RUN_LANE_HEIGHT: Final = 44.0
 _LEGEND_LINE: Final = 18.0
 _LEGEND_COLUMNS: Final = 6
 _LEAST_SHARE: Final = 0.001
-"""Of a run's time: a phase with less of it cannot be seen."""
+"""Phases with a smaller share of a run's time are invisible."""
 _UNDER_LANES: Final = 40.0
 _WORD_LENGTH: Final = 26
-"""Letters of what stands to the right of a lane."""
+"""Letters of the text to the right of a lane."""
 
 _NO_BREAK_HERE: Final = re.compile(r"(?<=\d) (?=(?:s|%|min|h|d)(?!\w))|(?<=\bGPU) (?=\d)")
 _STYLE: Final = {
     "font.family": "DejaVu Sans",  # comes with matplotlib
-    "svg.fonttype": "path",  # so that a reader needs no font
-    "svg.hashsalt": "gpumon",  # the same log gives the same file
-    "text.parse_math": False,  # a dollar in somebody's name is one
+    "svg.fonttype": "path",  # needs no font
+    "svg.hashsalt": "gpumon",  # reproducible files
+    "text.parse_math": False,  # a dollar sign in a name is no formula
     "hatch.linewidth": 0.7,
 }
 
@@ -94,17 +92,17 @@ def picture(
     *,
     headline: bool = True,
 ) -> bytes:
-    """The picture of a report, as a file.
+    """Return the picture of a report as the bytes of a file.
 
     Args:
-        report: Where its time went.
-        lanes: What its GPUs and its runs did when.
+        report: Where the time went.
+        lanes: What its GPUs and its runs did over time.
         kind: ``png``, ``svg`` or ``pdf``.
-        palette: Its colours.
-        headline: Whether the verdict stands above it; a page says it itself.
+        palette: The colours.
+        headline: Whether the verdict stands above it; a page prints it itself.
     """
     with mpl.rc_context(_STYLE), warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "Glyph .* missing")  # in a name; a box says as much
+        warnings.filterwarnings("ignore", "Glyph .* missing")  # in a name; a box is drawn
         figure = figure_of(report, lanes, palette, headline=headline)
         file = io.BytesIO()
         no_date = {"png": {}, "svg": {"Date": None}, "pdf": {"CreationDate": None}}[kind]
@@ -113,26 +111,26 @@ def picture(
 
 
 def description(report: Report, lanes: Lanes) -> str:
-    """The picture in words, for who cannot see it."""
-    said = [capital(verdict_line(report))]
+    """Return the picture in words, for people who cannot see it."""
+    parts = [capital(verdict_line(report))]
     for run, lane in _shown_runs(report.runs, lanes.runs):
-        told = [
+        shares = [
             f"{painted.title} {in_percent(painted.share_of(lane))}"
             for painted in PAINTED
             if painted.share_of(lane) >= _LEAST_SHARE
         ]
-        said.append(f"Run {label_text(run.run)}: {', '.join(told)}.")
-    said += [
+        parts.append(f"Run {label_text(run.run)}: {', '.join(shares)}.")
+    parts += [
         f"GPU {gpu.label}: {word_in_table(gpu)}, busy {in_percent(_busy_ratio(gpu))}."
         for gpu in report.gpus[:MOST_LANES]
     ]
-    return " ".join(said)
+    return " ".join(parts)
 
 
 def figure_of(
     report: Report, lanes: Lanes, palette: Palette = LIGHT, *, headline: bool = True
 ) -> Figure:
-    """The picture before it is a file: a pair of axes for each run and each GPU that is shown."""
+    """Return the figure: a pair of axes for each run and each GPU that is shown."""
     with mpl.rc_context(_STYLE):
         return _drawn(report, lanes, palette, headline=headline)
 
@@ -150,7 +148,7 @@ def _drawn(report: Report, lanes: Lanes, palette: Palette, *, headline: bool) ->
     figure = Figure((_WIDTH / 72, height / 72), dpi=_DOTS_PER_INCH, facecolor=palette.paper)
     top = _MARGIN
     for block in blocks:
-        block.draw(_Place(figure, height, top))
+        block.draw(_Position(figure, height, top))
         top += block.height
     return figure
 
@@ -159,8 +157,8 @@ def _drawn(report: Report, lanes: Lanes, palette: Palette, *, headline: bool) ->
 
 
 @dataclass(frozen=True, slots=True)
-class _Place:
-    """Where in a picture something is drawn: so many points below its upper edge."""
+class _Position:
+    """Where something is drawn: points below the upper edge of a figure."""
 
     figure: Figure
     height: float
@@ -171,7 +169,7 @@ class _Place:
         self.figure.text(left, upper, line.words, va="top", **line.look)
 
     def explain(self, handles: Sequence[Patch], columns: int, palette: Palette) -> None:
-        """Write a legend, so many items beside each other."""
+        """Write a legend in columns."""
         self.figure.legend(
             handles=handles, ncols=columns, loc="upper left", frameon=False, borderaxespad=0,
             columnspacing=1.5, fontsize=9, labelcolor=palette.quiet,
@@ -185,14 +183,14 @@ class _Place:
 
 
 class _Block(NamedTuple):
-    """A part of a picture across its width: how high it is, in points, and what draws it."""
+    """A part of a picture across its width: its height in points, and what draws it."""
 
     height: float
-    draw: Callable[[_Place], None]
+    draw: Callable[[_Position], None]
 
 
 def _line_block(line: _Line) -> _Block:
-    return _Block(line.height, lambda place: place.write(line))
+    return _Block(line.height, lambda position: position.write(line))
 
 
 def _text_block(words: str, palette: Palette) -> _Block:
@@ -211,18 +209,18 @@ def _run_blocks(
     *,
     is_last: bool,
 ) -> list[_Block]:
-    """What was told by the runs: a legend of the phases, and a lane for each run."""
+    """Return the legend of the phases, and a lane for each run."""
 
     def drawn(run: RunReport, lane: RunLane, *, is_lowest: bool) -> _Block:
-        def draw(place: _Place) -> None:
-            axes = place.lane(_RUN_LANE_HEIGHT)
+        def draw(position: _Position) -> None:
+            axes = position.lane(_RUN_LANE_HEIGHT)
             draw_run_lane(axes, lane, axis, palette)
             set_axes(axes, axis, palette, has_strip=has_reasons(lane), is_last=is_lowest)
             pid = f"{label_text(run.framework)}, pid {run.pid}"
             most = max(PAINTED, key=lambda painted: painted.share_of(lane))
             share = in_percent(most.share_of(lane))
-            beside = _Labels(label_text(run.run, 20), pid, share, most.title)
-            _write_labels(axes, beside, palette.quiet, palette)
+            labels = _Labels(label_text(run.run, 20), pid, share, most.title)
+            _write_labels(axes, labels, palette.quiet, palette)
 
         return _Block(_RUN_LANE_HEIGHT + _GAP, draw)
 
@@ -232,7 +230,7 @@ def _run_blocks(
     blocks = [
         _Block(
             lines * _LEGEND_LINE + _GAP,
-            lambda place: place.explain(handles, _LEGEND_COLUMNS, palette),
+            lambda position: position.explain(handles, _LEGEND_COLUMNS, palette),
         ),
         *(drawn(*one, is_lowest=is_last and one is runs[-1]) for one in runs),
     ]
@@ -250,20 +248,20 @@ def _gpu_blocks(
     axis: ClockAxis,
     palette: Palette,
 ) -> list[_Block]:
-    """How busy the GPUs were: a legend, and a lane for each GPU that is shown."""
+    """Return a legend, and a lane for each GPU that is shown."""
     columns = [
         columns_of(lane, gpu.totals.starved_intervals, axis.span, COLUMNS) for gpu, lane in shown
     ]
     has_lost = any(gpu.totals.starved_intervals for gpu, _ in shown)
-    # A GPU is heard of a little later than another, or than a daemon begins.
+    # The first samples of GPUs come a little apart.
     period = COLUMNS * report.period_ns / axis.span.duration_ns
     holes = [[*unobserved_runs(one, longer_than=period)] for one in columns]
     runs_of = {gpu.uuid: _on(gpu, report.runs, runs) for gpu, _ in shown}
     lane_height = 62.0 if len(shown) <= 4 else 40.0 if len(shown) <= 8 else 32.0
 
     def drawn(number: int) -> _Block:
-        def draw(place: _Place) -> None:
-            axes, (gpu, lane) = place.lane(lane_height), shown[number]
+        def draw(position: _Position) -> None:
+            axes, (gpu, lane) = position.lane(lane_height), shown[number]
             trained = sorted(one for run in runs_of[gpu.uuid] for one in in_training(run))
             unused = outside(out_of_use(lane, axis.patience_ns), trained)
             lost = gpu.totals.starved_intervals
@@ -278,7 +276,9 @@ def _gpu_blocks(
 
     legend = _legend([gpu for gpu, _ in shown], palette, has_holes=any(holes))
     blocks = [
-        _Block(_LEGEND_LINE + _GAP, lambda place: place.explain(legend, len(legend), palette)),
+        _Block(
+            _LEGEND_LINE + _GAP, lambda position: position.explain(legend, len(legend), palette)
+        ),
         *map(drawn, range(len(shown))),
         _gap_block(_UNDER_LANES),
     ]
@@ -294,7 +294,7 @@ def _gpu_blocks(
 
 @dataclass(frozen=True, slots=True)
 class _Line:
-    """A line above the lanes, its height in points, and how matplotlib is to write it."""
+    """A line above the lanes, its height in points, and its style."""
 
     words: str
     height: float
@@ -314,9 +314,9 @@ def _headline(report: Report, palette: Palette) -> list[_Line]:
 
 
 def _wrapped(words: str, width: int, most: int) -> list[str]:
-    """Lines of so many letters, no number parted from its unit or its GPU.
+    """Wrap text without separating a number from its unit or its GPU.
 
-    Half as many where some are twice as wide, as those of Chinese are.
+    The width is halved for wide letters, as of Chinese.
     """
     kept = _NO_BREAK_HERE.sub("\N{NO-BREAK SPACE}", words)
     if any(east_asian_width(letter) in "WF" for letter in words):
@@ -325,21 +325,21 @@ def _wrapped(words: str, width: int, most: int) -> list[str]:
 
 
 def _shown(gpus: Sequence[GpuReport], lanes: Sequence[Lane]) -> list[tuple[GpuReport, Lane]]:
-    """The GPUs in trouble and those that lost most, in the order of the report."""
+    """Return the GPUs in trouble and those that lost most, in the order of the report."""
     both = list(zip(gpus, lanes, strict=True))
 
-    def place(number: int) -> tuple[int, int]:
+    def rank(number: int) -> tuple[int, int]:
         gpu = both[number][0]
         return -worst(gpu.troubles).gravity, -gpu.totals.lost_ns
 
-    ranked = sorted(range(len(both)), key=place)
+    ranked = sorted(range(len(both)), key=rank)
     return [both[number] for number in sorted(ranked[:MOST_LANES])]
 
 
 def _shown_runs(
     runs: Sequence[RunReport], lanes: Sequence[RunLane]
 ) -> list[tuple[RunReport, RunLane]]:
-    """Of each owner a fair part, those that took longest; in the order of the report."""
+    """Return the longest runs, a fair part for each owner, in the order of the report."""
     lane_of = {(lane.run, lane.pid): lane for lane in lanes}
     both = [(run, lane_of[key]) for run in runs if (key := (run.run, run.pid)) in lane_of]
     longest_first = sorted(both, key=lambda one: one[1].start_ns - one[1].end_ns)
@@ -354,7 +354,7 @@ def _span_of(report: Report, lanes: Iterable[Lane | RunLane]) -> Interval:
 
 
 def _on(gpu: GpuReport, runs: Sequence[RunReport], lanes: Sequence[RunLane]) -> list[RunLane]:
-    """The lanes of the runs that count for a GPU."""
+    """Return the lanes of the runs on a GPU."""
     keys = {(run.run, run.pid) for run in runs_on([gpu], runs)}
     return [lane for lane in lanes if (lane.run, lane.pid) in keys]
 
@@ -363,12 +363,12 @@ def _on(gpu: GpuReport, runs: Sequence[RunReport], lanes: Sequence[RunLane]) -> 
 
 
 class _Labels(NamedTuple):
-    """What is written beside a lane: whose it is to the left, what it amounts to to the right."""
+    """The text beside a lane: name and details to the left, amount and verdict to the right."""
 
     name: str
     more: str
     amount: str
-    said: str
+    verdict: str
 
 
 def _labels_of(gpu: GpuReport) -> _Labels:
@@ -376,15 +376,15 @@ def _labels_of(gpu: GpuReport) -> _Labels:
     return _Labels(name, label_text(gpu.name), f"busy {busy}", word_in_table(gpu, _WORD_LENGTH))
 
 
-def _write_labels(axes: Axes, beside: _Labels, colour: str, palette: Palette) -> None:
-    more = _wrapped(beside.more, 24, most=2)
+def _write_labels(axes: Axes, labels: _Labels, colour: str, palette: Palette) -> None:
+    more = _wrapped(labels.more, 24, most=2)
     left, right = (_MARGIN - _LANE_LEFT) / _LANE_WIDTH, 1 + _GAP / _LANE_WIDTH
     write = partial(axes.text, y=0.6, transform=axes.transAxes)
     title = {"fontsize": 11, "fontweight": "bold", "color": palette.text}
-    _shorten(write(left, s=beside.name, va="bottom" if more else "center", **title))
+    _shorten(write(left, s=labels.name, va="bottom" if more else "center", **title))
     write(left, s="\n".join(more), va="top", fontsize=8, color=palette.quiet)
-    write(right, s=beside.amount, va="bottom", **title)
-    write(right, s=beside.said, va="top", fontsize=9, color=colour)
+    write(right, s=labels.amount, va="bottom", **title)
+    write(right, s=labels.verdict, va="top", fontsize=9, color=colour)
 
 
 def _shorten(name: Text) -> None:
@@ -402,21 +402,23 @@ def _busy_ratio(gpu: GpuReport) -> float | None:
 
 
 def _phase_legend(lanes: Sequence[RunLane], palette: Palette) -> list[Patch]:
-    """The phases that are painted; of one run, with their shares of its time."""
+    """Return the painted phases; of a single run, with their shares of its time."""
     handles = []
     for painted in PAINTED:
         shares = [painted.share_of(lane) for lane in lanes]
         if max(shares) >= _LEAST_SHARE:
-            said = f"{painted.title}: {in_percent(shares[0])}" if len(lanes) == 1 else painted.title
-            handles.append(Patch(facecolor=getattr(palette, painted.colour), label=said))
+            label = (
+                f"{painted.title}: {in_percent(shares[0])}" if len(lanes) == 1 else painted.title
+            )
+            handles.append(Patch(facecolor=getattr(palette, painted.colour), label=label))
     return handles
 
 
 def _reason_legend(lanes: Sequence[RunLane], palette: Palette) -> list[Patch]:
-    """What held the input up, with its share of all the waiting that is shown."""
-    told = [lane for lane in lanes if has_reasons(lane)]
+    """Return the reasons for input stalls, with their shares of all waiting that is shown."""
+    explained = [lane for lane in lanes if has_reasons(lane)]
     waited_ns = Counter[InputWaitReason]()
-    for lane in told:
+    for lane in explained:
         waited_ns.update({reason: sum(cells) for reason, cells in lane.reason_ns.items()})
     return [
         Patch(
@@ -428,7 +430,7 @@ def _reason_legend(lanes: Sequence[RunLane], palette: Palette) -> list[Patch]:
 
 
 def _legend(gpus: Sequence[GpuReport], palette: Palette, *, has_holes: bool) -> list[Patch]:
-    """What is painted, and how much of it there is."""
+    """Return what is painted, and how much of it there is."""
     items = [
         Patch(facecolor=palette.busy, label="busy: share of the time, by height"),
         Patch(facecolor=palette.in_use, edgecolor=palette.rule, label="in use and idle"),
@@ -442,9 +444,9 @@ def _legend(gpus: Sequence[GpuReport], palette: Palette, *, has_holes: bool) -> 
         for cause in (IdleCause.NOT_IN_USE, IdleCause.START_UP)
     )
     if away_ns or start_up_ns:
-        words = "not in use, or not yet" if start_up_ns else "not in use"
-        said = f"{words}: {in_all(away_ns + start_up_ns, gpus)}"
-        items.append(Patch(facecolor=palette.not_in_use, edgecolor=palette.rule, label=said))
+        text = "not in use, or not yet" if start_up_ns else "not in use"
+        label = f"{text}: {in_all(away_ns + start_up_ns, gpus)}"
+        items.append(Patch(facecolor=palette.not_in_use, edgecolor=palette.rule, label=label))
     if has_holes:
         items.append(
             Patch(facecolor=palette.in_use, edgecolor=palette.unobserved, hatch="////",
@@ -454,7 +456,7 @@ def _legend(gpus: Sequence[GpuReport], palette: Palette, *, has_holes: bool) -> 
 
 
 def _lost_label(gpus: Sequence[GpuReport]) -> str:
-    """How much is marked, and how often."""
+    """Return how much time is marked as lost, and how often."""
     starved_ns = sum(gpu.totals.starved_ns for gpu in gpus)
     suspected_ns = sum(gpu.totals.suspected_ns for gpu in gpus)
     count = sum(len(gpu.totals.starved_intervals) + gpu.totals.merged_intervals for gpu in gpus)
@@ -464,6 +466,6 @@ def _lost_label(gpus: Sequence[GpuReport]) -> str:
         word = "starved or suspected" if suspected_ns else "starved"
     stretches = counted(count, "stretch", "stretches")
     lost = f"{word}: {in_all(starved_ns + suspected_ns, gpus)}"
-    if marked_ns < starved_ns + suspected_ns:  # the rest is in waits that are shorter than a sample
+    if marked_ns < starved_ns + suspected_ns:  # the rest is in waits shorter than a sample
         return f"{lost}; marked: {stretches} long enough to be seen"
     return f"{lost} in {stretches}"

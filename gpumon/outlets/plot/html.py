@@ -1,4 +1,4 @@
-"""Writes a report and its picture as one page that needs nothing from anywhere."""
+"""Writes a report and its picture as one self-contained page."""
 
 from __future__ import annotations
 
@@ -90,19 +90,16 @@ _POLICY: Final = (
 
 
 _NO_PICTURE: Final = (
-    "There is no picture: what happened when is not in a saved report, and the daemon keeps it of "
-    "its newest runs only. Of a recording, which `gpumon record` makes, there is always one."
+    "There is no picture: a saved report has no time line, and the daemon keeps one only for its "
+    "newest runs. A recording, made by `gpumon record`, always has one."
 )
 
 
 def html_page(report: Report, lanes: Lanes | None) -> bytes:
-    """One page: verdict, why, next, the picture, why input was late, the seconds, the notes.
+    """Return one page: verdict, why, next, the picture, reasons for input stalls, times, notes.
 
-    It runs no script, asks for nothing, and its policy would not let it.
-
-    Args:
-        report: Where the time went.
-        lanes: What its GPUs and its runs did when; ``None``: nobody knows.
+    It runs no script and loads nothing, and its policy forbids both. ``lanes`` is ``None`` if what
+    the GPUs and the runs did over time is unknown.
     """
     report = replace(report, runs=report.observed_runs)
     name = label_text(PurePath(report.source).name or report.source, 100)
@@ -135,7 +132,7 @@ def html_page(report: Report, lanes: Lanes | None) -> bytes:
 
 
 def _picture(report: Report, lanes: Lanes | None) -> list[str]:
-    """The lanes, for light paper and for dark; where there are none, a word on why."""
+    """Return the lanes for light and dark paper, or why there are none."""
     if lanes is None:
         return [f'<p class="quiet">{escape(_NO_PICTURE)}</p>']
     if not lanes.runs and not any(lane.observed_ns for lane in lanes.gpus):
@@ -153,8 +150,8 @@ def _picture(report: Report, lanes: Lanes | None) -> list[str]:
 
 
 def _reasons(gpus: Sequence[GpuReport]) -> list[str]:
-    """Of each GPU that waited for input: for how long, and the share of each reason."""
-    said = []
+    """Return how long each GPU waited for input, and the share of each reason."""
+    sentences = []
     for gpu in gpus:
         waited_ns = gpu.totals.idle_ns.get(IdleCause.INPUT_WAIT, 0)
         reasons_ns, unknown = Counter(gpu.totals.input_wait_by_reason_ns), InputWaitReason.UNKNOWN
@@ -169,8 +166,8 @@ def _reasons(gpus: Sequence[GpuReport]) -> list[str]:
         ]
         if shares:
             waited = f"GPU {gpu.label} waited {in_unit_of(waited_ns, waited_ns)} for input"
-            said.append(f"{waited}: {listed(shares, most=len(InputWaitReason))}.")
-    return said
+            sentences.append(f"{waited}: {listed(shares, most=len(InputWaitReason))}.")
+    return sentences
 
 
 def _headline(report: Report) -> list[str]:
@@ -183,7 +180,7 @@ def _headline(report: Report) -> list[str]:
 
 
 def _besides(report: Report) -> list[str]:
-    """What else to do, and what the log shows beside the verdict."""
+    """Return further advice, and findings besides the verdict."""
     together = machine_line(report)
     lines = [f"<p>{escape(together)}</p>"] if together else []
     findings = findings_beside(report, next_line(report))
@@ -191,7 +188,7 @@ def _besides(report: Report) -> list[str]:
 
 
 def _list(title: str, texts: Sequence[str]) -> list[str]:
-    """Paragraphs under a title; nothing where there is none."""
+    """Return paragraphs under a title; nothing without any."""
     items = [f"<li>{escape(text)}</li>" for text in texts]
     return [f"<h2>{title}</h2>", "<ul>", *items, "</ul>"] if items else []
 
@@ -217,9 +214,9 @@ def _table(gpus: Sequence[GpuReport]) -> list[str]:
 
 
 def _seconds_table(gpus: Sequence[GpuReport]) -> tuple[list[str], list[list[str]]]:
-    """The columns' heads, and a row for each GPU: busy and idle add up to observed.
+    """Return the column heads, and a row for each GPU: busy and idle add up to observed.
 
-    Causes of which no GPU has more than next to nothing are left out.
+    Causes that are negligible on every GPU are left out.
     """
     causes = [
         cause
@@ -249,10 +246,10 @@ def _cells(
     totals, whole_ns = gpu.totals, gpu.totals.observed_ns
 
     def cell(part_ns: int) -> str:
-        said = _unbroken(in_unit_of(longest_ns, part_ns))
+        time = _unbroken(in_unit_of(longest_ns, part_ns))
         if not part_ns or not whole_ns:
-            return said
-        return f"{said} ({_unbroken(in_percent(part_ns / whole_ns))})"
+            return time
+        return f"{time} ({_unbroken(in_percent(part_ns / whole_ns))})"
 
     name = f"{gpu.label}, {label_text(gpu.name, 64)}" if gpu.name else gpu.label
     parts = [totals.busy_ns, *(totals.idle_ns.get(cause, 0) for cause in causes)]
@@ -269,5 +266,5 @@ def _cells(
 
 
 def _unbroken(figure: str) -> str:
-    """A number that stays on one line with its unit."""
+    """Keep a number on one line with its unit."""
     return figure.replace(" ", "\N{NO-BREAK SPACE}")

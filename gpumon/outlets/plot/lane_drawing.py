@@ -2,32 +2,141 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import accumulate, groupby
+from operator import add
 from typing import Final, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 from matplotlib.axes import Axes
 from matplotlib.patches import StepPatch
 
 from gpumon.core.accounting.intervals import Interval
+from gpumon.core.log_summary.busy_lane import Lane
 from gpumon.core.phase import InputWaitReason, TrainingPhase
 from gpumon.core.report.lanes import RunLane
 from gpumon.outlets.plot.clock_axis import ClockAxis
-from gpumon.outlets.plot.lane_columns import LaneColumns, Shares, close_together
 from gpumon.outlets.plot.palette import Palette
 
+Shares = npt.NDArray[np.float64]
+
+
+class LaneColumns(NamedTuple):
+    """Shares of the width of each column, oldest first, 0 to 1.
+
+    Attributes:
+        observed: Covered by samples.
+        busy: Busy.
+        lost: Idle in stretches that were starved or are suspected.
+    """
+
+    observed: Shares
+    busy: Shares
+    lost: Shares
+
+
+def columns_of(lane: Lane, lost: Sequence[Interval], span: Interval, count: int) -> LaneColumns:
+    """Return the lane in ``count`` columns of equal width over ``span``.
+
+    ``lost`` are stretches to mark, disjoint, oldest first.
+    """
+    edges = np.linspace(span.start_ns, span.end_ns, count + 1)
+    width_ns = span.duration_ns / count
+    observed = np.diff(_cells_up_to(edges, lane, lane.observed_ns)) / width_ns
+    busy = np.diff(_cells_up_to(edges, lane, lane.busy_ns)) / width_ns
+    marked = np.diff(_covered_up_to(edges, lost)) / width_ns
+    return LaneColumns(observed, busy, np.minimum(marked, np.maximum(0.0, observed - busy)))
+
+
+def unobserved_runs(columns: LaneColumns, longer_than: float = 0) -> Iterator[tuple[int, int]]:
+    """Yield first and last + 1 of each longer run of columns that are mostly unobserved."""
+    at = 0
+    for is_seen, run in groupby(columns.observed >= 0.5):
+        length = len(list(run))
+        if not is_seen and length > longer_than:
+            yield at, at + length
+        at += length
+
+
+def out_of_use(lane: Lane, patience_ns: int) -> Iterator[Interval]:
+    """Yield stretches without a job: at the edges, and longer than ``patience_ns``."""
+    at_ns = lane.start_ns
+    for is_active, run in groupby(lane.active_ns, key=bool):
+        start_ns, at_ns = at_ns, min(at_ns + lane.cell_ns * len(list(run)), lane.end_ns)
+        at_edge = start_ns == lane.start_ns or at_ns == lane.end_ns
+        if not is_active and (at_edge or at_ns - start_ns > patience_ns):
+            yield Interval(start_ns, at_ns)
+
+
+def in_training(lane: RunLane) -> Iterator[Interval]:
+    """Yield stretches in which a run was in a phase that shows the use of its GPUs."""
+    whole_ns = [*map(sum, zip(*lane.phase_ns.values(), strict=True))]
+    silent_ns = [0] * len(whole_ns)
+    for phase in (TrainingPhase.START_UP, TrainingPhase.OTHER):
+        of_phase_ns = lane.phase_ns.get(phase, silent_ns)
+        silent_ns = [*map(add, silent_ns, of_phase_ns)]
+    starts_ns = range(lane.start_ns, lane.end_ns, lane.cell_ns)
+    for start_ns, cell_ns, cell_silent_ns in zip(starts_ns, whole_ns, silent_ns, strict=False):
+        if 2 * cell_silent_ns < cell_ns:
+            yield Interval(start_ns, min(start_ns + lane.cell_ns, lane.end_ns))
+
+
+def outside(intervals: Iterable[Interval], others: Sequence[Interval]) -> Iterator[Interval]:
+    """Yield the parts of the stretches outside all others; both oldest first and disjoint."""
+    for interval in intervals:
+        at_ns = interval.start_ns
+        for other in others:
+            if other.start_ns > at_ns:
+                yield Interval(at_ns, min(other.start_ns, interval.end_ns))
+            at_ns = max(at_ns, other.end_ns)
+            if at_ns >= interval.end_ns:
+                break
+        if at_ns < interval.end_ns:
+            yield Interval(at_ns, interval.end_ns)
+
+
+def close_together(intervals: Iterable[Interval], gap_ns: int) -> Iterator[Interval]:
+    """Yield the stretches, joined where the gap is at most ``gap_ns``."""
+    last: Interval | None = None
+    for interval in intervals:
+        if last is not None and interval.start_ns - last.end_ns <= gap_ns:
+            last = Interval(last.start_ns, max(last.end_ns, interval.end_ns))
+            continue
+        if last is not None:
+            yield last
+        last = interval
+    if last is not None:
+        yield last
+
+
+def _cells_up_to(edges: Shares, lane: Lane, cells_ns: Sequence[int]) -> Shares:
+    """Return the sum of all cells before each edge, a cell with an edge in part."""
+    starts = [lane.start_ns + lane.cell_ns * number for number in range(len(cells_ns))]
+    # The last cell ends at the lane's end.
+    return np.interp(edges, [*starts, lane.end_ns], [0, *accumulate(cells_ns)])
+
+
+def _covered_up_to(edges: Shares, intervals: Sequence[Interval]) -> Shares:
+    if not intervals:
+        return np.zeros_like(edges)
+    bounds = [ns for interval in intervals for ns in (interval.start_ns, interval.end_ns)]
+    sums = accumulate(ns for interval in intervals for ns in (0, interval.duration_ns))
+    return np.interp(edges, bounds, [*sums])
+
+
 _STRIP: Final = 0.22
-"""The strip of what was lost lies beneath a lane, so high in shares of it."""
+"""Height of the strip for lost time beneath a lane, as a share of the lane."""
 _LEAST_IN_STRIP: Final = 0.35
-"""Of the strip, whatever little was lost: it has to be seen."""
+"""Least height in the strip, so that any loss is visible."""
 
 
 class PaintedPhase(NamedTuple):
-    """Phases that have a colour together.
+    """Phases with one colour.
 
     Attributes:
-        title: What they are called.
-        colour: Name of their colour in a ``Palette``.
+        title: Their name.
+        colour: Its name in a ``Palette``.
         phases: The phases.
     """
 
@@ -36,7 +145,7 @@ class PaintedPhase(NamedTuple):
     phases: tuple[TrainingPhase, ...]
 
     def share_of(self, lane: RunLane) -> float:
-        """Their share of a run's time, 0 to 1."""
+        """Return their share of a run's time, 0 to 1."""
         whole_ns = sum(map(sum, lane.phase_ns.values()))
         own_ns = sum(sum(lane.phase_ns.get(phase, ())) for phase in self.phases)
         return own_ns / whole_ns if whole_ns else 0.0
@@ -58,9 +167,9 @@ PAINTED: Final = (
 
 
 def draw_run_lane(axes: Axes, lane: RunLane, axis: ClockAxis, palette: Palette) -> None:
-    """A run's phases, one on top of the other: by height, their shares of the time.
+    """Draw a run's phases on top of each other, their height as shares of the time.
 
-    Beneath its waits for input, in the strip: the reasons, by their shares of the wait.
+    In the strip beneath are the reasons for its input stalls.
     """
     edges_ns = np.array([*range(lane.start_ns, lane.end_ns, lane.cell_ns), lane.end_ns])
     widths_ns, edges = np.diff(edges_ns), np.array([axis.x(edge_ns) for edge_ns in edges_ns])
@@ -80,7 +189,7 @@ def draw_run_lane(axes: Axes, lane: RunLane, axis: ClockAxis, palette: Palette) 
 
 
 def has_reasons(lane: RunLane) -> bool:
-    """Whether anything is known of why the run waited."""
+    """Return whether any reason for waiting is known."""
     return any(reason is not InputWaitReason.UNKNOWN for reason in lane.reason_ns)
 
 
@@ -91,12 +200,12 @@ def _stack(
     palette: Palette,
     baseline: float = 0.0,
 ) -> None:
-    """Fill parts of columns, one on top of the other, each in its colour of the palette."""
+    """Fill parts of columns, one on top of the other."""
     tops, top = [], np.zeros(len(edges) - 1)
     for part, colour in parts:
         top = np.minimum(1.0, top + part)
         tops.append((np.where(part > 0, top, 0.0), colour))
-    # What is beneath is painted over what is above it.
+    # Lower parts are painted over higher ones.
     for heights, colour in reversed(tops):
         if heights.any():
             _fill(axes, baseline + heights, edges, getattr(palette, colour), baseline=baseline)
@@ -107,7 +216,7 @@ class GpuMarks(NamedTuple):
 
     Attributes:
         columns: How busy it was.
-        holes: Columns that were not observed, as first and last + 1 of each run.
+        holes: Unobserved columns, as first and last + 1 of each run.
         lost: Stretches that were starved or are suspected.
         unused: Stretches in which it was not in use.
     """
@@ -119,7 +228,7 @@ class GpuMarks(NamedTuple):
 
 
 def draw_gpu_lane(axes: Axes, marks: GpuMarks, axis: ClockAxis, palette: Palette) -> None:
-    """From the lowest to the uppermost: away, lost, not observed, busy, and the strip beneath."""
+    """Draw, bottom to top: out of use, lost, not observed, busy, and the strip beneath."""
     columns, lost = marks.columns, marks.lost
     span = axis.span
     edges = np.linspace(axis.x(span.start_ns), axis.x(span.end_ns), len(columns.busy) + 1)
@@ -139,18 +248,18 @@ def draw_gpu_lane(axes: Axes, marks: GpuMarks, axis: ClockAxis, palette: Palette
 
 
 def _fill(axes: Axes, values: Shares, edges: Shares, colour: str, baseline: float = 0.0) -> None:
-    """Filled columns, neighbours of one height as one."""
+    """Fill columns; neighbours of equal height are one."""
     values = np.round(values, 3)
     kept = np.append(True, np.diff(values) != 0)
     heights, bounds = values[kept], edges[np.append(kept, True)]
     columns = StepPatch(heights, bounds, baseline=baseline, fill=True, color=colour, linewidth=0)
-    axes.add_artist(columns)  # the limits are set: to seek them in it takes most of the time
+    axes.add_artist(columns)  # faster than add_patch, which searches the limits
 
 
 def set_axes(
     axes: Axes, axis: ClockAxis, palette: Palette, *, has_strip: bool, is_last: bool
 ) -> None:
-    """The room of a lane; beneath the last one stands when it was."""
+    """Set up the axes of a lane; the last one shows the time."""
     axes.set_facecolor("none")
     axes.set_xlim(axis.x(axis.span.start_ns), axis.x(axis.span.end_ns))
     axes.set_ylim(-1.25 * _STRIP if has_strip else 0.0, 1.0)

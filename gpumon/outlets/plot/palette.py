@@ -1,4 +1,4 @@
-"""The colours of a picture and its page, on light paper and on dark."""
+"""The colours of a picture and its page, for light and dark paper."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Final, NamedTuple
 
 
 class Palette(NamedTuple):
-    """A colour for each thing that is shown, as ``#rrggbb``."""
+    """The colours of what is shown, as ``#rrggbb``."""
 
     paper: str
     text: str
@@ -35,8 +35,8 @@ class Palette(NamedTuple):
     unknown: str
 
 
-# Reasons are those of Okabe and Ito, which every eye tells apart.
-# Blue and a dark vermilion: they differ in hue for every eye, and in lightness without hue.
+# Reasons have the colours of Okabe and Ito, which colour-blind people can distinguish. Blue and
+# dark vermilion differ in hue for all of them, and in lightness without hue.
 LIGHT: Final = Palette(
     paper="#ffffff",
     text="#17202b",

@@ -52,7 +52,7 @@ class TestABar:
         )
         stream = Terminal()
 
-        with LogText(str(path)) as packed, ReadingProgress(packed, stream, look_every=50) as bar:
+        with LogText(str(path)) as packed, ReadingProgress(packed, stream, check_every=50) as bar:
             assert sum(1 for _ in bar.watched(packed.lines())) == 60_000
 
         percents = [int(found) for found in re.findall(r"(\d+) %", stream.getvalue())]

@@ -19,7 +19,7 @@ class Looks(LiveReading):
 
     def __init__(self) -> None:
         super().__init__()
-        self.look = self._end
+        self.on_wait = self._end
 
     def _end(self) -> None:
         self.ended = True

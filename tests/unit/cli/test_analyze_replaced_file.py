@@ -7,7 +7,7 @@ from typing import cast
 
 import pytest
 
-from gpumon.cli.replaced_file import readable_lines
+from gpumon.cli.analyze import readable_lines
 from gpumon.errors import UnreadableLogError
 from gpumon.sources.logs.log_text import LogText
 from tests.builders.logs import DMON, HEADER, NO_OPTIONS, smi_log, smi_stamp

@@ -10,7 +10,7 @@ from gpumon.core.accounting.intervals import Interval
 from gpumon.core.log_summary.busy_lane import BusyLane, Lane
 from gpumon.core.phase import TrainingPhase
 from gpumon.core.report.lanes import RunLane
-from gpumon.outlets.plot.lane_columns import (
+from gpumon.outlets.plot.lane_drawing import (
     close_together,
     columns_of,
     in_training,
