@@ -1,4 +1,4 @@
-"""Unequal GPUs with Accelerate: a prepared loader that is split by ratios.
+"""Unequal GPUs with Accelerate: a prepared loader split by ratios.
 
 >>> from trainer_hooks.accelerate import split_by_ratios
 """
@@ -8,27 +8,26 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
-from trainer_hooks.ddp.gradient_weights import GradientWeights
 from trainer_hooks.ddp.ratio_sampler import RatioSampler
-from trainer_hooks.ddp.split_loaders import ratio_sampler_for, split
+from trainer_hooks.ddp.split_loaders import GradientWeights, ratio_sampler_for, split
 from trainer_hooks.trainers.patching import TransparentProxy
 
 _ENGINES: Final = ("DEEPSPEED", "FSDP", "MEGATRON_LM", "XLA", "TPU")
-"""Kinds of ``Accelerator.distributed_type`` that hold gradients in ways of their own."""
+"""Values of ``Accelerator.distributed_type`` that handle gradients in their own way."""
 _NO_SKIPPING: Final = (
-    "skip_first_batches cannot skip batches that are split by ratios: split the whole loader, and "
-    "write loader.set_epoch(epoch, start_step=steps) with the steps that the optimizer has done in "
-    "this epoch"
+    "skip_first_batches cannot skip batches that are split by ratios: split the complete loader, "
+    "and write loader.set_epoch(epoch, start_step=steps) with the optimizer steps done in this "
+    "epoch"
 )
 _NOT_ALL_MODELS: Final = (
-    "split_by_ratios weighs the gradients of one module, and every model that is trained must be "
-    "in it: pass torch.nn.ModuleList([enc, head]) with all that the accelerator prepared "
-    "(accelerator.free_memory() forgets those of an earlier training)"
+    "split_by_ratios weighs the gradients of one module, which must contain every trained model: "
+    "pass torch.nn.ModuleList([enc, head]) with all that the accelerator prepared "
+    "(accelerator.free_memory() forgets earlier models)"
 )
 _WEIGHTS: Final = "_gpumon_gradient_weights"
-"""Attribute of a model: all loaders that are split for it weigh by the same ones."""
+"""Attribute of a model: the weights that all its split loaders share."""
 _LOADER_IN_USE: Final = "_gpumon_loader_in_use"
-"""Attribute of an accelerator: the loader that sets the weights at present."""
+"""Attribute of an accelerator: the loader that sets the weights now."""
 
 
 def split_by_ratios(
@@ -47,22 +46,22 @@ def split_by_ratios(
         model, optimizer, loader = accelerator.prepare(model, optimizer, loader)
         loader = split_by_ratios(accelerator, model, loader, ratios=[3, 2])
 
-    The batch of all ranks stays as large as it was: of two batches of 50, rank 0 computes 60
-    samples and rank 1 40. After ``backward`` the gradient is that of one device with the whole
-    batch: the mean over all samples of a step, also of ``gradient_accumulation_steps`` batches.
-    The loss that a rank sees is the mean over its own samples. All ranks call this.
+    The batch of all ranks keeps its size: of two batches of 50, rank 0 computes 60 samples and
+    rank 1 computes 40. After ``backward`` the gradient is that of one device with the whole
+    batch: the mean over all samples of a step, including ``gradient_accumulation_steps``. A
+    rank's loss is the mean over its own samples. All ranks must call this.
 
     Args:
-        accelerator: Which prepared both.
-        model: The prepared model; of several, a ``torch.nn.ModuleList`` of all that are trained.
-        loader: The prepared loader of the training, with ``batch_size=`` and ``shuffle=``.
-        ratios: One positive number for each rank, by rank; only their proportions count.
+        accelerator: It has prepared both.
+        model: The prepared model; if several are trained, a ``torch.nn.ModuleList`` of all.
+        loader: The prepared training loader, with ``batch_size=`` and ``shuffle=``.
+        ratios: One positive number per rank; only their proportions count.
         seed: Of the order of each epoch, where the loader shuffles.
-        balancer: Refused: ratios are levelled in a loop of your own with DDP, and in Lightning.
+        balancer: Refused: balancing needs your own loop with DDP, or Lightning.
 
     Raises:
-        ValueError: A loader, model or ratios that cannot be split, a prepared model that is trained
-            and not in ``model``, or ranks that disagree. All ranks raise.
+        ValueError: The loader, model or ratios are unsuitable, a trained model is not in
+            ``model``, or ranks disagree. All ranks raise.
     """
     if accelerator.num_processes == 1:
         raise ValueError(
@@ -86,7 +85,7 @@ def split_by_ratios(
 
 
 class RatioLoader(TransparentProxy):
-    """A prepared loader whose batches are this rank's part; as the loader in everything else.
+    """A prepared loader whose batches are this rank's part; otherwise like the loader.
 
     While one of its batches is in use, the model's gradients have that batch's weight.
     """
@@ -111,8 +110,8 @@ class RatioLoader(TransparentProxy):
     def __iter__(self) -> Iterator[Any]:
         if getattr(self._accelerator, _LOADER_IN_USE, None) is not None:
             raise ValueError(
-                "two loaders that are split by ratios are in use at a time, and each has its own "
-                "weights: make one DataLoader of a dataset that joins theirs"
+                "two loaders that are split by ratios cannot be used at the same time: make one "
+                "DataLoader of a dataset that joins theirs"
             )
         self._sampler.set_epoch(self._epoch, start_step=self._start_step)
         setattr(self._accelerator, _LOADER_IN_USE, self)
@@ -128,37 +127,37 @@ class RatioLoader(TransparentProxy):
         self._epoch, self._start_step = self._epoch + 1, 0
 
     def set_epoch(self, epoch: int, *, start_step: int = 0) -> None:
-        """Set the next epoch, and the step of the optimizer at which it begins.
+        """Set the next epoch, and the optimizer step at which it starts.
 
         Args:
-            epoch: From 0 on, the same on all ranks.
-            start_step: Counted in the epoch. It replaces ``skip_first_batches``.
+            epoch: From 0, the same on all ranks.
+            start_step: Within the epoch. It replaces ``skip_first_batches``.
         """
         self._original.set_epoch(epoch)
         self._epoch, self._start_step = epoch, start_step
 
     @property
     def batch_sampler(self) -> object:
-        """Not available: batches that Accelerate skips would get the weights of others."""
+        """Refused: skipped batches would leave their weights to others."""
         raise ValueError(_NO_SKIPPING)
 
 
 def why_not_split(accelerator: Any, loader: Any, balancer: object = None) -> str | None:  # noqa: ANN401
-    """Why what Accelerate prepared cannot be split, and what to write instead."""
+    """Why the prepared loader cannot be split and what to write instead; ``None`` if it can."""
     from accelerate.data_loader import DataLoaderDispatcher, DataLoaderShard, SkipBatchSampler
     from torch.utils.data import IterableDataset
 
     if isinstance(getattr(loader, "dataset", None), IterableDataset):
-        return None  # which is refused without Accelerate, too
+        return None  # refused by epoch_of
     if balancer is not None:
         return (
-            "RatioBalancer levels ratios in a loop of your own with DistributedDataParallel and in "
-            "Lightning: leave it out here, and give the ratios that gpumon report names"
+            "RatioBalancer works in your own loop with DistributedDataParallel and in Lightning: "
+            "leave it out here, and use the ratios that gpumon report recommends"
         )
     if accelerator.distributed_type.name in _ENGINES:
         return (
             "ratios weigh gradients in DistributedDataParallel, and Accelerate trains with "
-            f"{accelerator.distributed_type.name} here: train in a loop of your own with "
+            f"{accelerator.distributed_type.name} here: train in your own loop with "
             "RatioSampler and fully_shard (see FSDP2 in docs/multi-gpu.md)"
         )
     if isinstance(loader, RatioLoader):
@@ -189,7 +188,7 @@ def why_not_split(accelerator: Any, loader: Any, balancer: object = None) -> str
 
 
 def _why_not_weighed(accelerator: Any, model: Any) -> str | None:  # noqa: ANN401
-    """Why some gradients would keep the weights of equal ranks, and what to write instead."""
+    """Why some gradients would not be weighted, and what to write instead."""
     from torch.nn import Module
 
     if not isinstance(model, Module):
@@ -205,5 +204,5 @@ def _why_not_weighed(accelerator: Any, model: Any) -> str | None:  # noqa: ANN40
 
 
 def unwrapped(loader: Any) -> Any:  # noqa: ANN401
-    """The loader of torch within a prepared one; older versions of Accelerate have no other."""
+    """Torch's loader inside a prepared one; older versions of Accelerate have no wrapper."""
     return getattr(loader, "base_dataloader", loader)

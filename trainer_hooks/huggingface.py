@@ -8,9 +8,8 @@ from functools import wraps
 from typing import Any, Final
 
 from trainer_hooks.accelerate import unwrapped, why_not_split
-from trainer_hooks.ddp.gradient_weights import GradientWeights
 from trainer_hooks.ddp.ratio_sampler import RatioSampler
-from trainer_hooks.ddp.split_loaders import ratio_sampler_for, split
+from trainer_hooks.ddp.split_loaders import GradientWeights, ratio_sampler_for, split
 from trainer_hooks.ring.call_frames import caller_named
 from trainer_hooks.ring.guard import guarded, passes_through
 from trainer_hooks.ring.process_ring import process_ring

@@ -1,9 +1,9 @@
-"""Starts the ranks of several jobs, and what one process does, and writes down what came of it.
+"""Trains with the ranks of several jobs and with one process, and writes the results.
 
     python -m tests.loops.ddp_ranks FOLDER gloo 2 3
 
-torch is imported once, and the ranks forked: before anything is computed, for a process
-that has computed with gradients, or with CUDA, cannot be forked any more.
+torch is imported once and the ranks are forked before anything is computed, because a process that
+has computed gradients or used CUDA cannot be forked.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import sys
 import time
 from collections.abc import Callable
 from datetime import timedelta
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -47,7 +48,7 @@ def refusal(call: Callable[[], object]) -> str:
 
 
 def refusals(rank: int) -> dict[str, str]:
-    """What this rank is told where the ranks are not given the same."""
+    """The refusals of this rank where the ranks disagree."""
     world = distributed.get_world_size()
     sampler = RatioSampler(range(60), 12)
     equal = [1] * world
@@ -67,8 +68,8 @@ def refusals(rank: int) -> dict[str, str]:
     return told
 
 
-def levelling(rank: int) -> dict[str, Any]:
-    """Ranks as slow as their number, whose loaders draw unequally far ahead."""
+def balancing(rank: int) -> dict[str, Any]:
+    """Ranks as slow as their number, whose loaders draw differently far ahead."""
     world = distributed.get_world_size()
     sampler = RatioSampler(range(1200), 120)
     drawn = iter(sampler)
@@ -85,7 +86,7 @@ def levelling(rank: int) -> dict[str, Any]:
 
 
 def example(folder: Path) -> Any:
-    """The example, whose first rank is twice as fast as the second; what it printed."""
+    """The output of the example, whose first rank is twice as fast as the second."""
     printed = io.StringIO()
     with contextlib.redirect_stdout(printed):
         words = f"--spans {folder}/spans.jsonl --sample-ms 1 2 --epochs 3 --level"
@@ -110,7 +111,7 @@ def work(folder: Path, backend: str, rank: int, world: int) -> None:
             "weights": one.learn(), "samples": one.samples, "changed_from": one.changed_from,
         }  # fmt: skip
     report["refusals"] = refusals(rank)
-    report["levelling"] = levelling(rank)
+    report["levelling"] = balancing(rank)
     report["mean"] = global_mean(torch.tensor(10.0 * rank), 1 + rank)
     report["no mean"] = global_mean(0.0, 0)
     report["sum"] = global_sum(1 + rank)
@@ -120,19 +121,36 @@ def work(folder: Path, backend: str, rank: int, world: int) -> None:
 
 
 def main(folder: Path, backend: str, worlds: list[int]) -> int:
-    """0 where every rank came to its end."""
+    device = "cuda:0" if backend == "nccl" else "cpu"
+
+    def alone() -> object:
+        return {name: learned_alone(lesson, device) for name, lesson in lessons_of(backend).items()}
+
+    return run_ranks(partial(work, folder, backend), worlds, folder, alone, PATIENCE_S)
+
+
+def run_ranks(
+    work: Callable[[int, int], None],
+    worlds: list[int],
+    folder: Path,
+    alone: Callable[[], object],
+    patience_s: float,
+) -> int:
+    """Fork a process per rank; meanwhile write what one process learns to ``alone.json``.
+
+    Returns:
+        0 where every rank ended normally.
+    """
     context = multiprocessing.get_context("fork")
     ranks = [
-        context.Process(target=work, args=(folder, backend, rank, world))
+        context.Process(target=work, args=(rank, world))
         for world in worlds
         for rank in range(world)
     ]
     for process in ranks:
         process.start()
-    device = "cuda:0" if backend == "nccl" else "cpu"
-    alone = {name: learned_alone(lesson, device) for name, lesson in lessons_of(backend).items()}
-    (folder / "alone.json").write_text(json.dumps(alone))
-    give_up_s = time.monotonic() + PATIENCE_S
+    (folder / "alone.json").write_text(json.dumps(alone()))
+    give_up_s = time.monotonic() + patience_s
     for process in ranks:
         process.join(max(0.1, give_up_s - time.monotonic()))
     for process in ranks:

@@ -12,12 +12,11 @@ import contextlib
 import io
 import json
 import logging
-import multiprocessing
 import os
 import sys
-import time
 import warnings
 from datetime import timedelta
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -26,6 +25,7 @@ import pytest
 import torch
 from torch import distributed
 
+from tests.loops.ddp_ranks import run_ranks
 from tests.loops.ratio_refusals import REFUSALS
 from tests.loops.ratio_trainings import (
     COURSES,
@@ -96,26 +96,13 @@ def work(folder: Path, rank: int, world: int) -> None:
 
 
 def main(folder: Path, worlds: list[int]) -> int:
-    """0 where every rank came to its end."""
-    context = multiprocessing.get_context("fork")
-    ranks = [
-        context.Process(target=work, args=(folder, rank, world))
-        for world in worlds
-        for rank in range(world)
-    ]
-    for process in ranks:
-        process.start()
-    alone = {
-        world: {name: learned_alone(course, world) for name, course in COURSES.items()}
-        for world in worlds
-    }
-    (folder / "alone.json").write_text(json.dumps(alone))
-    give_up_s = time.monotonic() + PATIENCE_S
-    for process in ranks:
-        process.join(max(0.1, give_up_s - time.monotonic()))
-    for process in ranks:
-        process.kill()
-    return int(any(process.exitcode for process in ranks))
+    def alone() -> object:
+        return {
+            world: {name: learned_alone(course, world) for name, course in COURSES.items()}
+            for world in worlds
+        }
+
+    return run_ranks(partial(work, folder), worlds, folder, alone, PATIENCE_S)
 
 
 if __name__ == "__main__":

@@ -121,8 +121,8 @@ class TestWhatCannotBeSplit:
             ("lightning", "resumed too early", "leave trainer.estimated_stepping_batches out"),
             ("lightning", "drawn too early", "leave trainer.estimated_stepping_batches out"),
             ("lightning", "unlike balancers", "same every: rank 0 has 5, and rank 1 has 6"),
-            ("accelerate", "levelled", "RatioBalancer levels ratios in a loop of your own"),
-            ("trainer", "levelled", "RatioBalancer levels ratios in a loop of your own"),
+            ("accelerate", "levelled", "RatioBalancer works in your own loop"),
+            ("trainer", "levelled", "RatioBalancer works in your own loop"),
             ("accelerate", "one rank", "-2 is not one"),
             ("accelerate", "one of two models", "pass torch.nn.ModuleList([enc, head])"),
             ("accelerate", "a list of models", "pass torch.nn.ModuleList([enc, head])"),
@@ -148,7 +148,7 @@ class TestWhatCannotBeSplit:
         first, second = (report[what] for report in ranks.reports(2, f"{trainer}: refusals"))
 
         assert sentence in second
-        assert first == (f"rank 1 cannot go on: {second}" if what == "one rank" else second)
+        assert first == (f"rank 1 cannot continue: {second}" if what == "one rank" else second)
 
     def test_is_a_trainer_that_divides_losses_otherwise(
         self, monkeypatch: pytest.MonkeyPatch
@@ -176,7 +176,7 @@ class TestWhatCannotBeSplit:
     def test_is_an_engine_with_gradients_of_its_own(self) -> None:
         engine = SimpleNamespace(distributed_type=SimpleNamespace(name="FSDP"))
 
-        assert "with FSDP here: train in a loop of your own" in str(why_not_split(engine, None))
+        assert "with FSDP here: train in your own loop" in str(why_not_split(engine, None))
 
 
 @pytest.mark.parametrize("name", ["unequal_lightning", "unequal_accelerate", "unequal_trainer"])

@@ -1,4 +1,4 @@
-"""What becomes of a batch that is too short: left out, filled with copies, or padded."""
+"""What happens to a short batch: dropped, filled with copies, or padded."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ from trainer_hooks.batches.leaves import (
 TAILS: Final = ("drop", "repeat", "pad")
 REDUCTIONS: Final = ("mean", "sum")
 NO_TARGETS: Final = (
-    'tail="pad" gives a sample weight to each sample, and these data have no targets to weight, '
-    'only inputs: take tail="repeat" or tail="drop", or give (inputs, targets)'
+    'tail="pad" adds sample weights, and these data have only inputs, no targets: use '
+    'tail="repeat" or tail="drop", or give (inputs, targets)'
 )
 
 
 @dataclass(frozen=True, slots=True)
 class BatchRule:
-    """How large every batch is, and what makes a short one whole.
+    """The size of every batch, and what happens to a short one.
 
     Attributes:
         batch_size: Samples in each batch, 1 or more.
         tail: One of ``TAILS``.
-        reduction: One of ``REDUCTIONS``: of the losses that ``"pad"`` is to keep exact.
+        reduction: One of ``REDUCTIONS``: that of the losses that ``"pad"`` keeps exact.
     """
 
     batch_size: int
@@ -39,24 +39,24 @@ class BatchRule:
     reduction: str = "mean"
 
     def count(self, samples: int) -> int:
-        """How many batches so many samples make."""
+        """The number of batches for that many samples."""
         if self.tail == "drop":
             return samples // self.batch_size
         return -(-samples // self.batch_size)
 
     def fills_up(self, samples: int | None) -> bool:
-        """Whether one of the batches needs copies; so it may where nobody knows how many there are.
+        """Whether a batch needs copies, or may need them.
 
         Args:
-            samples: How many there are in all; ``None``: not known.
+            samples: In total; ``None`` where unknown.
         """
         return self.tail != "drop" and (samples is None or samples % self.batch_size != 0)
 
     def finished(self, batch: Batch) -> Batch | None:
-        """A batch of at least one and at most ``batch_size`` samples as it is to be.
+        """Complete a batch of 1 to ``batch_size`` samples.
 
         Returns:
-            A batch of ``batch_size`` samples; ``None`` where it is to be left out.
+            A batch of ``batch_size`` samples; ``None`` where it is dropped.
 
         Raises:
             ValueError: ``"pad"``, and the batch has no targets.
@@ -69,7 +69,7 @@ class BatchRule:
         return self.weighted(batch, rows) if self.tail == "pad" else batch
 
     def weighted(self, batch: Batch, rows: int) -> Batch:
-        """A whole batch with sample weights, the first ``rows`` of its samples being real ones.
+        """Add sample weights to a full batch whose first ``rows`` samples are real.
 
         Raises:
             ValueError: It has no targets.
@@ -79,7 +79,7 @@ class BatchRule:
         factors = [of_real] * rows + [0.0] * (self.batch_size - rows)
 
         def ones(target: Batch) -> Batch:
-            # With the axes of its target, Keras spreads it over losses by step and by pixel.
+            # With as many axes as its target, Keras broadcasts it over steps and pixels.
             return None if target is None else one_a_row([1.0] * self.batch_size, target)
 
         def scaled(weight: Batch) -> Batch:
@@ -87,14 +87,14 @@ class BatchRule:
 
         if weights is None:
             weights = map_leaves(ones, targets)
-        elif has_gaps(weights):  # an output without weights of its own
+        elif has_gaps(weights):  # an output without weights
             weights = map_leaves(
                 lambda weight, target: ones(target) if weight is None else weight, weights, targets
             )
         return inputs, targets, map_leaves(scaled, weights)
 
     def _filled(self, batch: Batch, rows: int) -> Batch:
-        """All samples again and again, in turn: the nearest to their own statistics."""
+        """Repeat all samples in turn, which is closest to their statistics."""
         times, rest = divmod(self.batch_size, rows)
         return joined([batch] * times + ([cut(batch, 0, rest)] if rest else []))
 
@@ -112,24 +112,23 @@ def unpacked(batch: Batch) -> tuple[Batch, Batch, Batch]:
 
 
 def checked_rule(batch_size: int, multiple_of: int, tail: str, reduction: str) -> BatchRule:
-    """The rule, if batches can be made by it.
+    """The rule for these arguments.
 
     Raises:
-        ValueError: One of the four is none of what is allowed, or ``batch_size`` is no
-            multiple of ``multiple_of``.
+        ValueError: An argument is not allowed, or ``batch_size`` is no multiple of ``multiple_of``.
     """
     for name, number in (("batch_size", batch_size), ("multiple_of", multiple_of)):
         whole = hasattr(number, "__index__") and not isinstance(number, bool)
         if not whole or number < 1:
-            raise ValueError(f"{name} must be a whole number, 1 or more, and {number!r} is not")
+            raise ValueError(f"{name} must be a whole number, 1 or more, not {number!r}")
     if batch_size % multiple_of:
         lower = batch_size - batch_size % multiple_of
         near = [str(size) for size in (lower, lower + multiple_of) if size]
         raise ValueError(
-            f"a batch of {batch_size} samples cannot be shared evenly by {multiple_of}: "
+            f"a batch of {batch_size} samples cannot be split evenly over {multiple_of}: "
             f"batch_size must be a multiple of multiple_of, such as {' or '.join(near)}"
         )
-    for name, word, allowed in (("tail", tail, TAILS), ("reduction", reduction, REDUCTIONS)):
-        if word not in allowed:
-            raise ValueError(f"{name} must be one of {', '.join(allowed)}, and {word!r} is not")
+    for name, value, allowed in (("tail", tail, TAILS), ("reduction", reduction, REDUCTIONS)):
+        if value not in allowed:
+            raise ValueError(f"{name} must be one of {', '.join(allowed)}, not {value!r}")
     return BatchRule(batch_size.__index__(), tail, reduction)

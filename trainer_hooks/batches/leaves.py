@@ -1,4 +1,4 @@
-"""Arrays in nested batches, of whichever framework: counted, cut, joined and reordered."""
+"""Counts, cuts, joins and reorders nested batches of arrays, for any framework."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Batch = Any
 
 
 def map_leaves(change: Callable[..., Any], first: Batch, *others: Batch) -> Batch:
-    """The same structure, each leaf being ``change`` of what stands there; ``None`` is a leaf.
+    """The same structure with ``change`` applied to each leaf; ``None`` is a leaf.
 
     >>> map_leaves(lambda one, other: one + other, {"x": [1, 2]}, {"x": [10, 20]})
     {'x': [11, 22]}
@@ -27,12 +27,12 @@ def map_leaves(change: Callable[..., Any], first: Batch, *others: Batch) -> Batc
 
 
 def leaves_of(batch: Batch) -> list[Any]:
-    """All that stands in a structure, from left to right, but ``None``."""
+    """All leaves of a structure except ``None``, from left to right."""
     return [leaf for leaf in _every_leaf(batch) if leaf is not None]
 
 
 def has_gaps(batch: Batch) -> bool:
-    """Whether ``None`` stands anywhere in a structure."""
+    """Whether any leaf is ``None``."""
     return any(leaf is None for leaf in _every_leaf(batch))
 
 
@@ -43,7 +43,7 @@ def _every_leaf(batch: Batch) -> list[Any]:
 
 
 def is_a(thing: object, package: str, path: str) -> bool:
-    """Whether it is of a class of a package: it is not, where nobody imported that."""
+    """Whether this is an instance of a package's class, without importing the package."""
     found: Any = sys.modules.get(package)
     for name in path.split("."):
         found = getattr(found, name, None)
@@ -51,60 +51,60 @@ def is_a(thing: object, package: str, path: str) -> bool:
 
 
 def is_array(leaf: object) -> bool:
-    """Whether it has rows that can be counted."""
+    """Whether it has a first axis."""
     shape = getattr(leaf, "shape", None)
     return shape is not None and getattr(shape, "rank", True) is not None and len(shape) > 0
 
 
 def rows_in(batch: Batch) -> int:
-    """How many samples a batch holds.
+    """The number of samples in a batch.
 
     Raises:
-        ValueError: It holds no array, something else, or arrays of several lengths.
+        ValueError: It has no array, something else, or arrays of different lengths.
     """
     leaves = leaves_of(batch)
     for leaf in leaves:
         if not is_array(leaf):
             raise ValueError(
-                "a batch holds arrays whose first axis counts the samples, and here is "
-                f"{_shown(leaf)}: give whole batches, not single samples"
+                "a batch must contain arrays with samples along the first axis, not "
+                f"{_shown(leaf)}: give complete batches, not single samples"
             )
     counts = sorted({int(leaf.shape[0]) for leaf in leaves})
     if not counts:
-        raise ValueError("a batch without any array has no samples that could be counted")
+        raise ValueError("a batch without any array has no samples")
     if len(counts) > 1:
-        raise ValueError(f"the arrays of one batch must be equally long, and these have {counts}")
+        raise ValueError(f"the arrays of one batch must be equally long, not {counts}")
     return counts[0]
 
 
 def cut(batch: Batch, start: int, stop: int) -> Batch:
-    """Samples ``start`` up to ``stop``; the batch itself where these are all."""
+    """Samples ``start`` to ``stop``; the batch itself where these are all."""
     if start == 0 and stop == rows_in(batch):
         return batch
     return map_leaves(lambda leaf: None if leaf is None else leaf[start:stop], batch)
 
 
 def joined(batches: Sequence[Batch]) -> Batch:
-    """One batch of the samples of one or several, in their order."""
+    """Concatenate batches."""
     if len(batches) == 1:
         return batches[0]
     return map_leaves(lambda *pieces: _joined_arrays(pieces), *batches)
 
 
 def reordered(batch: Batch, rows: Any) -> Batch:  # noqa: ANN401
-    """The samples with these numbers: a NumPy array of whole numbers."""
+    """The samples with these indices, a NumPy array of integers."""
     return map_leaves(lambda leaf: None if leaf is None else _taken(leaf, rows), batch)
 
 
 def array_of(leaf: Any) -> Any:  # noqa: ANN401
-    """A table of pandas as an array; anything else as it is."""
+    """A pandas table as an array; anything else unchanged."""
     return leaf.to_numpy() if hasattr(leaf, "iloc") else leaf
 
 
 def one_a_row(values: Sequence[float], like: Any) -> Any:  # noqa: ANN401
-    """A float32 number for each row, with as many axes as ``like`` has, all but the first of 1.
+    """A float32 number per row, with as many axes as ``like``, all but the first of size 1.
 
-    It is a torch tensor beside torch's, else a NumPy array.
+    A torch tensor if ``like`` is one, else a NumPy array.
     """
     shape = (-1,) + (1,) * (len(like.shape) - 1)
     if is_a(like, "torch", "Tensor"):
@@ -114,7 +114,7 @@ def one_a_row(values: Sequence[float], like: Any) -> Any:  # noqa: ANN401
 
 
 def scaled_rows(leaf: Any, factors: Sequence[float]) -> Any:  # noqa: ANN401
-    """Each row times its factor, in floating point."""
+    """Each row times its factor, as floating point."""
     if is_a(leaf, "torch", "Tensor"):
         return leaf * one_a_row(factors, leaf)
     leaf = _numpy().asarray(leaf)
@@ -135,7 +135,7 @@ def _joined_arrays(pieces: tuple[Any, ...]) -> Any:  # noqa: ANN401
     if _is_of("jax", first):
         return sys.modules["jax"].numpy.concatenate(pieces)
     if not hasattr(first, "__array__"):
-        raise ValueError(f"samples of {_shown(first)} cannot be put together: use NumPy arrays")
+        raise ValueError(f"samples of {_shown(first)} cannot be concatenated: use NumPy arrays")
     return _numpy().concatenate(pieces)
 
 
@@ -146,13 +146,13 @@ def _taken(leaf: Any, rows: Any) -> Any:  # noqa: ANN401
 
 
 def _is_of(framework: str, leaf: object) -> bool:
-    """By the name of its class's module: no framework needs to be there to ask."""
+    """Check by the module of its class, without importing the framework."""
     roots = {"jax": ("jax", "jaxlib")}.get(framework, (framework,))
     return type(leaf).__module__.split(".")[0] in roots
 
 
 def _numpy() -> Any:  # noqa: ANN401
-    """Whoever has arrays that are not torch's has NumPy."""
+    """Imported late: arrays other than torch's imply NumPy."""
     import numpy
 
     return numpy

@@ -1,4 +1,4 @@
-"""Batches that are filled up with copies are for training: evaluate would count the copies."""
+"""Batches filled up with copies are for training only: ``evaluate`` would count the copies."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from trainer_hooks.ring.call_frames import local_in
 
 
 def is_evaluating(data: Any = None) -> bool:  # noqa: ANN401
-    """Whether Keras' ``evaluate`` is among the callers, and no ``fit`` within it.
+    """Whether Keras' ``evaluate`` is among the callers, with no ``fit`` inside it.
 
     Args:
-        data: What is asked for, if ``fit`` may also look at it for a validation to come.
+        data: The data in use, where ``fit`` may also inspect it for a later validation.
     """
     frame = sys._getframe(1).f_back
     while frame is not None:
@@ -26,43 +26,42 @@ def is_evaluating(data: Any = None) -> bool:  # noqa: ANN401
 
 
 def refusal(tail: str) -> ValueError:
-    """What is raised there. ``tail``: how the batches are filled up."""
+    """The error for ``evaluate``. ``tail``: how the batches are filled up."""
     return ValueError(
         f'these batches are filled up with copies of samples (tail="{tail}"), which evaluate would '
-        "count as samples of their own: let it evaluate the data as they are, for there a short "
-        "last batch harms nothing"
+        "count: evaluate the original data, where a short last batch is harmless"
     )
 
 
 def only_for_training(data: Any, tail: str) -> Any:  # noqa: ANN401
-    """``data``, which from now on refuses to be gone through by ``evaluate``.
+    """Make ``data`` refuse to be used by ``evaluate``.
 
     Args:
-        data: A ``tf.data.Dataset`` or a ``DataLoader``, made here.
+        data: A ``tf.data.Dataset`` or a ``DataLoader`` of our own.
         tail: How its batches are filled up.
     """
     kind: Any = type(data)
-    # TensorFlow asks a dataset for its element_spec, and not for an iterator, where several
-    # devices are to have parts of it. An iterator of it asks for that, too.
-    asked = "element_spec" if hasattr(kind, "element_spec") else "__iter__"
-    answer = getattr(kind, asked)
+    # With several devices TensorFlow reads a dataset's element_spec instead of an iterator;
+    # iterators read it, too.
+    member = "element_spec" if hasattr(kind, "element_spec") else "__iter__"
+    original = getattr(kind, member)
 
-    def refuse_or(tell: Callable[[Any], Any]) -> Callable[[Any], Any]:
-        def told(self: Any) -> Any:  # noqa: ANN401
+    def refuse_or(call: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        def checked(self: Any) -> Any:  # noqa: ANN401
             if is_evaluating(self):
                 raise refusal(tail)
-            return tell(self)
+            return call(self)
 
-        return told
+        return checked
 
-    is_property = isinstance(answer, property)
-    guarded = property(refuse_or(answer.fget)) if is_property else refuse_or(answer)
-    # Its makers have no place for a class of ours.
-    data.__class__ = type(kind.__name__, (kind,), {asked: guarded, "gpumon_tail": tail})
+    is_property = isinstance(original, property)
+    guarded = property(refuse_or(original.fget)) if is_property else refuse_or(original)
+    # Its constructors cannot make an instance of our class.
+    data.__class__ = type(kind.__name__, (kind,), {member: guarded, "gpumon_tail": tail})
     return data
 
 
 def only_as(data: Any, made: Any) -> Any:  # noqa: ANN401
-    """``made`` of ``data``, and only for training where that is."""
+    """``made`` from ``data``, and only for training if ``data`` is."""
     tail = getattr(data, "gpumon_tail", None)
     return made if tail is None else only_for_training(made, tail)

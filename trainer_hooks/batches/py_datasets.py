@@ -1,4 +1,4 @@
-"""Batches of one size as a ``PyDataset``, which ``fit`` takes on every backend of Keras."""
+"""Batches of one size as a ``PyDataset``, which ``fit`` accepts on every Keras backend."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from trainer_hooks.batches.rebatching import BatchedSamples, IndexedBatches
 
 
 class FixedPyDataset(keras.utils.PyDataset):  # type: ignore[misc]  # Keras has no types
-    """Batches of one size by number, for ``fit``, ``evaluate`` and ``predict``."""
+    """Batches of one size by index, for ``fit``, ``evaluate`` and ``predict``."""
 
     def __init__(self, batches: IndexedBatches, **workers: Any) -> None:  # noqa: ANN401
         super().__init__(**workers)
@@ -21,10 +21,10 @@ class FixedPyDataset(keras.utils.PyDataset):  # type: ignore[misc]  # Keras has 
 
     @property
     def num_batches(self) -> int | None:
-        """How many; ``None``: endless. Keras asks before it trains or evaluates.
+        """How many; ``None`` if endless. Keras reads it before it trains or evaluates.
 
         Raises:
-            ValueError: There are too few samples for a single one; or Keras evaluates, and one is
+            ValueError: There are too few samples for one batch; or Keras evaluates, and a batch is
                 filled up with copies.
         """
         if self._fixed.has_copies() and is_evaluating():
@@ -45,7 +45,7 @@ class FixedPyDataset(keras.utils.PyDataset):  # type: ignore[misc]  # Keras has 
 
 
 class FixedFromPyDataset(FixedPyDataset):
-    """The same of another ``PyDataset``: with its workers, and it hears of each epoch."""
+    """Rebatches another ``PyDataset``, with its workers and epoch callbacks."""
 
     def __init__(self, source: Any, rule: BatchRule) -> None:  # noqa: ANN401
         super().__init__(

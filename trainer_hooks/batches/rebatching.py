@@ -1,4 +1,4 @@
-"""Batches of one size, cut and joined from arrays, sequences of batches, and streams of them."""
+"""Rebatches arrays, sequences of batches, and streams of batches."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from trainer_hooks.batches.only_for_training import is_evaluating, refusal
 
 
 class ArraySamples:
-    """The rows of arrays, in their order or in a new one for each epoch."""
+    """The rows of arrays, in order or shuffled each epoch."""
 
     def __init__(self, arrays: Batch, *, shuffle: bool) -> None:
         self._arrays = arrays
@@ -22,37 +22,36 @@ class ArraySamples:
         self.epoch_ended()
 
     def count(self) -> int:
-        """How many samples."""
         return self._count
 
     def read(self, start: int, stop: int) -> Batch:
-        """Samples ``start`` up to ``stop`` as one batch."""
+        """Samples ``start`` to ``stop`` as one batch."""
         if self._order is None:
             return cut(self._arrays, start, stop)
         return reordered(self._arrays, self._order[start:stop])
 
     def epoch_ended(self) -> None:
-        """An epoch is over: the order may change."""
+        """Shuffle again."""
         if self._shuffle:
             import numpy as np
 
-            # By NumPy's common generator, which keras.utils.set_random_seed seeds.
+            # From NumPy's global random state, which keras.utils.set_random_seed seeds.
             self._order = np.random.permutation(self._count)
 
 
 class BatchedSamples:
-    """The samples of a sequence of equally large batches, the last of which may be smaller.
+    """The samples of a sequence of equally large batches; the last may be smaller.
 
-    How large they are is learned from the first and the last one, which are read for it.
+    The first and the last batch are read to learn their sizes.
     """
 
     def __init__(self, batches: Any) -> None:  # noqa: ANN401
         self._batches = batches
         self._rows_each = 0
-        self._counted: tuple[int, int] | None = None  # so many batches have so many samples
+        self._counted: tuple[int, int] | None = None  # batches and their samples
 
     def count(self) -> int | None:
-        """How many samples; ``None`` for endless ones."""
+        """Number of samples; ``None`` if endless."""
         batches = self.batches_in_source()
         if not batches:
             return batches
@@ -62,7 +61,7 @@ class BatchedSamples:
         return self._counted[1]
 
     def read(self, start: int, stop: int) -> Batch:
-        """Samples ``start`` up to ``stop`` as one batch."""
+        """Samples ``start`` to ``stop`` as one batch."""
         each, batches = self._each(), self.batches_in_source()
         pieces = [
             cut(
@@ -77,7 +76,7 @@ class BatchedSamples:
         return joined(pieces)
 
     def epoch_ended(self) -> None:
-        """The source is told by whoever wraps it."""
+        """Nothing to do: the wrapper forwards the callback to the source."""
 
     def batches_in_source(self) -> int | None:
         return len(self._batches)
@@ -86,7 +85,7 @@ class BatchedSamples:
         if not self._rows_each:
             self._rows_each = rows_in(self._batches[0])
             if not self._rows_each:
-                raise ValueError("the first batch of the data is empty, so no size can be learned")
+                raise ValueError("the first batch of the data is empty: its size is unknown")
         return self._rows_each
 
     def _read_whole(self, at: int, batches: int | None) -> Batch:
@@ -95,13 +94,13 @@ class BatchedSamples:
         if rows != each and not (is_last and rows < each):
             raise ValueError(
                 f"batch {at} of the data has {rows} samples and the first has {each}: all but the "
-                "last must be equally large, else give a generator of them"
+                "last must be equally large; else give a generator"
             )
         return batch
 
 
 class IndexedBatches:
-    """Batches of one size by number, as often as one likes; ``len()`` says how many."""
+    """Batches of one size by index, with ``len()``."""
 
     def __init__(self, samples: ArraySamples | BatchedSamples, rule: BatchRule) -> None:
         self._samples = samples
@@ -109,29 +108,29 @@ class IndexedBatches:
         self.tail = rule.tail
 
     def batch_count(self) -> int | None:
-        """How many batches there are; ``None`` if there is no end to them."""
+        """Number of batches; ``None`` if endless."""
         samples = self._samples.count()
         return None if samples is None else self._rule.count(samples)
 
     def has_copies(self) -> bool:
-        """Whether one of the batches is filled up with copies."""
+        """Whether a batch is filled up with copies."""
         samples = self._samples.count()
         return samples is not None and self._rule.fills_up(samples)
 
     def why_none(self) -> str:
-        """What to do where there is no batch at all."""
+        """The message where there is no batch."""
         samples = self._samples.count()
         if not samples:
             return "the data have no samples, so there is no batch to train on"
         return (
             f"the data have {samples} samples and a batch needs {self._rule.batch_size}, so that "
-            'tail="drop" leaves out all of them: take smaller batches, tail="repeat" or tail="pad"'
+            'tail="drop" leaves out all of them: use smaller batches, tail="repeat" or tail="pad"'
         )
 
     def __len__(self) -> int:
         count = self.batch_count()
         if count is None:
-            raise TypeError("batches without an end have no len()")
+            raise TypeError("endless batches have no len()")
         return count
 
     def __getitem__(self, index: int) -> Batch:
@@ -152,21 +151,21 @@ class IndexedBatches:
         self.epoch_ended()
 
     def epoch_ended(self) -> None:
-        """An epoch is over: the order of shuffled samples changes."""
+        """Shuffle again, if the samples are shuffled."""
         self._samples.epoch_ended()
 
 
 def rebatched(batches: Iterable[Batch], rule: BatchRule) -> Iterator[Batch]:
     """The same samples in the same order, in batches of one size; one pass, lazily.
 
-    No more is held than one batch more than is asked for, so an endless source may be given.
-    A batch of the right size that comes at the right moment is passed on as it is.
+    At most one batch more than needed is kept, so the source may be endless. A batch of the right
+    size is passed on unchanged where no samples are left over.
 
     Raises:
-        ValueError: A batch holds something else than arrays of one length; or the last is filled
-            up with copies, and the first was asked for by Keras' ``evaluate``.
+        ValueError: A batch is not made of arrays of one length; or the last is filled up with
+            copies, and Keras' ``evaluate`` uses them.
     """
-    is_evaluated = is_evaluating()  # now: Keras may ask for the others in a thread of its own
+    is_evaluated = is_evaluating()  # now: Keras may read later ones in another thread
     held: list[Batch] = []
     rows = 0
     for batch in batches:
@@ -192,9 +191,9 @@ def rebatched(batches: Iterable[Batch], rule: BatchRule) -> Iterator[Batch]:
 
 
 class FixedBatches:
-    """Batches of one size that can be gone through as often as their source.
+    """Batches of one size that can be iterated over as often as their source.
 
-    How many there are is known only at the end of a pass, so there is no ``len()``.
+    Their number is known only at the end of a pass, so there is no ``len()``.
     """
 
     def __init__(self, source: Iterable[Batch], rule: BatchRule) -> None:
@@ -205,9 +204,9 @@ class FixedBatches:
         return rebatched(self._source, self._rule)
 
     def forever(self) -> Iterator[Batch]:
-        """Pass after pass in a generator, which ``fit(..., steps_per_epoch=...)`` takes.
+        """A generator of repeated passes for ``fit(..., steps_per_epoch=...)``.
 
-        It ends at a pass without any batch.
+        It ends with a pass without any batch.
         """
         while True:
             none = True

@@ -1,4 +1,4 @@
-"""Batches of one size from a ``tf.data.Dataset``, as another one."""
+"""Rebatches a ``tf.data.Dataset``."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ _MOST_STAGES: Final = 64
 _BATCHES: Final = frozenset({"Batch", "PaddedBatch", "ParallelBatch"})
 _UNBATCHES: Final = frozenset({"FlatMap", "Interleave", "ParallelInterleave", "Unbatch"})
 _KEEPS_LENGTHS: Final = frozenset({"Cache", "Options", "Prefetch", "Shuffle"})
-"""Stages whose elements have the lengths they had, and are as many."""
+"""Stages that keep the lengths and the number of elements."""
 
 
 def fixed_dataset(dataset: Any, rule: BatchRule) -> Any:  # noqa: ANN401
-    """A dataset of the same samples in batches by the rule, with a known static batch size.
+    """A dataset of the same samples in batches by the rule, with a static batch size.
 
     Raises:
-        ValueError: It cannot be seen whether the elements are samples or batches, or
-            ``"pad"`` finds no targets.
+        ValueError: It is unclear whether the elements are samples or batches, or ``"pad"`` finds
+            no targets.
     """
     if rule.tail == "pad":
         unpacked(dataset.element_spec)
@@ -44,10 +44,10 @@ def fixed_dataset(dataset: Any, rule: BatchRule) -> Any:  # noqa: ANN401
 
 
 def _holds_batches(dataset: Any) -> bool:  # noqa: ANN401
-    """Whether its elements are batches: by their shapes, else by how it was made."""
+    """Whether its elements are batches: by their shapes, else by its stages."""
     shapes = [spec.shape for spec in _specs(dataset)]
     if any(shape.rank == 0 for shape in shapes):
-        return False  # a number for each sample
+        return False  # one number per sample
     if all(shape.rank is not None for shape in shapes):
         lengths = {shape[0] for shape in shapes}
         if len(lengths) > 1:
@@ -57,14 +57,14 @@ def _holds_batches(dataset: Any) -> bool:  # noqa: ANN401
     if any(kind in _BATCHES for kind, _ in _stages(dataset, until=_UNBATCHES)):
         return True
     raise ValueError(
-        "it cannot be seen whether the elements of this tf.data.Dataset are samples or batches, "
+        "the elements of this tf.data.Dataset may be samples or batches, "
         f"{dataset.element_spec}: call its .unbatch() first if they are batches, and "
         f".batch(...) if they are samples"
     )
 
 
 def _samples_in(dataset: Any, *, batched: bool) -> int | None:  # noqa: ANN401
-    """How many samples it holds; ``None`` where that is not known without going through it."""
+    """Number of samples; ``None`` where it is unknown without iterating."""
     elements = int(dataset.cardinality())
     if elements < 0:
         return None
@@ -75,7 +75,7 @@ def _samples_in(dataset: Any, *, batched: bool) -> int | None:  # noqa: ANN401
         return elements * int(each[0])
     for kind, stage in _stages(dataset):
         if kind in _BATCHES:
-            # Dropping its last one it would have said how long its batches are.
+            # With drop_remainder its batches would have a static length.
             samples = int(stage._input_dataset.cardinality())
             return samples if samples >= 0 else None
         if kind not in _KEEPS_LENGTHS:
@@ -92,10 +92,9 @@ def _stages(
     dataset: Any,  # noqa: ANN401
     until: frozenset[str] = frozenset(),
 ) -> Iterator[tuple[str, Any]]:
-    """Its stages, the last one first, by kind: as far as each has one source.
+    """Its stages by kind, the last one first, as far as each has one source.
 
-    TensorFlow tells its stages in private only: where a release names them otherwise, fewer
-    are seen, and less is known.
+    Stages are private to TensorFlow: where a release renames them, fewer are found.
     """
     stage = dataset
     for _ in range(_MOST_STAGES):
@@ -108,7 +107,7 @@ def _stages(
 
 
 def _finished(batch: tuple[Any, ...], spec: Any, rule: BatchRule) -> Any:  # noqa: ANN401
-    """One batch, made whole within the graph; ``batch`` is what ``map`` unpacked."""
+    """One batch, completed within the graph; ``batch`` is unpacked by ``map``."""
     whole = batch if isinstance(spec, tuple) else batch[0]
     size = rule.batch_size
     rows = tf.shape(tf.nest.flatten(whole)[0])[0]
@@ -117,7 +116,7 @@ def _finished(batch: tuple[Any, ...], spec: Any, rule: BatchRule) -> Any:  # noq
     def filled(leaf: Any) -> Any:  # noqa: ANN401
         if isinstance(leaf, tf.SparseTensor):
             raise ValueError(
-                f'sparse tensors cannot be filled up (tail="{rule.tail}"): take tail="drop", or '
+                f'sparse tensors cannot be filled up (tail="{rule.tail}"): use tail="drop", or '
                 "make them dense with tf.sparse.to_dense"
             )
         many = tf.cond(rows == size, lambda: leaf, lambda: tf.gather(leaf, in_turn))

@@ -1,4 +1,4 @@
-"""Batches of one size from a ``DataLoader``, as another one."""
+"""Rebatches a torch ``DataLoader``."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from trainer_hooks.batches.rebatching import rebatched
 def fixed_loader(loader: Any, rule: BatchRule) -> Any:  # noqa: ANN401
     """A loader over the same samples that makes batches by the rule.
 
-    Where the loader draws samples by number and groups them as torch does, its like is made
-    with another batch size: the same dataset, sampler, workers and collation. Else, as for an
-    ``IterableDataset`` or a batch sampler of one's own, its batches are cut and joined here.
+    Where the loader draws samples by index and groups them as torch does, a new loader has
+    another batch size and the same dataset, sampler, workers and collation. Else, as for an
+    ``IterableDataset`` or a custom batch sampler, its batches are cut and joined here.
     """
     if _groups_as_torch_does(loader):
         return _regrouped(loader, rule)
@@ -53,7 +53,7 @@ def _regrouped(loader: Any, rule: BatchRule) -> Any:  # noqa: ANN401
         if hasattr(loader, name)
     }
     if not kept.get("pin_memory_device"):
-        kept.pop("pin_memory_device", None)  # newer ones warn where it is named at all
+        kept.pop("pin_memory_device", None)  # newer versions warn about it
     drops = rule.tail == "drop"
     made = DataLoader(
         loader.dataset,
@@ -67,7 +67,7 @@ def _regrouped(loader: Any, rule: BatchRule) -> Any:  # noqa: ANN401
 
 
 class _Finished:
-    """A collation whose every batch is whole: what it is told, it does in the workers."""
+    """A collation that completes every batch, in the workers."""
 
     def __init__(self, collate: Callable[[Any], Batch], rule: BatchRule) -> None:
         self._collate = collate

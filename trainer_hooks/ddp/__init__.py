@@ -1,8 +1,8 @@
-"""Unequal GPUs in PyTorch's ``DistributedDataParallel``: uneven batches, exact gradients.
+"""Unequal GPUs with PyTorch's ``DistributedDataParallel``: uneven batches, exact gradients.
 
 >>> from trainer_hooks.ddp import RatioBalancer, RatioSampler, global_mean
 
-Importing this brings no torch along.
+Importing this does not import torch.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""What ranks tell each other: sums and means over all, and what all must say alike.
+"""Communication between ranks: sums and means over all, and checks that all agree.
 
-A mean of means is wrong where shares differ; and ranks go on or raise together.
+With different shares a mean of means is wrong. Ranks continue or raise together.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ if TYPE_CHECKING:
     from torch.distributed import ProcessGroup
 
 T = TypeVar("T")
-Said = Mapping[str, object]
+Settings = Mapping[str, object]
 
 
 def global_sum(value: SupportsFloat, *, group: ProcessGroup | None = None) -> float:
-    """The sum over the ranks of what each has; every rank must call this.
+    """The sum over all ranks; every rank must call this.
 
     Args:
-        value: A number, or a tensor with one; it is not differentiated through.
-        group: Of the ranks; all of them by default. Without any process group, ``value``.
+        value: A number, or a tensor with one; not differentiable.
+        group: The ranks; default all. Without a process group, the result is ``value``.
     """
     return _sums((float(value),), group)[0]
 
@@ -29,12 +29,12 @@ def global_sum(value: SupportsFloat, *, group: ProcessGroup | None = None) -> fl
 def global_mean(
     total: SupportsFloat, count: SupportsFloat, *, group: ProcessGroup | None = None
 ) -> float | None:
-    """The mean over the samples of all ranks; every rank must call this, once an epoch is enough.
+    """The mean over the samples of all ranks; every rank must call this, for example once an epoch.
 
     Args:
-        total: Sum over this rank's samples: of a loss, or of 1 for each right answer.
-        count: How many samples those were (``share.samples``, 0 where it had none).
-        group: Of the ranks; all of them by default. Without any process group, this rank's.
+        total: Sum over this rank's samples, of a loss or of correct answers.
+        count: Number of those samples (``share.samples``, 0 where it had none).
+        group: The ranks; default all. Without a process group, only this rank.
 
     Returns:
         ``None`` where no rank has a sample.
@@ -53,7 +53,7 @@ def _sums(values: tuple[float, ...], group: ProcessGroup | None) -> tuple[float,
         return values
     if not torch.distributed.is_available() or not torch.distributed.is_initialized():
         return values
-    is_nccl = torch.distributed.get_backend(group) == "nccl"  # it knows no other memory
+    is_nccl = torch.distributed.get_backend(group) == "nccl"  # supports no other memory
     device = torch.device("cuda", torch.cuda.current_device()) if is_nccl else torch.device("cpu")
     together = torch.tensor(values, dtype=torch.float64, device=device)
     torch.distributed.all_reduce(together, group=group)
@@ -62,35 +62,36 @@ def _sums(values: tuple[float, ...], group: ProcessGroup | None) -> tuple[float,
 
 @dataclass(frozen=True, slots=True)
 class GroupRank:
-    """Which of how many ranks this process is.
+    """This process' rank.
 
     Attributes:
-        rank: From 0 on.
-        world_size: How many there are.
-        can_ask: Whether the others can be asked: the rank was not given, but torch's.
-        group: Of the ranks; ``None`` is all of them.
+        rank: From 0.
+        world_size: Number of ranks.
+        can_communicate: Whether ranks can communicate: the rank is torch's, not an argument.
+        group: The ranks; ``None`` for all.
     """
 
     rank: int
     world_size: int
-    can_ask: bool = False
+    can_communicate: bool = False
     group: ProcessGroup | None = None
 
     def __post_init__(self) -> None:
         if not 0 <= self.rank < self.world_size:
             raise ValueError(
-                f"rank must be one of 0 to {self.world_size - 1}, for there are "
-                f"{self.world_size} ranks, and {self.rank} is not"
+                f"rank must be 0 to {self.world_size - 1} with {self.world_size} ranks, not "
+                f"{self.rank}"
             )
 
 
 def rank_in_group(
     rank: int | None, world_size: int | None, group: ProcessGroup | None
 ) -> GroupRank:
-    """The rank that is given, or the one in torch's process group.
+    """The given rank, or the one in torch's process group.
 
     Raises:
-        ValueError: Half of it, a rank and a group, no group yet, or a rank out of range.
+        ValueError: Only one of rank and world_size, a rank and a group, no process group yet, or a
+            rank out of range.
     """
     if rank is not None and world_size is not None:
         if group is not None:
@@ -102,59 +103,59 @@ def rank_in_group(
 
     if not torch.distributed.is_available() or not torch.distributed.is_initialized():
         raise ValueError(
-            "which rank is this? Call torch.distributed.init_process_group() first, or give rank "
+            "the rank is unknown: call torch.distributed.init_process_group() first, or give rank "
             "and world_size"
         )
     return GroupRank(
         torch.distributed.get_rank(group),
         torch.distributed.get_world_size(group),
-        can_ask=True,
+        can_communicate=True,
         group=group,
     )
 
 
-def asked_of_all(own_rank: GroupRank, own: T) -> list[T]:
-    """What each rank says, by rank; all of them must ask."""
-    if not own_rank.can_ask:
+def gathered_from_all(own_rank: GroupRank, own: T) -> list[T]:
+    """The values of all ranks, by rank; every rank must call this."""
+    if not own_rank.can_communicate:
         return [own]
     import torch.distributed
 
-    said: list[T | None] = [None] * own_rank.world_size
-    torch.distributed.all_gather_object(said, own, group=own_rank.group)
-    return [word for word in said if word is not None]
+    values: list[T | None] = [None] * own_rank.world_size
+    torch.distributed.all_gather_object(values, own, group=own_rank.group)
+    return [value for value in values if value is not None]
 
 
-def agreed_by_all(own_rank: GroupRank, own: Said | Exception, besides: int = 0) -> list[int]:
-    """Return where all ranks say the same, else raise in all of them.
+def check_all_agree(own_rank: GroupRank, own: Settings | Exception, besides: int = 0) -> list[int]:
+    """Check that all ranks have the same settings; raise on all of them if not.
 
-    A rank that cannot go on says why instead, so that nobody waits for it.
+    A rank that cannot continue passes its error instead, so that no rank waits for it.
 
     Args:
-        own_rank: Of this rank.
-        own: What must be alike, by name, or why this rank cannot go on.
-        besides: What need not be alike.
+        own_rank: This rank.
+        own: This rank's settings by name, or its error.
+        besides: A number that may differ.
 
     Returns:
-        What each rank says besides, by rank.
+        The number of each rank, by rank.
 
     Raises:
-        Exception: This rank's own reason.
-        ValueError: Another's, with its rank; or what is not alike.
+        Exception: This rank's own error.
+        ValueError: Another rank's error, or the first setting that differs.
     """
     mine = str(own) if isinstance(own, Exception) else dict(own)
-    answers = asked_of_all(own_rank, (mine, besides))
-    said = [word for word, _ in answers]
+    answers = gathered_from_all(own_rank, (mine, besides))
     if isinstance(own, Exception):
         raise own
-    for rank, word in enumerate(said):
-        if isinstance(word, str):
-            raise ValueError(f"rank {rank} cannot go on: {word}")
-    words = [word for word in said if isinstance(word, dict)]
-    for name, first in words[0].items():
-        for rank, word in enumerate(words):
-            if word[name] != first:
+    of_all: list[dict[str, object]] = []
+    for rank, (settings, _) in enumerate(answers):
+        if isinstance(settings, str):
+            raise ValueError(f"rank {rank} cannot continue: {settings}")
+        of_all.append(settings)
+    for name, first in of_all[0].items():
+        for rank, settings in enumerate(of_all):
+            if settings[name] != first:
                 raise ValueError(
                     f"all ranks must have the same {name}: rank 0 has {first!r}, and rank {rank} "
-                    f"has {word[name]!r}"
+                    f"has {settings[name]!r}"
                 )
     return [number for _, number in answers]

@@ -1,7 +1,7 @@
-"""Which samples each rank takes in which batch of an epoch, and what weight they have: no torch.
+"""Which samples each rank takes in each batch of an epoch, and their weight; no torch.
 
-A *step* is one of the optimizer: it learns from one batch of all ranks. Each rank computes
-its part of it in one batch or, to need less memory, in several *micro-batches*.
+A *step* is a step of the optimizer, on one batch of all ranks. Each rank computes its part in one
+batch or, to save memory, in several *micro-batches*.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 Ratios = tuple[float, ...]
 
-_STAND_INS: Final = 2
+_BORROWED: Final = 2
 """Samples in a batch without weight: BatchNorm refuses to train on a single one."""
 
 _split = lru_cache(maxsize=64)(split_counts)
@@ -28,19 +28,19 @@ _split = lru_cache(maxsize=64)(split_counts)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchShare:
-    """One batch of one rank, as a part of all that the optimizer's step learns from.
+    """One batch of one rank, as a part of an optimizer step.
 
-    DDP adds the gradients of all ranks up and divides by their number, as if each had the
-    same number of samples. ``weigh`` makes that the gradient of the whole batch.
+    DDP sums up the gradients of all ranks and divides by their number, as if each had equally
+    many samples. ``weigh`` makes that the gradient of the whole batch.
 
     Attributes:
-        step: Of the optimizer, counted from 0 in its epoch.
-        samples: Of this rank in this batch. 0: there was none left for it; the batch holds
-            samples of another rank, has no weight, and is computed so that all ranks meet.
-        step_samples: Of all ranks in all micro-batches of the step; at least 1.
-        world_size: How many ranks there are.
-        ends_step: Whether the optimizer steps after this batch: always, without micro-batches.
-        micro_batches: In how many batches each rank computes the step.
+        step: The optimizer step, from 0 in its epoch.
+        samples: This rank's samples in this batch. 0: there was none left; the batch holds samples
+            of another rank, has no weight, and is computed because every rank must take part.
+        step_samples: Samples of all ranks in all micro-batches of the step; at least 1.
+        world_size: Number of ranks.
+        ends_step: Whether the optimizer steps after this batch; always without micro-batches.
+        micro_batches: The number of batches in which each rank computes the step.
     """
 
     step: int
@@ -52,7 +52,7 @@ class BatchShare:
 
     @property
     def weight(self) -> float:
-        """What the mean loss of this rank's samples is to be multiplied by; 0 where it has none.
+        """The factor for the mean loss of this rank's samples; 0 where it has none.
 
         >>> BatchShare(step=0, samples=60, step_samples=100, world_size=2, ends_step=True).weight
         1.2
@@ -64,15 +64,15 @@ class BatchShare:
     ) -> torch.Tensor:
         """The loss to call ``backward()`` on.
 
-        Its gradient, averaged over the ranks and added up over the micro-batches, is that of
-        one process that reduces the losses of the whole batch in the same way.
+        Its gradient, averaged over the ranks and summed up over the micro-batches, is that of one
+        process that reduces the losses of the whole batch in the same way.
 
         Args:
-            loss: Of this rank's batch alone; a scalar, or one loss for each sample, of which
-                the caller then takes the mean (or sum).
-            reduction: What ``loss`` is of its samples. Where their weights differ (classes,
-                ignored tokens), take ``"sum"`` and divide by the ``global_sum`` of all weights
-                in the step, this rank's being 0 where it has no samples.
+            loss: Of this rank's batch only; a scalar, or one loss per sample, which the caller
+                then reduces.
+            reduction: How ``loss`` is reduced over samples. Where samples have weights (classes,
+                ignored tokens), use ``"sum"`` and divide by the ``global_sum`` of all weights in
+                the step, which are 0 on a rank without samples.
 
         Raises:
             ValueError: Another reduction.
@@ -82,34 +82,34 @@ class BatchShare:
         if reduction == "sum":
             return loss * (self.world_size if self.samples else 0)
         raise ValueError(
-            f'reduction must be "mean" or "sum", got {reduction!r}: what the loss is of its samples'
+            f'reduction must be "mean" or "sum", as the loss was reduced, not {reduction!r}'
         )
 
     def accumulating(self, model: torch.nn.Module) -> AbstractContextManager[object]:
         """``model.no_sync()`` until the step's last micro-batch: around forward *and* backward.
 
         Args:
-            model: The ``DistributedDataParallel`` one; any other is left as it is.
+            model: The ``DistributedDataParallel`` model; any other stays unchanged.
         """
         if self.ends_step or not hasattr(model, "no_sync"):
             return nullcontext()
-        waits: AbstractContextManager[object] = model.no_sync()
-        return waits
+        no_sync: AbstractContextManager[object] = model.no_sync()
+        return no_sync
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EpochShape:
-    """How an epoch falls into steps and batches, whatever the ratios are.
+    """How an epoch is divided into steps and batches, whatever the ratios are.
 
     Attributes:
         samples: In the epoch.
         batch_size: Samples of all ranks in a step.
-        world_size: How many ranks there are.
-        micro_batches: In how many pieces each rank computes a step.
-        drop_last: Whether the samples that fill no step are left out.
+        world_size: Number of ranks.
+        micro_batches: The number of batches in which each rank computes a step.
+        drop_last: Whether to leave out the samples of an incomplete last step.
 
     Raises:
-        ValueError: A step without a sample for each micro-batch of each rank, or no step.
+        ValueError: Some micro-batch would have no sample, or there is no step.
     """
 
     samples: int
@@ -121,9 +121,9 @@ class EpochShape:
     def __post_init__(self) -> None:
         for name in ("batch_size", "micro_batches"):
             if not hasattr(getattr(self, name), "__index__"):
-                raise ValueError(f"{name} must be a whole number, got {getattr(self, name)!r}")
+                raise ValueError(f"{name} must be a whole number, not {getattr(self, name)!r}")
         if self.micro_batches < 1:
-            raise ValueError(f"micro_batches must be at least 1, got {self.micro_batches}")
+            raise ValueError(f"micro_batches must be at least 1, not {self.micro_batches}")
         if self.batch_size < self.world_size * self.micro_batches:
             pieces = f" and {self.micro_batches} micro-batches" if self.micro_batches > 1 else ""
             raise ValueError(
@@ -139,13 +139,13 @@ class EpochShape:
 
     @property
     def step_count(self) -> int:
-        """Steps of the optimizer in an epoch: the same for every rank."""
+        """Optimizer steps in an epoch: the same on every rank."""
         whole, rest = divmod(self.samples, self.batch_size)
         return whole + bool(rest and not self.drop_last)
 
     @property
     def batch_count(self) -> int:
-        """Batches that each rank computes in an epoch."""
+        """Batches of each rank in an epoch."""
         last = self.step_count - 1
         return last * self.micro_batches + self.pieces_of(last)
 
@@ -154,17 +154,17 @@ class EpochShape:
         return min(self.batch_size, self.samples - step * self.batch_size)
 
     def pieces_of(self, step: int) -> int:
-        """Micro-batches in a step: in a short last one no more than fill up at the usual size."""
+        """Micro-batches in a step; a short last step has fewer of the usual size."""
         return -(-self.samples_in(step) * self.micro_batches // self.batch_size)
 
 
 class EpochPlan:
-    """Which samples each rank takes, batch by batch, while the ratios may change.
+    """Which samples each rank takes in each batch, with ratios that may change between steps.
 
     Args:
-        shape: Of the epoch.
-        ratios: In force at its beginning; one for each rank.
-        start_step: The first step that is computed.
+        shape: The epoch.
+        ratios: The ratios at its beginning, one per rank.
+        start_step: The first step to compute.
 
     >>> plan = EpochPlan(EpochShape(samples=12, batch_size=10, world_size=2), (3, 2))
     >>> [[list(plan.positions(batch, rank)) for rank in (0, 1)] for batch in (0, 1)]
@@ -177,11 +177,11 @@ class EpochPlan:
         # A short last step has fewer micro-batches.
         self.first_batch: Final = min(start_step * shape.micro_batches, shape.batch_count)
         self.next_batch = self.first_batch
-        """The first that was not drawn yet."""
+        """The first batch that was not drawn yet."""
 
     @property
     def undrawn_step(self) -> int:
-        """The first step of which no batch was drawn yet; 0 where none was at all."""
+        """The first step without a drawn batch; 0 where nothing was drawn."""
         if self.next_batch == self.first_batch:
             return 0
         if self.next_batch >= self._shape.batch_count:
@@ -189,17 +189,17 @@ class EpochPlan:
         return -(-self.next_batch // self._shape.micro_batches)
 
     def change(self, step: int, ratios: Ratios) -> None:
-        """Put other ratios in force from a step on of which nothing was drawn yet."""
+        """Use other ratios from a step on of which nothing was drawn yet."""
         self._changes = [change for change in self._changes if change[0] < step]
         self._changes.append((step, ratios))
 
     def ratios_in(self, step: int) -> Ratios:
-        """The ratios in force in a step."""
+        """The ratios of a step."""
         at = bisect_right(self._changes, step, key=lambda change: change[0])
         return self._changes[at - 1][1]
 
     def share(self, batch: int, rank: int) -> BatchShare:
-        """What a rank has of a batch, counted from 0 at the epoch's beginning."""
+        """A rank's share of a batch, counted from 0 at the beginning of the epoch."""
         step, piece, counts = self._split(batch, rank)
         return BatchShare(
             step=step,
@@ -219,16 +219,14 @@ class EpochPlan:
         begin = step * self._shape.batch_size
         if counts[piece] == 0:
             in_step = self._shape.samples_in(step)
-            return [begin + at % in_step for at in range(_STAND_INS)]
+            return [begin + at % in_step for at in range(_BORROWED)]
         begin += sum(self._of_ranks(step)[:rank]) + sum(counts[:piece])
         return range(begin, begin + counts[piece])
 
     def _split(self, batch: int, rank: int) -> tuple[int, int, tuple[int, ...]]:
-        """The batch's step, its place in it, and how many samples each piece of the rank has."""
+        """The batch's step, its position in it, and the samples of the rank's micro-batches."""
         if not 0 <= batch < self._shape.batch_count:
-            raise IndexError(
-                f"batch {batch} is none of the epoch's, which has {self._shape.batch_count}"
-            )
+            raise IndexError(f"there is no batch {batch}: the epoch has {self._shape.batch_count}")
         step, piece = divmod(batch, self._shape.micro_batches)
         own = self._of_ranks(step)[rank]
         return step, piece, _split(own, (1,) * self._shape.pieces_of(step))

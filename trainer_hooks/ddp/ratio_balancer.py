@@ -1,4 +1,4 @@
-"""``RatioBalancer``: levels the ratios of ranks by what each of them computes in a step."""
+"""``RatioBalancer`` for DDP: balances ranks by how long each computes in a step."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from statistics import median
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from trainer_hooks.balance.controller import STEPS_TO_SETTLE, check_steps
-from trainer_hooks.ddp.all_ranks import agreed_by_all, rank_in_group
+from trainer_hooks.ddp.all_ranks import check_all_agree, rank_in_group
 from trainer_hooks.ddp.epoch_plan import BatchShare, Ratios
 from trainer_hooks.ddp.ratio_sampler import RatioSampler
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import torch
 
 _Spans: TypeAlias = list[tuple[Any, Any]]
-"""When computing began and ended: seconds of one clock, or events of CUDA."""
+"""Starts and ends of computing: seconds of one clock, or CUDA events."""
 
 
 class RatioBalancer:
@@ -28,24 +28,24 @@ class RatioBalancer:
         for batch, share in sampler.shares(loader):
             ...
 
-    Each rank notes how long it computes: from the forward pass to its last gradient, without the
-    wait for the other ranks. Every ``every`` steps the ranks compare their medians; where shares
-    are further off than ``within``, all of them change the ratios from the first step on that no
-    loader has drawn yet. Nothing but the split changes. It knows no memory limits: begin with
-    ratios near the right ones, and leave room on the faster GPU.
+    Each rank measures how long it computes, from the forward pass to its last gradient, without
+    the wait for other ranks. Every ``every`` steps the ranks compare their medians; where shares
+    are off by more than ``within``, all change the ratios from the first step on that no loader
+    has drawn yet. Only the split changes. Memory limits are not considered: start with ratios near
+    the right ones, and leave memory free on the faster GPU.
 
     In Lightning, ``RatioStrategy([3, 2], balancer=RatioBalancer())``.
 
     Args:
-        every: Steps from one comparison to the next, 1 or more.
-        warm_up: First steps that are not measured: they compile and allocate.
-        within: How far, as a part of each share, shares may be off before they change.
+        every: Steps between comparisons, 1 or more.
+        warm_up: First steps to ignore: they compile and allocate.
+        within: The relative error of shares that is tolerated.
 
     Attributes:
-        changes: Each as the epoch and step after which the ranks agreed on it, and the ratios.
+        changes: Per change, the epoch and step after which the ranks agreed on it, and the ratios.
 
     Raises:
-        ValueError: An argument is none of what is allowed.
+        ValueError: An argument is out of range.
     """
 
     def __init__(self, every: int = 25, *, warm_up: int = 10, within: float = 0.02) -> None:
@@ -58,23 +58,23 @@ class RatioBalancer:
         self._clock: ComputeClock | None = None
 
     def watch(self, sampler: RatioSampler, model: torch.nn.Module) -> None:
-        """Level the ratios of this sampler from now on; every rank must call this.
+        """Balance the ratios of this sampler from now on; every rank must call this.
 
         Args:
-            sampler: Of a loop of your own, whose ``shares`` it goes through.
-            model: The ``DistributedDataParallel`` one.
+            sampler: Of your own loop, which iterates over its ``shares``.
+            model: The ``DistributedDataParallel`` model.
 
         Raises:
-            TypeError: Another sampler.
-            ValueError: Ranks whose balancers are not alike: all ranks raise.
+            TypeError: Not a ``RatioSampler``.
+            ValueError: The ranks' balancers have different arguments: all ranks raise.
         """
         if not isinstance(sampler, RatioSampler):
             raise TypeError(
-                f"RatioBalancer levels a RatioSampler, in a loop of your own or by "
-                f"RatioStrategy(balancer=...), and {type(sampler).__name__} is none"
+                f"RatioBalancer needs a RatioSampler, in your own loop or by "
+                f"RatioStrategy(balancer=...), not {type(sampler).__name__}"
             )
         settings = {"every": self._every, "warm_up": self._warm_up, "within": self._within}
-        agreed_by_all(rank_in_group(None, None, None), settings)
+        check_all_agree(rank_in_group(None, None, None), settings)
         if self._clock is not None:
             self._clock.remove()
         self._sampler = sampler
@@ -89,7 +89,7 @@ class RatioBalancer:
             self._step_ended(*last)
 
     def _step_ended(self, share: BatchShare, ratios: Ratios) -> None:
-        """Which steps count is the same for all ranks, so that they compare after the same one."""
+        """All ranks count the same steps, so that they compare after the same one."""
         assert self._clock is not None
         spans, sampler = self._clock.spans_so_far(), self._sampler
         if ratios != sampler.ratios or share.step_samples != sampler.step_samples:
@@ -108,16 +108,16 @@ class RatioBalancer:
 
 
 class ComputeClock:
-    """When a model computes, from its forward pass to its last gradient.
+    """Measures when a model computes, from its forward pass to its last gradient.
 
-    A gradient is there before the wait for those of other ranks begins. Times are read from the
-    GPU's own clock where the model is on one, and asked for later, so that nobody waits for it.
+    The last gradient is ready before the wait for other ranks begins. On a GPU, CUDA events record
+    the times and are read later, so that nothing waits for them.
     """
 
     def __init__(self, model: torch.nn.Module) -> None:
         import torch
 
-        # Outside of it, ``DistributedDataParallel`` waits for the buffers of the first rank.
+        # Not the wrapper: it waits for the buffers of the first rank.
         inner = getattr(model, "module", model)
         trained = [one for one in inner.parameters() if one.requires_grad]
         self._is_on_gpu = any(one.is_cuda for one in trained)
@@ -129,12 +129,12 @@ class ComputeClock:
         )
 
     def remove(self) -> None:
-        """Leave the model alone from now on."""
+        """Remove the hooks from the model."""
         for hook in self._hooks:
             hook.remove()
 
     def spans_so_far(self) -> _Spans:
-        """Since the last call."""
+        """The spans since the last call."""
         spans, self._spans = self._spans, []
         return spans
 
@@ -146,7 +146,7 @@ class ComputeClock:
         if self._begun is not None:
             self._spans.append((self._begun, self._now()))
             self._begun = None
-        elif self._spans:  # another backward pass of the same forward pass
+        elif self._spans:  # another backward pass after the same forward pass
             self._spans[-1] = (self._spans[-1][0], self._now())
 
     def _now(self) -> Any:  # noqa: ANN401
@@ -160,7 +160,7 @@ class ComputeClock:
 
 
 def seconds_of(spans: _Spans) -> float:
-    """How long they are together; waits until a GPU has reached their ends."""
+    """Their total length; waits until a GPU has reached their ends."""
     seconds = 0.0
     for begun, ended in spans:
         if isinstance(ended, float):

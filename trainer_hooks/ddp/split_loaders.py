@@ -1,8 +1,8 @@
-"""An ordinary ``DataLoader`` becomes one that is split by ratios, for trainers that make their own.
+"""Splits an ordinary ``DataLoader`` by ratios, for trainers that run their own loop.
 
-What the loader asks for stays as it is: its batch size times the number of ranks is still one
-batch of all ranks, an epoch has as many batches, and the order of a shuffled epoch is that of
-torch's ``DistributedSampler``.
+The loader's settings stay valid: its batch size times the number of ranks is one batch of all
+ranks, an epoch has as many batches, and the order of a shuffled epoch is that of torch's
+``DistributedSampler``.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from trainer_hooks.ddp.all_ranks import agreed_by_all, rank_in_group
+from trainer_hooks.ddp.all_ranks import check_all_agree, rank_in_group
 from trainer_hooks.ddp.ratio_sampler import RatioSampler
 
 if TYPE_CHECKING:
@@ -26,10 +26,10 @@ class EpochOfLoader:
 
     Attributes:
         length: Samples in its dataset.
-        batch_size: Samples of each rank in a batch, were all ranks equal.
-        shuffle: Whether each epoch has an order of its own.
-        seed: Of the orders, where the loader's sampler has one.
-        drop_last: Whether the samples that do not fill a batch of all ranks are left out.
+        batch_size: Samples per rank and batch with equal ranks.
+        shuffle: Whether each epoch is shuffled.
+        seed: Of the orders, if the loader's sampler has one.
+        drop_last: Whether to leave out the samples of an incomplete last batch of all ranks.
     """
 
     length: int
@@ -47,18 +47,17 @@ def ratio_sampler_for(
     seed: int = 0,
     refusal: Callable[[], str | None] = lambda: None,
 ) -> RatioSampler:
-    """A sampler of the loader's batches, split by ratios; every rank must call this.
+    """A sampler that splits the loader's batches by ratios; every rank must call this.
 
     Args:
         loader: An ordinary one, prepared for equal ranks or not at all.
-        ratios: One positive number for each rank.
-        accumulated: Batches of each rank in a step of the optimizer.
+        ratios: One positive number per rank.
+        accumulated: Batches per rank and step of the optimizer.
         seed: Of a shuffled order, where the loader's sampler has none.
-        refusal: Why the trainer cannot split this training, if so.
+        refusal: Returns why the trainer cannot split batches, if it cannot.
 
     Raises:
-        ValueError: A loader or ratios that cannot be split, or ranks that disagree: all ranks
-            raise.
+        ValueError: The loader or ratios are unsuitable, or ranks disagree: all ranks raise.
     """
     own = rank_in_group(None, None, None)
     try:
@@ -67,7 +66,7 @@ def ratio_sampler_for(
             raise ValueError(reason)
         epoch = epoch_of(loader)
     except ValueError as error:
-        agreed_by_all(own, error)
+        check_all_agree(own, error)
         raise
     of_all_ranks = epoch.batch_size * own.world_size
     left_out = epoch.length % of_all_ranks if epoch.drop_last else 0
@@ -83,10 +82,10 @@ def ratio_sampler_for(
 
 
 def epoch_of(loader: object) -> EpochOfLoader:
-    """What an epoch of the loader is.
+    """The settings of the loader's epochs.
 
     Raises:
-        ValueError: Its batches cannot be split; the message names what to write instead.
+        ValueError: Its batches cannot be split; the message says what to write instead.
     """
     from torch.utils.data import BatchSampler, DataLoader, IterableDataset
 
@@ -103,8 +102,8 @@ def epoch_of(loader: object) -> EpochOfLoader:
         )
     if not getattr(loader, "in_order", True):
         raise ValueError(
-            "a loader with in_order=False mixes batches up, and their weights with them: leave "
-            "in_order out"
+            "a loader with in_order=False returns batches in another order than their weights: "
+            "leave in_order out"
         )
     batches = getattr(loader, "batch_sampler", None)
     if isinstance(batches, (RatioSampler, SplitBatches)):
@@ -114,13 +113,13 @@ def epoch_of(loader: object) -> EpochOfLoader:
         )
     if batches is None:
         raise ValueError("a loader with batch_size=None has no batches to split: give it a size")
-    # Accelerate keeps the ordinary one within its own.
+    # Accelerate wraps the ordinary one.
     ordinary = getattr(batches, "batch_sampler", batches)
     if type(ordinary) is not BatchSampler:
         raise ValueError(
             f"ratios cannot split the batches of a {type(ordinary).__name__}: give the DataLoader "
-            "batch_size= and shuffle= in the place of batch_sampler=, or train in a loop of your "
-            f"own with RatioSampler ({OWN_LOOP})"
+            "batch_size= and shuffle= instead of batch_sampler=, or train in your own loop "
+            f"with RatioSampler ({OWN_LOOP})"
         )
     shuffle, seed = _order_of(ordinary.sampler, len(loader.dataset))
     return EpochOfLoader(
@@ -133,7 +132,7 @@ def epoch_of(loader: object) -> EpochOfLoader:
 
 
 def _order_of(sampler: Any, length: int) -> tuple[bool, int | None]:  # noqa: ANN401
-    """Whether it shuffles, and its seed if it has one."""
+    """Whether it shuffles, and its seed, if any."""
     from torch.utils.data import DistributedSampler, RandomSampler, SequentialSampler
 
     if type(sampler) is SequentialSampler:
@@ -146,29 +145,29 @@ def _order_of(sampler: Any, length: int) -> tuple[bool, int | None]:  # noqa: AN
         and sampler.num_samples == length
     )
     if not takes_all_once:
-        # Lightning wraps the user's own sampler in one for distributed ranks.
+        # Lightning wraps the user's sampler in one for distributed ranks.
         own = getattr(getattr(sampler, "dataset", None), "_sampler", sampler)
         raise ValueError(
             f"ratios cannot split the order of a {type(own).__name__}: give the DataLoader "
-            "shuffle=True or shuffle=False in the place of sampler=, or train in a loop of your "
-            f"own with RatioSampler ({OWN_LOOP})"
+            "shuffle=True or shuffle=False instead of sampler=, or train in your own loop "
+            f"with RatioSampler ({OWN_LOOP})"
         )
     return True, None
 
 
 def split(loader: torch.utils.data.DataLoader, sampler: RatioSampler) -> None:
-    """Make the loader load the batches of the sampler; it must not have begun to load.
+    """Replace the loader's batch sampler, before it starts to load.
 
-    torch allows no other ``batch_sampler`` by assignment once a loader is made, and a second loader
-    made of the first one's arguments would lose what a subclass adds.
+    torch refuses to assign ``batch_sampler``, and a new loader with the same arguments would lose
+    what a subclass adds.
     """
     vars(loader).update(batch_size=None, drop_last=False, batch_sampler=SplitBatches(sampler))
 
 
 class SplitBatches:
-    """The batches of a sampler without its ``set_epoch``, which trainers call in mid-epoch, too.
+    """The batches of a sampler without ``set_epoch``, which trainers also call within an epoch.
 
-    Trainers also make an iterator before they name its epoch: it begins with the first batch.
+    Trainers also create an iterator before they set its epoch: it starts with the first batch.
     """
 
     def __init__(self, sampler: RatioSampler) -> None:
@@ -179,3 +178,30 @@ class SplitBatches:
 
     def __len__(self) -> int:
         return len(self._sampler)
+
+
+class GradientWeights:
+    """Multiplies each gradient of a model by ``weight`` before it is accumulated or averaged.
+
+    The effect is that of a weighted loss, for trainers that call ``backward`` themselves; the
+    logged loss stays unchanged.
+
+    Args:
+        model: With or without ``DistributedDataParallel``.
+
+    Attributes:
+        weight: 1.0 leaves gradients unchanged.
+    """
+
+    def __init__(self, model: torch.nn.Module) -> None:
+        self.weight = 1.0
+        trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
+        self._hooks = [parameter.register_hook(self._weighed) for parameter in trained]
+
+    def remove(self) -> None:
+        """Remove the hooks from the parameters."""
+        while self._hooks:
+            self._hooks.pop().remove()
+
+    def _weighed(self, gradient: torch.Tensor) -> torch.Tensor | None:
+        return None if self.weight == 1.0 else gradient * self.weight

@@ -217,7 +217,7 @@ def strategy_over(devices: tuple[str, ...]) -> tf.distribute.MirroredStrategy:
         devices: TensorFlow's names, such as ``("GPU:0", "GPU:1")``.
 
     Returns:
-        A strategy with the attribute ``trainings``; see ``shared_weights.trained_here``.
+        A strategy with the attribute ``active_fits``; see ``shared_weights.trained_here``.
     """
     numbered = type(
         "NumberedStrategy",
@@ -225,7 +225,7 @@ def strategy_over(devices: tuple[str, ...]) -> tf.distribute.MirroredStrategy:
         {KEY_BASE: next(_key_bases)},
     )
     strategy = numbered(list(devices))
-    strategy.trainings = []
+    strategy.active_fits = []
     return strategy
 
 

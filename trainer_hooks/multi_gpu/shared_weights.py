@@ -105,7 +105,7 @@ class _WrittenEverywhere(_ReadAsNumber):
         if tf.distribute.has_strategy():
             return super()._update(update_fn, value, **named)  # type: ignore[misc]
         strategy = self.distribute_strategy
-        if any(thread != get_ident() and id(self) in ids for thread, ids in strategy.trainings):
+        if any(thread != get_ident() and id(self) in ids for thread, ids in strategy.active_fits):
             raise RuntimeError(
                 f"{self.name} is being trained on several devices by another thread, and "
                 "cannot be set meanwhile: do that in a callback, or between two fits"
@@ -161,9 +161,9 @@ def trained_here(
     variables: Sequence[Setting], strategy: tf.distribute.MirroredStrategy
 ) -> Iterator[None]:
     """Within this context no other thread may write these: the copies would diverge."""
-    training = get_ident(), frozenset(id(value_of(variable)) for variable in variables)
-    strategy.trainings.append(training)
+    own = get_ident(), frozenset(id(value_of(variable)) for variable in variables)
+    strategy.active_fits.append(own)
     try:
         yield
     finally:
-        strategy.trainings.remove(training)
+        strategy.active_fits.remove(own)

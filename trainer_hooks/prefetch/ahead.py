@@ -1,7 +1,6 @@
-"""Data read ahead by a thread: what stands in their place, and what a framework adds to that.
+"""Reads batches ahead in a thread; frameworks add how batches get to the device.
 
-The thread reads at most so many batches, and for no longer than they are wanted. Of itself it
-leaves them on the host: Keras on TensorFlow brings them to the device itself.
+Without a framework batches stay on the host: Keras on TensorFlow copies them to the device itself.
 """
 
 from __future__ import annotations
@@ -19,38 +18,38 @@ from typing import Any, Final, NamedTuple
 Begin = Callable[[Iterator[Any]], Iterator[Any]]
 
 HOST_NAMES: Final = (None, "CPU:0", "/CPU:0")
-"""Where such data are in any case; what it is called for data that go elsewhere is fine, too."""
+"""The names of the host, where these batches stay."""
 
 
 class Host:
-    """Batches stay where they are. What a framework does otherwise, it overrides."""
+    """Leaves batches on the host. Frameworks override what they do differently."""
 
     def around(self) -> AbstractContextManager[object]:
-        """What the reading thread is inside of; called in the training's thread."""
+        """The context of the reading thread; called in the training thread."""
         return nullcontext()
 
     def place(self, batch: Any) -> Any:  # noqa: ANN401
-        """Start to bring a batch to the device; called in the reading thread."""
+        """Start to copy a batch to the device; called in the reading thread."""
         return batch
 
     def receive(self, placed: Any) -> Any:  # noqa: ANN401
-        """The batch, as it may be used now; called in the training's thread."""
+        """The batch, ready for use; called in the training thread."""
         return placed
 
     def place_and_wait(self, batch: Any) -> Any:  # noqa: ANN401
-        """Bring a batch there; called in a thread that hands it on by means of its own."""
+        """Copy a batch completely; called in a thread of another queue."""
         return self.receive(self.place(batch))
 
 
 STOP_PATIENCE_S: Final = 5.0
-"""How long whoever stops reading waits for the batch that is just being read."""
+"""How long stopping waits for the batch that is being read."""
 
-_LOOK_EVERY_S: Final = 1.0
+_CHECK_EVERY_S: Final = 1.0
 _END: Final = object()
 
 
 class Read(NamedTuple):
-    """What the thread found: a batch, an error in its place, or the end."""
+    """What the thread read: a batch, an error in its place, or the end."""
 
     batch: Any = _END
     error: BaseException | None = None
@@ -61,12 +60,12 @@ class Read(NamedTuple):
 
 
 class Reader:
-    """Pulls batches out of an iterator, in a thread that starts with the first ``take``.
+    """Reads batches from an iterator, in a thread that starts with the first ``next_batch``.
 
     Args:
-        source: Where batches come from; only the thread asks it.
-        depth: How many batches may be ready or being made, beside those taken.
-        host: Places each, in the thread, and says what that is inside of.
+        source: The batches; used by the thread only.
+        depth: How many batches may be ready or in progress, besides those returned.
+        host: Places each batch, in the thread.
     """
 
     def __init__(self, source: Iterator[Any], depth: int, host: Host) -> None:
@@ -78,11 +77,11 @@ class Reader:
         self._is_stopped = False
         self._thread: threading.Thread | None = None
 
-    def take(self) -> list[Any]:
-        """The next batch as it was placed, in a list, which is empty at the end; waits for it.
+    def next_batch(self) -> list[Any]:
+        """The next placed batch in a list, which is empty at the end; waits for it.
 
         Raises:
-            BaseException: What reading raised instead of it.
+            BaseException: The error that reading it raised.
         """
         if self._thread is None:
             self._start()
@@ -92,7 +91,7 @@ class Reader:
         return [] if read.is_last else [read.batch]
 
     def stop(self) -> None:
-        """End the thread, and let go of what it read. Waits ``STOP_PATIENCE_S`` at most."""
+        """End the thread and drop what it read. Waits ``STOP_PATIENCE_S`` at most."""
         with self._changed:
             self._is_stopped = True
             self._ready.clear()
@@ -100,7 +99,7 @@ class Reader:
         thread = self._thread
         if thread is None:
             self._source = None
-        elif thread is not threading.current_thread():  # it may be collecting garbage: us
+        elif thread is not threading.current_thread():  # garbage collection may run in it
             thread.join(STOP_PATIENCE_S)
 
     def _start(self) -> None:
@@ -108,7 +107,7 @@ class Reader:
         self._thread = threading.Thread(
             target=run, args=(self._run,), name="gpumon-prefetch", daemon=True
         )
-        _begun.add(self)
+        _started.add(self)
         self._thread.start()
 
     def _next_read(self) -> Read:
@@ -118,7 +117,7 @@ class Reader:
                     return Read()
                 if self._thread is None or not self._thread.is_alive():
                     return Read(error=RuntimeError(_GONE))
-                self._changed.wait(_LOOK_EVERY_S)
+                self._changed.wait(_CHECK_EVERY_S)
             self._room += 1
             self._changed.notify_all()
             return self._ready.popleft()
@@ -128,12 +127,12 @@ class Reader:
             with self._around:
                 while self._has_room() and self._reads_one():
                     pass
-        except BaseException as error:  # noqa: BLE001 (of ``around``: it is the training's to see)
+        except BaseException as error:  # noqa: BLE001 (from ``around``: raised in the training thread)
             self._put(Read(error=error))
-        self._source = None  # a generator is closed where it ran
+        self._source = None  # close a generator in the thread where it ran
 
     def _has_room(self) -> bool:
-        """Wait for room, and take it; False once nobody wants more."""
+        """Wait for a free place and take it; False after ``stop``."""
         with self._changed:
             while self._room < 1 and not self._is_stopped:
                 self._changed.wait()
@@ -141,12 +140,12 @@ class Reader:
             return not self._is_stopped
 
     def _reads_one(self) -> bool:
-        """Read a batch; whether there may be another. Nothing of it is kept here."""
+        """Read a batch without keeping it; return whether there may be another."""
         assert self._source is not None
         try:
             batch = next(self._source, _END)
             read = Read() if batch is _END else Read(self._place(batch))
-        except BaseException as error:  # noqa: BLE001 (raised again where its batch would be)
+        except BaseException as error:  # noqa: BLE001 (raised in place of its batch)
             read = Read(error=error)
         self._put(read)
         return not read.is_last
@@ -159,48 +158,48 @@ class Reader:
 
 
 _GONE: Final = (
-    "the thread that reads ahead is gone: a process that was forked has none, so start "
-    "iterating inside it"
+    "the thread that reads ahead is gone: a forked process has none, so start iterating in "
+    "that process"
 )
 
 
-_begun: Final[weakref.WeakSet[Reader]] = weakref.WeakSet()
+_started: Final[weakref.WeakSet[Reader]] = weakref.WeakSet()
 
 
 @atexit.register
 def _stop_all() -> None:
-    """Frameworks are taken down at exit: no thread may still be calling one then."""
-    for reader in list(_begun):
+    """Stop all threads before frameworks are shut down at exit."""
+    for reader in list(_started):
         reader.stop()
 
 
 def read_ahead(
     source: Iterator[Any], depth: int, host: Host, begin: Begin = iter
 ) -> Generator[Any, None, None]:
-    """A generator over an iterator whose next batches are read in a thread.
+    """A generator whose next batches are read in a thread.
 
-    Nothing is read before the first is asked for. Closing it, or letting go of
-    it, ends the thread.
+    Nothing is read before the first batch is requested. Closing or dropping the generator ends the
+    thread.
 
     Args:
-        source: Where batches come from.
-        depth: How many may be ready or being made, beside the one handed out.
-        host: What is done with each.
-        begin: Is handed the source in the training's thread when the first batch is asked for,
-            and gives what the reading thread goes on with.
+        source: The batches.
+        depth: How many may be ready or in progress, besides the one in use.
+        host: Places each batch.
+        begin: Called with the source in the training thread when the first batch is requested;
+            returns the iterator for the reading thread.
     """
     reader = Reader(begin(source), depth, host)
-    del source  # the thread closes it, where it is a generator
+    del source  # the thread closes it if it is a generator
     try:
-        while placed := reader.take():
-            # Nothing here holds what is handed out: its memory is the caller's to free.
+        while placed := reader.next_batch():
+            # Keep no reference to the batch: the caller frees its memory.
             yield host.receive(placed.pop())
     finally:
         reader.stop()
 
 
 class Ahead:
-    """Something to iterate over as often as the original; its attributes are the original's."""
+    """An iterable with the attributes of the original, as often as that."""
 
     def __init__(self, data: Iterable[Any], depth: int, host: Host) -> None:
         self._data = data
@@ -208,24 +207,24 @@ class Ahead:
         self._host = host
 
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401
-        if name.startswith("__") or name == "_data":  # a copy has none yet
+        if name.startswith("__") or name == "_data":  # not set yet in a copy
             raise AttributeError(name)
         return getattr(self._data, name)
 
     def __iter__(self) -> Iterator[Any]:
-        """The original is started here, in the caller's thread."""
+        """Iterate; the original's ``__iter__`` runs in the caller's thread."""
         return read_ahead(iter(self._data), self._depth, self._host)
 
 
 class SizedAhead(Ahead):
-    """... that has a length."""
+    """``Ahead`` with a length."""
 
     def __len__(self) -> int:
         return len(self._data)  # type: ignore[arg-type]
 
 
 def ahead(data: Iterable[Any], depth: int, host: Host) -> Any:  # noqa: ANN401
-    """Batches read ahead: a generator of an iterator, else something to iterate over."""
+    """Read ahead: a generator for an iterator, else an iterable."""
     if isinstance(data, (types.GeneratorType, Iterator)):
         return read_ahead(iter(data), depth, host)
     return (SizedAhead if hasattr(data, "__len__") else Ahead)(data, depth, host)
@@ -235,11 +234,11 @@ def prefetched(data: Iterable[Any], depth: int, device: object) -> Any:  # noqa:
     """Read ahead in a thread.
 
     Raises:
-        ValueError: A device other than the host was asked for.
+        ValueError: The device is not the host.
     """
     if device not in HOST_NAMES:
         raise ValueError(
-            f"only a tf.data.Dataset can be brought to {device!r} on TensorFlow: make one of "
-            "this data, with tf.data.Dataset.from_generator, or leave the device out"
+            f"only a tf.data.Dataset can be prefetched to {device!r} on TensorFlow: make one of "
+            "this data with tf.data.Dataset.from_generator, or leave the device out"
         )
     return ahead(data, depth, Host())

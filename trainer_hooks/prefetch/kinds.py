@@ -1,4 +1,4 @@
-"""Which framework some data is for, as far as can be told without importing one."""
+"""Which framework data is for, without importing any."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from trainer_hooks.ring.quiet_warning import QuietWarningOnce
 
 
 class Kind(Enum):
-    """What data may be; each is the work of the module of its name."""
+    """Kinds of data; the value is the module that handles it."""
 
     TF_DATA = "on_tensorflow"
     JAX = "on_jax"
@@ -27,14 +27,14 @@ class Kind(Enum):
 
 
 KIND_ON: Final = {"jax": Kind.JAX, "torch": Kind.TORCH}
-"""The frameworks whose own means bring any batches to a device."""
+"""The frameworks that can copy any batches to a device."""
 
 
 def kind_of(data: Any, device: Any = None) -> Kind:  # noqa: ANN401
-    """The kind of some batches; they are not iterated over.
+    """The kind of ``data``, which is not iterated over.
 
     Raises:
-        TypeError: It is no data of batches, or may be meant for JAX or for torch.
+        TypeError: It yields no batches, or may be for JAX or for torch.
     """
     if is_a(data, "tensorflow", "data.Dataset"):
         return Kind.TF_DATA
@@ -52,11 +52,11 @@ def kind_of(data: Any, device: Any = None) -> Kind:  # noqa: ANN401
 
 
 def keras_backend() -> str | None:
-    """What Keras runs on: ``tensorflow``, ``jax`` or ``torch``; None where nobody imported it."""
+    """Keras' backend: ``tensorflow``, ``jax`` or ``torch``; None if Keras is not imported."""
     keras = sys.modules.get("keras")
     try:
         return str(keras.backend.backend()) if keras is not None else None
-    except AttributeError:  # half imported, or not the Keras we know
+    except AttributeError:  # partly imported, or another version
         return None
 
 
@@ -64,23 +64,23 @@ def _refuse_what_is_no_data(data: object) -> None:
     is_one_array = hasattr(data, "shape") and hasattr(data, "dtype")
     if is_one_array or isinstance(data, (str, bytes, bytearray, Mapping)):
         raise TypeError(
-            f"data must hand out batches one by one, and a {type(data).__name__} is a single "
-            "thing: give a tf.data.Dataset, a DataLoader, a PyDataset, a list or a generator"
+            f"data must yield batches, and a {type(data).__name__} is a single object: give a "
+            "tf.data.Dataset, a DataLoader, a PyDataset, a list or a generator"
         )
     if isinstance(data, tuple) and data and all(hasattr(part, "shape") for part in data):
         raise TypeError(
-            "data must hand out batches one by one, and a tuple of arrays is not cut into any: "
-            "give fixed_batches((x, y), batch_size)"
+            "data must yield batches, and a tuple of arrays does not: give "
+            "fixed_batches((x, y), batch_size)"
         )
     if not isinstance(data, Iterable):
         raise TypeError(
-            f"data must be something to iterate over, and a {type(data).__name__} is not: give "
+            f"data must be iterable, and a {type(data).__name__} is not: give "
             "a tf.data.Dataset, a DataLoader, a PyDataset, a list or a generator"
         )
 
 
 def _kind_of_device(device: object) -> Kind | None:
-    """A device may be an object of its framework, or what only torch writes so."""
+    """By the device: an object of its framework, or one of torch's names."""
     origin = type(device).__module__.partition(".")[0]
     if origin in ("jax", "jaxlib"):
         return Kind.JAX
@@ -98,11 +98,11 @@ def _kind_that_runs() -> Kind:
         return loaded[0]
     if loaded:
         raise TypeError(
-            "both JAX and torch are loaded, and this data may be for either: hand in a device, "
+            "both JAX and torch are loaded, and this data may be for either: pass a device, "
             "such as jax.devices()[0] or torch.device('cuda')"
         )
     raise TypeError(
-        "neither JAX, torch nor Keras is loaded, so there is no device to bring batches to: "
+        "neither JAX, torch nor Keras is loaded, so there is no device for the batches: "
         "import the framework first"
     )
 
@@ -110,9 +110,9 @@ def _kind_that_runs() -> Kind:
 _warn = QuietWarningOnce()
 
 
-def say_that_there_is_no_gpu(framework: str) -> None:
-    """Batches are read ahead all the same."""
+def warn_of_no_gpu(framework: str) -> None:
+    """Warn once that batches stay on the host."""
     _warn(
-        f"prefetch_to_device: {framework} sees no GPU, so batches are only read ahead, "
-        "and stay on the host",
+        f"prefetch_to_device: {framework} sees no GPU, so batches are only read ahead and "
+        "stay on the host",
     )

@@ -1,4 +1,4 @@
-"""Batches on JAX: a thread reads ahead and starts their copies, which JAX makes asynchronously."""
+"""Batches on JAX: a thread reads ahead and starts asynchronous copies."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from trainer_hooks.prefetch.kinds import keras_backend
 
 
 class JaxHost(Host):
-    """Puts the arrays of a batch on a device, or spreads them.
+    """Puts the arrays of a batch on one device or several.
 
     Args:
-        device: What ``jax.device_put`` takes; None for the default device, to
-            which the arrays are then not bound: a step may use them anywhere.
+        device: As for ``jax.device_put``; None for the default device without committing the
+            arrays to it: a step may use them anywhere.
     """
 
     def __init__(self, device: Any = None) -> None:  # noqa: ANN401
         self._device = device
 
     def around(self) -> AbstractContextManager[object]:
-        """The default device is each thread's own: the reader's is the training's."""
+        """The default device is per thread: use the training thread's."""
         default = jax.config.jax_default_device
         return nullcontext() if default is None else jax.default_device(default)
 
@@ -33,29 +33,29 @@ class JaxHost(Host):
         device = self._device
         if device is None or isinstance(device, (jax.Device, jax.sharding.Sharding)):
             return jax.tree.map(lambda leaf: _put(leaf, device), batch)
-        return jax.device_put(batch, device)  # a tree, whose shape JAX compares with the batch's
+        return jax.device_put(batch, device)  # a tree in the shape of the batch
 
 
 def prefetched(data: Iterable[Any], depth: int, device: object) -> Any:  # noqa: ANN401
     """Read ahead, and put on a device.
 
     Raises:
-        TypeError: The device is none of JAX'.
+        TypeError: Not a device of JAX.
     """
     return ahead(data, depth, host_for(device))
 
 
 def host_for(device: object) -> Host:
-    """Where Keras spreads batches by a distribution of its own, they stay on the host."""
+    """With a Keras distribution, which places batches itself, they stay on the host."""
     if device is not None:
         _check(device)
-    elif keras_backend() == "jax" and _keras_spreads():
+    elif keras_backend() == "jax" and _keras_distributes():
         return Host()
     return JaxHost(device)
 
 
 def _put(leaf: Any, device: Any) -> Any:  # noqa: ANN401
-    """Numbers, names and None pass: a step may need them as they are."""
+    """Numbers, strings and None stay unchanged: a step may need them so."""
     if isinstance(leaf, (jax.Array, np.ndarray, np.generic)) and leaf.dtype.kind not in "OSU":
         return jax.device_put(leaf, device)
     return leaf
@@ -67,12 +67,12 @@ def _check(device: object) -> None:
     if leaves and all(isinstance(leaf, known) for leaf in leaves):
         return
     raise TypeError(
-        f"{device!r} is no device of JAX: give one of jax.devices(), a Sharding, or a tree of "
+        f"{device!r} is not a device of JAX: give one of jax.devices(), a Sharding, or a tree of "
         "these in the shape of a batch"
     )
 
 
-def _keras_spreads() -> bool:
+def _keras_distributes() -> bool:
     import keras
 
     return keras.distribution.distribution() is not None

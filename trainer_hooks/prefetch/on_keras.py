@@ -1,4 +1,4 @@
-"""A ``PyDataset`` of Keras, read ahead in the order in which Keras is about to ask for it."""
+"""A Keras ``PyDataset``, read ahead in the order that Keras will use."""
 
 from __future__ import annotations
 
@@ -16,19 +16,18 @@ from trainer_hooks.taps.keras_private import order_of
 
 
 class PrefetchedPyDataset(keras.utils.PyDataset):  # type: ignore[misc]
-    """Another ``PyDataset``, whose next batches are read while a step is at work.
+    """A ``PyDataset`` whose next batches are read during a step.
 
-    Keras may shuffle the order of batches, and asks for them by number: its
-    generator, which calls ``__getitem__``, knows the numbers to come. Keras has
-    a queue of its own, too, but after the look at the first batch
-    (to learn shapes) it hands out on JAX and torch some batches twice and others never; where
-    ``data`` has workers, that queue is the user's choice, and stays as it is.
+    Keras may shuffle batches, and requests them by index: its generator, which calls
+    ``__getitem__``, knows the next indices. Keras' own queue, after reading the first batch for
+    its shapes, returns some batches twice and others never on JAX and torch; where ``data`` has
+    workers, that queue is the user's choice and stays.
     """
 
     def __init__(self, data: Any, depth: int, host: Host) -> None:  # noqa: ANN401
         self._data = data
         self._depth = depth
-        # A process of a worker has no device: that belongs to the training's.
+        # Worker processes have no device.
         self._host = Host() if data.use_multiprocessing else host
         self._epoch: _Epoch | None = None
         super().__init__(
@@ -38,7 +37,7 @@ class PrefetchedPyDataset(keras.utils.PyDataset):  # type: ignore[misc]
         )
 
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401
-        if name.startswith("__") or name == "_data":  # a copy has none yet
+        if name.startswith("__") or name == "_data":  # not set yet in a copy
             raise AttributeError(name)
         return getattr(self._data, name)
 
@@ -52,18 +51,18 @@ class PrefetchedPyDataset(keras.utils.PyDataset):  # type: ignore[misc]
 
     def __getitem__(self, index: int) -> Any:  # noqa: ANN401
         order = quietly(order_of, sys._getframe(1))
-        if order is None:  # a worker of Keras' queue, or a loop of one's own
+        if order is None:  # a worker of Keras' queue, or a custom loop
             return self._host.place_and_wait(self._data[index])
-        if self._epoch is None or not self._epoch.goes_on_with(index, order):
+        if self._epoch is None or not self._epoch.continues_with(index, order):
             self._end_epoch()
             self._epoch = _Epoch(self._data, index, order, self._depth, self._host)
-        return self._epoch.take()
+        return self._epoch.next_batch()
 
     def on_epoch_begin(self) -> None:
         self._data.on_epoch_begin()
 
     def on_epoch_end(self) -> None:
-        self._end_epoch()  # or it would read what the next epoch may change
+        self._end_epoch()  # the next epoch may change the data
         self._data.on_epoch_end()
 
     def _end_epoch(self) -> None:
@@ -73,12 +72,12 @@ class PrefetchedPyDataset(keras.utils.PyDataset):  # type: ignore[misc]
 
 
 class _Epoch:
-    """The batches of one generator of Keras, from one of them on.
+    """The batches of one Keras generator, from one index on.
 
     Args:
         data: A ``PyDataset``.
-        index: The number of the first.
-        order: The numbers of all of them; a ``count`` of those that have no end.
+        index: The index of the first batch.
+        order: All indices; a ``count`` if endless.
     """
 
     def __init__(
@@ -90,19 +89,19 @@ class _Epoch:
         host: Host,
     ) -> None:
         self._order = order
-        self._to_ask = _from(index, order)
-        self._next = next(self._to_ask)
+        self._indices = _from(index, order)
+        self._next = next(self._indices)
         to_read = _from(index, order)
         self.batches = read_ahead((data[number] for number in to_read), depth, host)
 
-    def goes_on_with(self, index: int, order: Sequence[int] | count[int]) -> bool:
-        """Whether this is what comes next, and by the same generator."""
+    def continues_with(self, index: int, order: Sequence[int] | count[int]) -> bool:
+        """Whether this is the next index, of the same generator."""
         same = order is self._order or (isinstance(order, count) and isinstance(self._order, count))
         return same and index == self._next
 
-    def take(self) -> Any:  # noqa: ANN401
-        """The batch that comes next; what its source raised, is raised here."""
-        self._next = next(self._to_ask, -1)
+    def next_batch(self) -> Any:  # noqa: ANN401
+        """The next batch; raises the error of its source."""
+        self._next = next(self._indices, -1)
         return next(self.batches)
 
 
@@ -113,19 +112,19 @@ def _from(index: int, order: Sequence[int] | count[int]) -> Iterator[int]:
 
 
 def prefetched(data: Any, depth: int, device: object) -> Any:  # noqa: ANN401
-    """Its batches read ahead, on the device of the backend.
+    """Read batches ahead, to the device of the backend.
 
     Raises:
-        ValueError: There is no such device, or Keras runs on TensorFlow, which takes such
-            batches on the host only.
-        TypeError: It is no device of the backend.
+        ValueError: There is no such device, or Keras runs on TensorFlow, which takes these batches
+            from the host.
+        TypeError: Not a device of the backend.
     """
     kind = KIND_ON.get(keras_backend() or "")
     if kind is not None:
         return PrefetchedPyDataset(data, depth, kind.backend().host_for(device))
     if device not in HOST_NAMES:
         raise ValueError(
-            f"a PyDataset cannot be brought to {device!r} where Keras runs on TensorFlow, which "
-            "does so itself: leave the device out"
+            f"a PyDataset cannot be prefetched to {device!r} where Keras runs on TensorFlow, which "
+            "copies batches itself: leave the device out"
         )
     return PrefetchedPyDataset(data, depth, Host())

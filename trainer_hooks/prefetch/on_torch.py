@@ -1,4 +1,4 @@
-"""Batches on torch: read ahead in a thread, copied on a stream of their own from pinned memory."""
+"""Batches on torch: read ahead in a thread, copied from pinned memory on a side stream."""
 
 from __future__ import annotations
 
@@ -12,39 +12,39 @@ import torch
 from torch.utils.data import DataLoader
 
 from trainer_hooks.prefetch.ahead import Host, ahead, read_ahead
-from trainer_hooks.prefetch.kinds import keras_backend, say_that_there_is_no_gpu
+from trainer_hooks.prefetch.kinds import keras_backend, warn_of_no_gpu
 from trainer_hooks.ring.cuda_captures import captures_left_alone
 
 _DTYPES_ALIKE: Final = frozenset(
     ("bool", "uint8", "int8", "int16", "int32", "int64", "float16", "float32", "float64")
 )
-"""Of NumPy arrays: those that torch has, too."""
+"""NumPy types that torch has, too."""
 
 
 class Copied(NamedTuple):
-    """A batch on its way to a device, and the event that it has arrived."""
+    """A batch being copied to a device, and the event at its end."""
 
     batch: Any
     arrived: Any
 
 
 class NotCopied:
-    """An object that alone knows what tensors it is made of."""
+    """An object with ``.to`` and unknown tensors."""
 
     def __init__(self, thing: Any) -> None:  # noqa: ANN401
         self.thing = thing
 
 
 class TorchHost(Host):
-    """Batches stay where they are, read in a thread that is in the mode of the training's."""
+    """Leaves batches on the host; the reading thread has the training thread's gradient mode."""
 
     def around(self) -> AbstractContextManager[object]:
-        """Each thread has a mode of its own: recording gradients, or not."""
+        """Whether gradients are recorded is per thread."""
         return _with_gradients(torch.is_grad_enabled())
 
 
-class PlainHost(TorchHost):
-    """For devices without streams of CUDA: the thread copies, and has copied when it is done."""
+class SynchronousHost(TorchHost):
+    """Copies to devices without CUDA streams, synchronously in the thread."""
 
     def __init__(self, device: Any) -> None:  # noqa: ANN401
         self._device = device
@@ -54,17 +54,15 @@ class PlainHost(TorchHost):
 
 
 class CudaHost(TorchHost):
-    """Copies from pinned memory on a side stream, while the training's own stream computes.
+    """Copies from pinned memory on a side stream, while the training stream computes.
 
-    The training's stream waits for the copy, the host does not. Memory of a
-    batch is not given to the next one before the training's stream is done
-    with it: that is what ``record_stream`` is for. An object that has ``.to``
-    and is no container is copied on the training's stream, when it is
-    handed out: nobody else can tell which memory it takes.
+    The training stream waits for the copy, the host does not. ``record_stream`` keeps the memory
+    of a batch until the training stream is done with it. An object with ``.to`` that is no
+    container is copied on the training stream when it is returned, because its memory is unknown.
 
     Args:
         device: A CUDA device with an index.
-        converts_arrays: Whether NumPy arrays become tensors, as Keras would make them.
+        converts_arrays: Whether NumPy arrays become tensors, as Keras would convert them.
     """
 
     def __init__(self, device: Any, *, converts_arrays: bool) -> None:  # noqa: ANN401
@@ -73,7 +71,7 @@ class CudaHost(TorchHost):
         self._stream = torch.cuda.Stream(device)
 
     def around(self) -> AbstractContextManager[object]:
-        """As the others; the training may capture a graph while the thread pins and copies."""
+        """The training thread may capture a CUDA graph while this thread pins and copies."""
         return _with_captures_left_alone(super().around())
 
     def place(self, batch: Any) -> Copied:  # noqa: ANN401
@@ -91,7 +89,7 @@ class CudaHost(TorchHost):
     def place_and_wait(self, batch: Any) -> Any:  # noqa: ANN401
         with captures_left_alone():
             placed = self.place(batch)
-            placed.arrived.synchronize()  # which stream will use it is not known here
+            placed.arrived.synchronize()  # the stream that will use it is unknown here
         return self.receive(placed)
 
     def _copied(self, leaf: Any) -> Any:  # noqa: ANN401
@@ -112,9 +110,9 @@ class CudaHost(TorchHost):
 
 
 def mapped(batch: Any, change: Callable[[Any], Any]) -> Any:  # noqa: ANN401
-    """The batch with every leaf changed; its containers are new ones of the same types.
+    """The batch with every leaf changed, in new containers of the same types.
 
-    A leaf is what is no mapping, list or tuple, or has ``.to`` beside being a tuple.
+    Leaves are all objects but mappings, lists and tuples, and tuples with ``.to``.
     """
     if isinstance(batch, torch.Tensor):
         return change(batch)
@@ -123,7 +121,7 @@ def mapped(batch: Any, change: Callable[[Any], Any]) -> Any:  # noqa: ANN401
     if not isinstance(batch, (list, tuple)) or hasattr(batch, "to"):
         return change(batch)
     values = [mapped(value, change) for value in batch]
-    if hasattr(batch, "_fields"):  # a named tuple takes them one by one
+    if hasattr(batch, "_fields"):  # a named tuple
         return type(batch)(*values)
     return values if type(batch) is list else type(batch)(values)
 
@@ -133,7 +131,7 @@ def _mapping_like(batch: Any, values: dict[Any, Any]) -> Any:  # noqa: ANN401
         return values
     if not hasattr(batch, "update"):
         return type(batch)(values)
-    twin = copy.copy(batch)  # with whatever else it holds
+    twin = copy.copy(batch)  # with its other attributes
     twin.update(values)
     return twin
 
@@ -151,7 +149,7 @@ def _with_gradients(recorded: bool) -> Iterator[None]:
 
 
 def _pinned(tensor: Any) -> Any:  # noqa: ANN401
-    """In memory that a copy can be made of while the host does something else."""
+    """Pinned memory can be copied asynchronously."""
     if tensor.device.type != "cpu" or tensor.layout != torch.strided or tensor.is_pinned():
         return tensor
     return tensor.pin_memory()
@@ -162,37 +160,36 @@ def _moved(thing: Any, device: Any) -> Any:  # noqa: ANN401
         return thing
     try:
         return thing.to(device, non_blocking=True)
-    except TypeError:  # it was never told of such a word
+    except TypeError:  # it has no such argument
         return thing.to(device)
 
 
 class PrefetchedLoader(DataLoader):  # type: ignore[misc]
-    """A loader whose batches are read ahead; all else is as in the loader it was made of.
+    """A loader whose batches are read ahead; otherwise like the original.
 
-    It is a ``DataLoader`` for those who look, as Keras does. The workers of the original are
-    started, and what shuffles it is drawn, in the training's thread and at the
-    very moments when it would be so without: the order stays what it was.
+    It is a ``DataLoader`` for Keras' type checks. The original starts its workers and draws its
+    shuffling seed in the training thread, at the same times as without: the order is unchanged.
     """
 
     def __init__(self, loader: Any, depth: int, host: Host) -> None:  # noqa: ANN401
-        # Not that of the base: this has no dataset of its own, nor workers.
+        # Without super().__init__(): this has no dataset and no workers.
         for name, value in (("_loader", loader), ("_depth", depth), ("_host", host)):
             object.__setattr__(self, name, value)
 
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401
-        if name.startswith("__") or name == "_loader":  # a copy has none yet
+        if name.startswith("__") or name == "_loader":  # not set yet in a copy
             raise AttributeError(name)
         return getattr(self._loader, name)
 
     def __setattr__(self, name: str, value: object) -> None:
-        """As on the original, which alone is iterated over."""
+        """Set it on the original, which is what is iterated over."""
         setattr(self._loader, name, value)
 
     def __len__(self) -> int:
         return len(self._loader)
 
     def __iter__(self) -> Iterator[Any]:
-        return read_ahead(iter(self._loader), self._depth, self._host, begin=_begun)
+        return read_ahead(iter(self._loader), self._depth, self._host, begin=_with_first_read)
 
 
 def prefetched(data: Iterable[Any], depth: int, device: object) -> Any:  # noqa: ANN401
@@ -200,7 +197,7 @@ def prefetched(data: Iterable[Any], depth: int, device: object) -> Any:  # noqa:
 
     Raises:
         ValueError: There is no such device.
-        TypeError: It is none of torch's.
+        TypeError: Not a device of torch.
     """
     host = host_for(device)
     if isinstance(data, DataLoader):
@@ -209,40 +206,40 @@ def prefetched(data: Iterable[Any], depth: int, device: object) -> Any:  # noqa:
 
 
 def host_for(device: Any) -> Host:  # noqa: ANN401
-    """What brings batches to a device; on a CPU they are not even copied."""
+    """The host for a device; on a CPU batches are not copied."""
     wanted = _default() if device is None else _known(device)
     if wanted.type == "cuda":
         return CudaHost(wanted, converts_arrays=keras_backend() == "torch")
-    return TorchHost() if wanted.type == "cpu" else PlainHost(wanted)
+    return TorchHost() if wanted.type == "cpu" else SynchronousHost(wanted)
 
 
-def _begun(batches: Iterator[Any]) -> Iterator[Any]:
-    """The same batches; the first is made now, and with it the seed of their order is drawn."""
+def _with_first_read(batches: Iterator[Any]) -> Iterator[Any]:
+    """Read the first batch now, which draws the seed of the order."""
     first = list(islice(batches, 1))
     return chain(_popped(first), batches)
 
 
 def _popped(batches: list[Any]) -> Iterator[Any]:
-    """Each once, held no longer."""
+    """Yield each without keeping it."""
     while batches:
         yield batches.pop(0)
 
 
 def _default() -> Any:  # noqa: ANN401
     if keras_backend() not in (None, "torch"):
-        return torch.device("cpu")  # Keras takes the batches of a loader from the host
+        return torch.device("cpu")  # Keras takes batches of a loader from the host
     if torch.cuda.is_available():
         return torch.device("cuda", torch.cuda.current_device())
-    say_that_there_is_no_gpu("torch")
+    warn_of_no_gpu("torch")
     return torch.device("cpu")
 
 
 def _known(device: Any) -> Any:  # noqa: ANN401
     try:
-        # A bare number is a GPU's, also where this torch has none to name.
+        # A number is a GPU, also where this torch sees none.
         wanted = torch.device("cuda", device) if type(device) is int else torch.device(device)
     except (RuntimeError, TypeError) as error:
-        message = f"{device!r} is no device of torch, which has names such as 'cuda:0' and 'cpu'"
+        message = f"{device!r} is not a device of torch, such as 'cuda:0' or 'cpu'"
         raise (TypeError if isinstance(error, TypeError) else ValueError)(message) from None
     if wanted.type != "cuda":
         return wanted

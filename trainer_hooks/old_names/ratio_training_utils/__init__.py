@@ -1,6 +1,6 @@
 """The module that scripts of the ratio repository import: ``import ratio_training_utils``.
 
-Installed under that name beside ``trainer_hooks``, so that such a script runs as it is.
+Installed under that name, so that such a script runs unchanged.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ __all__ = ["multi_gpu_model"]
 def multi_gpu_model(
     model: keras.Model, gpus: int | Sequence[int | str], ratios: Sequence[float] = ()
 ) -> ParallelModel:
-    """``trainer_hooks.multi_gpu_model``, called as the ratio repository's.
+    """``trainer_hooks.multi_gpu_model`` with the signature of the ratio repository.
 
     Args:
         model: A built Keras model.
         gpus: How many GPUs, or which.
-        ratios: One number for each; none at all for equal parts, as it is there.
+        ratios: One number per GPU; empty for equal parts.
     """
     return split_over(model, gpus, ratios if len(ratios) else None)

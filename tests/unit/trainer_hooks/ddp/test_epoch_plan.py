@@ -1,4 +1,4 @@
-"""Specification of which samples each rank takes: every one once, in batches of all ranks."""
+"""The samples of each rank: every sample once, in batches of all ranks."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def shapes(draw: st.DrawFn) -> EpochShape:
 
 @st.composite
 def plans(draw: st.DrawFn) -> tuple[EpochShape, EpochPlan]:
-    """With up to two changes of the ratios on the way."""
+    """With up to two changes of the ratios."""
     shape = draw(shapes())
     ratios = st.tuples(*[st.integers(1, 9)] * shape.world_size)
     plan = EpochPlan(shape, draw(ratios))
@@ -40,7 +40,7 @@ def plans(draw: st.DrawFn) -> tuple[EpochShape, EpochPlan]:
     return shape, plan
 
 
-def everyones(shape: EpochShape) -> Iterator[tuple[int, int]]:
+def batches_of_ranks(shape: EpochShape) -> Iterator[tuple[int, int]]:
     """Each rank's batches, as their number and its own."""
     return product(range(shape.batch_count), range(shape.world_size))
 
@@ -52,12 +52,12 @@ def samples_of(plan: EpochPlan, batches: Iterable[int], rank: int = 0) -> list[i
 
 class TestAnEpoch:
     @given(plans())
-    def test_takes_every_sample_once_in_one_whole_batch_of_all_ranks_a_step(
+    def test_takes_every_sample_once_in_one_batch_of_all_ranks_per_step(
         self, shaped: tuple[EpochShape, EpochPlan]
     ) -> None:
         shape, plan = shaped
         taken: dict[int, list[int]] = {step: [] for step in range(shape.step_count)}
-        for at in everyones(shape):
+        for at in batches_of_ranks(shape):
             share = plan.share(*at)
             taken[share.step] += list(plan.positions(*at))[: share.samples]  # with a weight
 
@@ -67,12 +67,12 @@ class TestAnEpoch:
         ]
 
     @given(plans())
-    def test_gives_the_losses_of_a_step_weights_that_make_a_mean_of_them(
+    def test_weights_the_losses_of_a_step_to_a_mean(
         self, shaped: tuple[EpochShape, EpochPlan]
     ) -> None:
         shape, plan = shaped
         sums = [0.0] * shape.step_count
-        for at in everyones(shape):
+        for at in batches_of_ranks(shape):
             share = plan.share(*at)
             sums[share.step] += share.weight / shape.world_size
 
@@ -93,11 +93,11 @@ class TestAnEpoch:
         assert ends[0][-1]
 
     @given(plans())
-    def test_leaves_no_rank_without_a_batch_to_compute(
+    def test_gives_every_rank_a_batch_to_compute(
         self, shaped: tuple[EpochShape, EpochPlan]
     ) -> None:
         shape, plan = shaped
-        for at in everyones(shape):
+        for at in batches_of_ranks(shape):
             share, positions = plan.share(*at), plan.positions(*at)
             begin = share.step * shape.batch_size
             assert len(positions) == (share.samples or 2)
@@ -105,7 +105,7 @@ class TestAnEpoch:
 
 
 class TestAStep:
-    def test_that_is_smaller_than_the_world_leaves_the_slowest_without_weight(self) -> None:
+    def test_with_fewer_samples_than_ranks_leaves_the_slowest_without_weight(self) -> None:
         plan = EpochPlan(EpochShape(samples=11, batch_size=9, world_size=3), (4, 3, 2))
 
         shares = [plan.share(1, rank) for rank in range(3)]
@@ -113,12 +113,12 @@ class TestAStep:
         assert [share.weight for share in shares] == [1.5, 1.5, 0]
         assert list(plan.positions(1, 2)) == [9, 10]
 
-    def test_of_a_single_sample_is_computed_twice_over_by_those_that_have_none(self) -> None:
+    def test_of_one_sample_is_computed_twice_by_ranks_without_samples(self) -> None:
         plan = EpochPlan(EpochShape(samples=10, batch_size=9, world_size=2), (2, 1))
 
         assert [list(plan.positions(1, rank)) for rank in (0, 1)] == [[9], [9, 9]]
 
-    def test_takes_no_more_memory_at_the_end_than_before(self) -> None:
+    def test_needs_no_more_memory_at_the_end(self) -> None:
         shape = EpochShape(samples=167, batch_size=100, world_size=2, micro_batches=4)
         plan = EpochPlan(shape, (3, 2))
 
@@ -141,8 +141,8 @@ class TestAStep:
         )
 
 
-class TestOtherRatios:
-    def test_hold_from_their_step_on_and_replace_those_for_it_or_later(self) -> None:
+class TestChangedRatios:
+    def test_apply_from_their_step_on_and_replace_later_ones(self) -> None:
         plan = EpochPlan(EpochShape(samples=40, batch_size=10, world_size=2), (1, 1))
         plan.change(2, (4, 1))
         assert samples_of(plan, range(4)) == [5, 5, 8, 8]
@@ -150,7 +150,7 @@ class TestOtherRatios:
         plan.change(1, (3, 2))
         assert samples_of(plan, range(4)) == [5, 6, 6, 6]
 
-    def test_can_begin_with_the_first_step_of_which_nothing_was_drawn(self) -> None:
+    def test_can_start_with_the_first_undrawn_step(self) -> None:
         shape = EpochShape(samples=28, batch_size=10, world_size=2, micro_batches=2)
         plan = EpochPlan(shape, (1, 1))
         steps = []
@@ -167,15 +167,13 @@ class TestMisuse:
         [
             ({"batch_size": 2}, "2 are too few for 3 ranks$"),
             ({"batch_size": 5, "micro_batches": 2}, "5 are too few for 3 ranks and 2 micro"),
-            ({"batch_size": "ten"}, "batch_size must be a whole number, got 'ten'"),
-            ({"micro_batches": 1.5}, "micro_batches must be a whole number, got 1.5"),
-            ({"micro_batches": 0}, "micro_batches must be at least 1, got 0"),
+            ({"batch_size": "ten"}, "batch_size must be a whole number, not 'ten'"),
+            ({"micro_batches": 1.5}, "micro_batches must be a whole number, not 1.5"),
+            ({"micro_batches": 0}, "micro_batches must be at least 1, not 0"),
             ({"samples": 0}, "there are 0 samples$"),
             ({"samples": 8, "drop_last": True}, "8 samples: fewer than a batch of 9, with drop"),
         ],
     )
-    def test_of_the_shape_is_refused_in_a_sentence(
-        self, words: dict[str, Any], reason: str
-    ) -> None:
+    def test_of_the_shape_is_refused(self, words: dict[str, Any], reason: str) -> None:
         with pytest.raises(ValueError, match=reason):
             EpochShape(**{"samples": 90, "batch_size": 9, "world_size": 3, **words})

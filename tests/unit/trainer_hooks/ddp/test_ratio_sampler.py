@@ -1,4 +1,4 @@
-"""Specification of a rank's sampler where nobody else is asked: no torch is needed for that."""
+"""A rank's sampler without communication between ranks; needs no torch."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def samplers(samples: int, batch_size: int, ratios: Sequence[float], **words: An
 
 
 class Loader:
-    """What a DataLoader is to its batch sampler; it draws some batches ahead."""
+    """Draws batches ahead, like a DataLoader."""
 
     def __init__(self, batch_sampler: RatioSampler, *, ahead: int = 0) -> None:
         self.batch_sampler = batch_sampler
@@ -49,18 +49,18 @@ class TestASampler:
         assert list(first) == [[0, 1, 2], [5]]
         assert list(second) == [[3, 4], [6]]
 
-    def test_splits_equally_where_no_ratios_are_given(self) -> None:
+    def test_splits_equally_without_ratios(self) -> None:
         sampler = RatioSampler(range(4), 4, rank=1, world_size=2)
 
         assert (list(sampler), sampler.ratios) == ([[2, 3]], (1, 1))
 
-    def test_knows_how_many_batches_and_steps_there_are(self) -> None:
+    def test_counts_its_batches_and_steps(self) -> None:
         for sampler in samplers(23, 10, (3, 2), micro_batches=2):
             assert (len(sampler), sampler.steps) == (len(list(sampler)), 3)
         for sampler in samplers(23, 10, (3, 2), drop_last=True):
             assert (len(sampler), sampler.steps) == (len(list(sampler)), 2)
 
-    def test_goes_on_where_a_checkpoint_was_written(self) -> None:
+    def test_resumes_from_a_checkpoint(self) -> None:
         whole, resumed = (samplers(28, 10, (3, 2), micro_batches=2)[0] for _ in range(2))
         resumed.set_epoch(0, start_step=1)
 
@@ -69,23 +69,23 @@ class TestASampler:
         assert [share.step for _, share in resumed.shares(Loader(resumed))] == [1, 1, 2, 2]
 
     @pytest.mark.parametrize("samples", [20, 23])
-    def test_has_no_batch_left_where_a_checkpoint_was_written_at_the_epochs_end(
+    def test_has_no_batch_left_after_a_checkpoint_at_the_end_of_an_epoch(
         self, samples: int
     ) -> None:
-        """Of a short last step it makes fewer micro-batches."""
+        """A short last step has fewer micro-batches."""
         for sampler in samplers(samples, 10, (1, 1), micro_batches=4):
             sampler.set_epoch(0, start_step=sampler.steps)
 
             assert (len(sampler), list(sampler)) == (0, [])
 
-    def test_takes_as_many_samples_as_are_asked_for(self) -> None:
+    def test_takes_the_requested_number_of_samples(self) -> None:
         first, second = samplers(7, 5, (3, 2), num_samples=6)
 
         assert (list(first), list(second)) == ([[0, 1, 2], [5]], [[3, 4], [5, 5]])
-        with pytest.raises(ValueError, match="num_samples must be one of 0 to 7, and 8 is not"):
+        with pytest.raises(ValueError, match="num_samples must be 0 to 7, not 8"):
             samplers(7, 5, (3, 2), num_samples=8)
 
-    def test_begins_the_next_epoch_at_its_beginning(self) -> None:
+    def test_starts_the_next_epoch_at_its_beginning(self) -> None:
         sampler, _ = samplers(20, 10, (1, 1))
         sampler.set_epoch(0, start_step=1)
         sampler.set_epoch(1)
@@ -102,7 +102,7 @@ class TestTheShares:
             ([6], BatchShare(step=1, samples=1, step_samples=2, world_size=2, ends_step=True)),
         ]
 
-    def test_are_those_of_the_batch_though_a_loader_draws_ahead(self) -> None:
+    def test_belong_to_their_batch_though_a_loader_draws_ahead(self) -> None:
         sampler = samplers(53, 10, (3, 2))[0]
         seen = []
         for rows, share in sampler.shares(timed(Loader(sampler, ahead=3))):
@@ -113,7 +113,7 @@ class TestTheShares:
 
         assert seen == [6, 6, 6, 6, 6, 1]
 
-    def test_are_known_by_the_number_of_the_batch_too(self) -> None:
+    def test_are_also_available_by_batch_number(self) -> None:
         sampler = samplers(7, 5, (3, 2))[0]
         sampler.set_epoch(0, start_step=1)
 
@@ -121,7 +121,7 @@ class TestTheShares:
             share for _, share in sampler.shares(Loader(sampler))
         ]
 
-    def test_hold_gradients_back_until_the_last_micro_batch_of_a_step(self) -> None:
+    def test_delay_gradients_until_the_last_micro_batch_of_a_step(self) -> None:
         class Model:
             def no_sync(self) -> Any:
                 return nullcontext("held back")
@@ -134,7 +134,7 @@ class TestTheShares:
 
         assert held == ["held back", None, None]
 
-    def test_leave_a_model_alone_that_is_on_one_device(self) -> None:
+    def test_leave_a_model_on_one_device_unchanged(self) -> None:
         share = BatchShare(step=0, samples=1, step_samples=2, world_size=1, ends_step=False)
         model: Any = object()  # it has no ``no_sync`` that could be entered
 
@@ -142,8 +142,8 @@ class TestTheShares:
             assert state is None
 
 
-class TestOtherRatios:
-    def test_between_epochs_begin_with_the_next(self) -> None:
+class TestChangedRatios:
+    def test_between_epochs_start_with_the_next_one(self) -> None:
         sampler, _ = samplers(10, 5, (3, 2))
         list(sampler)
         sampler.set_epoch(1)
@@ -151,7 +151,7 @@ class TestOtherRatios:
         assert sampler.set_ratios([1, 4]) == 0
         assert [len(batch) for batch in sampler] == [1, 1]
 
-    def test_in_an_epoch_begin_with_the_step_that_all_ranks_name(self) -> None:
+    def test_within_an_epoch_start_with_the_given_step(self) -> None:
         ranks = samplers(40, 10, (3, 2))
         taken = []
         for sampler, ahead in zip(ranks, (1, 2), strict=True):
@@ -163,7 +163,7 @@ class TestOtherRatios:
         assert [[len(batch) for batch in mine] for mine in taken] == [[6, 6, 6, 2], [4, 4, 4, 8]]
         assert sorted(at for mine in taken for batch in mine for at in batch) == list(range(40))
 
-    def test_cannot_begin_with_a_step_that_was_drawn(self) -> None:
+    def test_cannot_start_with_a_drawn_step(self) -> None:
         sampler, _ = samplers(40, 10, (3, 2))
         batches = iter(sampler)
         list(islice(batches, 3))
@@ -173,7 +173,7 @@ class TestOtherRatios:
                 sampler.set_ratios([1, 4], from_step=step)
         assert len(next(batches)) == 6
 
-    def test_need_no_agreement_of_one_rank_with_itself(self) -> None:
+    def test_need_no_step_with_a_single_rank(self) -> None:
         (sampler,) = samplers(40, 10, (3,))
         batches = iter(sampler)
         next(batches)
@@ -183,7 +183,7 @@ class TestOtherRatios:
 
 class TestMisuse:
     @pytest.mark.parametrize("ratios", [(1, 2, 3), (1, 0), (1, -1), (1, float("nan")), (1, "2")])
-    def test_of_ratios_is_refused_at_the_start_and_later(self, ratios: Any) -> None:
+    def test_of_ratios_is_refused_in_the_constructor_and_later(self, ratios: Any) -> None:
         sampler, _ = samplers(10, 5, (3, 2))
 
         with pytest.raises(ValueError, match=r"^ratios must"):
@@ -192,20 +192,20 @@ class TestMisuse:
             RatioSampler(range(10), 5, ratios, rank=0, world_size=2)
         assert sampler.ratios == (3, 2)
 
-    def test_of_one_process_for_several_is_refused_with_how_to_start_them(self) -> None:
+    def test_of_one_process_for_several_ranks_is_refused(self) -> None:
         with pytest.raises(ValueError, match="the only one: start the script with torchrun"):
             RatioSampler(range(10), 5, [3, 2], rank=0, world_size=1)
 
     @pytest.mark.parametrize("rank", [-1, 2])
     def test_of_a_rank_is_refused(self, rank: int) -> None:
-        with pytest.raises(ValueError, match=f"{rank} is not"):
+        with pytest.raises(ValueError, match=f"not {rank}"):
             RatioSampler(range(10), 5, rank=rank, world_size=2)
 
     @pytest.mark.parametrize("step", [-1, 3])
-    def test_of_a_start_is_refused(self, step: int) -> None:
+    def test_of_a_start_step_is_refused(self, step: int) -> None:
         sampler, _ = samplers(10, 5, (3, 2))
 
-        with pytest.raises(ValueError, match=f"start_step .* 0 to 2, .* {step} is"):
+        with pytest.raises(ValueError, match=f"start_step .* 0 to 2, .* not {step}"):
             sampler.set_epoch(0, start_step=step)
 
 
@@ -224,23 +224,21 @@ def first_gpu(own_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("first_gpu")
-class TestWhatARankTells:
+class TestReportedShares:
     def second_of_two(self) -> RatioSampler:
         return RatioSampler(range(20), batch_size=5, ratios=[3, 2], rank=1, world_size=2)
 
-    def test_is_its_part_of_each_batch_with_a_count_of_what_changes(
-        self, writer: RingWriter
-    ) -> None:
-        sampler, told = self.second_of_two(), []
+    def test_are_the_ranks_part_and_the_number_of_changes(self, writer: RingWriter) -> None:
+        sampler, reported = self.second_of_two(), []
 
         for step, _ in enumerate(sampler.shares(sampler)):
-            told.append((dict(writer.facts.shares), writer.facts.ratio_changes))
+            reported.append((dict(writer.facts.shares), writer.facts.ratio_changes))
             if step == 1:
                 sampler.set_ratios([1, 4], from_step=3)
 
-        assert told == [({"1": 0.4}, 0)] * 3 + [({"1": 0.8}, 1)]
+        assert reported == [({"1": 0.4}, 0)] * 3 + [({"1": 0.8}, 1)]
 
-    def test_makes_no_ring_where_it_tags_no_phases(self) -> None:
+    def test_need_no_ring_in_an_untagged_run(self) -> None:
         sampler = self.second_of_two()
 
         assert len(list(sampler.shares(sampler))) == 4
