@@ -1,4 +1,4 @@
-"""A running daemon: found by the state that it renews, and asked over its own web server."""
+"""Find a running daemon by its state file, and fetch reports from its web server."""
 
 from __future__ import annotations
 
@@ -34,33 +34,33 @@ from gpumon.sources.ring_reader.ring_folder import matching_paths
 
 _START_ONE: Final = "start one with `gpumon serve`"
 END_OR_WAIT: Final = "end it by its pid, or wait"
-"""What to do about a daemon that is silent."""
+"""What to do about a daemon that does not answer."""
 _MAX_REPORT_BYTES: Final = 16 << 20
 _MAX_SENTENCE_BYTES: Final = 2_000
 _OK: Final = 200
 _NOT_FOUND: Final = 404
-_NO_SUCH_PATH: Final = b"Nothing here"  # what a daemon begins with where it knows no such address
-_ASKED_WRONGLY: Final = (400, _NOT_FOUND)  # such as a run that is none
+_NO_SUCH_PATH: Final = b"Nothing here"  # how a daemon answers for an unknown path
+_ASKED_WRONGLY: Final = (400, _NOT_FOUND)  # such as an unknown run
 _NOT_FOR_US: Final = (401, 403)
 _REDIRECTS: Final = (301, 302, 303, 307, 308)
 _MAX_URL: Final = 200
 _PATIENCE_S: Final = 10.0
-_Told = TypeVar("_Told")
+_Decoded = TypeVar("_Decoded")
 
 
 def find_state_file(
     environ: Mapping[str, str] = os.environ, *, now_ns: int | None = None
 ) -> Path | None:
-    """The state file of a daemon that runs now; ``None`` where none does."""
+    """The state file of a running daemon; ``None``: there is none."""
     now_ns = time.monotonic_ns() if now_ns is None else now_ns
     fresh = (folder for folder, state in _found_states(environ) if _is_fresh(state, now_ns))
     return next((folder / STATE_FILE for folder in fresh), None)
 
 
 def _found_states(environ: Mapping[str, str]) -> Iterator[tuple[Path, dict[str, Any]]]:
-    """Each state in a reader's folders, however old, with its folder."""
+    """States in all folders that this user reads, however old, with their folders."""
     uid = os.geteuid()
-    is_explicit = uid == 0 or explicit_folder(environ) is not None  # who reads everybody's
+    is_explicit = uid == 0 or explicit_folder(environ) is not None  # reads all users' folders
     for folder in matching_paths(reader_patterns(environ, uid)):
         try:
             is_believed = folder_distrust(folder, uid, explicit=is_explicit) is None
@@ -72,13 +72,13 @@ def _found_states(environ: Mapping[str, str]) -> Iterator[tuple[Path, dict[str, 
 
 
 def _document(path: Path) -> object:
-    """What is written there, without following a link or waiting for a writer."""
+    """Read a document without following a link or waiting for a writer."""
     with os.fdopen(os.open(path, FILE_FLAGS), "rb") as file:
         return json.loads(file.read(MAX_STATE_BYTES) or b"")  # a FIFO may have nothing yet
 
 
 def _is_fresh(state: Mapping[str, Any], now_ns: int) -> bool:
-    """Whether a daemon wrote the state so lately that it runs."""
+    """Whether the state is so recent that its daemon runs."""
     taken_ns, period_ns = state.get("monotonic_ns"), state.get("period_ns")
     if not isinstance(taken_ns, int) or not isinstance(period_ns, int):
         return False
@@ -86,27 +86,27 @@ def _is_fresh(state: Mapping[str, Any], now_ns: int) -> bool:
 
 
 class SilentDaemon(NamedTuple):
-    """A daemon that lives and has not spoken for so long."""
+    """A daemon that lives but has not updated its state for so long."""
 
     pid: int
     silent_ns: int
 
     @property
     def claim(self) -> str:
-        """What is known of it, as the beginning of a sentence."""
+        """A clause about it."""
         since = in_time(round(seconds(self.silent_ns)) * NS_PER_S)
         return (
-            f"the gpumon daemon (pid {self.pid}) has not spoken for {since}: it is stopped or "
-            "held up"
+            f"the gpumon daemon (pid {self.pid}) has not updated its state for {since}: "
+            "it is stopped or blocked"
         )
 
 
 def find_silent_daemon(
     environ: Mapping[str, str] = os.environ, *, now_ns: int | None = None
 ) -> SilentDaemon | None:
-    """A daemon that still holds the folder in which its last state lies, a stale one.
+    """A daemon with a stale state that still has its folder locked.
 
-    Its pid alone says nothing: another process may have it by now.
+    Its pid alone proves nothing: another process may have it by now.
     """
     now_ns = time.monotonic_ns() if now_ns is None else now_ns
     for folder, state in _found_states(environ):
@@ -118,18 +118,16 @@ def find_silent_daemon(
     return None
 
 
-def read_state(
-    path: Path | None, clock: Clock, boot_id: str, looked_in: str = ""
-) -> dict[str, Any]:
-    """The state file of a daemon that is alive; ``None``: there is none in ``looked_in``.
+def read_state(path: Path | None, clock: Clock, boot_id: str, searched: str = "") -> dict[str, Any]:
+    """Read the state file of a running daemon; ``None``: there is none in ``searched``.
 
-    A stamp of another boot than the kernel's present one means nothing.
+    A state of another boot of the machine is stale.
 
     Raises:
-        NoDaemonError: No file, an unreadable one, or one that nobody renews any more.
+        NoDaemonError: The file is missing, unreadable or stale.
     """
     if path is None:
-        where = f" (looked for {STATE_FILE} in {looked_in})" if looked_in else ""
+        where = f" (looked for {STATE_FILE} in {searched})" if searched else ""
         raise NoDaemonError(
             f"no gpumon daemon is running here{where}: {_START_ONE}, or if one runs elsewhere, "
             f"name its folder in ${RUNTIME_VARIABLE}"
@@ -142,47 +140,49 @@ def read_state(
         raise NoDaemonError(f"{path} cannot be read ({error}): {_START_ONE}") from error
     age_ns = clock.monotonic_ns() - stamp_ns
     if not same_boot or age_ns > stale_after_ns(period_ns):
-        age = f"{seconds(age_ns):,.0f} s ago" if same_boot else "before this machine was rebooted"
-        raise NoDaemonError(f"the gpumon daemon has stopped: it last spoke {age}; {_START_ONE}")
+        age = f"{seconds(age_ns):,.0f} s ago" if same_boot else "before the last reboot"
+        raise NoDaemonError(
+            f"the gpumon daemon has stopped: its last state is from {age}; {_START_ONE}"
+        )
     return dict(state)
 
 
 def fetch_report(
     state: dict[str, Any], since_s: float | None = None, run: str | None = None
 ) -> Report:
-    """What the daemon behind a state file reports now.
+    """Fetch the report of a daemon.
 
     Args:
         state: The state file's document.
-        since_s: Of the last so many seconds only; ``None``: since it began.
-        run: Of the run with this label only, instead.
+        since_s: Only the last so many seconds; ``None``: since the daemon began.
+        run: Only the run with this label, instead.
 
     Raises:
-        UsageError: There is no such run, or no such length of time; says what there is.
-        NoDaemonError: It serves no page, does not answer, or answers something else.
+        UsageError: There is no such run, or the time is invalid; says what is possible.
+        NoDaemonError: It serves no page, does not answer, or is no gpumon daemon.
     """
-    return _asked(state, "report", since_s, run, decode_report)
+    return _fetched(state, "report", since_s, run, decode_report)
 
 
 def fetch_report_with_lanes(
     state: dict[str, Any], since_s: float | None = None, run: str | None = None
 ) -> ReportWithLanes:
-    """The same, with what happened when.
+    """Fetch a report with lanes.
 
     Raises:
         UsageError: As ``fetch_report``.
-        NoDaemonError: As ``fetch_report``, or the daemon is too old to tell.
+        NoDaemonError: As ``fetch_report``, or the daemon is too old for lanes.
     """
-    return _asked(state, "report/lanes", since_s, run, decode_report_with_lanes)
+    return _fetched(state, "report/lanes", since_s, run, decode_report_with_lanes)
 
 
-def _asked(
+def _fetched(
     state: dict[str, Any],
     what: str,
     since_s: float | None,
     run: str | None,
-    decoded: Callable[[object], _Told],
-) -> _Told:
+    decoded: Callable[[object], _Decoded],
+) -> _Decoded:
     address = state.get("address")
     if not isinstance(address, str) or not address:
         raise NoDaemonError("the gpumon daemon serves no report: start it with --listen")
@@ -203,12 +203,11 @@ def _asked(
     if status != _OK:
         if status == _NOT_FOUND and body.startswith(_NO_SUCH_PATH):
             raise NoDaemonError(
-                f"the gpumon daemon is older than this gpumon, and tells nothing at {url}: "
-                "start it anew"
+                f"the gpumon daemon is older than this gpumon, and does not know {url}: restart it"
             )
         if status in _ASKED_WRONGLY and (run is not None or since_s is not None):
-            told = body[:_MAX_SENTENCE_BYTES].decode("utf-8", "replace")
-            raise UsageError(label_text(told.strip(), _MAX_SENTENCE_BYTES))
+            text = body[:_MAX_SENTENCE_BYTES].decode("utf-8", "replace")
+            raise UsageError(label_text(text.strip(), _MAX_SENTENCE_BYTES))
         raise NoDaemonError(_refusal(status, url))
     try:
         return decoded(document)
@@ -217,20 +216,20 @@ def _asked(
 
 
 def answer_of(url: str, *, patience_s: float, most_bytes: int) -> tuple[int, bytes]:
-    """The status and the body of what answers there, on this machine.
+    """Fetch a URL; return status and body.
 
-    No proxy is asked, whatever ``$http_proxy`` says, and no redirect is followed.
+    No proxy is used, whatever ``$http_proxy`` is, and no redirect is followed.
 
     Args:
         url: An http address.
-        patience_s: How long the whole answer may take.
-        most_bytes: What is beyond is not read.
+        patience_s: How long the complete answer may take.
+        most_bytes: How much of the body is read.
 
     Raises:
-        OSError: Nobody answers, or not in HTTP, or not in time, or with a redirect.
+        OSError: No answer, not in HTTP, not in time, or a redirect.
         ValueError: It is no http address.
     """
-    from http.client import HTTPConnection, HTTPException  # most of the time nobody is asked
+    from http.client import HTTPConnection, HTTPException  # seldom needed
 
     parts = urlsplit(url)
     if parts.scheme != "http":
@@ -259,14 +258,14 @@ def answer_of(url: str, *, patience_s: float, most_bytes: int) -> tuple[int, byt
         finally:
             connection.close()
 
-    # The timeout of a socket is that of one read: whoever sends a byte at a time never meets it.
+    # The timeout of a socket is for one read, which a server that sends single bytes never exceeds.
     asking = threading.Thread(target=ask, name="gpumon-ask", daemon=True)
     asking.start()
     asking.join(patience_s)
     if not answers or isinstance(answers[0], TimeoutError):  # of a single read
         for opened in sockets:
             with suppress(OSError):
-                opened.shutdown(socket.SHUT_RDWR)  # the thread reads no more, and ends
+                opened.shutdown(socket.SHUT_RDWR)  # ends the thread
         raise TimeoutError(f"no complete answer within {patience_s:g} s")
     (answer,) = answers
     if isinstance(answer, Exception):

@@ -1,4 +1,4 @@
-"""A simulated GPU whose true busy spans another process writes, one JSON object a line."""
+"""A simulated GPU whose busy spans another process writes, one JSON object a line."""
 
 from __future__ import annotations
 
@@ -33,15 +33,15 @@ class _FollowedGpu:
         self._patience_ns = _LEAST_PATIENCE_NS
 
     def add(self, start_ns: int, end_ns: int) -> None:
-        """Take a span.
+        """Add a span.
 
         Raises:
-            InvalidSampleError: It cannot be true; says why.
+            InvalidSampleError: It is impossible; says why.
         """
         if not 0 <= start_ns <= end_ns:
             raise InvalidSampleError("ends before it starts")
         if end_ns < self._known_until_ns:
-            raise InvalidSampleError("ends before the span that was written before it")
+            raise InvalidSampleError("ends before the previous span")
         start_ns = max(start_ns, self._spans[-1][1] if self._spans else 0)
         self._spans.append((start_ns, end_ns))
         self._known_until_ns = end_ns
@@ -49,9 +49,9 @@ class _FollowedGpu:
         self._patience_ns = min(max(self._patience_ns, longest_ns), _MOST_PATIENCE_NS)
 
     def windows(self, now_ns: int) -> tuple[BusySample, ...]:
-        """Windows whose spans are all known, or would have been written by now."""
-        # A span is written when it ends, so silence means idle only once it
-        # has lasted longer than the longest span did.
+        """Windows in which all spans are known or would have been written by now."""
+        # A span is written when it ends, so no span means idle only after a time
+        # longer than the longest span.
         until_ns = max(min(self._known_until_ns, now_ns), now_ns - self._patience_ns)
         samples = tuple(
             sample_of(start_ns, end_ns, self._busy_ns(start_ns, end_ns))
@@ -81,7 +81,7 @@ class FollowSource:
     """
 
     def __init__(self, path: Path, clock: Clock) -> None:
-        """Wait for the file if it is not there yet.
+        """Follow a file that may not exist yet.
 
         Raises:
             SourceUnavailableError: Its folder does not exist, or it is no file.
@@ -99,10 +99,10 @@ class FollowSource:
         self._gpus = {0: _FollowedGpu(0, self._opened_ns)}
 
     def read(self) -> Frame:
-        """The windows that are complete since the last call.
+        """Read the windows that are complete since the last call.
 
-        ``trouble`` of the frame says that the file is not there, that nobody writes to it, or
-        which of its lines was refused.
+        The frame's ``trouble`` says that the file is missing, that nothing is written to it, or
+        which line was refused.
         """
         now_ns = self._clock.monotonic_ns()
         rejected, trouble = 0, None
@@ -118,25 +118,27 @@ class FollowSource:
         for line in lines or ():
             self._lines += 1
             try:
-                self._take_line(line, now_ns)
+                self._ingest_line(line, now_ns)
             except InvalidSampleError as refusal:
                 rejected += 1
                 trouble = f"{self._path}, line {self._lines}: {refusal}"
         gpus = []
         for _, gpu in sorted(self._gpus.items()):
             busy = gpu.windows(now_ns)
-            level = busy[-1].busy_ratio if busy else None
-            gpus.append(GpuSample(device=gpu.device, busy=busy, utilization_ratio=level))
+            utilization_ratio = busy[-1].busy_ratio if busy else None
+            gpus.append(
+                GpuSample(device=gpu.device, busy=busy, utilization_ratio=utilization_ratio)
+            )
         return Frame(taken_at_ns=now_ns, gpus=tuple(gpus), rejected=rejected, trouble=trouble)
 
     def close(self) -> None:
-        """Nothing is kept open."""
+        """Nothing is open."""
 
     def _new_lines(self) -> list[bytes] | None:
-        """Lines that were finished since the last call; ``None`` while there is no file."""
+        """Complete lines since the last call; ``None`` while there is no file."""
         try:
             with self._path.open("rb") as handle:
-                if handle.seek(0, 2) < self._offset:  # somebody began it anew
+                if handle.seek(0, 2) < self._offset:  # it was rewritten
                     self._offset, self._lines, self._rest = 0, 0, b""
                 handle.seek(self._offset)
                 data = handle.read(_MOST_BYTES_A_READ)
@@ -150,12 +152,12 @@ class FollowSource:
             lines, self._rest = [*lines, self._rest], b""
         return lines
 
-    def _take_line(self, line: bytes, now_ns: int) -> None:
+    def _ingest_line(self, line: bytes, now_ns: int) -> None:
         if not line.strip():
             return
         index, start_ns, end_ns = _span(line)
         if not 0 <= index < _MOST_GPUS:
-            raise InvalidSampleError(f"no GPU {index}: an index is 0 to {_MOST_GPUS - 1}")
+            raise InvalidSampleError(f"there is no GPU {index}: an index is 0 to {_MOST_GPUS - 1}")
         if end_ns > now_ns + WINDOW_NS:
             raise InvalidSampleError(f"ends in the future of CLOCK_MONOTONIC ({now_ns} now)")
         if index not in self._gpus:

@@ -1,4 +1,4 @@
-"""The seam to hardware: what the sampler asks of anything that knows GPUs."""
+"""The interface between the sampler and any source of GPU samples."""
 
 from __future__ import annotations
 
@@ -8,14 +8,13 @@ from gpumon.core.sample import Frame
 
 
 class GpuSource(Protocol):
-    """Something that can be asked, at any moment, what the GPUs are doing.
+    """A source of GPU samples.
 
-    A source is made and used on one thread. ``read`` may block for as long as
-    the driver does; nobody but that thread waits for it.
+    A source is made and used on one thread. ``read`` may block for as long as the driver does.
     """
 
     def read(self) -> Frame:
-        """All that is new since the last call.
+        """Read everything new since the last call.
 
         The first call only sets the position in the driver's ring: time
         before it is not observed.
@@ -27,5 +26,5 @@ class GpuSource(Protocol):
         ...
 
     def close(self) -> None:
-        """Let go of the driver. Safe to call twice."""
+        """Close the driver. Safe to call twice."""
         ...

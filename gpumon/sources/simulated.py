@@ -1,4 +1,4 @@
-"""GPUs that do not exist, busy by a script: for a first look, for tests and for benchmarks."""
+"""Simulated GPUs that follow a script, for a first try, tests and benchmarks."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from gpumon.core.sample import ActivitySample, BusySample, Device, Frame, GpuDet
 from gpumon.errors import UsageError
 
 WINDOW_NS = 166_666_667
-"""Length of a sample: the finest that NVML documents, 1/6 s."""
+"""Length of a sample: the shortest that NVML documents, 1/6 s."""
 
 
 def windows_between(from_ns: int, until_ns: int) -> Iterable[tuple[int, int]]:
-    """Whole windows, counted from ``from_ns``, that have ended by ``until_ns``."""
+    """Complete windows, counted from ``from_ns``, that have ended by ``until_ns``."""
     return zip(
         range(from_ns, until_ns - WINDOW_NS + 1, WINDOW_NS),
         range(from_ns + WINDOW_NS, until_ns + 1, WINDOW_NS),
@@ -24,7 +24,7 @@ def windows_between(from_ns: int, until_ns: int) -> Iterable[tuple[int, int]]:
 
 
 def sample_of(start_ns: int, end_ns: int, busy_ns: int) -> BusySample:
-    """One sample, in whole percent as NVML gives it."""
+    """A sample, rounded to percent as by NVML."""
     percent = round(100 * min(busy_ns, end_ns - start_ns) / (end_ns - start_ns))
     return BusySample(start_ns, end_ns, percent / 100)
 
@@ -38,7 +38,7 @@ _ACTIVITY_NS = 5 * NS_PER_S
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Filling:
-    """How much of a GPU works while it is busy, as GPM would tell. Ratios 0 to 1."""
+    """SM activity while the GPU is busy, as by GPM. Ratios 0 to 1."""
 
     sm_active_ratio: float
     tensor_active_ratio: float
@@ -47,16 +47,16 @@ class Filling:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DutyCycle:
-    """A GPU that works and pauses in turn, beginning with work.
+    """A GPU that alternates between work and pauses, beginning with work.
 
     Attributes:
-        busy_seconds: Length of each burst, or of the middle one of three.
+        busy_seconds: Length of each burst, or the mean of three.
         idle_seconds: Length of each pause.
         lost_after_seconds: When it falls off the bus; ``None``: never.
-        swing: By what share of it the second of three bursts is shorter, and the third longer.
-        filling: How much of it works while it is busy; ``None``: it does not tell.
-        mig_index: Which instance of GPU 0 it is; ``None``: a GPU of its own.
-        mig_enabled: Whether it is cut into instances, and tells nothing of its own.
+        swing: By what part the second of three bursts is shorter, and the third longer.
+        filling: Its SM activity while it is busy; ``None``: it reports none.
+        mig_index: Which instance of GPU 0 it is; ``None``: a complete GPU.
+        mig_enabled: Whether it is MIG-partitioned, and has no utilisation of its own.
     """
 
     busy_seconds: float
@@ -88,7 +88,7 @@ class DutyCycle:
 
 _HEALTHY = DutyCycle(busy_seconds=0.980, idle_seconds=0.020)
 _LATE = DutyCycle(busy_seconds=1.5, idle_seconds=1.5, swing=0.4)
-"""A prefetch queue that runs dry: after bursts that vary."""
+"""A prefetch queue that runs empty after bursts of varying length."""
 _FULL = Filling(sm_active_ratio=0.94, tensor_active_ratio=0.46, memory_bandwidth_ratio=0.38)
 _QUARTER = Filling(sm_active_ratio=0.25, tensor_active_ratio=0.03, memory_bandwidth_ratio=0.12)
 _BUSY_AND_FULL = DutyCycle(busy_seconds=0.097, idle_seconds=0.003, filling=_FULL)
@@ -109,14 +109,14 @@ SCRIPTS: dict[str, tuple[DutyCycle, ...]] = {
     ),
     "eight": (_LATE,) * 4 + (_HEALTHY,) * 4,
 }
-"""What ``--source simulated:SCRIPT`` knows; one cycle for each GPU."""
+"""Scripts of ``--source simulated:SCRIPT``: one cycle for each GPU."""
 
 
 def script_called(name: str) -> tuple[DutyCycle, ...]:
     """The script of that name.
 
     Raises:
-        UsageError: There is none; names those there are.
+        UsageError: There is none; names the existing ones.
     """
     if name not in SCRIPTS:
         raise UsageError(
@@ -126,7 +126,7 @@ def script_called(name: str) -> tuple[DutyCycle, ...]:
 
 
 class SimulatedSource:
-    """Says what a driver would say of GPUs that follow a script."""
+    """GPUs that follow a script."""
 
     def __init__(self, script: str, clock: Clock) -> None:
         """Start the script now.
@@ -165,7 +165,7 @@ class SimulatedSource:
         )
 
     def close(self) -> None:
-        """Nothing to let go of."""
+        """Nothing is open."""
 
     def _sample(
         self, device: Device, cycle: DutyCycle, windows: list[tuple[int, int]]
@@ -176,14 +176,14 @@ class SimulatedSource:
         if device.mig_enabled:
             return GpuSample(device=device, memory_used_bytes=_MEMORY_BYTES // 2)
         busy = tuple(sample_of(*window, self._busy_ns(cycle, *window)) for window in windows)
-        level = busy[-1].busy_ratio if busy else None
+        utilization_ratio = busy[-1].busy_ratio if busy else None
         return GpuSample(
             device=device,
             busy=busy,
-            utilization_ratio=level,
+            utilization_ratio=utilization_ratio,
             memory_used_bytes=(device.memory_capacity_bytes or 0) // 2,
-            power_watts=_power_watts(device, cycle, level),
-            temperature_celsius=45.0 + math.floor(20.0 * (level or 0.0)),
+            power_watts=_power_watts(device, cycle, utilization_ratio),
+            temperature_celsius=45.0 + math.floor(20.0 * (utilization_ratio or 0.0)),
             sm_clock_hertz=None if cycle.filling is None else _SM_CLOCK_HERTZ,
             details=None if cycle.filling is None else _DETAILS,
         )
@@ -229,8 +229,8 @@ def _device(script: str, place: int, cycle: DutyCycle) -> Device:
     )
 
 
-def _power_watts(device: Device, cycle: DutyCycle, level: float | None) -> float | None:
-    if level is None or device.mig_index is not None:
-        return None  # power is the board's: no instance tells its own
+def _power_watts(device: Device, cycle: DutyCycle, utilization_ratio: float | None) -> float | None:
+    if utilization_ratio is None or device.mig_index is not None:
+        return None  # power is known for the board, not for an instance
     full = 1.0 if cycle.filling is None else cycle.filling.sm_active_ratio
-    return 60.0 + 240.0 * level * full
+    return 60.0 + 240.0 * utilization_ratio * full

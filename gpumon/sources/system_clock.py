@@ -10,13 +10,13 @@ from gpumon.core.clock import seconds
 
 
 class SystemClock:
-    """CLOCK_MONOTONIC and the wall clock, and a sleep that can be cut short."""
+    """CLOCK_MONOTONIC and the wall clock, and a sleep that can be interrupted."""
 
     def __init__(self) -> None:
         self._woken = threading.Event()
 
     monotonic_ns = staticmethod(time.monotonic_ns)
-    """CLOCK_MONOTONIC, in nanoseconds: the C function itself, asked several times a tick."""
+    """CLOCK_MONOTONIC: the C function itself, as it is called several times a tick."""
 
     def wall_time_s(self) -> float:
         """Seconds since the epoch."""
@@ -36,7 +36,7 @@ class SystemClock:
 
 
 def read_boot_id(path: Path = Path("/proc/sys/kernel/random/boot_id")) -> str:
-    """The kernel's boot id: monotonic stamps compare only within one. Empty if unknown."""
+    """The kernel's boot id: monotonic times compare only within one. Empty if unknown."""
     try:
         return path.read_text(encoding="ascii").strip()
     except (OSError, UnicodeDecodeError):

@@ -89,7 +89,7 @@ class PauseTracker:
     idle part of the burst sample on either side of it: without them a pause
     of 1.8 windows would count as 1.
 
-    A run of low samples of which few are near zero is no pause but a low level, unless tags
+    If few of a run of low samples are near zero, it is no pause but a low level, unless tags
     explain most of it. It counts as part of the burst; its idle time stays idle.
 
     Untagged time of a job's pauses is held back until they look like waits for input, and

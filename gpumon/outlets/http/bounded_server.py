@@ -1,10 +1,10 @@
-"""A web server that nobody can fill up: bounded in connections, threads, bytes and time.
+"""A web server with limits on connections, threads, bytes and time.
 
-One loop holds every connection. A client that has not sent its whole head, or
-does not take its answer, costs a place in that loop and no thread; who comes
-when the places are taken pushes out the oldest connection of whoever has most
-of them. Only a whole request takes a thread, of one of three pools: scrapes and
-health have threads of their own, whatever becomes of the others.
+One loop holds every connection. A client that has not sent its complete head, or
+does not read its answer, costs a slot in that loop and no thread. When all slots are
+taken, a new client replaces the oldest connection of the peer that has most
+of them. Only a complete request takes a thread, of one of three pools: scrapes and
+health have their own threads, whatever happens to the others.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _LOG = logging.getLogger(__name__)
 _LINGER_S: Final = 1.0
 """Closed at once, a connection is reset before the client has read its answer."""
 _AT_ONCE: Final = struct.pack("ii", 1, 0)
-_LOOK_EVERY_S: Final = 0.1
+_CHECK_EVERY_S: Final = 0.1
 _BACK_OFF_S: Final = 0.1
 _MOST_ACCEPTED_AT_ONCE: Final = 64
 _BLOCK_BYTES: Final = 65_536
@@ -40,21 +40,20 @@ _BLOCK_BYTES: Final = 65_536
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerLimits:
-    """How much the server gives away.
+    """Limits on what clients may use.
 
     Attributes:
-        max_connections: Open at once, streams included.
-        max_per_caller: Of them, of one peer beyond loopback.
+        max_connections: Open connections, streams included.
+        max_per_caller: Open connections of one peer beyond loopback.
         max_kept: Threads for scrapes and health.
-        max_rest: Threads for everything else that has an end.
-        max_queued: Whole requests of each kind that wait for a thread;
+        max_rest: Threads for all other answers, except streams.
+        max_queued: Complete requests of each kind that wait for a thread;
             beyond it: 503.
         max_streams: Event streams, with a thread each; beyond it: 503.
-        max_unsent_bytes: Answers that are not wholly taken yet, all together.
-        read_timeout_s: Time a client has to send the head of its request,
-            however slowly it drips.
-        write_timeout_s: Time a client has to take one answer or one event.
-        keep_alive_s: A silent stream says that it is alive this often.
+        max_unsent_bytes: Total size of answers that were not read completely.
+        read_timeout_s: Time for a client to send the complete head of its request.
+        write_timeout_s: Time for a client to read one answer or one event.
+        keep_alive_s: How often an idle stream sends a sign of life.
     """
 
     max_connections: int = 384
@@ -70,50 +69,50 @@ class ServerLimits:
 
 
 Stream: TypeAlias = Callable[[socket.socket], None]
-"""An answer without an end: writes to the connection, on the thread that made it."""
+"""An endless answer: writes to the connection, on the thread that made it."""
 
 
 class PoolKind(Enum):
-    """Whose threads are meant."""
+    """A pool of threads."""
 
-    KEPT = auto()  # scrapes and health: whatever else is full, there is one
+    KEPT = auto()  # scrapes and health, which are always served
     REST = auto()
     STREAM = auto()
 
 
 class Job(NamedTuple):
-    """A whole request that needs a thread of that pool, on which its answer is made."""
+    """A complete request, to be answered on a thread of a pool."""
 
     pool: PoolKind
     run: Callable[[], bytes | Stream]
 
 
 Receiver: TypeAlias = Callable[[bytes, Caller], bytes | Job]
-"""Reads a whole head. Answers at once where that costs nothing, as a refusal does."""
+"""Parses a complete head. Returns a cheap answer, such as a refusal, at once."""
 
 
 class _Stage(Enum):
-    ASKING = auto()  # its head is not whole
-    SERVED = auto()  # a thread has it, or will
-    TAKING = auto()  # it takes its answer
-    LEAVING = auto()  # it has it
+    READING = auto()  # its head is not complete
+    SERVED = auto()  # a thread has it, or will have
+    WRITING = auto()  # the client reads its answer
+    CLOSING = auto()  # the answer is sent
 
 
 class _Connection:
-    """One client, for as long as it is connected."""
+    """One connected client."""
 
     __slots__ = ("caller", "head", "held_bytes", "socket", "stage", "unsent", "until_s")
 
     def __init__(self, client: socket.socket, caller: Caller, until_s: float) -> None:
         self.socket, self.caller, self.until_s = client, caller, until_s
-        self.stage = _Stage.ASKING
+        self.stage = _Stage.READING
         self.head = bytearray()
         self.unsent = memoryview(b"")
         self.held_bytes = 0
 
 
 class _Pool:
-    """The threads of one kind of request; only the loop counts them."""
+    """The threads of one kind of request. Only the loop changes the counts."""
 
     def __init__(self, name: str, threads: int, most_waiting: int) -> None:
         self.name, self.threads, self.most_waiting = f"gpumon-http-{name}", threads, most_waiting
@@ -122,15 +121,15 @@ class _Pool:
 
 
 class BoundedServer:
-    """Accepts, counts and times connections; what to answer is the receiver's.
+    """Accepts, counts and times connections; the receiver decides on answers.
 
     Args:
         listeners: Sockets that listen; the server closes them.
-        receive: Reads each head.
-        too_long: Makes the answer to a head that has no end.
-        busy: Makes the answer where there is no room.
-        limits: How much is given away.
-        faults: Counts and logs what fails here; none of it ends the server.
+        receive: Parses each head.
+        too_long: Makes the answer to a head that is too long.
+        busy: Makes the answer if there is no room.
+        limits: Limits on what clients may use.
+        faults: Counts and logs faults, none of which ends the server.
     """
 
     def __init__(
@@ -150,12 +149,12 @@ class BoundedServer:
             PoolKind.REST: _Pool("rest", limits.max_rest, limits.max_queued),
             PoolKind.STREAM: _Pool("stream", limits.max_streams, 0),
         }
-        self._inside: dict[socket.socket, _Connection] = {}  # the oldest first
+        self._connections: dict[socket.socket, _Connection] = {}  # the oldest first
         self._answered: deque[tuple[_Connection, Job]] = deque()
         self._selector = selectors.DefaultSelector()
         self._woken, self._waker = socket.socketpair()
         self._closing = False
-        self._looked_s = 0.0
+        self._checked_s = 0.0
         self._pushed_out = SeldomLogged()
         self._thread: threading.Thread | None = None
         self._listeners = [*listeners]
@@ -170,14 +169,14 @@ class BoundedServer:
         self._thread.start()
 
     def close(self) -> None:
-        """Stop answering, free the ports and end every connection, so that its thread ends."""
+        """Stop answering, free the ports and end every connection, with its thread."""
         if self._closing:
             return
         self._closing = True
         self._wake()
         if self._thread is not None:
             self._thread.join(1.0)
-        for connection in [*self._inside.values()]:
+        for connection in [*self._connections.values()]:
             with contextlib.suppress(OSError):
                 connection.socket.shutdown(socket.SHUT_RDWR)
             connection.socket.close()
@@ -189,46 +188,46 @@ class BoundedServer:
 
     def _loop(self) -> None:
         while not self._closing:
-            self._survive_turn()
+            self._run_turn()
 
-    def _survive_turn(self) -> None:
+    def _run_turn(self) -> None:
         try:
             self._turn()
-        except Exception as error:  # noqa: BLE001 - without this thread nobody is answered
-            if not self._closing:  # else it has lost its selector to ``close``
+        except Exception as error:  # noqa: BLE001 - without this thread there are no answers
+            if not self._closing:  # else ``close`` has closed its selector
                 self._faults.log("a turn of the web server was cut short", error)
                 time.sleep(_BACK_OFF_S)  # instead of spinning
 
     def _turn(self) -> None:
         for key, _ in self._selector.select(self._patience_s()):
             if isinstance(key.data, _Connection):
-                with self._at_its_cost(key.data):
-                    self._go_on(key.data)
+                with self._ends_connection_on_error(key.data):
+                    self._continue(key.data)
             elif key.fileobj is self._woken:
                 with contextlib.suppress(BlockingIOError):
                     self._woken.recv(_BLOCK_BYTES)
             elif isinstance(key.fileobj, socket.socket):
                 self._accept(key.fileobj)
         while self._answered:
-            self._take_back(*self._answered.popleft())
-        self._let_go_of_the_late()
+            self._finish_job(*self._answered.popleft())
+        self._drop_late()
 
     @contextlib.contextmanager
-    def _at_its_cost(self, connection: _Connection) -> Iterator[None]:
-        """Whatever fails inside ends this connection, and no other."""
+    def _ends_connection_on_error(self, connection: _Connection) -> Iterator[None]:
+        """End this connection, and no other, if anything inside fails."""
         try:
             yield
-        except Exception as error:  # noqa: BLE001 - never of the loop that all connections share
+        except Exception as error:  # noqa: BLE001 - the loop that all connections share must go on
             self._faults.log("a connection was ended", error)
             self._drop(connection)
 
     def _patience_s(self) -> float | None:
-        """Nobody to be timed: then nothing wakes the thread but a client."""
-        timed = any(one.stage is not _Stage.SERVED for one in self._inside.values())
-        return _LOOK_EVERY_S if timed else None
+        """How long to wait for clients; ``None`` if no connection has a time limit."""
+        timed = any(one.stage is not _Stage.SERVED for one in self._connections.values())
+        return _CHECK_EVERY_S if timed else None
 
     def _wake(self) -> None:
-        with contextlib.suppress(OSError):  # full: it is being woken
+        with contextlib.suppress(OSError):  # full: it wakes up anyway
             self._waker.send(b"\0")
 
     def _accept(self, listener: socket.socket) -> None:
@@ -240,7 +239,7 @@ class BoundedServer:
             except OSError as error:
                 self._faults.log("a connection cannot be accepted", error)
                 is_out_of_files = error.errno in (errno.EMFILE, errno.ENFILE)
-                if not (is_out_of_files and self._push_out([*self._inside.values()])):
+                if not (is_out_of_files and self._push_out([*self._connections.values()])):
                     time.sleep(_BACK_OFF_S)  # instead of spinning
                 return
             try:
@@ -255,37 +254,37 @@ class BoundedServer:
         until_s = time.monotonic() + self._limits.read_timeout_s
         connection = _Connection(client, caller, until_s)
         has_room = self._make_room(caller)
-        self._inside[client] = connection
+        self._connections[client] = connection
         self._selector.register(client, selectors.EVENT_READ, connection)
         if has_room:
-            self._go_on(connection)  # its head has usually come already
+            self._continue(connection)  # its head has usually come already
         else:
             self._answer(connection, self._busy())
 
-    def _go_on(self, connection: _Connection) -> None:
-        """The client has sent something, or takes something, or has gone."""
+    def _continue(self, connection: _Connection) -> None:
+        """Continue with a client that has sent data, can take data, or has gone."""
         try:
-            if connection.stage is _Stage.ASKING:
-                self._hear(connection)
-            elif connection.stage is _Stage.TAKING:
+            if connection.stage is _Stage.READING:
+                self._read(connection)
+            elif connection.stage is _Stage.WRITING:
                 self._send(connection)
             elif not connection.socket.recv(_BLOCK_BYTES):
                 self._drop(connection)
         except (BlockingIOError, InterruptedError):
             pass
-        except (OSError, ValueError, KeyError):  # the latter are a selector's words for "gone"
+        except (OSError, ValueError, KeyError):  # a selector raises the latter for "gone"
             self._drop(connection)
 
-    def _hear(self, connection: _Connection) -> None:
+    def _read(self, connection: _Connection) -> None:
         block = connection.socket.recv(_BLOCK_BYTES)
         if not block:
             self._drop(connection)
             return
         head = connection.head
-        looked_at = len(head)
-        # An empty line before a request is to be overlooked (RFC 9112, 2.2).
+        searched = len(head)
+        # Ignore empty lines before a request (RFC 9112, 2.2).
         head += block if head else block.lstrip(b"\r\n")
-        end = end_of_head(head, looked_at)
+        end = end_of_head(head, searched)
         if (len(head) if end is None else end) > LONGEST_HEAD_BYTES:
             self._answer(connection, self._too_long())
         elif end is not None:
@@ -302,7 +301,7 @@ class BoundedServer:
         self._begin(connection, job)
 
     def _begin(self, connection: _Connection, job: Job) -> None:
-        """A thread for it now, or later, or never."""
+        """Start a thread for it, queue it, or refuse it."""
         pool = self._pools[job.pool]
         if pool.running >= pool.threads:
             if len(pool.waiting) < pool.most_waiting:
@@ -316,18 +315,18 @@ class BoundedServer:
         try:
             thread.start()
             pool.running += 1
-        except RuntimeError:  # no thread to be had
+        except RuntimeError:  # no more threads
             self._answer(connection, self._busy())
 
-    def _take_back(self, connection: _Connection, job: Job) -> None:
-        """What a thread has answered is sent; only then comes the next of its kind."""
+    def _finish_job(self, connection: _Connection, job: Job) -> None:
+        """Send a thread's answer, and then start the next request of its kind."""
         pool = self._pools[job.pool]
         pool.running -= 1
-        with self._at_its_cost(connection):
+        with self._ends_connection_on_error(connection):
             self._answer(connection, connection.unsent)
         if pool.waiting:
             connection, job = pool.waiting.popleft()
-            with self._at_its_cost(connection):
+            with self._ends_connection_on_error(connection):
                 self._begin(connection, job)
 
     def _work(self, connection: _Connection, job: Job) -> None:
@@ -340,17 +339,17 @@ class BoundedServer:
                 answer(connection.socket)
         except OSError:
             _LOG.debug("connection of %s broke off", connection.caller.key, exc_info=True)
-        except Exception as error:  # noqa: BLE001 - a fault in one answer is that client's
+        except Exception as error:  # noqa: BLE001 - a fault in one answer must not end the server
             self._faults.log("an answer was not made", error)
-        finally:  # whatever becomes of this one, its place is given back
+        finally:  # always give the thread back
             self._answered.append((connection, job))
             self._wake()
 
     def _answer(self, connection: _Connection, answer: bytes | memoryview) -> None:
         connection.unsent = memoryview(answer)
-        connection.held_bytes = len(answer)  # all of it stays until the last of it is sent
+        connection.held_bytes = len(answer)  # the buffer stays until all of it is sent
         was_served = connection.stage is _Stage.SERVED
-        connection.stage = _Stage.TAKING
+        connection.stage = _Stage.WRITING
         connection.until_s = time.monotonic() + self._limits.write_timeout_s
         try:
             connection.socket.setblocking(False)
@@ -361,10 +360,10 @@ class BoundedServer:
         except (OSError, ValueError):
             self._drop(connection)
             return
-        self._go_on(connection)
-        taking = [one for one in self._inside.values() if one.stage is _Stage.TAKING]
-        if sum(one.held_bytes for one in taking) > self._limits.max_unsent_bytes:
-            self._push_out(taking)
+        self._continue(connection)
+        writing = [one for one in self._connections.values() if one.stage is _Stage.WRITING]
+        if sum(one.held_bytes for one in writing) > self._limits.max_unsent_bytes:
+            self._push_out(writing)
 
     def _send(self, connection: _Connection) -> None:
         while connection.unsent:
@@ -372,29 +371,29 @@ class BoundedServer:
             connection.unsent = connection.unsent[sent:]
         connection.unsent = memoryview(b"")
         connection.socket.shutdown(socket.SHUT_WR)
-        connection.stage = _Stage.LEAVING
+        connection.stage = _Stage.CLOSING
         connection.until_s = time.monotonic() + _LINGER_S
         self._selector.modify(connection.socket, selectors.EVENT_READ, connection)
 
     # -- room -------------------------------------------------------------------
 
     def _make_room(self, caller: Caller) -> bool:
-        """Push out whoever must leave for a new client; ``False``: nobody can."""
+        """End connections until a new client has room; ``False``: none can be ended."""
         while crowd := self._crowd(caller):
             if not self._push_out(crowd):
                 return False
         return True
 
     def _crowd(self, caller: Caller) -> list[_Connection]:
-        """Those of whom one must leave before this caller has room."""
-        everyone = [*self._inside.values()]
-        own = [one for one in everyone if one.caller.key == caller.key]
+        """Connections, one of which must end before this caller has room."""
+        connections = [*self._connections.values()]
+        own = [one for one in connections if one.caller.key == caller.key]
         if not caller.is_local and len(own) >= self._limits.max_per_caller:
             return own
-        return everyone if len(everyone) >= self._limits.max_connections else []
+        return connections if len(connections) >= self._limits.max_connections else []
 
     def _push_out(self, among: Sequence[_Connection]) -> bool:
-        """End the oldest connection of whoever has most; one that a thread has stays."""
+        """End the oldest connection of the peer with most, except those that a thread serves."""
         idle = [one for one in among if one.stage is not _Stage.SERVED]
         if not idle:
             return False
@@ -409,23 +408,23 @@ class BoundedServer:
             )  # fmt: skip
         return True
 
-    def _let_go_of_the_late(self) -> None:
+    def _drop_late(self) -> None:
         now_s = time.monotonic()
-        if now_s - self._looked_s < _LOOK_EVERY_S:
+        if now_s - self._checked_s < _CHECK_EVERY_S:
             return
-        self._looked_s = now_s
-        for connection in [*self._inside.values()]:
+        self._checked_s = now_s
+        for connection in [*self._connections.values()]:
             if connection.stage is not _Stage.SERVED and connection.until_s < now_s:
                 self._drop(connection)
 
     def _drop(self, connection: _Connection) -> None:
-        if connection.stage is _Stage.TAKING:  # the kernel would keep the rest for minutes
+        if connection.stage is _Stage.WRITING:  # else the kernel keeps the rest for minutes
             with contextlib.suppress(OSError):
                 connection.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _AT_ONCE)
         self._forget(connection.socket)
 
     def _forget(self, client: socket.socket) -> None:
-        self._inside.pop(client, None)
+        self._connections.pop(client, None)
         with contextlib.suppress(KeyError, ValueError):
             self._selector.unregister(client)
         client.close()

@@ -1,4 +1,4 @@
-"""Who asks: what can only mean this machine, what counts as one peer, and who shows the token."""
+"""Identify callers: loopback or not, what counts as one peer, and the token."""
 
 from __future__ import annotations
 
@@ -13,17 +13,16 @@ from typing import Final, NamedTuple
 from gpumon.errors import UsageError
 
 _SHARED_PREFIX_BITS: Final = 64
-"""One machine may take any address of an IPv6 network of that length."""
+"""One machine may use any address of an IPv6 network of this prefix length."""
 
 
 class Caller(NamedTuple):
-    """Whoever holds the other end of a connection.
+    """The other end of a connection.
 
     Attributes:
         key: What counts as one peer: an IPv4 address, or an IPv6 /64.
-        is_local: The peer's address is loopback: a process of this machine.
-        came_to_loopback: The address it came to is listened on as loopback,
-            so that nobody from elsewhere can come that way.
+        is_local: Whether the peer's address is loopback: a process of this machine.
+        came_to_loopback: Whether the listener is on loopback, which no other machine can reach.
     """
 
     key: str
@@ -32,7 +31,7 @@ class Caller(NamedTuple):
 
 
 def caller_of(peer_host: str, listening_on: str) -> Caller:
-    """The caller behind an address that a socket tells (IPv6 may carry IPv4, and a zone).
+    """The caller of a socket's peer address (IPv6 may contain IPv4, and a zone).
 
     >>> caller_of("127.0.0.1", "0.0.0.0")
     Caller(key='127.0.0.1', is_local=True, came_to_loopback=False)
@@ -73,7 +72,7 @@ def host_name(header: str) -> str:
     return header if header.count(":") > 1 else header.partition(":")[0]
 
 
-# -- ``--web-token-file``: the word by which somebody beyond loopback gets the page ---
+# -- ``--web-token-file``: the token with which other machines get the page ---
 
 _SHORTEST: Final = 16
 _LONGEST: Final = 4_096
@@ -81,14 +80,14 @@ _OPTION: Final = "--web-token-file"
 
 
 class WebToken:
-    """Knows the token when it is shown: as HTTP Basic password, whatever the user, or as Bearer."""
+    """The token, accepted as HTTP Basic password of any user, or as Bearer."""
 
     def __init__(self, token: bytes) -> None:
         self._token = token
 
     def is_shown(self, authorization: str) -> bool:
-        """Whether that ``Authorization`` field shows it; takes as long for any wrong one."""
-        import hmac  # brings OpenSSL along: only where there is a token
+        """Whether the ``Authorization`` field has the token, compared in constant time."""
+        import hmac  # loads OpenSSL: only if there is a token
 
         scheme, _, shown = authorization.partition(" ")
         word = shown.strip().encode("latin-1", "replace")
@@ -103,11 +102,11 @@ class WebToken:
 
 
 def read_token(path: str) -> WebToken:
-    """The token in a file: all of it, without white space at its ends.
+    """Read the token from a file, without white space at its ends.
 
     Raises:
-        UsageError: The file is not there, is readable by others than its
-            owner and group, or holds no token of 16 printable characters or more.
+        UsageError: The file is missing, is readable by all users, or has no token of 16 to 4,096
+            printable characters.
     """
     try:
         with Path(path).open("rb") as file:

@@ -1,4 +1,4 @@
-"""What goes wrong in the web server: logged seldom, counted always."""
+"""Faults of the web server: always counted, seldom logged."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ _LOG = logging.getLogger(__name__)
 WEB_SERVER: Final = "web_server"
 """The name of its collector."""
 _LOGGED_EVERY_S: Final = 60.0
-"""What may happen a thousand times a second is logged once a minute."""
+"""Events that may happen a thousand times a second are logged once a minute."""
 _WELL_AFTER_S: Final = 60.0
 _MOST_KINDS: Final = 100
 _EXHAUSTED: Final = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
-"""The machine or a limit has no more to give: the place in the code does not matter."""
+"""A resource is exhausted: the location in the code does not matter."""
 
 
 class SeldomLogged:
@@ -33,7 +33,7 @@ class SeldomLogged:
         self._suppressed = 0
 
     def suppressed(self) -> int | None:
-        """How many events were not logged, if one is due now; call it once for each event."""
+        """How many events were not logged, if a line is due; call it once for each event."""
         with self._lock:
             now_s = time.monotonic()
             if self._logged_s is not None and now_s - self._logged_s < _LOGGED_EVERY_S:
@@ -44,7 +44,7 @@ class SeldomLogged:
 
 
 class FaultLog:
-    """Logs each kind of fault once when it is new, and repetitions at most once a minute.
+    """Logs each new kind of fault, and repetitions at most once a minute.
 
     A kind is an error class, its errno and the line that raised it. Safe on several threads.
     """
@@ -60,8 +60,8 @@ class FaultLog:
         """Count and log a fault.
 
         Args:
-            what: What it costs, as the beginning of a sentence.
-            error: Why.
+            what: Its consequence, as the beginning of a sentence.
+            error: Its cause.
         """
         name = type(error).__name__
         number = getattr(error, "errno", None)
@@ -82,7 +82,7 @@ class FaultLog:
         _LOG.error("%s%s: %s: %s", what, more, name, error, exc_info=error if has_place else None)
 
     def collector_state(self) -> CollectorState:
-        """How the web server did of late: no success for a minute after a fault."""
+        """State of the web server: no success for a minute after a fault."""
         with self._lock:
             count, newest = self._count, self._newest
         is_well = newest is None or time.monotonic() - newest[0] >= _WELL_AFTER_S

@@ -18,23 +18,23 @@ from gpumon.core.ring_format.runtime_paths import stale_after_ns
 from gpumon.core.sample import Device
 from gpumon.core.state import REPLAY, MonitorState, gpu_troubles, origin_of, unknown_gpu
 from gpumon.core.wording import label_text
-from gpumon.outlets.http.page_history import History
+from gpumon.outlets.http.page_history import PageHistory
 
 SaidReader = Callable[[MonitorState], Mapping[str, Any]]
-"""Gives the ``headline``, the ``notes`` and the ``advice`` of the report on a state."""
+"""Returns the ``headline``, the ``notes`` and the ``advice`` of the report on a state."""
 
 
 class LiveState:
-    """Hands each tick to any number of readers; a slow one skips ticks and holds nobody up.
+    """Gives the newest tick to any number of readers; a slow one skips ticks.
 
-    There is no queue: a reader always gets the newest tick. ``publish`` only
-    stores; a tick becomes text when the first reader asks, once for all of them.
+    There is no queue. ``publish`` only stores; a tick is encoded when the first reader needs it,
+    once for all of them.
     """
 
     def __init__(self, clock: Clock, said: SaidReader) -> None:
         self._clock = clock
         self._said = said
-        self.history = History()
+        self.history = PageHistory()
         self.address: str | None = None
         self._changed = threading.Condition()
         self._encoding = threading.Lock()
@@ -44,7 +44,7 @@ class LiveState:
         self._closed = False
 
     def publish(self, state: MonitorState) -> None:
-        """Take over a new tick and wake all streams."""
+        """Publish a new tick and wake all streams."""
         self.history.append(state)
         with self._changed:
             self._state = state
@@ -85,30 +85,30 @@ class LiveState:
     def _document(self, state: MonitorState) -> dict[str, Any]:
         document = state_document(state, pid=os.getpid(), address=self.address)
         clock = WallClock(*origin_of(state))
-        for told, gpu in zip(document["gpus"], state.gpus, strict=True):
-            told |= board_document(gpu)
-            told["held"] = encode_held(gpu.held, clock)
+        for shown, gpu in zip(document["gpus"], state.gpus, strict=True):
+            shown |= board_document(gpu)
+            shown["held"] = encode_held(gpu.held, clock)
             troubles = gpu_troubles(gpu, state)
-            told["troubles"] = encode_troubles(troubles, clock)
+            shown["troubles"] = encode_troubles(troubles, clock)
             if gpu.error is not None:
-                told["error"] = label_text(error_of(troubles), 512)
-        for told, run in zip(document["runs"], state.runs, strict=True):
-            told["owner_uid"] = run.owner_uid
-            told["refused_gpus"] = [label_text(uuid) for uuid in run.refused_uuids]
-            told["reasons"] = encode_reasons(run)
-            told |= encode_standstill(run, clock)
+                shown["error"] = label_text(error_of(troubles), 512)
+        for shown, run in zip(document["runs"], state.runs, strict=True):
+            shown["owner_uid"] = run.owner_uid
+            shown["refused_gpus"] = [label_text(uuid) for uuid in run.refused_uuids]
+            shown["reasons"] = encode_reasons(run)
+            shown |= encode_standstill(run, clock)
         lost = unknown_gpu(state)
         document["unknown_gpus"] = [] if lost is None else [_unknown_document(*lost)]
         return document
 
     def wait_beyond(self, tick: int, timeout_s: float) -> int | None:
-        """Wait for a tick after this one; the newest one's number, ``None`` once all is closing."""
+        """Wait for a tick after this one; return the newest number, or ``None`` when closed."""
         with self._changed:
             self._changed.wait_for(lambda: self._closed or self._tick > tick, timeout_s)
             return None if self._closed else self._tick
 
     def event(self) -> bytes:
-        """The newest tick as a server-sent event: state, the words on it, points it changed."""
+        """The newest tick as a server-sent event: state, texts, and changed points."""
         with self._encoding:
             with self._changed:
                 tick, state = self._tick, self._state
@@ -121,7 +121,7 @@ class LiveState:
             return self._event[1]
 
     def age_event(self) -> bytes:
-        """How old the newest tick is now, in seconds: a page that just came cannot know."""
+        """The age of the newest tick in seconds, for a page that just connected."""
         state = self._state
         if state is None:
             return b": waiting for the first tick\n\n"
@@ -130,7 +130,7 @@ class LiveState:
 
 
 def _unknown_document(device: Device, error: str) -> dict[str, Any]:
-    """A GPU that was lost before the daemon could ask it who it is."""
+    """A GPU that was lost before the daemon could identify it."""
     return {
         "label": device.label,
         "error": label_text(error, 512),

@@ -1,8 +1,8 @@
-"""The last few minutes of every GPU, tick by tick, for whoever opens the page late.
+"""The last minutes of every GPU, tick by tick, for a page that is opened later.
 
-Counters say what was settled *in* a tick; a picture wants to say what was
-going on *at* a time. A pause is pending while it lasts and gets its cause when
-it ends, so a tick that settles also rewrites the points of the pause itself.
+Counters show what was settled *in* a tick; a picture must show what happened *at* a time.
+A pause is pending while it lasts and gets its cause when
+it ends, so a tick that settles also rewrites the points of the pause.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from gpumon.core.state import GpuState, MonitorState
 from gpumon.core.wording import label_text
 
 KEPT_PERIODS: Final = 600
-"""What is kept is a stretch of time, so many periods long: ten minutes at one tick a second."""
+"""How many periods are kept: ten minutes at one tick a second."""
 
 _MOST_POINTS: Final = KEPT_PERIODS + 12
-"""Ticks come a little early and late: a stretch of time has room for a few more of them."""
+"""Room for a few more, as ticks may come a little early."""
 
 _SEQUENCE, _END, _OBSERVED, _BUSY, _PENDING, _SUSPECTED, _NOT_STARVED, _CAUSES = range(8)
 _COLUMN: Final = {cause: number for number, cause in enumerate(CAUSES, start=_CAUSES)}
@@ -32,8 +32,8 @@ _INPUT_WAIT: Final = _COLUMN[IdleCause.INPUT_WAIT]
 _UNKNOWN: Final = _COLUMN[IdleCause.UNKNOWN]
 
 
-class History:
-    """Bounded recent points of each GPU. Any thread may ask while one appends."""
+class PageHistory:
+    """Bounded recent points of each GPU. Any thread may read while one appends."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -42,7 +42,7 @@ class History:
         self._kept_ns = 0
 
     def append(self, state: MonitorState) -> None:
-        """Add one tick: what its counters grew by since the tick before."""
+        """Add a tick: the growth of the counters since the tick before."""
         with self._lock:
             self._sequence += 1
             self._kept_ns = KEPT_PERIODS * state.period_ns
@@ -53,14 +53,14 @@ class History:
                 lane = self._lanes.get(gpu.device.uuid)
                 if lane is None:
                     lane = self._lanes[gpu.device.uuid] = _Lane()
-                lane.let_go(state.taken_at_ns - self._kept_ns)
+                lane.drop_before(state.taken_at_ns - self._kept_ns)
                 lane.append(self._sequence, state.taken_at_ns, gpu)
 
     def encode(self) -> bytes:
         """All points, oldest first, as JSON: the body of ``/api/v1/history``.
 
         One GPU after the other: all points as dictionaries at once would be the
-        largest thing the daemon ever holds, and would keep the next tick waiting.
+        daemon's largest object, and would delay the next tick.
         """
         with self._lock:
             head, lanes = self._head(), [*self._lanes.items()]
@@ -73,7 +73,7 @@ class History:
         return b'%s,"gpus":{%s}}\n' % (encode_document(head).rstrip()[:-1], b",".join(encoded))
 
     def newest(self) -> dict[str, Any]:
-        """The points that the last tick added or rewrote, in the same form but not yet as text."""
+        """The points that the last tick added or rewrote, as a document."""
         with self._lock:
             gpus = {
                 label_text(uuid): [point.document() for point in lane.touched.values()]
@@ -82,10 +82,10 @@ class History:
             return {**self._head(), "gpus": gpus}
 
     def _head(self) -> dict[str, Any]:
-        """What is true of all lanes.
+        """Values for all lanes.
 
-        ``kept_ns`` is how far back they go at most; ``kept_from_ns`` until when points were let
-        go of, ``None`` while there are all: before that, nobody can say what was observed.
+        ``kept_ns`` is how far back they go at most; ``kept_from_ns`` is the end of the newest
+        point that was dropped, ``None`` if none was.
         """
         gone = [lane.gone_until_ns for lane in self._lanes.values()]
         kept_from_ns = max((end_ns for end_ns in gone if end_ns is not None), default=None)
@@ -97,10 +97,10 @@ class History:
 
 
 class _Point(NamedTuple):
-    """One tick of a GPU: a row of its lane, which is changed where it stands."""
+    """One tick of a GPU: a row of its lane, which may be changed in place."""
 
     utilization_ratio: float | None
-    cells: memoryview  # the tick's number, then whole nanoseconds
+    cells: memoryview  # the tick's number, then nanoseconds
 
     def document(self) -> dict[str, Any]:
         cells = self.cells
@@ -117,7 +117,7 @@ class _Point(NamedTuple):
         }
 
     def settle(self, released_ns: int, grown: array[int]) -> int:
-        """Move pending time to the causes that a later tick settled; how much that was."""
+        """Move pending time to the causes that a later tick settled; return how much."""
         left_ns = released_ns
         for column in _COLUMN.values():
             share_ns = min(grown[column], self.cells[_PENDING], left_ns)
@@ -130,13 +130,11 @@ class _Point(NamedTuple):
 
 
 class _Lane:
-    """One GPU's points: rows of one array, made once, in which the newest replaces the oldest.
-
-    So a daemon's memory does not grow while its history fills.
+    """One GPU's points: rows of one preallocated array, in which the newest replaces the oldest.
 
     Attributes:
-        touched: Points that the last tick added or rewrote, by its number.
-        gone_until_ns: Where the newest point ended that was let go of; ``None``: none was.
+        touched: Points that the last tick added or rewrote, by tick number.
+        gone_until_ns: End of the newest point that was dropped; ``None``: none was.
     """
 
     def __init__(self) -> None:
@@ -153,8 +151,8 @@ class _Lane:
         for number in reversed(numbers) if newest_first else numbers:
             yield self._point((self._oldest + number) % _MOST_POINTS)
 
-    def let_go(self, until_ns: int) -> None:
-        """Forget the points that ended by then, and the oldest where there is no room for more."""
+    def drop_before(self, until_ns: int) -> None:
+        """Drop the points that ended by then, and the oldest if there is no room for more."""
         while self._count:
             end_ns = self._point(self._oldest).cells[_END]
             if end_ns > until_ns and self._count < _MOST_POINTS:
@@ -199,7 +197,7 @@ class _Lane:
         return _Point(None if isnan(ratio) else ratio, cells)
 
     def _waiting(self, pending_ns: int) -> list[_Point]:
-        """Points that hold the pending time, oldest first."""
+        """Points with the pending time, oldest first."""
         found: list[_Point] = []
         for point in self.points(newest_first=True):
             if pending_ns <= 0:
@@ -210,7 +208,7 @@ class _Lane:
         return found[::-1]
 
     def _mark(self, column: int, amount_ns: int, cause: int, settled: Sequence[_Point]) -> None:
-        """Mark idle time of a cause as suspected, say: what just settled first, then backwards."""
+        """Mark idle time of a cause, as suspected for example: newly settled points first."""
         for point in chain(settled, self.points(newest_first=True)):
             if amount_ns <= 0:
                 break
@@ -223,9 +221,9 @@ class _Lane:
 
 def _counters(taken_at_ns: int, gpu: GpuState) -> array[int]:
     totals, last_ns = gpu.totals, gpu.last_sample_at_ns
-    # What was observed ends with the newest sample, and that is a little older than the tick.
+    # Observation ends with the newest sample, which is a little older than the tick.
     end_ns = taken_at_ns if last_ns is None else min(taken_at_ns, last_ns)
-    # The wait for a first batch, what passed while a run hung, and what may be of another cause.
+    # Waits for a first batch, waits in hangs, and waits that may have another cause.
     not_starved_ns = totals.idle_ns.get(IdleCause.INPUT_WAIT, 0) - totals.starved_ns
     fixed = [0, end_ns, totals.observed_ns, totals.busy_ns, totals.pending_ns,
              totals.suspected_ns, not_starved_ns]  # fmt: skip

@@ -1,4 +1,4 @@
-"""The head of an HTTP request, read strictly: what is doubtful is refused with a sentence."""
+"""Parse the head of an HTTP request strictly: anything doubtful is refused with a sentence."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _END: Final = re.compile(rb"\r?\n\r?\n")
 _REQUEST_LINE: Final = re.compile(r"([!#$%&'*+.^_`|~0-9A-Za-z-]+) ([!-~]+) HTTP/([0-9])\.([0-9])")
 _FIELD: Final = re.compile(r"([!#$%&'*+.^_`|~0-9A-Za-z-]+):[ \t]*([\t -~\x80-\xff]*)")
 _ABSOLUTE: Final = re.compile(r"http://([^/?#]*)(.*)", re.IGNORECASE)
-# A name, an IPv4 address, or an IPv6 one in brackets; some probes leave the brackets away.
+# A name, an IPv4 address, or an IPv6 one in brackets, which some probes leave out.
 _HOST: Final = re.compile(
     r"(\[[0-9A-Fa-f:.]+\]|[0-9A-Za-z._~-]*)(:[0-9]{0,5})?|[0-9A-Fa-f]*:[0-9A-Fa-f]*:[0-9A-Fa-f:.]*"
 )
@@ -21,16 +21,15 @@ _ONCE: Final = frozenset({"host", "authorization", "content-length"})
 
 
 class Request(NamedTuple):
-    """What is asked.
+    """A parsed request.
 
     Attributes:
         method: As sent: ``GET``.
-        path: Without the query and, in absolute form, without the host. As
-            sent: percent signs and dots mean nothing here.
-        query: What follows the question mark.
-        host: The host asked for, with its port: that of an absolute target,
-            else the ``Host`` field; ``None``: no word of it.
-        fields: The header by names in small letters.
+        path: As sent, not decoded; without the query and the host of an absolute target.
+        query: Text after the question mark.
+        host: Requested host with its port: that of an absolute target,
+            else the ``Host`` field; ``None``: none.
+        fields: Header fields by lowercase names.
     """
 
     method: str
@@ -41,10 +40,10 @@ class Request(NamedTuple):
 
 
 class Refused(NamedTuple):
-    """Why a request cannot be read.
+    """Why a request is refused.
 
     Attributes:
-        status: The HTTP status that says so.
+        status: HTTP status.
         text: One sentence.
     """
 
@@ -52,22 +51,22 @@ class Refused(NamedTuple):
     text: str
 
 
-def end_of_head(received: bytes | bytearray, looked_at: int = 0) -> int | None:
-    r"""Where the head ends; ``None``: more must come.
+def end_of_head(received: bytes | bytearray, searched: int = 0) -> int | None:
+    r"""Position after the head; ``None``: it is not complete.
 
     Args:
-        received: All that has come so far.
-        looked_at: So many bytes were there when it was last looked for.
+        received: Everything received so far.
+        searched: How many bytes were searched before.
 
     >>> end_of_head(b"GET / HTTP/1.1\r\n\r\nbody"), end_of_head(b"GET / HTTP/1.1\r\n")
     (18, None)
     """
-    found = _END.search(received, max(0, looked_at - 3))
+    found = _END.search(received, max(0, searched - 3))
     return None if found is None else found.end()
 
 
 def read_head(head: bytes | bytearray) -> Request | Refused:
-    """The request that a whole head is, up to the empty line."""
+    """Parse a complete head, up to the empty line."""
     first, *lines = [
         line.removesuffix("\r") for line in head.decode("latin-1").rstrip("\r\n").split("\n")
     ]
@@ -75,7 +74,7 @@ def read_head(head: bytes | bytearray) -> Request | Refused:
     if asked is None:
         return Refused(400, "The first line must be such as GET /metrics HTTP/1.1.")
     if asked[3] != "1":
-        return Refused(505, "Only HTTP/1.1 and HTTP/1.0 are spoken here.")
+        return Refused(505, "Only HTTP/1.1 and HTTP/1.0 are supported.")
     if len(lines) > _MOST_FIELDS:
         return Refused(431, f"More than {_MOST_FIELDS} header fields.")
     fields = _fields(lines)
@@ -104,7 +103,7 @@ def _request(
     method: str, target: str, host: str | None, fields: Mapping[str, str]
 ) -> Request | Refused:
     absolute = _ABSOLUTE.fullmatch(target)
-    if absolute is not None:  # RFC 9112, 3.2.2: then the Host field says nothing
+    if absolute is not None:  # RFC 9112, 3.2.2: then the Host field is ignored
         host, target = absolute[1], absolute[2] or "/"
         if not host or _HOST.fullmatch(host) is None:
             return Refused(400, "The target names no host.")

@@ -1,12 +1,10 @@
-"""What each address answers, and to whom: no sockets here.
+"""Which path gives which answer, and to whom.
 
-The server reads; it changes nothing. Who comes from loopback gets everything,
-whatever address he came to; who comes from beyond gets ``/metrics`` and health,
-and the rest only if he shows the token, where there is one. A page in
-somebody's browser comes from loopback too, under a name that was made to point
-here (DNS rebinding): so the host that is asked for must be one of this
-machine's local names. Scrapes and health are free of that rule where the
-listener can be reached from elsewhere, for there any name may be right.
+A caller from loopback gets everything, whatever address it connected to. Other machines get
+``/metrics`` and health, and the rest only with the token. A web page in a browser also comes
+from loopback, under a name that was made to resolve to it (DNS rebinding), so the requested host
+must be a local name of this machine. Scrapes and health are exempt if the
+listener can be reached by other machines, where any name may be right.
 """
 
 from __future__ import annotations
@@ -53,7 +51,7 @@ _PAGE_FILES: Final = {
     "/favicon.svg": "favicon.svg",
     "/favicon.ico": "favicon.svg",
 }
-"""Closed list of the live page's files: no part of a request is ever used as a path."""
+"""All files of the live page: no part of a request is ever used as a path."""
 
 _NO_GPU: Final = "no GPU can be read now"
 _TEXT: Final = "text/plain; charset=utf-8"
@@ -66,12 +64,12 @@ _LONGEST_SHOWN: Final = 60
 
 
 class ReportScope(NamedTuple):
-    """What a report is to be about.
+    """The scope of a report.
 
     Attributes:
         since_s: Only the last so many seconds; ``None``: since the daemon began.
-        run: Only the run of that label; ``None``: all there was.
-        has_lanes: Whether it is to tell what happened when, too.
+        run: Only the run of that label; ``None``: all runs.
+        has_lanes: Whether to include lanes.
     """
 
     since_s: float | None = None
@@ -80,11 +78,11 @@ class ReportScope(NamedTuple):
 
 
 ReportReader = Callable[[ReportScope], "Mapping[str, Any] | None"]
-"""Gives a report; raises ``UsageError`` where there is no such run."""
+"""Returns a report; raises ``UsageError`` if there is no such run."""
 
 
 class Response(NamedTuple):
-    """One whole answer."""
+    """A complete answer."""
 
     status: int
     content_type: str
@@ -114,7 +112,7 @@ class Routes:
         self._token = token
 
     def refusal(self, request: Request, caller: Caller) -> Response | None:
-        """Why this caller is not served this, if he is not."""
+        """The refusal of this request, or ``None`` if the caller may have an answer."""
         is_open = request.path in PUBLIC_PATHS and not caller.came_to_loopback
         # Browsers always name a host.
         is_local_name = request.host is None or is_loopback(host_name(request.host))
@@ -131,11 +129,11 @@ class Routes:
             )
         if self._token.is_shown(request.fields.get("authorization", "")):
             return None
-        asks = ("WWW-Authenticate", 'Basic realm="gpumon", charset="UTF-8"')
-        return sentence(401, "The token of --web-token-file is the password, whoever asks.", asks)
+        challenge = ("WWW-Authenticate", 'Basic realm="gpumon", charset="UTF-8"')
+        return sentence(401, "The password is the token of --web-token-file.", challenge)
 
     def answer(self, request: Request, caller: Caller) -> Response:
-        """The whole answer to a GET; only a report looks at the query."""
+        """The answer to a GET; only a report uses the query."""
         match request.path:
             case "/-/healthy":
                 return sentence(200, "healthy")
@@ -158,7 +156,7 @@ class Routes:
         trouble = self._live.source_trouble
         if trouble is None:
             return sentence(200, "ready")
-        # Beyond loopback, no sentence that may name a file.
+        # To other machines, no sentence that may name a file.
         return sentence(503, f"not ready: {trouble if caller.is_local else _NO_GPU}")
 
     def _reported(self, query: str, *, has_lanes: bool) -> Response:
@@ -175,7 +173,7 @@ class Routes:
     @staticmethod
     def _document(document: Mapping[str, Any] | None) -> Response:
         if document is None:
-            return sentence(503, "nothing to tell yet: no GPU has been read")
+            return sentence(503, "nothing yet: no GPU has been read")
         return Response(200, _JSON, encode_document(dict(document)))
 
 
@@ -186,7 +184,7 @@ def _page_file(name: str) -> Response:
 
 
 def report_scope(query: str) -> ReportScope | str:
-    """What a query asks for, or a sentence on why it makes no sense.
+    """The scope that a query requests, or a sentence on what is wrong with it.
 
     >>> report_scope("since=90").since_s, report_scope("run=a%20b").run
     (90.0, 'a b')
@@ -216,7 +214,7 @@ def report_scope(query: str) -> ReportScope | str:
 
 
 def _number(text: str) -> float | None:
-    """``None``: it is none, or not written as one would."""
+    """The number; ``None`` if it is none, or is written in an unusual way."""
     if _NUMBER.fullmatch(text) is None:
         return None
     try:

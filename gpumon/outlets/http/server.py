@@ -37,9 +37,10 @@ DEFAULT_LISTEN: Final = "127.0.0.1:19835"
 _BACKLOG: Final = 128
 _LIMITS: Final = ServerLimits()
 _LOOPBACK_OF: Final = {"0.0.0.0": "127.0.0.1", "::": "::1"}
-"""Where a listener on every address is reached from this machine."""
+"""Loopback address of a listener on all addresses."""
 _STREAM_SEND_BUFFER_BYTES: Final = 65_536
-"""The kernel would hold megabytes for a client that stopped reading: many minutes of events."""
+"""Else the kernel would buffer megabytes, many minutes of events, for a client that stopped
+reading."""
 _EVENTS: Final = "text/event-stream"
 
 
@@ -72,11 +73,11 @@ def parse_listen(listen: str) -> Endpoint:
 
 
 class HttpServer:
-    """Serves the newest published tick from threads of its own, whatever the sampler does.
+    """Serves the newest published tick on its own threads, whatever the sampler does.
 
     Attributes:
         endpoints: Where it listens.
-        here: Where this machine reaches it over loopback, and gets everything.
+        here: Loopback addresses, on which this machine gets everything.
     """
 
     def __init__(
@@ -92,21 +93,20 @@ class HttpServer:
         """Bind the ports; nothing is answered before ``start``.
 
         Args:
-            listen: ``HOST:PORT``, any number of them; port 0 takes any free
-                one. One set of limits is for all of them.
+            listen: Any number of ``HOST:PORT``; port 0 takes any free one. They share the limits.
             exporter: Renders ``/metrics``; the server publishes to it.
-            clock: The clock of the states.
+            clock: Clock of the states.
             report: Returns the body of ``/api/v1/report`` for a scope, or
-                ``None`` while there is nothing to tell; raises ``UsageError``
-                for a run that is none. Called on a thread of the server.
-            said: What the report on a tick says in words, for the page that
-                shows that tick. Called on a thread of the server.
-            token: By which a peer beyond loopback gets everything.
-            limits: How much the server gives away.
+                ``None`` before there is one; raises ``UsageError``
+                for an unknown run. Called on a thread of the server.
+            said: Returns the texts of the report on a tick, for the page. Called on a thread of
+                the server.
+            token: Token with which other machines get everything.
+            limits: Limits on what clients may use.
 
         Raises:
-            UsageError: A ``listen`` is not ``HOST:PORT``, or one is inside another.
-            GpumonError: A port cannot be had; says who has it. Then none is taken.
+            UsageError: A ``listen`` is not ``HOST:PORT``, or two overlap.
+            GpumonError: A port is not available; says who uses it. Then none is bound.
         """
         self._exporter = exporter
         self._live = LiveState(clock, said)
@@ -133,7 +133,7 @@ class HttpServer:
 
     @property
     def address(self) -> str:
-        """``host:port`` by which this machine reaches it: over loopback, if there is a way."""
+        """``host:port`` for this machine: over loopback, if possible."""
         return str(Endpoint(self.host, self.port))
 
     @property
@@ -145,12 +145,12 @@ class HttpServer:
         self._server.start()
 
     def publish(self, state: MonitorState) -> None:
-        """Show this tick from now on. Called by one thread; waits for nobody."""
+        """Show this tick from now on. Called by one thread; never waits."""
         self._exporter.publish(state)
         self._live.publish(state)
 
     def collector_state(self) -> CollectorState:
-        """How the server did of late, for ``gpumon_collector_success{collector="web_server"}``."""
+        """State of the server, for ``gpumon_collector_success{collector="web_server"}``."""
         return self._faults.collector_state()
 
     def close(self) -> None:
@@ -200,7 +200,7 @@ def _listener(there: Endpoint, *, only_v6: bool) -> socket.socket:
     listener = socket.socket(socket.AF_INET6 if is_v6 else socket.AF_INET, socket.SOCK_STREAM)
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        if is_v6 and only_v6:  # else it takes IPv4, too, and the other is told "in use"
+        if is_v6 and only_v6:  # else it takes IPv4, too, and the other one fails
             listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
         listener.bind(there)
         listener.listen(_BACKLOG)
@@ -223,8 +223,8 @@ def _why_not(one: Endpoint, error: OSError) -> str:
 
 
 def by_whom(port: int) -> str:
-    """Who listens there, as far as the kernel tells this user: " by pid 7 (nginx)"."""
-    import psutil  # only needed for this sentence: it stays out of the daemon's memory otherwise
+    """The process that listens there, as far as this user may see it: " by pid 7 (nginx)"."""
+    import psutil  # takes memory: loaded only for this sentence
 
     with contextlib.suppress(psutil.Error, OSError):
         for connection in psutil.net_connections(kind="tcp"):
@@ -236,7 +236,7 @@ def by_whom(port: int) -> str:
 
 
 class HttpHandler:
-    """Makes answers of requests: bytes, or a stream."""
+    """Answers requests with bytes or a stream."""
 
     def __init__(
         self, routes: Routes, live: LiveState, limits: ServerLimits, faults: FaultLog
@@ -245,7 +245,7 @@ class HttpHandler:
         self._faults = faults
 
     def receive(self, head: bytes, caller: Caller) -> bytes | Job:
-        """What is refused is answered at once; what is served is a job for a thread."""
+        """Answer a refused request at once; return a job for a thread for others."""
         try:
             request = read_head(head)
             if isinstance(request, Refused):
@@ -256,7 +256,7 @@ class HttpHandler:
             response = self._routes.refusal(request, caller)
             if response is not None:
                 return encoded(response, with_body=request.method == "GET")
-        except Exception as error:  # noqa: BLE001 - never of the loop that all connections share
+        except Exception as error:  # noqa: BLE001 - the loop that all connections share must go on
             self._faults.log("a request cannot be answered", error)
             return broken()
         if request.path == STREAM_PATH:
@@ -269,13 +269,13 @@ class HttpHandler:
     def _answer(self, request: Request, caller: Caller) -> bytes:
         try:
             response = self._routes.answer(request, caller)
-        except Exception as error:  # noqa: BLE001 - a fault in one answer is that client's, and ours to log
+        except Exception as error:  # noqa: BLE001 - a fault in one answer must not end the server
             self._faults.log(f"{request.path} cannot be answered", error)
             return broken()
         return encoded(response, with_body=request.method == "GET")
 
     def _stream(self, connection: socket.socket) -> None:
-        """Send the newest tick whenever there is one; whoever does not read is dropped."""
+        """Send each new tick; a client that does not read is dropped."""
         try:
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _STREAM_SEND_BUFFER_BYTES)
             connection.sendall(_head(200, _EVENTS) + b"retry: 2000\n\n" + self._live.age_event())
@@ -286,13 +286,13 @@ class HttpHandler:
                 connection.sendall(self._live.age_event())
                 tick = newest
         except OSError:
-            pass  # it has gone, or reads too slowly: TimeoutError is one of them
-        except Exception as error:  # noqa: BLE001 - ours to log; the page comes again
+            pass  # it has gone, or reads too slowly (TimeoutError)
+        except Exception as error:  # noqa: BLE001 - the page reconnects
             self._faults.log(f"{STREAM_PATH} cannot be answered", error)
 
 
 def broken() -> bytes:
-    """A fault of ours, without its details."""
+    """The answer to an internal fault, without details."""
     return encoded(sentence(500, "internal error, see the log of gpumon serve"))
 
 

@@ -29,7 +29,7 @@ from gpumon.sources.ring_reader.open_ring import OpenRing
 NAMES_PER_TICK: Final = 2_048
 """Names listed in one tick: 1 ms. A longer folder takes several ticks."""
 RINGS_PER_TICK: Final = 512
-"""Rings among them, each of which costs an ``lstat``: 3 ms."""
+"""Rings among them, which cost an ``lstat`` each: 3 ms."""
 
 MAX_FOLDERS: Final = 256
 """Runtime folders that are read: in ``/tmp`` anybody can make thousands."""

@@ -11,7 +11,7 @@ from gpumon.core.codecs.field_codec import MalformedError, encode_document
 from gpumon.core.codecs.recording_codec import BlockReader, BlockWriter, RecordedBlock
 from gpumon.core.codecs.report_codec import encode_report
 from gpumon.core.codecs.state_codec import state_document
-from gpumon.outlets.http.page_history import History
+from gpumon.outlets.http.page_history import PageHistory
 from gpumon.outlets.metrics.prometheus import MetricsExporter
 from gpumon.outlets.text.report_text import render_report
 from gpumon.outlets.text.style import TextStyle
@@ -42,7 +42,7 @@ def read_or_refused(raw: bytes) -> RecordedBlock | None:
 
 def shown_everywhere(block: RecordedBlock) -> None:
     """Do everything that a replay does."""
-    monitor, reports, history = Monitor(facts()), Reports(), History()
+    monitor, reports, history = Monitor(facts()), Reports(), PageHistory()
     exporter = MetricsExporter(clock=HandClock(), version="0.1.0")
     for moment in block.moments:
         state = monitor.ingest(moment)

@@ -182,7 +182,7 @@ class TestOneSentenceComes:
     """Which ones, ``tests/golden`` shows."""
 
     @pytest.mark.parametrize(
-        ("now_s", "boot", "said"), [(1060.0, BOOT, " 60 s"), (1000.5, "another", "rebooted")]
+        ("now_s", "boot", "said"), [(1060.0, BOOT, " 60 s"), (1000.5, "another", "last reboot")]
     )
     def test_after_it_has_stopped(self, tmp_path: Path, now_s: float, boot: str, said: str) -> None:
         with pytest.raises(NoDaemonError, match=said):

@@ -142,7 +142,7 @@ class TestAClientThatCannotBeAccepted:
         with running() as it:
             monkeypatch.setattr(it.selector, "register", Fails(it.selector.register, full, 1))
             first, second = it.ask(), it.ask()
-            state, places = it.faults.collector_state(), len(it.server._inside)
+            state, places = it.faults.collector_state(), len(it.server._connections)
 
         assert (first, second, state.errors_total) == (b"", ANSWER, 1)
         assert places <= 1  # the second lingers until it has read its answer

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from gpumon.core.accounting.totals import GpuTotals
 from gpumon.core.phase import IdleCause
 from gpumon.core.state import MonitorState
-from gpumon.outlets.http.page_history import KEPT_PERIODS, History
+from gpumon.outlets.http.page_history import KEPT_PERIODS, PageHistory
 from tests.builders.state import (
     STARVED_UUID,
     S,
@@ -40,13 +40,13 @@ def busy(seconds: float) -> MonitorState:
     return after(seconds, GpuTotals(observed_ns=s(seconds), busy_ns=s(seconds)))
 
 
-def points(history: History, uuid: str = STARVED_UUID) -> list[dict[str, Any]]:
+def points(history: PageHistory, uuid: str = STARVED_UUID) -> list[dict[str, Any]]:
     listed: list[dict[str, Any]] = json.loads(history.encode())["gpus"][uuid]
     return listed
 
 
-def told(*totals: GpuTotals) -> History:
-    history = History()
+def told(*totals: GpuTotals) -> PageHistory:
+    history = PageHistory()
     for seconds, total in enumerate(totals, start=1):
         history.append(after(seconds, total))
     return history
@@ -67,7 +67,7 @@ class TestAPoint:
         assert second["utilization_ratio"] == 0.12
 
     def test_of_a_gpu_that_did_not_answer_has_no_time_and_no_utilization(self) -> None:
-        history = History()
+        history = PageHistory()
         history.append(monitor_state(gpus=(starved_gpu(),)))
         history.append(monitor_state(gpus=(starved_gpu(present=False),)))
 
@@ -80,7 +80,7 @@ class TestAPoint:
 
 class TestPointsOfASourceThatIsNeverOnTime:
     def test_lie_side_by_side_for_a_point_ends_where_its_samples_do(self, tmp_path: Path) -> None:
-        history = History()
+        history = PageHistory()
         for state in jittered_states(tmp_path, 30.0, 1.0):
             history.append(state)
 
@@ -148,7 +148,7 @@ class TestAPauseThatSettles:
 
 class TestBounds:
     def test_the_oldest_points_go_first(self) -> None:
-        history = History()
+        history = PageHistory()
         for tick in range(1, KEPT_PERIODS + 51):
             history.append(busy(tick))
 
@@ -159,7 +159,7 @@ class TestBounds:
         assert {point["busy_ns"] for point in kept} == {S}
 
     def test_what_is_kept_is_a_stretch_of_time_and_not_a_number_of_ticks(self) -> None:
-        history = History()
+        history = PageHistory()
         for tick in range(1, 2 * KEPT_PERIODS):
             state = busy(tick - tick % 2 / 50)
             history.append(state)
@@ -185,7 +185,7 @@ class TestBounds:
     def test_it_is_said_until_when_points_are_gone(
         self, ticks: int, every_s: float, gone_until_s: float | None
     ) -> None:
-        history = History()
+        history = PageHistory()
         for tick in range(1, ticks + 1):
             history.append(busy(tick * every_s))
 
@@ -194,7 +194,7 @@ class TestBounds:
             assert (one["kept_ns"], one["kept_from_ns"]) == (600 * S, gone_until_ns)
 
     def test_a_gpu_that_left_the_machine_leaves_the_history(self) -> None:
-        history = History()
+        history = PageHistory()
         history.append(monitor_state())
 
         history.append(monitor_state(gpus=(healthy_gpu(),)))
@@ -214,7 +214,7 @@ class TestLaws:
         self, story: list[tuple[str, int]]
     ) -> None:
         totals = GpuTotals()
-        history = History()
+        history = PageHistory()
         for seconds, (what, spent_ns) in enumerate(story, start=1):
             totals = grown(totals, what, spent_ns)
             history.append(after(seconds, totals))
