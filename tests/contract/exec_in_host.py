@@ -1,9 +1,9 @@
-"""Run by a host's own interpreter: execute the plugin inside that host, and print what it shows.
+"""Runs in a host's own interpreter: executes the plugin in that host, and prints its output.
 
     python exec_in_host.py HOST_SOURCE PLUGIN [HOST_OPTION...]
 
-The host's source is imported as a module, so its classes, themes and number formats are the real
-ones; its terminal is not. Standard library only.
+The host's source is imported as a module, with its real classes, themes and number formats.
+Standard library only.
 """
 
 import importlib.util
@@ -16,7 +16,7 @@ from typing import Any
 
 
 def imported(path: str) -> ModuleType:
-    """The host as a module; its main program does not run."""
+    """The host as a module, without running it."""
     loader = SourceFileLoader("host", path)
     spec = importlib.util.spec_from_loader("host", loader)
     assert spec is not None

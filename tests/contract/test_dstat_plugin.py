@@ -1,4 +1,4 @@
-"""What dstat and dool ask of a plugin, asked of ours inside each of them."""
+"""Tests of the plugin inside dstat and dool."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def runtime(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def shown_in(
     host: RealHost, runtime: Path, *options: str, file: Path = PLUGIN, **environ: str
 ) -> dict[str, Any]:
-    """What the plugin says inside that host, with a daemon's state in ``runtime``."""
+    """The plugin's output in this host, with a daemon's state in ``runtime``."""
     done = subprocess.run(
         [host.python, str(DRIVER), str(host.source), str(file), *options],
         env={**os.environ, "GPUMON_RUNTIME_DIR": str(runtime), **environ},
@@ -46,15 +46,13 @@ def shown_in(
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    # Imported, dstat itself prints a line about its defaults.
+    # dstat prints a line about its defaults when it is imported.
     answer: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return answer
 
 
 class TestInsideEachHost:
-    def test_header_and_row_are_as_wide_as_the_host_was_told(
-        self, host: RealHost, runtime: Path
-    ) -> None:
+    def test_header_and_row_have_the_reported_width(self, host: RealHost, runtime: Path) -> None:
         publish(runtime, gpu(0, busy_s=100), gpu(1, starved_s=30))
 
         shown = shown_in(host, runtime)
@@ -64,9 +62,7 @@ class TestInsideEachHost:
         assert lines[1].split() == ["use", "mem", "strv:use", "mem", "strv"]
         assert re.split(r"[\s:]+", lines[2].strip()) == ["100", "50", "0", "0", "50", "30"]
 
-    def test_header_row_and_file_have_a_word_for_what_was_lost(
-        self, host: RealHost, runtime: Path
-    ) -> None:
+    def test_header_row_and_file_have_the_main_cause(self, host: RealHost, runtime: Path) -> None:
         waited_s = {"gil_bound": 30}
         publish(runtime, gpu(0, busy_s=70, starved_s=30, waited_s=waited_s), gpu(1, present=False))
 
@@ -78,7 +74,7 @@ class TestInsideEachHost:
         assert lines[2].replace(":", " ").split() == ["30", "30", "input/gil", "-", "-", "-"]
         assert shown["csv_row"] == "30.000,30.000,input/gil,,,"
 
-    def test_no_value_is_left_that_would_crash_the_host(
+    def test_unknown_values_are_numbers_that_the_host_accepts(
         self, host: RealHost, runtime: Path
     ) -> None:
         publish(runtime, gpu(0, memory_used_bytes=None), gpu(1, present=False))
@@ -87,7 +83,7 @@ class TestInsideEachHost:
 
         assert values == {"0": [0, -1, 0], "1": [-1, -1, -1]}
 
-    def test_a_broken_state_file_is_dashes(self, host: RealHost, runtime: Path) -> None:
+    def test_a_broken_state_file_gives_dashes(self, host: RealHost, runtime: Path) -> None:
         runtime.mkdir()
         os.mkfifo(runtime / "state.json")
 
@@ -105,19 +101,21 @@ class TestInsideEachHost:
         )
         assert shown["csv_row"] == "100.000,50.000,0.000,0.000,,0.000"
 
-    def test_nothing_is_left_in_the_hosts_own_names(self, host: RealHost, runtime: Path) -> None:
+    def test_no_name_is_added_to_the_host(self, host: RealHost, runtime: Path) -> None:
         publish(runtime, gpu())
 
         assert shown_in(host, runtime)["added"] == []
 
-    def test_only_dstat_is_given_what_its_csv_lacks(self, host: RealHost, runtime: Path) -> None:
+    def test_only_dstat_gets_the_types_that_its_csv_needs(
+        self, host: RealHost, runtime: Path
+    ) -> None:
         publish(runtime, gpu())
 
         added = shown_in(host, runtime, "--output", "x.csv")["added"]
 
         assert added == (["types"] if host.name == "dstat" else [])
 
-    def test_the_users_choice_is_kept(self, host: RealHost, runtime: Path) -> None:
+    def test_the_selection_of_gpus_is_kept(self, host: RealHost, runtime: Path) -> None:
         publish(runtime, *(gpu(index) for index in range(4)))
 
         assert list(shown_in(host, runtime)["values"]) == ["total"]
@@ -126,15 +124,15 @@ class TestInsideEachHost:
 
 
 class TestTheFile:
-    def test_is_ascii_for_hosts_in_the_c_locale(self) -> None:
+    def test_is_ascii(self) -> None:
         assert PLUGIN.read_bytes().isascii()
 
-    def test_is_understood_by_python_3_6(self) -> None:
+    def test_is_valid_in_python_3_6(self) -> None:
         parsed = ast.parse(PLUGIN.read_text(encoding="ascii"), feature_version=(3, 6))
 
         assert any(isinstance(node, ast.ClassDef) for node in parsed.body)
 
-    def test_asks_dool_for_no_option_by_accident(self) -> None:
+    def test_does_not_mention_a_variable_of_dool(self) -> None:
         assert b"DOOL_OPTS" not in PLUGIN.read_bytes()
 
     def test_is_the_same_for_both_hosts_and_both_options(self) -> None:

@@ -1,7 +1,7 @@
-"""What every source of GPUs promises, whatever it reads.
+"""Tests of the contract of every GPU source.
 
-A new source is one entry of ``SOURCES``: something that opens it on GPUs
-that are busy part of the time.
+For a new source, add to ``SOURCES`` a function that opens it on GPUs that are busy part of the
+time.
 """
 
 from __future__ import annotations
@@ -80,8 +80,8 @@ def source(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[GpuSource
     opened.close()
 
 
-class Heard:
-    """What a source said in nine reads, a while apart, and when it was asked."""
+class Readings:
+    """Nine reads of a source, 0.15 s apart."""
 
     def __init__(self, source: GpuSource) -> None:
         self.from_ns = time.monotonic_ns()
@@ -98,69 +98,71 @@ class Heard:
         self.busy = list(by_gpu.values())
 
 
-_HEARD: dict[str, Heard] = {}
+_READINGS: dict[str, Readings] = {}
 
 
 @pytest.fixture
-def heard(request: pytest.FixtureRequest, source: GpuSource) -> Heard:
-    """Each source is listened to once, for all tests."""
+def readings(request: pytest.FixtureRequest, source: GpuSource) -> Readings:
+    """Each source is read once, for all tests."""
     kind = request.node.callspec.params["source"]
-    if kind not in _HEARD:
-        _HEARD[kind] = Heard(source)
-    return _HEARD[kind]
+    if kind not in _READINGS:
+        _READINGS[kind] = Readings(source)
+    return _READINGS[kind]
 
 
 class TestASource:
-    def test_observes_nothing_of_the_time_before_its_first_read(self, heard: Heard) -> None:
-        # A source may count from when it was opened, never from before.
+    def test_has_no_sample_from_before_its_first_read(self, readings: Readings) -> None:
+        # It may start when it is opened, but not earlier.
         assert all(
-            sample.start_ns > heard.from_ns - 500_000_000 for row in heard.busy for sample in row
+            sample.start_ns > readings.from_ns - 500_000_000
+            for row in readings.busy
+            for sample in row
         )
-        assert any(heard.busy)
+        assert any(readings.busy)
 
-    def test_speaks_of_the_past_only(self, heard: Heard) -> None:
-        for frame, read_ns in zip(heard.frames, heard.read_ns, strict=True):
+    def test_covers_only_the_past(self, readings: Readings) -> None:
+        for frame, read_ns in zip(readings.frames, readings.read_ns, strict=True):
             assert frame.taken_at_ns <= read_ns
             ends_ns = [sample.end_ns for gpu in frame.gpus for sample in gpu.busy]
             assert all(end_ns <= frame.taken_at_ns for end_ns in ends_ns)
 
-    def test_never_speaks_of_the_same_time_twice(self, heard: Heard) -> None:
-        assert any(len(row) > 1 for row in heard.busy)
-        for row in heard.busy:
+    def test_never_covers_the_same_time_twice(self, readings: Readings) -> None:
+        assert any(len(row) > 1 for row in readings.busy)
+        for row in readings.busy:
             assert all(early.end_ns <= late.start_ns for early, late in pairwise(row))
             assert all(sample.start_ns < sample.end_ns for sample in row)
 
-    def test_gives_ratios(self, heard: Heard) -> None:
-        ratios = [sample.busy_ratio for row in heard.busy for sample in row]
-        latest = [gpu.utilization_ratio for gpu in heard.frames[-1].gpus]
+    def test_has_valid_ratios(self, readings: Readings) -> None:
+        ratios = [sample.busy_ratio for row in readings.busy for sample in row]
+        latest = [gpu.utilization_ratio for gpu in readings.frames[-1].gpus]
         assert any(ratios)
-        assert [frame.rejected for frame in heard.frames] == [0] * len(heard.frames)
+        assert [frame.rejected for frame in readings.frames] == [0] * len(readings.frames)
         assert all(0.0 <= ratio <= 1.0 for ratio in ratios)
         assert all(ratio is None or 0.0 <= ratio <= 1.0 for ratio in latest)
 
-    def test_keeps_to_the_same_gpus_in_index_order(self, heard: Heard) -> None:
-        (uuids,) = {tuple(gpu.device.uuid for gpu in frame.gpus) for frame in heard.frames[1:]}
+    def test_has_the_same_gpus_in_index_order(self, readings: Readings) -> None:
+        (uuids,) = {tuple(gpu.device.uuid for gpu in frame.gpus) for frame in readings.frames[1:]}
         assert len(set(uuids)) == len(uuids) >= 1
-        indices = [gpu.device.index for gpu in heard.frames[-1].gpus]
+        indices = [gpu.device.index for gpu in readings.frames[-1].gpus]
         assert indices == sorted(indices)
 
-    def test_never_lets_a_counter_fall(self, heard: Heard) -> None:
-        for early, late in pairwise(heard.frames):
+    def test_has_counters_that_never_fall(self, readings: Readings) -> None:
+        for early, late in pairwise(readings.frames):
             spent = dict(late.call_seconds)
             assert all(spent[name] >= before for name, before in early.call_seconds)
             for was, now in zip(early.gpus, late.gpus, strict=False):
                 assert (now.energy_joules or 0.0) >= (was.energy_joules or 0.0)
 
     def test_can_be_closed_twice(self, source: GpuSource) -> None:
-        heard = source.read()
+        readings = source.read()
 
         source.close()
         source.close()
 
-        assert heard.taken_at_ns > 0
+        assert readings.taken_at_ns > 0
 
 
-def test_the_clock_of_a_source_is_one_that_tells_the_time() -> None:
+def test_the_system_clock_is_monotonic_time() -> None:
     clock: Clock = SystemClock()
 
     before_ns = time.monotonic_ns()

@@ -1,10 +1,9 @@
-"""Makes ``fake_boards.gpumon``: a minute of two boards of the fake driver, on a clock of its own.
+"""Creates ``fake_boards.gpumon``: a minute of two boards of the fake driver, on a simulated clock.
 
     python -m tests.recordings.make_fake_boards [FILE]
 
-GPU 0 works for one second in two, and the training on it waits for input in
-between; GPU 1 works all the time. The phases are written by hand, from the
-wave that the fake driver computes. Needs a C compiler.
+GPU 0 works every other second, and its run waits for input in between; GPU 1 is always busy. The
+phases are written by hand, from the wave that the fake driver computes. Needs a C compiler.
 """
 
 from __future__ import annotations
@@ -108,7 +107,7 @@ def _ring(second: int, now_ns: int) -> RingReading:
 
 
 def main() -> int:
-    """Write the file beside this one, or where the caller says."""
+    """Write the file beside this one, or to the given path."""
     path = Path(
         sys.argv[1] if len(sys.argv) > 1 else Path(__file__).with_name("fake_boards.gpumon")
     )

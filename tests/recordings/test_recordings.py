@@ -1,4 +1,4 @@
-"""What must be true of every board that was ever recorded, and what is known of some."""
+"""Tests of recordings of real boards."""
 
 from __future__ import annotations
 
@@ -27,9 +27,7 @@ def report_of(path: Path) -> Report:
 
 @pytest.mark.parametrize("path", RECORDINGS, ids=lambda path: path.name)
 class TestEveryRecording:
-    def test_is_read_whole_with_no_sample_refused_and_sums_that_close_after_every_tick(
-        self, path: Path
-    ) -> None:
+    def test_is_read_without_a_rejected_sample_and_with_sums_that_add_up(self, path: Path) -> None:
         with RecordingFile(path) as recording:
             facts = facts_of(recording)
             monitor = Monitor(facts)
@@ -43,11 +41,11 @@ class TestEveryRecording:
             "host_evidence": 0,
         }
         for totals in (gpu.totals for state in states for gpu in state.gpus):
-            told_ns = totals.busy_ns + totals.idle_total_ns + totals.pending_ns
-            assert told_ns == totals.observed_ns
+            parts_ns = totals.busy_ns + totals.idle_total_ns + totals.pending_ns
+            assert parts_ns == totals.observed_ns
             assert 0 <= totals.busy_ns <= totals.observed_ns
 
-    def test_was_observed_for_about_as_long_as_it_is(self, path: Path) -> None:
+    def test_is_observed_for_about_its_length(self, path: Path) -> None:
         with RecordingFile(path) as recording:
             report = replayed_report(recording).report
 
@@ -59,16 +57,15 @@ class TestEveryRecording:
 
 @pytest.fixture(scope="module")
 def report() -> Report:
-    """Of the fake boards."""
     return report_of(FOLDER / "fake_boards.gpumon")
 
 
 class TestTheFakeBoards:
-    def test_say_that_they_are_none(self, report: Report) -> None:
+    def test_are_marked_as_simulated(self, report: Report) -> None:
         assert report.simulated
         assert NOTE in report.notes[-1]
 
-    def test_waited_for_input_in_every_other_second(self, report: Report) -> None:
+    def test_wait_for_input_every_other_second(self, report: Report) -> None:
         gpu = report.gpus[0]
 
         assert gpu.totals.busy_ns == pytest.approx(30 * NS_PER_S, rel=1e-6)
@@ -77,15 +74,15 @@ class TestTheFakeBoards:
         )
         assert gpu.verdict.name is VerdictName.STARVED
         assert gpu.verdict.coverage_ratio == 1.0
-        assert gpu.totals.gaps.count == 29  # pauses between its thirty bursts
+        assert gpu.totals.gaps.count == 29
 
-    def test_worked_all_the_time_beside_it(self, report: Report) -> None:
+    def test_include_a_healthy_one(self, report: Report) -> None:
         gpu = report.gpus[1]
 
         assert gpu.totals.busy_ns == gpu.totals.observed_ns
         assert gpu.verdict.name is VerdictName.HEALTHY
 
-    def test_had_one_training_of_thirty_steps(self, report: Report) -> None:
+    def test_have_one_run_of_thirty_steps(self, report: Report) -> None:
         (run,) = report.runs
 
         assert (run.run, run.pid, run.steps) == ("resnet", 4_242, 30)
@@ -94,22 +91,22 @@ class TestTheFakeBoards:
 
 @pytest.fixture(scope="module")
 def h100() -> GpuReport:
-    """Of a Keras training: 300 steps of about 65 ms, each of which waited 60 ms for its batch."""
+    """A Keras run: 300 steps of about 65 ms, each with a wait of 60 ms for its batch."""
     (gpu,) = report_of(FOLDER / "nvidia-h100-80gb-hbm3-keras.gpumon").gpus
     return gpu
 
 
-class TestAKerasTrainingOnAnH100:
-    def test_waited_for_input_as_long_as_its_loader_slept(self, h100: GpuReport) -> None:
+class TestAKerasRunOnAnH100:
+    def test_waited_for_input_while_its_loader_slept(self, h100: GpuReport) -> None:
         assert h100.totals.idle_ns[IdleCause.INPUT_WAIT] == pytest.approx(18 * NS_PER_S, rel=0.02)
 
-    def test_is_starved_though_its_process_lived_on(self, h100: GpuReport) -> None:
-        """Seen on the board: half a minute after ``fit`` the verdict had become partial."""
+    def test_stays_starved_while_its_process_continues(self, h100: GpuReport) -> None:
+        # On the board, the verdict once became partial half a minute after ``fit``.
         assert h100.verdict.name is VerdictName.STARVED
         assert h100.verdict.coverage_ratio is not None
         assert h100.verdict.coverage_ratio > 0.95
 
-    def test_worked_for_the_rest(self, h100: GpuReport) -> None:
+    def test_was_busy_for_the_rest(self, h100: GpuReport) -> None:
         assert h100.totals.busy_ns == pytest.approx(300 * 0.065 * NS_PER_S, rel=0.05)
         assert h100.totals.idle_ns[IdleCause.WITHIN_STEP] < 2 * NS_PER_S
 
@@ -117,8 +114,8 @@ class TestAKerasTrainingOnAnH100:
 H200_TRAININGS = FOLDER / "nvidia-h200-trainings.gpumon"
 
 
-class TestTrainingsThatPauseOnAnH200:
-    def test_are_told_what_they_waited_for(self) -> None:
+class TestRunsWithPausesOnAnH200:
+    def test_have_causes_of_idle_time(self) -> None:
         report = report_of(H200_TRAININGS)
         (gpu,), runs = report.gpus, {run.run: run for run in report.runs}
 
@@ -137,24 +134,24 @@ class TestTrainingsThatPauseOnAnH200:
             ("late_validation", InputWaitReason.CPU_BOUND),
         ],
     )
-    def test_are_told_what_held_their_input_up(self, run: str, reason: InputWaitReason) -> None:
+    def test_have_reasons_of_input_waits(self, run: str, reason: InputWaitReason) -> None:
         (late,) = [one for one in report_of(H200_TRAININGS).runs if one.run == run]
 
         assert reason in {why.reason for why in late.reasons}
 
-    def test_worked_as_long_by_the_bare_log_that_was_kept_beside(self) -> None:
-        told = report_of(H200_TRAININGS).gpus[0].totals
+    def test_have_the_busy_time_of_the_log_of_the_same_runs(self) -> None:
+        recorded = report_of(H200_TRAININGS).gpus[0].totals
         (bare,) = analyse_file(str(H200_TRAININGS.with_suffix(".csv")), NO_OPTIONS).gpus
 
-        assert bare.totals.busy_ns == pytest.approx(told.busy_ns, rel=0.05)
+        assert bare.totals.busy_ns == pytest.approx(recorded.busy_ns, rel=0.05)
 
-    def test_lost_to_input_what_they_lost_when_the_recording_was_made(self) -> None:
+    def test_have_a_constant_starved_time(self) -> None:
         (gpu,) = report_of(H200_TRAININGS).gpus
 
         assert gpu.totals.starved_ns == 56_487_186_665
 
-    def test_drew_at_work_what_the_board_drew_in_ticks_without_a_pause(self) -> None:
-        """Pauses draw 127 W: over all ticks, weighed by their busy part, the mean is 655 W."""
+    def test_have_the_power_of_ticks_without_a_pause(self) -> None:
+        # In pauses, the board draws 127 W: weighted by busy time, all ticks would average 655 W.
         (gpu,) = report_of(H200_TRAININGS).gpus
 
         assert gpu.fill is not None
@@ -162,7 +159,7 @@ class TestTrainingsThatPauseOnAnH200:
         assert gpu.fill.power_watts == pytest.approx(692, abs=1)
         assert 170 * NS_PER_S < gpu.fill.drawn_ns < gpu.totals.busy_ns
 
-    def test_drew_at_work_no_mean_of_bursts_and_pauses_in_waves_of_an_h200(self) -> None:
+    def test_have_no_power_averaged_over_bursts_and_pauses(self) -> None:
         (gpu,) = report_of(FOLDER / "nvidia-h200.gpumon").gpus
 
         assert gpu.fill is not None

@@ -1,4 +1,4 @@
-"""Specification of figures as people read them: decimals, never a power of ten."""
+"""Tests of numbers in messages: decimals, never powers of ten."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Specification of outside text: whatever a process calls itself, nothing breaks on it."""
+"""Tests of text from outside."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ class TestText:
     @pytest.mark.parametrize(
         "text", ["resnet-50", "run 3 (fp16)", "über", "学习", "אימון", 'a"b\\c']
     )
-    def test_is_kept_if_it_is_printable_in_any_script(self, text: str) -> None:
+    def test_stays_if_it_is_printable_in_any_script(self, text: str) -> None:
         assert label_text(text) == text
 
     @pytest.mark.parametrize(("other", "text"), [(7, "7"), (None, "")])
-    def test_is_made_of_a_number_and_of_no_answer(self, other: object, text: str) -> None:
+    def test_may_come_from_a_number_or_none(self, other: object, text: str) -> None:
         assert label_text(other) == text
 
     @pytest.mark.parametrize(
@@ -29,9 +29,7 @@ class TestText:
             "\u202e", "\u2066", "\u200f", "\u200b", "\ufeff",
         ],
     )  # fmt: skip
-    def test_loses_what_is_no_utf8_controls_breaks_lines_turns_the_direction_or_hides(
-        self, character: str
-    ) -> None:
+    def test_loses_unsafe_characters(self, character: str) -> None:
         assert label_text(f"a{character}b") == "a�b"
 
     def test_that_is_long_ends_with_an_ellipsis(self) -> None:
@@ -40,7 +38,7 @@ class TestText:
 
 class TestLaws:
     @given(st.text(st.characters(), max_size=300))
-    def test_the_outcome_is_short_printable_utf8_and_stays_as_it_is(self, raw: str) -> None:
+    def test_the_result_is_short_printable_utf8_and_idempotent(self, raw: str) -> None:
         text = label_text(raw)
 
         assert len(text) <= MAX_LABEL_LENGTH

@@ -1,4 +1,4 @@
-"""Specification of how evenly GPUs share a job, and of what levelling them wins."""
+"""Tests of the balance of a job's GPUs, and of the gain from better ratios."""
 
 from __future__ import annotations
 
@@ -26,25 +26,25 @@ def balance(busy: list[float], shares: list[float] | None = None) -> JobBalance:
 
 
 class TestTheSkew:
-    def test_is_the_part_for_which_the_least_busy_gpu_waits(self) -> None:
+    def test_is_the_part_of_the_time_that_the_least_busy_gpu_waits(self) -> None:
         assert balance([2 / 3, 1.0]).skew_ratio == pytest.approx(1 / 3)
         assert balance([0.4, 0.8, 0.6]).skew_ratio == pytest.approx(0.5)
 
-    def test_is_unknown_where_nobody_was_busy(self) -> None:
+    def test_is_unknown_if_no_gpu_was_busy(self) -> None:
         assert balance([0.0, 0.0]).skew_ratio is None
 
-    def test_of_a_hundredth_is_level(self) -> None:
+    def test_of_one_percent_is_balanced(self) -> None:
         assert balance([0.99, 1.0]).is_level
         assert not balance([0.97, 1.0]).is_level
 
 
-class TestTheLevelledRatios:
+class TestTheBalancedRatios:
     def test_follow_from_busy_times_and_shares(self) -> None:
         assert balance([2 / 3, 1.0], [0.5, 0.5]).balanced_ratios == pytest.approx(
             {"GPU-0": 0.6, "GPU-1": 0.4}
         )
 
-    def test_of_gpus_whose_peers_are_on_another_machine_are_parts_of_what_they_share(self) -> None:
+    def test_with_peers_on_another_machine_are_parts_of_the_local_share(self) -> None:
         here = balance([2 / 3, 1.0], [0.1, 0.1])
 
         assert here.balanced_ratios == pytest.approx({"GPU-0": 0.6, "GPU-1": 0.4})
@@ -56,13 +56,11 @@ class TestTheLevelledRatios:
         assert balance([2 / 3, 1.0]).levelled_if_even is not None
 
     @pytest.mark.parametrize(("busy", "shares"), [([0.0, 1.0], [0.5, 0.5]), ([0.5, 1.0], [0, 1])])
-    def test_are_unknown_where_a_gpu_did_nothing(
-        self, busy: list[float], shares: list[float]
-    ) -> None:
+    def test_are_unknown_if_a_gpu_did_nothing(self, busy: list[float], shares: list[float]) -> None:
         assert balance(busy, shares).balanced_ratios is None
 
     @given(speeds_of_gpus, st.data())
-    def test_are_those_of_the_speeds_and_the_gain_is_the_time_they_save(
+    def test_match_the_speeds_and_the_gain_is_the_time_saved(
         self, speeds: list[float], data: st.DataObject
     ) -> None:
         count = len(speeds)
@@ -82,7 +80,6 @@ class TestTheLevelledRatios:
 
 
 def job(*runs: RunReport) -> JobBalance:
-    """The balance of a job of these runs."""
     (one,) = balances(runs).values()
     return one
 
@@ -91,12 +88,12 @@ class TestAJob:
     def test_of_one_gpu_has_no_balance(self) -> None:
         assert balances([shared_run([1.0])]) == {}
 
-    def test_of_two_users_that_give_one_id_is_two(self) -> None:
+    def test_with_the_same_id_of_two_users_is_two_jobs(self) -> None:
         runs = [replace(shared_run([0.5, 1.0]), owner_uid=uid) for uid in (1000, 1001)]
 
         assert [*balances(runs)] == [("j1", 1000), ("j1", 1001)]
 
-    def test_whose_shares_are_told_has_those(self) -> None:
+    def test_has_the_reported_shares(self) -> None:
         one = job(shared_run([0.5, 1.0], shares=[0.7, 0.3]))
 
         assert (one.shares, one.is_told) == ({"GPU-0": 0.7, "GPU-1": 0.3}, True)
@@ -110,7 +107,7 @@ class TestAJob:
             ("huggingface", False),  # may have put its layers on several GPUs
         ],
     )
-    def test_of_one_process_is_even_only_where_its_framework_is(
+    def test_of_one_process_is_even_only_with_some_frameworks(
         self, framework: str, is_even: bool
     ) -> None:
         one = job(shared_run([0.5, 1.0], framework=framework))
@@ -118,18 +115,18 @@ class TestAJob:
         assert (one.is_told, one.shares is not None) == (False, is_even)
 
     @pytest.mark.parametrize(("framework", "is_even"), [("lightning", True), ("loop", False)])
-    def test_of_ranks_is_put_together_by_rank(self, framework: str, is_even: bool) -> None:
+    def test_of_ranks_is_ordered_by_rank(self, framework: str, is_even: bool) -> None:
         one = job(rank_of(1, 0.5, framework=framework), rank_of(0, 1.0, framework=framework))
 
         assert list(one.busy_ratios.items()) == [("GPU-0", 1.0), ("GPU-1", 0.5)]
         assert (one.shares is not None) is is_even
 
-    def test_of_which_some_gpus_tell_no_share_is_not_taken_to_be_even(self) -> None:
+    def test_with_unknown_shares_is_not_assumed_to_be_even(self) -> None:
         one = job(rank_of(0, 1.0, framework="lightning", share=0.8), rank_of(1, 0.5))
 
         assert one.shares is None
 
-    def test_keeps_the_order_in_which_its_training_names_the_gpus(self) -> None:
+    def test_keeps_the_order_of_gpus_of_its_run(self) -> None:
         run = shared_run([0.5, 1.0], shares=[0.5, 0.5])
         run.shares["GPU-0"] = run.shares.pop("GPU-0")  # now behind the other
 

@@ -1,4 +1,4 @@
-"""Specification of metric names: Prometheus' rules, also those that promtool lets pass."""
+"""Tests of metric names: the rules of Prometheus, including those that promtool does not check."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ RESERVED_LABELS = {"type", "env", "service", "cluster", "instance", "le", "quant
 
 
 def lint(spec: MetricSpec) -> list[str]:
-    """What is wrong with a name, a label or a help text."""
+    """Problems of a name, a label or a help text."""
     problems = []
     if not re.fullmatch(r"gpumon(_[a-z0-9]+)+", spec.name):
         problems.append("not gpumon_ and snake case")
@@ -34,7 +34,7 @@ def lint(spec: MetricSpec) -> list[str]:
     if set(UNIT_IN_HELP.findall(spec.help)) != BASE_UNITS & {unit}:
         problems.append("the name's unit is not that of the help")
     if RESERVED_LABELS & set(spec.labels):
-        problems.append("a label that Prometheus or people use for something else")
+        problems.append("a label with another meaning in Prometheus")
     if not re.fullmatch(r"[A-Z][^\n]*\.", spec.help):
         problems.append("the help is not one sentence")
     return problems
@@ -42,15 +42,15 @@ def lint(spec: MetricSpec) -> list[str]:
 
 class TestEachFamily:
     @pytest.mark.parametrize("spec", METRICS, ids=lambda spec: spec.name)
-    def test_obeys_the_rules_of_names(self, spec: MetricSpec) -> None:
+    def test_follows_the_naming_rules(self, spec: MetricSpec) -> None:
         assert lint(spec) == []
 
-    def test_is_named_once(self) -> None:
+    def test_has_a_unique_name(self) -> None:
         names = [spec.name for spec in METRICS]
 
         assert len(names) == len(set(names))
 
-    def test_has_a_reader_or_tells_what_the_scrape_itself_refused(self) -> None:
+    def test_has_a_reader_except_for_dropped_label_sets(self) -> None:
         unread = [spec.name for spec in METRICS if spec.read is None]
 
         assert unread == ["gpumon_label_sets_dropped_total"]
@@ -75,7 +75,7 @@ class TestTheLint:
             ("gpumon_gpu_pcie_mib_per_second", MetricKind.GAUGE, "A rate."),
         ],
     )
-    def test_sees_what_promtool_passes(self, name: str, kind: MetricKind, help_text: str) -> None:
+    def test_finds_what_promtool_misses(self, name: str, kind: MetricKind, help_text: str) -> None:
         wrong = MetricSpec(name=name, kind=kind, help=help_text, group="g", read=None)
 
         assert lint(wrong) != []
@@ -86,7 +86,7 @@ HEAD_OF_TABLE = "| metric | type | labels | meaning |\n|---|---|---|---|\n"
 
 
 def with_table(page: str) -> str:
-    """The page with the table as it is to be; the prose before it stays."""
+    """The page with the present table."""
     rows = (
         f"| `{spec.name}` | {spec.kind.value} | "
         f"{', '.join(f'`{label}`' for label in spec.labels)} | {spec.help} |\n"
@@ -99,10 +99,9 @@ def with_table(page: str) -> str:
     )
 
 
-def test_the_page_has_the_golden_table_with_every_family() -> None:
+def test_the_page_has_the_present_table() -> None:
     if os.environ.get("GPUMON_UPDATE_GOLDEN"):
         PAGE.write_text(with_table(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
 
     page = PAGE.read_text(encoding="utf-8")
     assert page == with_table(page), "run: make golden"
-    assert [spec.name for spec in METRICS if f"| `{spec.name}` |" not in page] == []

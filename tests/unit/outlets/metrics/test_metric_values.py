@@ -1,4 +1,4 @@
-"""Specification of what gets series: a board's details while it answers, and never too many."""
+"""Tests of which values get series, and of their limits."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from tests.builders.state import (
 )
 
 DETAILS = {spec.name for spec in METRICS if spec.group == "gpu_details"}
-"""Families of what a board says of itself."""
+"""Families with details of a board."""
 XIDS = "gpumon_gpu_xid_errors_total"
 CALLS, CALL_SECONDS = "gpumon_nvml_calls_total", "gpumon_nvml_call_seconds_total"
 ERRORS = "gpumon_nvml_errors_total"
@@ -36,7 +36,7 @@ LOST = detailed_gpu(present=False, error="GPU is lost")
 
 
 def scraped(state: MonitorState, *, ticks: int = 1, later_s: int = 0) -> list[str]:
-    """The lines of a scrape, so long after the last of some ticks."""
+    """The lines of a scrape after some ticks."""
     clock = StoppedClock()
     exporter = MetricsExporter(clock=clock, version="0")
     for _ in range(ticks):
@@ -46,7 +46,7 @@ def scraped(state: MonitorState, *, ticks: int = 1, later_s: int = 0) -> list[st
 
 
 def of(family: str, lines: list[str]) -> dict[str, float]:
-    """Values of a family, by its labels as text."""
+    """Values of a family, by their labels as text."""
     series = (line for line in lines if line.startswith(f"{family}{{"))
     return {
         labels.removeprefix(family): float(value)
@@ -54,7 +54,7 @@ def of(family: str, lines: list[str]) -> dict[str, float]:
     }
 
 
-def told(family: str, gpu: GpuState) -> dict[str, float]:
+def values(family: str, gpu: GpuState) -> dict[str, float]:
     return of(family, scraped(monitor_state(gpus=(gpu,))))
 
 
@@ -65,11 +65,11 @@ def with_latest(**changes: Any) -> GpuState:
 
 
 class TestXidErrors:
-    def test_stay_where_the_gpu_is_lost(self) -> None:
-        assert len(told(XIDS, LOST)) == 2
+    def test_stay_after_the_gpu_is_lost(self) -> None:
+        assert len(values(XIDS, LOST)) == 2
 
 
-class TestAGpuThatWasTakenOut:
+class TestARemovedGpu:
     @pytest.mark.parametrize("error", [None, LOST.error])
     def test_has_no_series(self, error: str | None) -> None:
         gone = detailed_gpu(present=False, listed=False, error=error)
@@ -80,7 +80,7 @@ class TestAGpuThatWasTakenOut:
 
 
 class TestDetails:
-    def test_of_a_board_that_answers_none_have_no_series(self) -> None:
+    def test_without_an_answer_have_no_series(self) -> None:
         silent = with_latest(details=GpuDetails(read_at_ns=1), activity=ActivitySample(1, 2))
         for gpu in (silent._replace(xid_errors=()), healthy_gpu()):
             lines = scraped(monitor_state(gpus=(gpu,)))
@@ -88,16 +88,16 @@ class TestDetails:
             assert [name for name in DETAILS if of(name, lines)] == []
 
     @pytest.mark.parametrize("name", sorted(DETAILS - {XIDS}))
-    def test_go_with_the_gpu(self, name: str) -> None:
+    def test_vanish_with_the_gpu(self, name: str) -> None:
         well = monitor_state(gpus=(detailed_gpu(),))
 
         assert of(name, scraped(well)) != {}
-        assert told(name, LOST) == {}
+        assert values(name, LOST) == {}
         assert of(name, scraped(well, later_s=3)) == {}
 
 
-class TestTheDriver:
-    def test_has_its_errors_counted_by_function_and_code(self) -> None:
+class TestDriverErrors:
+    def test_are_counted_by_function_and_code(self) -> None:
         errors = (("nvmlDeviceGetPowerUsage", 999, 3), ("nvmlDeviceGetPowerUsage", 15, 1))
 
         assert of(ERRORS, scraped(monitor_state(call_errors=errors))) == {
@@ -106,7 +106,7 @@ class TestTheDriver:
         }
 
 
-class TestWhatHasNoEnd:
+class TestLimits:
     @pytest.mark.parametrize(
         ("family", "state", "most", "left_out"),
         [
@@ -122,7 +122,7 @@ class TestWhatHasNoEnd:
         ],
         ids=["XIDs", "errors"],
     )
-    def test_is_capped_and_what_is_left_out_is_counted_once_a_tick(
+    def test_hold_and_dropped_label_sets_are_counted_once_a_tick(
         self, family: str, state: MonitorState, most: int, left_out: int
     ) -> None:
         lines = scraped(state, ticks=3)
@@ -131,7 +131,7 @@ class TestWhatHasNoEnd:
         dropped = of("gpumon_label_sets_dropped_total", lines)
         assert dropped[f'{{family="{family}"}}'] == 3 * left_out
 
-    def test_such_as_calls_of_the_driver_is_capped_as_their_seconds_are(self) -> None:
+    def test_keep_the_same_functions_for_calls_and_seconds(self) -> None:
         lines = scraped(
             monitor_state(
                 call_seconds=tuple((name, 0.5) for name in FUNCTIONS),
@@ -145,45 +145,45 @@ class TestWhatHasNoEnd:
 
 class TestAnUnderFilledGpu:
     @pytest.mark.parametrize(
-        ("gpu", "values"),
+        ("gpu", "expected"),
         [
             (healthy_gpu(fill=gpm_fill(0.9)), [0.0]),
             (healthy_gpu(fill=power_fill(180.0), under_filled_now=True), [1.0]),
             (healthy_gpu(), []),
         ],
-        ids=["full", "under-filled", "nothing tells"],
+        ids=["full", "under-filled", "unknown"],
     )
-    def test_is_1_while_it_is(self, gpu: GpuState, values: list[float]) -> None:
-        assert [*told("gpumon_gpu_under_filled", gpu).values()] == values
+    def test_is_1_while_it_is(self, gpu: GpuState, expected: list[float]) -> None:
+        assert [*values("gpumon_gpu_under_filled", gpu).values()] == expected
 
 
-class TestAGpuCutByMig:
-    CUT = healthy_gpu(device=device(0, "GPU-a", mig_enabled=True))
-    PART = healthy_gpu(
+class TestAMigPartitionedGpu:
+    PARTITIONED = healthy_gpu(device=device(0, "GPU-a", mig_enabled=True))
+    INSTANCE = healthy_gpu(
         device=device(
             0, "MIG-a", parent_uuid="GPU-a", mig_index=1, gpu_instance=2, compute_instance=0
         )
     )
 
-    def test_has_instances_that_are_named_as_people_number_them(self) -> None:
-        (labels,) = told("gpumon_gpu_info", self.PART)
-        (numbers,) = told("gpumon_gpu_mig_info", self.PART)
+    def test_has_instances_with_their_labels(self) -> None:
+        (labels,) = values("gpumon_gpu_info", self.INSTANCE)
+        (numbers,) = values("gpumon_gpu_mig_info", self.INSTANCE)
 
         assert 'gpu="0:1"' in labels
         assert numbers == (
             '{compute_instance="0",gpu_instance="2",parent_uuid="GPU-a",uuid="MIG-a"}'
         )
-        assert told("gpumon_gpu_mig_info", healthy_gpu()) == {}
+        assert values("gpumon_gpu_mig_info", healthy_gpu()) == {}
 
-    def test_has_no_time_that_it_did_not_have_and_is_neither_starved_nor_not(self) -> None:
-        never_used = self.CUT._replace(totals=GpuTotals())
+    def test_has_no_time_and_no_starvation(self) -> None:
+        never_used = self.PARTITIONED._replace(totals=GpuTotals())
 
-        assert told("gpumon_gpu_observed_seconds_total", never_used) == {}
-        assert told("gpumon_gpu_starved", never_used) == {}
-        assert told("gpumon_gpu_info", never_used) != {}
+        assert values("gpumon_gpu_observed_seconds_total", never_used) == {}
+        assert values("gpumon_gpu_starved", never_used) == {}
+        assert values("gpumon_gpu_info", never_used) != {}
 
-    def test_keeps_the_time_it_had_before(self) -> None:
-        assert [*told("gpumon_gpu_observed_seconds_total", self.CUT).values()] == [100.0]
+    def test_keeps_the_time_before_it_was_partitioned(self) -> None:
+        assert [*values("gpumon_gpu_observed_seconds_total", self.PARTITIONED).values()] == [100.0]
 
 
 LIVING = run("train", steps=2)
@@ -199,10 +199,10 @@ class TestRuns:
             ((run("a\n"), run("a\t")), (run("a\n"),), 1),
             ((*OLD, LIVING), (LIVING, *OLD[:-1]), 1),
         ],
-        ids=["of two names", "of one name: the living one", "of names that differ in nothing shown",
-             "beyond the limit: the living one first"],
+        ids=["two names", "same name: the living one", "same name when shown",
+             "over the limit: the living one first"],
     )  # fmt: skip
-    def test_with_series_are_those(
+    def test_get_series(
         self, runs: tuple[RunState, ...], shown: tuple[RunState, ...], left_out: int
     ) -> None:
         selection = LabelBudget().select(monitor_state(runs=runs))
@@ -215,25 +215,25 @@ class TestRunsOfSeveralOwners:
     MANY = tuple(run(f"a{number}", owner_uid=1000, pid=number) for number in range(300))
     ONE = run("b", owner_uid=1001)
 
-    def test_have_series_in_fair_parts(self) -> None:
+    def test_get_fair_shares_of_the_series(self) -> None:
         view = LabelBudget().select(monitor_state(runs=(*self.MANY, self.ONE)))
 
         assert self.ONE in view.runs
         assert len(view.runs) == MAX_RUNS_SHOWN
         assert view.runs_left_out == ((1000, 301 - MAX_RUNS_SHOWN),)
 
-    def test_are_counted_by_the_owner_that_has_too_many(self) -> None:
+    def test_are_counted_by_owner_if_there_are_too_many(self) -> None:
         view = LabelBudget().select(monitor_state(runs=(*self.MANY, self.ONE)))
 
         assert list(view.without_series()) == [((1000,), 301 - MAX_RUNS_SHOWN)]
 
-    def test_keep_their_series_while_they_live(self) -> None:
+    def test_keep_their_series_while_they_are_alive(self) -> None:
         budget = LabelBudget()
         first = budget.select(monitor_state(runs=self.MANY[:MAX_RUNS_SHOWN])).runs
         for count in (65, 300, 65):
             assert budget.select(monitor_state(runs=self.MANY[:count])).runs == first
 
-    def test_do_not_come_and_go_with_a_short_run_of_another(self) -> None:
+    def test_keep_their_series_beside_short_runs_of_another_owner(self) -> None:
         budget, living = LabelBudget(), self.MANY[:MAX_RUNS_SHOWN]
         now_ns = monitor_state().taken_at_ns
         short = replace(self.ONE, written_ns=now_ns)
@@ -247,7 +247,7 @@ class TestRunsOfSeveralOwners:
         assert "b" in shown[0]
 
 
-def test_a_gpu_that_is_listed_twice_has_series_once_and_is_counted() -> None:
+def test_a_gpu_that_is_listed_twice_has_series_once() -> None:
     selection = LabelBudget().select(monitor_state(gpus=(starved_gpu(), starved_gpu())))
 
     assert (len(selection.gpus), dict(selection.dropped)["gpumon_gpu"]) == (1, 1)

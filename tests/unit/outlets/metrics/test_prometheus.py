@@ -1,4 +1,4 @@
-"""Specification of /metrics: what is known is told whole, what is not known has no series."""
+"""Tests of /metrics: known values are exported, unknown ones have no series."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ from tests.serving import read_otherwise
 
 SHARES = {STARVED_UUID: 0.375, HEALTHY_UUID: 0.625}
 SHARED = run(gpu_uuids=(*SHARES,), shares=SHARES, ratio_changes=2)
-TOLD_WHOLE = monitor_state(runs=(SHARED,), gpus=(detailed_gpu(), healthy_gpu()))
+COMPLETE = monitor_state(runs=(SHARED,), gpus=(detailed_gpu(), healthy_gpu()))
 METRICS = GOLDEN / "metrics.txt"
 
 
@@ -64,7 +64,7 @@ def text_of(state: MonitorState, **readers: Reader) -> str:
 
 
 def series(text: str, name: str) -> dict[tuple[str, ...], float]:
-    """Values of one family by their label values, in the order of the label names."""
+    """Values of one family by label values, in the order of label names."""
     return {
         tuple(value for _, value in sorted(sample.labels.items())): sample.value
         for family in text_string_to_metric_families(text)
@@ -74,14 +74,14 @@ def series(text: str, name: str) -> dict[tuple[str, ...], float]:
 
 
 class TestAScrape:
-    def test_is_the_golden_file_to_the_byte(self) -> None:
-        body, content_type = exporter(TOLD_WHOLE).render()
+    def test_is_the_golden_file(self) -> None:
+        body, content_type = exporter(COMPLETE).render()
 
         hold_golden("metrics.txt", body.decode())
         assert content_type == "text/plain; version=0.0.4; charset=utf-8"
 
     @pytest.mark.prometheus
-    def test_is_clean_by_promtool(self) -> None:
+    def test_is_valid_for_promtool(self) -> None:
         promtool = needed("promtool", "prometheus")
 
         done = subprocess.run(
@@ -90,14 +90,14 @@ class TestAScrape:
 
         assert (done.returncode, done.stdout + done.stderr) == (0, b"")
 
-    def test_before_the_first_tick_tells_the_version_and_that_it_works(self) -> None:
+    def test_before_the_first_tick_has_version_and_success(self) -> None:
         text = exporter().render()[0].decode()
 
         assert series(text, "gpumon_build_info") == {("0.1.0",): 1.0}
         assert set(series(text, "gpumon_collector_success").values()) == {1.0}
         assert "gpumon_gpu_" not in text
 
-    def test_in_openmetrics_is_valid_too(self) -> None:
+    def test_is_valid_in_openmetrics(self) -> None:
         body, content_type = exporter(monitor_state()).render(
             "application/openmetrics-text;version=1.0.0,text/plain;version=0.0.4;q=0.3"
         )
@@ -108,30 +108,28 @@ class TestAScrape:
     @pytest.mark.parametrize(
         "accept", ["", "*/*", "text/plain;version=abc", "\r\n Set-Cookie: a=b"]
     )
-    def test_answers_any_accept_header(self, accept: str) -> None:
-        body, content_type = exporter(TOLD_WHOLE).render(accept)
+    def test_accepts_any_accept_header(self, accept: str) -> None:
+        body, content_type = exporter(COMPLETE).render(accept)
 
         assert body == METRICS.read_bytes()
         assert content_type == "text/plain; version=0.0.4; charset=utf-8"
 
-    def test_repeats_nothing_of_an_openmetrics_version_it_does_not_know(self) -> None:
+    def test_does_not_repeat_an_unknown_openmetrics_version(self) -> None:
         _, content_type = exporter().render("application/openmetrics-text;version=9.9;x=\r\nA: b")
 
         assert content_type == "application/openmetrics-text; version=1.0.0; charset=utf-8"
 
 
-class TestAGpuThatIsLost:
-    """Its device said so: nothing of it is true any more but when it was last seen."""
-
+class TestALostGpu:
     LOST = starved_gpu(present=False, error="GPU is lost")
 
-    def test_keeps_nothing_but_the_time_of_its_last_sample(self) -> None:
+    def test_keeps_only_the_time_of_its_last_sample(self) -> None:
         text = text_of(monitor_state(gpus=(self.LOST, healthy_gpu())))
 
         with_it = {line.partition("{")[0] for line in text.splitlines() if STARVED_UUID in line}
         assert with_it == {"gpumon_last_sample_timestamp_seconds"}
 
-    def test_leaves_the_others_whole(self) -> None:
+    def test_does_not_affect_others(self) -> None:
         both, one = monitor_state(), monitor_state(gpus=(self.LOST, healthy_gpu()))
 
         def of_healthy(text: str) -> list[str]:
@@ -140,9 +138,7 @@ class TestAGpuThatIsLost:
         assert of_healthy(text_of(both)) == of_healthy(text_of(one)) != []
 
 
-class TestAGpuThatNobodyCouldAsk:
-    """The driver hangs: what was counted stays true, what is now is not known."""
-
+class TestAGpuOfAHangingDriver:
     UNSEEN = starved_gpu(present=False)
 
     def test_keeps_its_counters(self) -> None:
@@ -159,8 +155,8 @@ class TestAGpuThatNobodyCouldAsk:
         assert series(text_of(monitor_state(gpus=(self.UNSEEN,))), f"gpumon_{gauge}") == {}
 
 
-class TestAStateThatGrowsOld:
-    def test_withdraws_what_was_now_after_two_periods_and_keeps_the_counters(self) -> None:
+class TestAStaleState:
+    def test_loses_present_values_and_keeps_counters(self) -> None:
         clock = StoppedClock()
         made = exporter(monitor_state(), clock=clock)
 
@@ -177,7 +173,7 @@ class TestAStateThatGrowsOld:
 
 
 class TestARun:
-    def test_that_ended_is_in_none_and_keeps_its_totals(self) -> None:
+    def test_that_ended_is_in_no_phase_and_keeps_its_totals(self) -> None:
         text = text_of(monitor_state(runs=(run(alive=False, phase=None),)))
 
         assert set(series(text, "gpumon_training_phase").values()) == {0.0}
@@ -199,7 +195,7 @@ def wordy(view: MetricView) -> Iterable[Row]:
 
 class TestABrokenReader:
     @pytest.mark.parametrize("broken", [raising, misfitting, wordy])
-    def test_costs_its_own_family_and_no_other(
+    def test_loses_only_its_own_family(
         self, broken: Reader, caplog: pytest.LogCaptureFixture
     ) -> None:
         name = "gpumon_gpu_power_watts"
@@ -215,14 +211,14 @@ class TestABrokenReader:
         assert first == second
         assert len(caplog.records) == 1
 
-    def test_of_the_success_family_itself_still_says_so(self) -> None:
+    def test_of_the_success_family_is_reported(self) -> None:
         text = text_of(monitor_state(), gpumon_collector_success=raising)
 
         assert series(text, "gpumon_collector_success")[("metrics_self",)] == 0.0
 
 
 class TestDuplicates:
-    def test_are_refused_and_counted_under_their_family(self) -> None:
+    def test_are_dropped_and_counted_by_family(self) -> None:
         def twice(view: MetricView) -> Iterable[Row]:
             return [(("GPU-x",), 1.0), (("GPU-x",), 2.0)]
 
@@ -233,15 +229,15 @@ class TestDuplicates:
         assert dropped[("gpumon_gpu_power_watts",)] == 1.0
 
 
-class TestTheSharesOfARun:
+class TestShares:
     SHARE, CHANGES = "gpumon_training_share_ratio", "gpumon_training_ratio_changes_total"
 
-    def test_have_no_series_where_the_training_tells_none(self) -> None:
+    def test_have_no_series_if_the_run_reports_none(self) -> None:
         text = text_of(monitor_state())
 
         assert series(text, self.SHARE) == series(text, self.CHANGES) == {}
 
-    def test_go_with_all_that_is_known_of_now_and_their_changes_stay(self) -> None:
+    def test_vanish_when_the_state_is_stale_and_their_changes_stay(self) -> None:
         clock = StoppedClock()
         made = exporter(monitor_state(runs=(SHARED,)), clock=clock)
         clock.now_ns += 10 * S
@@ -261,16 +257,14 @@ PROCESS_SERIES = (
 )
 
 
-class TestTheProcess:
-    """The series on the daemon itself, named as every exporter names them."""
-
+class TestProcessSeries:
     def scraped(self, proc: Path | None, accept: str | None = None) -> str:
         made = MetricsExporter(clock=StoppedClock(), version="0.1.0", proc=proc)
         made.publish(monitor_state())
         return made.render(accept)[0].decode()
 
     def made_up(self, folder: Path, limits: str = "Max open files 1024 4096 files\n") -> Path:
-        """A procfs of a process that started 50 s after the machine, which booted at 1 000 s."""
+        """A procfs of a process that started 50 s after the boot at 1,000 s."""
         fields = ["S", *["0"] * 10, "250", "50", *["0"] * 6, "5000", "4096000", "100"]
         assert os.sysconf("SC_CLK_TCK") == 100
         (folder / "self" / "fd").mkdir(parents=True)
@@ -281,7 +275,7 @@ class TestTheProcess:
             (folder / "self" / "fd" / str(number)).touch()
         return folder
 
-    def test_has_six_series_that_leave_the_others_as_they_are(self, tmp_path: Path) -> None:
+    def test_do_not_change_other_series(self, tmp_path: Path) -> None:
         text = self.scraped(self.made_up(tmp_path))
 
         pages = resource.getpagesize()
@@ -294,7 +288,7 @@ class TestTheProcess:
         success = 'gpumon_collector_success{collector="metrics_process"} 1.0'
         assert set(self.scraped(None).splitlines()) == {*without} - {success}
 
-    def test_is_this_one_on_a_real_machine_and_starts_once(self) -> None:
+    def test_are_of_this_process_with_a_constant_start_time(self) -> None:
         made = MetricsExporter(clock=StoppedClock(), version="0.1.0", proc=Path("/proc"))
 
         first, second = made.render()[0].decode(), made.render()[0].decode()
@@ -305,7 +299,7 @@ class TestTheProcess:
         assert series(first, "process_resident_memory_bytes")[()] > 1e6
 
     @pytest.mark.prometheus
-    def test_is_clean_by_promtool_and_valid_in_openmetrics(self) -> None:
+    def test_are_valid_for_promtool_and_in_openmetrics(self) -> None:
         text = self.scraped(Path("/proc"))
         command = [needed("promtool", "prometheus"), "check", "metrics"]
 
@@ -316,7 +310,7 @@ class TestTheProcess:
         families = list(parse_openmetrics(openmetrics))  # type: ignore[no-untyped-call]
         assert sum(family.name.startswith("process_") for family in families) == 6
 
-    def test_costs_no_other_family_where_it_cannot_be_read(
+    def test_that_cannot_be_read_lose_no_other_family(
         self, tmp_path: Path, caplog: pytest.LogCaptureFixture
     ) -> None:
         text = self.scraped(self.made_up(tmp_path, limits="Max open files unlimited\n"))
@@ -326,7 +320,7 @@ class TestTheProcess:
         assert len(series(text, "gpumon_gpu_busy_seconds_total")) == 2
         assert len(caplog.records) == 1
 
-    def test_has_no_series_where_there_is_no_procfs(self, tmp_path: Path) -> None:
+    def test_are_missing_without_a_procfs(self, tmp_path: Path) -> None:
         text = self.scraped(tmp_path)
 
         assert [name for name in PROCESS_SERIES if series(text, name)] == []
@@ -339,7 +333,7 @@ numbers = st.one_of(st.none(), st.floats(), st.integers(0, 2**63))
 class TestLaws:
     @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
     @given(names=st.lists(outside_text, max_size=6), value=numbers, message=outside_text)
-    def test_whatever_comes_in_the_text_parses_and_repeats_no_series(
+    def test_any_input_gives_valid_text_without_duplicates(
         self, names: list[str], value: float | None, message: str
     ) -> None:
         gpu = starved_gpu()

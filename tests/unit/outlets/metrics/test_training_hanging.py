@@ -1,4 +1,4 @@
-"""Specification of gpumon_training_hanging: 1 for a run that hangs now, 0 for one that does not."""
+"""Tests of gpumon_training_hanging."""
 
 from __future__ import annotations
 
@@ -18,7 +18,6 @@ HANGS = SILENCE._replace(hanging_from_ns=31 * S)
 
 
 def scraped(*runs: RunState, later_s: int = 0) -> list[str]:
-    """The lines of the family in a scrape, so long after the newest tick."""
     clock = StoppedClock()
     exporter = MetricsExporter(clock=clock, version="0")
     exporter.publish(monitor_state(runs=runs))
@@ -38,15 +37,15 @@ class TestARun:
             ({"silence": None}, "0.0"),
             ({"silence": None, "suspended_since_ns": 7 * S}, "0.0"),
         ],
-        ids=["that hangs", "without a first batch for too long", "silent", "in its first wait",
-             "at work", "suspended"],
+        ids=["hanging", "waiting too long for a first batch", "silent", "waiting for a first batch",
+             "working", "suspended"],
     )  # fmt: skip
-    def test_hangs_only_once_it_is_silent_for_too_long(
+    def test_hangs_only_if_it_is_silent_for_too_long(
         self, state: dict[str, Any], value: str
     ) -> None:
         assert scraped(run("resnet", **state)) == [f'{FAMILY}{{run="resnet"}} {value}']
 
-    def test_beside_one_that_hangs_does_not(self) -> None:
+    def test_does_not_hang_beside_one_that_does(self) -> None:
         assert scraped(run("a", silence=HANGS), run("b", pid=4243)) == [
             f'{FAMILY}{{run="a"}} 1.0',
             f'{FAMILY}{{run="b"}} 0.0',
@@ -54,8 +53,8 @@ class TestARun:
 
 
 class TestASeries:
-    def test_is_0_once_its_run_has_ended(self) -> None:
+    def test_is_zero_after_its_run_has_ended(self) -> None:
         assert scraped(run(alive=False, silence=None)) == [f'{FAMILY}{{run="resnet"}} 0.0']
 
-    def test_ends_where_ticks_stop(self) -> None:
+    def test_ends_when_ticks_stop(self) -> None:
         assert scraped(run(silence=HANGS), later_s=600) == []
