@@ -87,11 +87,10 @@ truth: tools .venv/.dev .venv-tensorflow/.dev $(if $(TORCH),.venv-torch/.dev) ##
 	GPUMON_WHOLE_TABLE=1 GPUMON_REQUIRE_KERAS=1 KERAS_BACKEND=tensorflow .venv-tensorflow/bin/python -m pytest -q \
 		-m multi_gpu tests/multi_gpu $(ARGS)
 	GPUMON_WHOLE_TABLE=1 GPUMON_REQUIRE_KERAS=1 KERAS_BACKEND=tensorflow .venv-tensorflow/bin/python -m pytest -q \
-		-m keras_tensorflow tests/keras/test_no_hook_ends_a_training.py \
-		tests/keras/test_static_shapes_tensorflow.py $(ARGS)
+		-m keras_tensorflow tests/keras $(ARGS)
 ifneq ($(TORCH),)
 	GPUMON_WHOLE_TABLE=1 GPUMON_REQUIRE_KERAS=1 KERAS_BACKEND=torch .venv-torch/bin/python -m pytest -q \
-		-m keras_torch tests/loops/test_trainers_ratios.py $(ARGS)
+		-m keras_torch tests/keras tests/loops $(ARGS)
 endif
 
 bench: tools .venv/.bench ## the benchmarks, each against a peer in the same run

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from tests.keras.later import b, g, keras, w
+from tests.needs import in_make_truth
 
 pytestmark = pytest.mark.usefixtures("each_backend")
 
@@ -65,7 +66,9 @@ def trained(act: str, method: str, guard: Any, odd: int) -> Any:
 
 
 @pytest.mark.parametrize("act", ACTS)
-@pytest.mark.parametrize("method", ["on_epoch_begin", "on_train_batch_end"])
+@pytest.mark.parametrize(
+    "method", [pytest.param("on_epoch_begin", marks=in_make_truth), "on_train_batch_end"]
+)
 class TestABatchThatSpoilsTheWeights:
     def test_is_named_after_it_and_the_training_is_stopped(self, method: str, act: str) -> None:
         guard = g.NaNGuard(every=1)
@@ -90,7 +93,7 @@ def test_a_fit_inside_is_told_to_have_a_guard_of_its_own() -> None:
     model, other, guard = w.a_model(), w.a_model(), g.NaNGuard(every=1)
     inside = b.Does(lambda _: fits(other, guard), "on_epoch_end")
 
-    with pytest.warns(RuntimeWarning, match="not the one inside .* give it a NaNGuard of its own"):
+    with pytest.warns(RuntimeWarning, match="not a fit inside .* give that one its own NaNGuard"):
         model.fit(*w.rows_and_targets(8), 4, verbose=0, callbacks=[guard, inside])
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from tests.keras.later import b, tf
+from tests.needs import in_make_truth
 
 pytestmark = pytest.mark.keras_tensorflow
 ROWS = 7 * 16
@@ -48,7 +49,7 @@ def one_warning_where_clocks_are_needed(steps_per_execution: int) -> Any:
     return b.one_warning("op determinism")
 
 
-@pytest.mark.parametrize("steps_per_execution", [1, 4])
+@pytest.mark.parametrize("steps_per_execution", [pytest.param(1, marks=in_make_truth), 4])
 class TestATrainingIsThatOfBareKeras:
     def test_where_determinism_is_on_before_the_first_fit(self, steps_per_execution: int) -> None:
         forbid_clocks()

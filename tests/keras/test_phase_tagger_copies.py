@@ -10,6 +10,7 @@ import pytest
 
 import trainer_hooks
 from tests.keras.later import b
+from tests.needs import in_make_truth
 
 pytestmark = pytest.mark.keras_jax
 
@@ -36,7 +37,9 @@ def fit(*callbacks: Any, epochs: int = 1) -> Any:
     return b.fit(b.small_model(), b.SlowBatches(0.0), *callbacks, steps=4, epochs=epochs).history
 
 
-@pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy, pickled])
+@pytest.mark.parametrize(
+    "copied", [copy.copy, pytest.param(copy.deepcopy, marks=in_make_truth), pickled]
+)
 class TestACopyOfATagger:
     def test_of_a_class_of_the_users_own_keeps_what_it_was_made_with(
         self, copied: Any, users_own: Any

@@ -12,6 +12,7 @@ from gpumon.core.phase import IdleCause, TrainingPhase
 from gpumon.core.ring_format.events import RingKind
 from tests.keras.later import b
 from tests.keras.later import on_tensorflow as t
+from tests.needs import in_make_truth
 
 pytestmark = [pytest.mark.keras_tensorflow, pytest.mark.measured]
 MS = 1_000_000
@@ -38,8 +39,10 @@ class Source:
         model.fit(t.dataset(self.batches), **words)
 
 
-@pytest.mark.parametrize("eagerly", [False, True], ids=["compiled", "eager"])
-@pytest.mark.parametrize("steps_per_execution", [1, 4])
+@pytest.mark.parametrize(
+    ("steps_per_execution", "eagerly"),
+    [(1, False), (4, False), pytest.param(1, True, marks=in_make_truth), (4, True)],
+)
 class TestBetweenTwoEpochsOfUnknownLength:
     @pytest.fixture
     def compiled(self, steps_per_execution: int, eagerly: bool) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from gpumon.core.phase import TrainingPhase
 from gpumon.core.ring_format.events import RingKind
 from tests.keras.later import b, keras, tf
 from tests.keras.later import on_torch as t
+from tests.needs import in_make_truth
 
 MS = 1_000_000
 WAYS: dict[str, dict[str, Any]] = {
@@ -28,8 +29,7 @@ ON_TENSORFLOW = ("tf.data", "unknown length", "generator", *ON_ARRAYS)
 ON_TORCH = (
     "loader", "shuffled by workers", "unknown length", "generator", "sequence", *ON_ARRAYS,
 )  # fmt: skip
-CELLS = {
-    # Where the way leaves little for the kind to change, some kinds stand for the others.
+CELLS: dict[tuple[str, str], tuple[str, ...]] = {
     ("jax", "compiled"): ("arrays", "validation split", "generator", "unknown length"),
     ("jax", "several steps"): ("arrays", "generator", "unknown length"),
     ("jax", "eager"): ("arrays", "generator", "unknown length"),
@@ -41,16 +41,27 @@ CELLS = {
     ("torch", "compiled"): ON_TORCH,
     ("torch", "eager"): ("arrays", "loader", "validation split"),
 }
-"""What is trained on, by backend and way."""
+"""The data of each backend and way."""
+IN_CI = {
+    ("jax", "compiled"): ("arrays", "validation split"),
+    ("jax", "several steps"): ("generator",),
+    ("jax", "eager"): ("unknown length",),
+    ("tensorflow", "compiled"): ("tf.data", "validation split", "generator"),
+    ("tensorflow", "several steps"): ("tf.data", "unknown length"),
+    ("tensorflow", "eager"): ("arrays",),
+    ("tensorflow", "several eager steps"): ("unknown length",),
+    ("torch", "compiled"): ("loader", "shuffled by workers", "unknown length", "validation split"),
+    ("torch", "eager"): ("arrays",),
+}
 BESIDE_AN_ORDINARY_CALLBACK = {
     "jax": ("arrays",),
     "torch": ("loader", "unknown length", "validation split"),
 }
 
 
-def cell(backend: str, *said: str) -> Any:
-    marks = getattr(pytest.mark, f"keras_{backend}")
-    return pytest.param(*said, marks=marks, id=", ".join([backend, *said]))
+def cell(backend: str, *values: str, in_ci: bool = True) -> Any:
+    marks = [getattr(pytest.mark, f"keras_{backend}"), *([] if in_ci else [in_make_truth])]
+    return pytest.param(*values, marks=marks, id=", ".join([backend, *values]))
 
 
 def uneven_batches() -> Iterator[Any]:
@@ -113,7 +124,11 @@ def numbers_without(kind: str, way: str) -> dict[str, Any]:
 class TestResultsDoNotChange:
     @pytest.mark.parametrize(
         ("kind", "way"),
-        [cell(backend, kind, way) for (backend, way), kinds in CELLS.items() for kind in kinds],
+        [
+            cell(backend, kind, way, in_ci=kind in IN_CI.get((backend, way), ()))
+            for (backend, way), kinds in CELLS.items()
+            for kind in kinds
+        ],
     )
     def test_with_the_hook(self, kind: str, way: str) -> None:
         assert numbers_of(kind, way, b.tagger()) == numbers_without(kind, way)

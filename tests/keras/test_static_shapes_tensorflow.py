@@ -11,6 +11,7 @@ import pytest
 
 from tests.imported_later import ImportedLater
 from tests.keras.later import b, keras, tf
+from tests.needs import in_make_truth
 
 eager_fetch: Any = ImportedLater("tests.keras.fetching_eagerly")
 
@@ -92,7 +93,7 @@ class TestShapesAndLosses:
     @pytest.mark.parametrize(
         ("source", "way"),
         [
-            (source, way)
+            pytest.param(source, way, marks=in_make_truth if "eager" in way else [])
             for source in TRIED
             for way in EACH_WAY
             if way == "compiled" or source in ("arrays", "tf.data of one size")

@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+from tests.needs import in_make_truth
+
 pytestmark = pytest.mark.keras_torch
 
 
@@ -25,7 +27,11 @@ def outcome(b: Any, folder: Path, *hooks: Any, **said: Any) -> tuple[Any, ...]:
 class TestResults:
     @pytest.mark.parametrize(
         "said",
-        [{"accumulate_grad_batches": 2}, {"gradient_clip_val": 0.5}, {"val_check_interval": 3}],
+        [
+            {"accumulate_grad_batches": 2},
+            pytest.param({"gradient_clip_val": 0.5}, marks=in_make_truth),
+            {"val_check_interval": 3},
+        ],
         ids=str,
     )
     def test_are_the_same_with_and_without(

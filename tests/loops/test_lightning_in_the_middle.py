@@ -23,6 +23,7 @@ from tests.loops.in_the_middle import (
     train_bare_and_tagged,
     undisturbed,
 )
+from tests.needs import in_make_truth
 
 pytestmark = [pytest.mark.keras_torch, pytest.mark.usefixtures("frozen_heap")]
 
@@ -124,7 +125,7 @@ def calm(tmp_path_factory: pytest.TempPathFactory) -> Told:
     return undisturbed(OnLightning, tmp_path_factory.mktemp("calm"), IN_A_CALLBACK)
 
 
-@pytest.mark.parametrize("where", [IN_A_STEP, IN_A_CALLBACK])
+@pytest.mark.parametrize("where", [pytest.param(IN_A_STEP, marks=in_make_truth), IN_A_CALLBACK])
 class TestInTheMiddleOfATraining:
     @pytest.mark.parametrize("what", DONE)
     def test_changes_no_result_no_step_and_no_other_phase(

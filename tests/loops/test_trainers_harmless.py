@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import pickle
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ import pytest
 
 from tests.loops.builders_loops import RingSays
 from tests.loops.builders_trainers import Adapter
+from tests.needs import in_make_truth
 from trainer_hooks.ring import process_ring
 
 pytestmark = pytest.mark.keras_torch
@@ -21,7 +22,7 @@ def pickled(one: Any) -> Any:
     return pickle.loads(pickle.dumps(one))
 
 
-COPIES: list[Callable[[Any], Any]] = [copy.copy, copy.deepcopy, pickled]
+COPIES: list[Any] = [copy.copy, pytest.param(copy.deepcopy, marks=in_make_truth), pickled]
 
 
 @pytest.fixture
