@@ -106,8 +106,8 @@ class TestATrainingThatWaitsForABatchThatNeverComes:
 
     def test_is_named_with_process_phase_file_and_line(self, words: Words) -> None:
         later = (
-            rf"[Rr]un later \(pid {words.pids['later']}\) has counted no step for [\d.]+ s, "
-            rf"waiting for input, in batches_that_end\(\) \(live_training\.py:{LINE}\)"
+            rf"[Rr]un later \(pid {words.pids['later']}\) has counted no step for [\d.]+ s: "
+            rf"it is waiting for input, in batches_that_end\(\) \(live_training\.py:{LINE}\)"
         )
 
         assert re.search(later, first_sentence(words.whole))
@@ -120,7 +120,7 @@ class TestATrainingThatWaitsForABatchThatNeverComes:
         text = words.alone["later"]
 
         assert f"py-spy dump --pid {words.pids['later']}" in text
-        for word in ("worker", "healthy", "times as fast", "give it back"):
+        for word in ("worker", "healthy", "times as fast", "release it"):
             assert word not in text.lower()
 
     def test_hangs_for_all_time_beyond_the_limit_and_is_not_starved_then(
@@ -192,7 +192,7 @@ class TestATrainingThatEvaluatesWithoutATag:
         assert not re.search(r"waits for input|loader|worker", text.lower())
 
     def test_is_advised_to_tag_it(self, words: Words) -> None:
-        assert "Tag what the training does in this time" in words.alone["evaluates"]
+        assert "Tag what the run does in this time" in words.alone["evaluates"]
 
 
 def test_kinds_are_those_of_the_program() -> None:

@@ -60,5 +60,5 @@ class TestALateLoader:
 
         assert gpu.verdict.name is VerdictName.STARVATION_SUSPECTED
         assert (gpu.verdict.likely_causes or ())[:1] == (LikelyCause.LATE_INPUT,)
-        assert "probably waits for late batches" in why_line(report)
+        assert "probably waits for input" in why_line(report)
         assert report.advice[0].speedup_upper_bound is None
