@@ -1,4 +1,4 @@
-"""A report held against limits: which GPUs are above them, and of which nothing can be said."""
+"""A report compared with limits: which GPUs are above them, and which cannot be judged."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from gpumon.core.clock import NS_PER_S, seconds
-from gpumon.core.diagnosis.messages import WORD_OF_CAUSE, WORD_OF_FIRST_WAIT
+from gpumon.core.diagnosis.messages import WORD_OF_CAUSE, WORD_OF_FIRST_WAIT, Counted
 from gpumon.core.phase import UNPROVED, IdleCause
 from gpumon.core.report.report import GpuReport, Report
 from gpumon.core.settings.detector import DEFAULT_SETTINGS
@@ -15,8 +15,30 @@ from gpumon.core.wording import gpus_named, in_percent, in_time, label_text, lis
 
 _LEAST_NS: Final = DEFAULT_SETTINGS.min_in_use_ns
 _TOO_SHORT: Final = f"less than {seconds(_LEAST_NS):g} s"
+_MIG_EMPTY: Final = Counted(
+    "{gpus} is MIG-partitioned without an instance",
+    "{gpus} are MIG-partitioned without an instance",
+)
+_NO_DATA: Final = Counted(
+    "{gpus} does not report how busy it is", "{gpus} do not report how busy they are"
+)
+_UNREADABLE: Final = "{gpus} cannot be read: {error}"
+_UNOBSERVED: Final = Counted("{gpus} was not observed", "{gpus} were not observed")
+_HANGS: Final = Counted("{gpus} has a run that hangs", "{gpus} have runs that hang")
+_ONLY_HUNG: Final = "{gpus} did little but hang"
+_SHORT_USE: Final = Counted(
+    "{gpus} was in use for {time}, {limit}", "{gpus} were in use for {time}, {limit}"
+)
+_SHORT_WATCH: Final = Counted(
+    "{gpus} was watched for {time}, {limit}", "{gpus} were watched for {time}, {limit}"
+)
+_UNUSED: Final = Counted("{gpus} was not in use", "{gpus} were not in use")
+_RUNS_ON_NO_GPU: Final = Counted(
+    "the run {runs} used no GPU (GPUMON_GPUS names it)",
+    "the runs {runs} used no GPU (GPUMON_GPUS names it)",
+)
 _JUST_SHORTER_NS: Final = _LEAST_NS - NS_PER_S // 10
-"""The most that is shown of what is too short: no figure is rounded up to the limit."""
+"""The most that is printed of what is too short: no figure is rounded up to the limit."""
 _SUSPECTED: Final = "suspected to wait for input"
 _MOST_NAMED: Final = 16
 _MAX_ERROR: Final = 200
@@ -27,8 +49,8 @@ class Limits:
     """The most of the time in use that a GPU may lose, 0 to 1; ``None``: no limit.
 
     Attributes:
-        starved: To waits for input, proved or suspected; but for the very first batch.
-        lost: To anything: what the report calls lost, the wait for the very first batch too.
+        starved: To waits for input, proved or suspected, without the wait for the first batch.
+        lost: To anything, the wait for the first batch included.
     """
 
     starved: float | None = None
@@ -36,14 +58,14 @@ class Limits:
 
 
 class Judgement(NamedTuple):
-    """What came of holding a report against limits.
+    """The result of comparing a report with limits.
 
     Attributes:
         failures: A sentence on each limit that a GPU is above.
-        notes: What a reader must know beside that, a sentence each.
-        unjudged: The GPUs of which nothing can be said, and why; empty where there are none.
-        is_any_judged: Whether there is a verdict on one GPU at least. Without one,
-            neither "above" nor "below" is known.
+        notes: What a reader must know besides, a sentence each.
+        unjudged: The GPUs that cannot be judged, and why; empty where there are none.
+        is_any_judged: Whether there is a verdict on at least one GPU. Without one, neither
+            "above" nor "below" is known.
     """
 
     failures: tuple[str, ...]
@@ -53,11 +75,10 @@ class Judgement(NamedTuple):
 
 
 def judgement(report: Report, limits: Limits) -> Judgement:
-    """Hold every GPU on which there is a verdict against the limits.
+    """Compare every GPU that has a verdict with the limits.
 
-    A GPU that was not in use, or for too short a time, is never judged,
-    whatever was proved of it: a share of a few seconds says nothing. Exactly
-    at a limit is not above it.
+    A GPU that was not in use, or for too short a time, is never judged, because a share of a few
+    seconds means nothing. Exactly at a limit is not above it.
     """
     gpus = [gpu for gpu in report.gpus if _is_judged(gpu)]
     unjudged = _unjudged(report)
@@ -98,25 +119,23 @@ def _starved(gpu: GpuReport) -> float:
 
 
 def _main_cause(gpu: GpuReport) -> str:
-    """What took most; where that is unknown, what is proved stays said beside it. A clause."""
+    """The cause that took most; where that is unknown, what is proved as well."""
     totals = gpu.totals
     parts = {
-        WORD_OF_CAUSE[cause]: ns
-        for cause, ns in totals.judged.idle_ns.items()
-        if cause not in UNPROVED
+        WORD_OF_CAUSE[one]: ns for one, ns in totals.judged.idle_ns.items() if one not in UNPROVED
     }
     parts[WORD_OF_FIRST_WAIT] = totals.first_input_wait_ns
-    words = max(parts, key=parts.__getitem__)
-    proved_ns, unknown_ns = parts[words], totals.idle_ns.get(IdleCause.UNKNOWN, 0)
+    cause = max(parts, key=parts.__getitem__)
+    proved_ns, unknown_ns = parts[cause], totals.idle_ns.get(IdleCause.UNKNOWN, 0)
     if proved_ns >= unknown_ns:
-        return f", mainly {words}"
+        return f", mainly {cause}"
     is_suspected = 2 * totals.suspected_ns > unknown_ns
     unknown = _SUSPECTED if is_suspected else WORD_OF_CAUSE[IdleCause.UNKNOWN]
     if not proved_ns:
         return f", {unknown}"
-    is_the_same = is_suspected and words == WORD_OF_CAUSE[IdleCause.INPUT_WAIT]
+    is_the_same = is_suspected and cause == WORD_OF_CAUSE[IdleCause.INPUT_WAIT]
     proved = f"{in_percent(proved_ns / totals.in_use_ns)} proved"
-    return f": {unknown}, {proved}" if is_the_same else f": {unknown}, {proved} {words}"
+    return f": {unknown}, {proved}" if is_the_same else f": {unknown}, {proved} {cause}"
 
 
 def _may_be_starved(gpu: GpuReport, limit: float) -> bool:
@@ -135,76 +154,70 @@ def _unknown_ratio(gpu: GpuReport) -> float:
 
 def _unknown(gpu: GpuReport) -> str:
     return (
-        f"of GPU {gpu.label}, {in_percent(_unknown_ratio(gpu))} of the time in use has no known "
-        "cause and may be a wait for input, too: tag its training's phases to know"
+        f"{in_percent(_unknown_ratio(gpu))} of the time in use of GPU {gpu.label} has no known "
+        "cause and may be waits for input, too: tag the phases of its run to find out"
     )
 
 
 def _of_before(gpu: GpuReport) -> str:
     observed = in_time(gpu.totals.observed_ns)
-    return f"GPU {gpu.label} cannot be read now: it is judged by the {observed} that were observed"
+    return f"GPU {gpu.label} cannot be read now: its verdict is on the {observed} observed before"
 
 
-# -- of which nothing can be said --------------------------------------------------
+# -- GPUs that cannot be judged ------------------------------------------------------
 
 
 def _unjudged(report: Report) -> str:
     gpus = [gpu for gpu in report.gpus if not _is_judged(gpu) and not _has_instances(gpu, report)]
-    named: dict[tuple[str, str], list[str]] = {}
+    groups: dict[tuple[Counted | str, str], list[str]] = {}
     for gpu in gpus:
-        named.setdefault(_reason(gpu), []).append(gpu.label)
-    reasons = [
-        f"{gpus_named(names)} {one if len(names) == 1 else many}"
-        for (one, many), names in named.items()
-    ]
+        groups.setdefault(_reason(gpu), []).append(gpu.label)
+    reasons = []
+    for (row, detail), labels in groups.items():
+        fields = {"gpus": gpus_named(labels), "time": detail, "error": detail, "limit": _TOO_SHORT}
+        row = row if isinstance(row, Counted) else Counted(row, row)
+        reasons.append(row.of(len(labels), **fields))
     reasons += _on_no_gpu(report)
     return ", ".join(reasons) if reasons or report.gpus else "no GPU was observed"
 
 
 def _on_no_gpu(report: Report) -> list[str]:
-    """Trainings whose tags speak of no GPU: whatever is judged, it is not by them.
+    """Runs that used no GPU: no verdict is on them.
 
-    A name of which another run was on one is not among them: readers would take it for that.
+    A name of which another run used one is left out: readers would take it for that.
     """
     runs = report.observed_runs
-    told = {run.name for run in runs if run.gpu_uuids}
-    nowhere = [run.run for run in runs if not run.gpu_uuids and run.name not in told]
+    used = {run.name for run in runs if run.gpu_uuids}
+    nowhere = [run.run for run in runs if not run.gpu_uuids and run.name not in used]
     names = [label_text(label) for label in dict.fromkeys(nowhere)]
-    if not names:
-        return []
-    were = f"the run {names[0]} was" if len(names) == 1 else f"the runs {listed(names)} were"
-    return [f"{were} on no GPU (GPUMON_GPUS names it)"]
+    return [_RUNS_ON_NO_GPU.of(len(names), runs=listed(names))] if names else []
 
 
 def _has_instances(gpu: GpuReport, report: Report) -> bool:
     return gpu.is_cut and any(other.parent_uuid == gpu.uuid for other in report.gpus)
 
 
-def _reason(gpu: GpuReport) -> tuple[str, str]:
-    """Why there is no verdict: to be said of one GPU, and of several."""
+def _reason(gpu: GpuReport) -> tuple[Counted | str, str]:
+    """Why there is no verdict: a clause on GPUs, and the time or error in it."""
     totals = gpu.totals
     if gpu.is_cut:
-        return ("is cut by MIG, and no instance is made", "are cut by MIG, and no instance is made")
+        return _MIG_EMPTY, ""
     if gpu.is_mute:
-        return ("does not tell how busy it is", "do not tell how busy they are")
+        return _NO_DATA, ""
     if gpu.error is not None and not totals.observed_ns:
-        said = f"cannot be read: {label_text(gpu.error, _MAX_ERROR).rstrip('.')}"
-        return (said, said)
+        return _UNREADABLE, label_text(gpu.error, _MAX_ERROR).rstrip(".")
     if not totals.observed_ns:
-        return ("was not observed", "were not observed")
+        return _UNOBSERVED, ""
     if totals.hanging_now:
-        return ("has a run that hangs", "have runs that hang")
+        return _HANGS, ""
     if totals.hanging_idle_ns:
-        return ("did little but hang", "did little but hang")
+        return _ONLY_HUNG, ""
     if totals.in_use_ns:
-        worked = f"in use for {_short(totals.judged.in_use_ns)}"
-        if totals.first_input_wait_ns:
-            worked += " after its first batch"
-        return (f"was {worked}, {_TOO_SHORT}", f"were {worked}, {_TOO_SHORT}")
+        after = " after its first batch" if totals.first_input_wait_ns else ""
+        return _SHORT_USE, f"{_short(totals.judged.in_use_ns)}{after}"
     if gpu.is_hardly_observed:
-        watched = f"watched for {_short(totals.observed_ns)}, {_TOO_SHORT}"
-        return (f"was {watched}", f"were {watched}")
-    return ("was not in use", "were not in use")
+        return _SHORT_WATCH, _short(totals.observed_ns)
+    return _UNUSED, ""
 
 
 def _short(duration_ns: int) -> str:

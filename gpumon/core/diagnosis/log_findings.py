@@ -1,10 +1,12 @@
-"""What a finished log tells beside its verdicts: facts, in sentences, and what to do about them."""
+"""What a finished log shows besides the verdicts, and what to do about it."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import Final
 
 from gpumon.core.diagnosis.log_coverage import has_gaps, is_few
+from gpumon.core.diagnosis.messages import Counted
 from gpumon.core.log_summary.common_pauses import Together
 from gpumon.core.log_summary.held_memory import HeldMemory
 from gpumon.core.report.report import (
@@ -17,6 +19,32 @@ from gpumon.core.report.report import (
 from gpumon.core.settings.detector import DEFAULT_SETTINGS, DetectorSettings
 from gpumon.core.settings.rule import RuleKind, rule
 from gpumon.core.wording import gpus_named, in_gibibytes, in_percent, in_time
+
+_ALL_PAUSED: Final = (
+    "{who} paused together for {time} ({share} of the time they were in use): something they share "
+    "holds them up."
+)
+_UNUSED_BESIDE: Final = Counted(
+    "{gpus} was never in use while {peers} worked for {time}.",
+    "{gpus} were never in use while {peers} worked for {time}.",
+)
+_UNUSED_REMEDY: Final = Counted(
+    "Give it a share of the work, or leave it to another job.",
+    "Give them a share of the work, or leave them to another job.",
+)
+_IDLE_BESIDE: Final = Counted(
+    "{gpus} was idle for {time} while {peers} worked.",
+    "{gpus} were idle for {time} while {peers} worked.",
+)
+_MEMORY_HELD: Final = Counted(
+    "{gpus} held {memory} for {time} without any work.",
+    "{gpus} held up to {memory} each for {time} in all without any work.",
+)
+_LONGEST_STRETCH: Final = "The longest stretch was {time}."
+_COARSE: Final = (
+    "One sample every {period}: pauses shorter than {pause} are not visible, and a sample may "
+    "cover only the second before it."
+)
 
 
 @rule(
@@ -74,7 +102,7 @@ def is_memory_held(held: HeldMemory, settings: DetectorSettings) -> bool:
 
 
 def log_findings(report: Report) -> tuple[LogFinding, ...]:
-    """All that a report's log shows beside the verdicts; nothing of a live report."""
+    """All that the log of a report shows besides the verdicts; nothing of a live report."""
     return (*_all_pause(report), *_beside_peer(report), *_held(report), *_coarse(report))
 
 
@@ -91,16 +119,18 @@ def _all_pause(report: Report) -> Iterator[LogFinding]:
     if any(is_few(gpu) for gpu in in_use):
         return
     labels = [gpu.label for gpu in in_use]
-    everyone = len(labels) == len(judged(report.gpus))
-    count = f"{len(labels):,} GPUs" if len(labels) > 2 else "GPUs"
-    who = f"{'All' if len(labels) > 2 else 'Both'} {count}" if everyone else gpus_named(labels)
-    share = in_percent(joined.all_paused_ns / joined.in_use_ns)
+    who = gpus_named(labels)
+    if len(labels) == len(judged(report.gpus)):
+        who = f"All {len(labels):,} GPUs" if len(labels) > 2 else "Both GPUs"
     yield LogFinding(
         rule="all_pause_together",
         gpus=tuple(labels),
-        text=f"{who} paused together for {in_time(joined.all_paused_ns)} ({share} of the time "
-        "they were in use): something they share holds them up.",
-        remedy="Look at the loader, the storage, checkpoints and barriers, not at one GPU.",
+        text=_ALL_PAUSED.format(
+            who=who,
+            time=in_time(joined.all_paused_ns),
+            share=in_percent(joined.all_paused_ns / joined.in_use_ns),
+        ),
+        remedy="Check the loader, the storage, checkpoints and barriers, not a single GPU.",
     )
 
 
@@ -113,29 +143,25 @@ def _beside_peer(report: Report) -> Iterator[LogFinding]:
         and not has_gaps(gpu)
         and idles_beside_peer(gpu.idle_beside_peer_ns, gpu.totals.observed_ns, DEFAULT_SETTINGS)
     ]
-    unused = [item for item in idle if not item[0].totals.in_use_ns]
-    used = [item for item in idle if item[0].totals.in_use_ns]
-    if unused:
-        labels = [gpu.label for gpu, _ in unused]
-        was = "was" if len(labels) == 1 else "were"
+    for is_used in (False, True):
+        some = [item for item in idle if bool(item[0].totals.in_use_ns) is is_used]
+        if not some:
+            continue
+        labels = [gpu.label for gpu, _ in some]
+        longest = in_time(max(idle_ns for _, idle_ns in some))
         yield LogFinding(
             rule="idle_beside_peer",
             gpus=tuple(labels),
-            text=f"{gpus_named(labels)} {was} never in use while {_peers(unused, known)} worked "
-            f"{_how_long(unused)}.",
-            remedy="Give it a share of the work, or leave it to another job."
-            if len(labels) == 1
-            else "Give them a share of the work, or leave them to another job.",
-        )
-    if used:
-        labels = [gpu.label for gpu, _ in used]
-        yield LogFinding(
-            rule="idle_beside_peer",
-            gpus=tuple(labels),
-            text=f"{gpus_named(labels)} {'was' if len(labels) == 1 else 'were'} idle "
-            f"{_how_long(used)} while {_peers(used, known)} worked.",
+            text=(_IDLE_BESIDE if is_used else _UNUSED_BESIDE).of(
+                len(labels),
+                gpus=gpus_named(labels),
+                peers=_peers(some, known),
+                time=longest if len(some) == 1 else f"up to {longest}",
+            ),
             remedy="If they work on one job, its load is uneven; if on several, there is room for "
-            "more.",
+            "more."
+            if is_used
+            else _UNUSED_REMEDY.of(len(labels)),
         )
 
 
@@ -148,17 +174,20 @@ def _held(report: Report) -> Iterator[LogFinding]:
     if not held:
         return
     labels = [gpu.label for gpu, _ in held]
-    total_ns, peak = sum(it.idle_ns for _, it in held), max(it.peak_bytes for _, it in held)
-    longest_ns = max(it.longest_ns for _, it in held)
-    much = in_gibibytes(peak) if len(held) == 1 else f"up to {in_gibibytes(peak)} each"
-    time = in_time(total_ns) + ("" if len(held) == 1 else " in all")
-    longest = f", at most {in_time(longest_ns)} at a stretch" if longest_ns < total_ns else ""
-    held_it = f"{gpus_named(labels)} held {much} for {time}"
+    total_ns, longest_ns = sum(it.idle_ns for _, it in held), max(it.longest_ns for _, it in held)
+    text = _MEMORY_HELD.of(
+        len(labels),
+        gpus=gpus_named(labels),
+        memory=in_gibibytes(max(it.peak_bytes for _, it in held)),
+        time=in_time(total_ns),
+    )
+    if longest_ns < total_ns:
+        text = f"{text} {_LONGEST_STRETCH.format(time=in_time(longest_ns))}"
     yield LogFinding(
         rule="memory_held",
         gpus=tuple(labels),
-        text=f"{held_it} in which no sample showed work{longest}.",
-        remedy="If a job should have run then, see whether it hangs. An idle notebook or server "
+        text=text,
+        remedy="If a job should have run then, check whether it hangs. An idle notebook or server "
         "keeps its memory until it ends.",
     )
 
@@ -167,23 +196,18 @@ def _coarse(report: Report) -> Iterator[LogFinding]:
     sampling = report.sampling
     if sampling is None or not sampling.is_coarse or not well_sampled(report.gpus):
         return
-    pause = in_time(sampling.shortest_visible_pause_ns)
     yield LogFinding(
         rule="sampling_too_coarse",
         gpus=(),
-        text=f"One sample every {in_time(sampling.period_ns)}: pauses shorter than {pause} go "
-        "unseen, and a sample may show only the second before it.",
+        text=_COARSE.format(
+            period=in_time(sampling.period_ns), pause=in_time(sampling.shortest_visible_pause_ns)
+        ),
         remedy="Log once a second (nvidia-smi: `-l 1`) to see shorter pauses.",
     )
 
 
-def _how_long(idle: Sequence[tuple[GpuReport, int]]) -> str:
-    longest = in_time(max(idle_ns for _, idle_ns in idle))
-    return f"for {longest}" if len(idle) == 1 else f"for up to {longest}"
-
-
 def _peers(idle: Sequence[tuple[GpuReport, int]], known: Sequence[GpuReport]) -> str:
-    """Who worked meanwhile: named where it can be but one."""
+    """Who worked meanwhile: named where it can be only one."""
     if len(known) == 2 and len(idle) == 1:
         return next(f"GPU {gpu.label}" for gpu in known if gpu is not idle[0][0])
     return "the other" if len(known) == 2 else "others"

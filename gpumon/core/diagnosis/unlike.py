@@ -1,4 +1,4 @@
-"""In what two reports are not alike, so that a difference is not taken for a gain."""
+"""How two reports differ, so that a difference is not taken for a gain."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from gpumon.core.verdict import VerdictName
 from gpumon.core.wording import counted, in_time, label_text, listed
 
 _FINER: Final = 2
-"""Periods further apart than that show pauses of unlike length."""
+"""Periods that differ by more show pauses of different lengths."""
 _LONGER: Final = 3
-"""Times in use further apart than that are not of the same work, unless steps say so."""
+"""Times in use that differ by more are not of the same work, unless steps show that they are."""
 _SAME_WORK: Final = 1.05
 _TIMES: Final = "\N{MULTIPLICATION SIGN}"
 
 
 class Unlikeness(NamedTuple):
-    """One way in which two reports are not alike.
+    """One difference between two reports.
 
     Attributes:
-        of_work: Whether other hardware did the work: then speed tells of that, and of no change.
-        of_length: Whether seconds say nothing, for one is of much more work.
+        of_work: Whether other hardware did the work: then speeds compare hardware, not a change.
+        of_length: Whether seconds cannot be compared, because one report is of much more work.
     """
 
     text: str
@@ -33,7 +33,7 @@ class Unlikeness(NamedTuple):
 
 
 def unlike(before: Report, after: Report) -> tuple[Unlikeness, ...]:
-    """What a reader must know before the figures, the gravest first; empty: they are alike."""
+    """What a reader must know before the figures, the gravest first; empty: no difference."""
     of_work = [*_machines(before, after)] or [*_gpus_in_use(before, after)]
     pairs = pairs_of(before, after)
     return (
@@ -46,14 +46,14 @@ def unlike(before: Report, after: Report) -> tuple[Unlikeness, ...]:
 
 
 def _machines(before: Report, after: Report) -> Iterator[Unlikeness]:
-    are_both_made_up = before.simulated and after.simulated
+    are_both_simulated = before.simulated and after.simulated
     if before.simulated == after.simulated and _are_of_one_kind(before, after):
         return
-    what = "simulations" if are_both_made_up else "machines"
-    one, other = (_machine(report, is_told=not are_both_made_up) for report in (before, after))
+    what = "simulations" if are_both_simulated else "machines"
+    one, other = (_machine(report, is_marked=not are_both_simulated) for report in (before, after))
     yield Unlikeness(
-        f"These are different {what}: {one} against {other}. Compare shares of the time: "
-        f"seconds and speed tell of the {what}, not of a change.",
+        f"These are different {what}: {one} and {other}. Compare shares of the time: seconds and "
+        f"speed differ with the {what}.",
         of_work=True,
     )
 
@@ -64,19 +64,19 @@ def _are_of_one_kind(before: Report, after: Report) -> bool:
     if len(boards[0]) != len(boards[1]):
         return False
     names = [[gpu.name for gpu in gpus] for gpus in boards]
-    # A log may not say what a GPU is called; nobody says then that it is another one.
+    # A log without the names of its GPUs may be of any.
     return any(None in known for known in names) or Counter(names[0]) == Counter(names[1])
 
 
-def _machine(report: Report, *, is_told: bool) -> str:
-    """Its GPUs by model; whether they are made up is said where ``is_told``."""
+def _machine(report: Report, *, is_marked: bool) -> str:
+    """Its GPUs by model; ``is_marked``: with the mark of a simulation."""
     models = Counter(gpu.name for gpu in judged(report.gpus))
     parts = [
         f"{count} {_TIMES} {label_text(name, 40)}" if name else counted(count, "GPU", "GPUs")
         for name, count in models.items()
     ]
     machine = listed(parts) or "no GPU"
-    return f"{machine} (simulated)" if report.simulated and is_told else machine
+    return f"{machine} (simulated)" if report.simulated and is_marked else machine
 
 
 def _gpus_in_use(before: Report, after: Report) -> Iterator[Unlikeness]:
@@ -87,24 +87,25 @@ def _gpus_in_use(before: Report, after: Report) -> Iterator[Unlikeness]:
     if counts[0] == counts[1]:
         return
     first, second = (counted(count, "GPU", "GPUs") for count in counts)
-    said = (
+    text = (
         f"{first} worked in the first, {second} in the second. Compare shares of the time, "
         "not seconds."
     )
     if not all(counts):
         which = "first" if not counts[0] else "second"
-        said = f"No GPU worked to speak of in the {which}: no gain can be told."
-    yield Unlikeness(said, of_work=True)
+        text = f"No GPU was in use in the {which}: the gain is unknown."
+    yield Unlikeness(text, of_work=True)
 
 
 def _kinds(before: Report, after: Report) -> Iterator[Unlikeness]:
     kinds = [_kind(report) for report in (before, after)]
     if kinds[0] == kinds[1]:
         return
-    rest = "; they are counted alike."
+    difference = f"The first is of {kinds[0]}, the second of {kinds[1]}"
     if "a log" in kinds:
-        rest = ": of a log no cause is known but what pauses look like."
-    yield Unlikeness(f"The first is of {kinds[0]}, the second of {kinds[1]}{rest}")
+        yield Unlikeness(f"{difference}: in a log, the shape of pauses is all that shows a cause.")
+    else:
+        yield Unlikeness(f"{difference}; both are counted alike.")
 
 
 def _kind(report: Report) -> str:
@@ -120,7 +121,7 @@ def _periods(before: Report, after: Report) -> Iterator[Unlikeness]:
     first, second = (in_time(period_ns) for period_ns in periods_ns)
     yield Unlikeness(
         f"The first has a sample every {first}, the second every {second}: the coarser one "
-        "hides short pauses."
+        "misses short pauses."
     )
 
 
@@ -137,7 +138,7 @@ def _lengths(before: Report, after: Report, pairs: RunPairs) -> Iterator[Unliken
 
 
 def _is_same_work(pairs: RunPairs) -> bool:
-    """Whether the same trainings did as much in both: then the length is what they gained."""
+    """Whether the same runs did as much in both: then the length is what they gained."""
     steps = [
         sum(pair.before.steps for pair in pairs.both),
         sum(pair.after.steps for pair in pairs.both),
