@@ -1,4 +1,4 @@
-"""Specification of what a ring says: its records, as columns."""
+"""Specification of a ring's records, as columns."""
 
 from __future__ import annotations
 
@@ -40,6 +40,12 @@ def columns_of(history: Sequence[RingEvent], first_sequence: int = 0) -> RingRec
     return records
 
 
+def test_kinds_have_the_numbers_of_version_1() -> None:
+    names = ["ENTER", "AMOUNT", "DEVICE_DONE", "STEP", "SAMPLES", "EPOCH", "EVENT"]
+
+    assert {kind.name: int(kind) for kind in RingKind} == dict(zip(names, range(1, 8), strict=True))
+
+
 class TestRecordsInColumns:
     @given(
         history=histories,
@@ -61,7 +67,7 @@ class TestRecordsInColumns:
         assert columns_of(history).is_in_order == (stamps == sorted(stamps))
 
     @given(history=histories, at=st.integers(0, 80))
-    def test_are_fewer_where_some_are_chosen(self, history: list[RingEvent], at: int) -> None:
+    def test_can_be_filtered(self, history: list[RingEvent], at: int) -> None:
         kept = [number != at for number in range(len(history))]
 
         assert list(columns_of(history).where(kept)) == history[:at] + history[at + 1 :]
@@ -77,7 +83,7 @@ class TestRecordsInColumns:
         assert list(columns_of(history).modes) == [event.value & 0xFF for event in history]
 
     @given(history=histories, kind=st.sampled_from(RingKind), other=st.sampled_from(RingKind))
-    def test_say_where_those_of_a_kind_are(
+    def test_find_those_of_a_kind(
         self, history: list[RingEvent], kind: RingKind, other: RingKind
     ) -> None:
         records = columns_of(history)
@@ -88,14 +94,14 @@ class TestRecordsInColumns:
         ]
 
 
-class TestRecordsThatAreNotWhole:
+class TestInvalidRecords:
     @given(
         history=histories,
         first_sequence=st.sampled_from(SEQUENCES),
         at=st.integers(0, 1 << 16),
         other=st.integers(1, (1 << 64) - 1),
     )
-    def test_are_left_out_alone_if_any_word_is_not_as_it_was_written(
+    def test_are_left_out_if_any_word_was_changed(
         self, history: list[RingEvent], first_sequence: int, at: int, other: int
     ) -> None:
         words = array("Q", raw_of(history, first_sequence))
@@ -108,7 +114,7 @@ class TestRecordsThatAreNotWhole:
         assert list(records.where(whole)) == history[:torn] + history[torn + 1 :]
 
     @pytest.mark.parametrize("ahead", [1, RECORD_COUNT, -1])
-    def test_are_none_if_they_are_others_than_those_asked_for(self, ahead: int) -> None:
+    def test_have_another_sequence_number(self, ahead: int) -> None:
         history = [RingEvent(RingKind.STEP, 5, TrainingPhase.OTHER, 1)] * 3
 
         assert not any(decode_records(raw_of(history, 65_536 * 3), 65_536 * 3 + ahead)[1])
@@ -117,7 +123,7 @@ class TestRecordsThatAreNotWhole:
         ("kind", "phase"), [(0, 0), (0, 4), (8, 0), (8, 4), (255, 3), (1, 12), (1, 255)]
     )
     @pytest.mark.parametrize("words", [(5, 6), (0, 0)])
-    def test_are_none_if_a_kind_or_phase_is_unknown(
+    def test_have_an_unknown_kind_or_phase(
         self, kind: int, phase: int, words: tuple[int, int]
     ) -> None:
         head = kind << 8 | phase

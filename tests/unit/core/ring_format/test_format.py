@@ -1,4 +1,4 @@
-"""Specification of the ring's bytes: what was written is read, and nothing else is believed."""
+"""Specification of the ring's bytes: valid ones are read, all others are refused."""
 
 from __future__ import annotations
 
@@ -23,6 +23,8 @@ from gpumon.core.ring_format.format import (
     TOTALS_AT_WORDS,
     TOTALS_WORDS,
     VERSION,
+    RingHeader,
+    RingTotals,
     is_blank,
     newest_totals,
     parse_header,
@@ -56,10 +58,10 @@ def page_with(*copies: list[int] | None) -> bytes:
 
 
 class TestTheHeader:
-    def test_says_how_far_the_ring_is_written(self) -> None:
+    def test_has_the_number_of_records(self) -> None:
         assert parse_header(header(head=12)).head == 12
 
-    def test_is_as_large_as_the_decision_record_says(self) -> None:
+    def test_is_as_large_as_in_the_decision_record(self) -> None:
         assert (PAGE_BYTES, RECORD_BYTES, RING_BYTES) == (4096, 32, 2_101_248)
 
     @pytest.mark.parametrize(
@@ -87,6 +89,34 @@ class TestTheHeader:
         except RingError:
             return
         assert raw.startswith(MAGIC)
+
+
+def test_each_word_of_the_header_has_its_place() -> None:
+    words = [0, 1, 65_536, 3, 4, 5, 6, 7, 0, *[0] * 119]
+    raw = b"GPUMRING" + struct.pack("=127Q", *words[1:])
+
+    assert parse_header(raw) == RingHeader(3, 4, 5, 6, 7, is_closed=False)
+    assert parse_header(raw[:64] + struct.pack("=Q", 1) + raw[72:]).is_closed
+
+
+@pytest.mark.parametrize("first_word", [16, 48])
+def test_each_word_of_the_totals_has_its_place(first_word: int) -> None:
+    words = [7, 3 | 2 << 8, 30, 40, 50, 61, 70, 0, *range(100, 100 + len(PHASES))]
+    words += [0] * (24 - len(words))
+    page = [0] * 128
+    page[first_word : first_word + 25] = [*words, reduce(xor, words)]
+
+    assert newest_totals(struct.pack("=128Q", *page), published=7) == RingTotals(
+        generation=7,
+        present=PHASES[3],
+        mode=2,
+        since_ns=30,
+        steps=40,
+        samples=50,
+        epoch=60,
+        last_ns=70,
+        phase_ns=tuple(range(100, 100 + len(PHASES))),
+    )
 
 
 TORN = [word ^ (at == 3) for at, word in enumerate(totals_copy(5))]
