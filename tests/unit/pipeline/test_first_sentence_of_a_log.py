@@ -25,11 +25,6 @@ def of_gpus(*gpus: list[int]) -> Report:
 
 
 class TestAHealthyGpu:
-    def test_is_busy_almost_all_the_time(self) -> None:
-        report = analysed(smi_log(BUSY * 120))
-
-        assert verdict_line(report) == "healthy: GPU 0 was busy almost all the time."
-
     def test_has_the_share_of_its_time_in_which_it_was_not_used(self) -> None:
         report = analysed(smi_log(IDLE * 62 + BUSY * 60))
 
@@ -131,36 +126,6 @@ class TestAGpuThatCannotBeJudged:
         assert said == (
             "healthy: GPU 1 was busy almost all the time. GPU 0 cannot be judged: MIG is on."
         )
-
-
-class TestFewSamples:
-    def test_are_one_clause_where_all_have_as_many(self) -> None:
-        assert verdict_line(of_gpus(BUSY * 12, BUSY * 12)) == (
-            "too few samples: GPUs 0 and 1 each have 12 samples, one every 1 s: too few to show "
-            "where the time went."
-        )
-
-    def test_are_told_of_each_where_they_differ(self) -> None:
-        report = analysed(csv([*[[97, 97]] * 12, *[[97]] * 3]))
-
-        assert verdict_line(report) == (
-            "too few samples: GPU 0 has 15 samples, one every 1 s: too few to show where the time "
-            "went. GPU 1 has 12 samples, one every 1 s: too few to show where the time went."
-        )
-
-
-class TestANote:
-    def test_agrees_with_one_line(self) -> None:
-        printed = render_report(analysed(csv([BUSY] * 60) + "a word of a shell\n"), PLAIN)
-
-        assert "1 line that" not in printed or "1 line that is" in printed
-        assert "Note: Skipped 1 line" in printed
-        assert "was not used" not in printed
-
-    def test_does_not_speak_of_cells_that_are_not_there(self) -> None:
-        report = analysed(csv([BUSY] * 60).replace("09:00:30.000, 0, 97 %", "09:00:30.000, 0, "))
-
-        assert "(the cell is empty, or says [N/A] or the like)" in " ".join(report.notes)
 
 
 def test_the_moments_of_the_last_pauses_are_those_of_the_nearest_second() -> None:

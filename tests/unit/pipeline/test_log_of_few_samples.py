@@ -10,10 +10,10 @@ from gpumon.core.codecs.report_codec import decode_report, encode_report
 from gpumon.core.diagnosis.messages import LOG_A_SECOND
 from gpumon.core.report.report import GpuReport, Report
 from gpumon.core.verdict import Severity, VerdictName
-from gpumon.outlets.text.headline import verdict_line, why_line
+from gpumon.outlets.text.headline import verdict_line
 from gpumon.outlets.text.report_lines import next_line
 from gpumon.outlets.text.report_text import render_report
-from gpumon.sources.logs.log_sample import BEST_QUERY, LogOptions
+from gpumon.sources.logs.log_sample import LogOptions
 from tests.builders.logs import analysed, at_work, csv, only_gpu, rows, smi_log, table
 from tests.builders.time import rhythm
 from tests.unit.outlets.report_lines import PLAIN
@@ -73,18 +73,6 @@ class TestTooFewSamples:
         assert verdict_of([0] * 19) is FEW
         assert verdict_of([0] * 40) is VerdictName.NOT_IN_USE
 
-    def test_are_told_with_how_many_and_how_far_apart(self) -> None:
-        report = analysed(table([[100], [0], [85]], every_s=900))
-
-        assert verdict_line(report) == (
-            "too few samples: GPU 0 has 3 samples, one every 15 min: too few to show "
-            "where the time went."
-        )
-        assert why_line(report) == (
-            "a verdict needs at least 20 samples, with a median of at most 5 min between two. Each "
-            "sample may cover only the second before it: the rest is unknown."
-        )
-
     def test_of_one_gpu_leave_the_others_their_verdict(self) -> None:
         log = csv([*at_work(10, 2), *at_work(60)])
         report = analysed(log)
@@ -114,20 +102,6 @@ class TestTooFewSamples:
 
         assert totals.busy_ns + totals.idle_total_ns == totals.observed_ns
         assert totals.suspected_ns == 0
-
-    def test_hold_no_memory_and_idle_beside_nobody(self) -> None:
-        log = "timestamp, index, utilization.gpu [%], memory.used [MiB]\n" + "".join(
-            f"2026/03/02 {hour:02}:00:00.000, {gpu}, {97 * gpu} %, 30000 MiB\n"
-            for hour in range(15)
-            for gpu in (0, 1)
-        )
-        said = render_report(analysed(log), PLAIN)
-
-        assert "share of the work" not in said
-        assert "held" not in said
-
-    def test_are_logged_instead_with_the_query_that_says_all(self) -> None:
-        assert BEST_QUERY.strip("`") in LOG_A_SECOND
 
 
 class TestAGpuThatMigCuts:
@@ -169,11 +143,6 @@ class TestAGpuWithoutAValue:
         assert "GPU 1: no sample with a utilisation." in printed
         assert "The log has no utilisation of GPU 1" in printed
         assert not [word for word in ("release", "never in use") if word in printed]
-
-    def test_leaves_the_other_its_verdict(self) -> None:
-        assert verdict_line(self.report()) == (
-            "healthy: GPU 0 was busy almost all the time. GPU 1 has too few samples."
-        )
 
     def gpus(self) -> tuple[GpuReport, ...]:
         return self.report().gpus
@@ -228,17 +197,6 @@ class TestRowsThatEndEarly:
             " GPU 1 was healthy. GPU 2 had no row after 2026-03-02 09:02:29, while the log goes on "
             "for 2 min 30 s, and was busy almost all its time in use until then."
         )
-
-    def test_of_a_gpu_with_few_pauses_praise_nothing(self) -> None:
-        paused = [*[97] * 60, *[0] * 30, *[97] * 60]
-        log = csv([[one, *paused[at : at + 1]] for at, one in enumerate([97] * 300)])
-
-        assert "while the log goes on for 2 min 30 s. GPU 0" in verdict_line(analysed(log))
-
-    def test_of_a_gpu_without_work_are_told(self) -> None:
-        said = verdict_line(self.report(150, percent=0))
-
-        assert "2 min 30 s, and had nothing to do until then." in said
 
     def test_are_told_as_values_where_rows_without_one_go_on(self) -> None:
         said = verdict_line(self.report(150, value="[N/A]"))

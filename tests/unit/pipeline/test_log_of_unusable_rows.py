@@ -112,14 +112,6 @@ def test_a_gpu_that_never_answers_leaves_the_others_theirs() -> None:
     )
 
 
-def test_lines_that_are_no_rows_cost_nothing() -> None:
-    lines = [HEADER]
-    for at in range(300):
-        lines += [f"{smi_stamp(at)}, 0, 97 %, 900 MiB", "epoch 3: loss 0.31, accuracy 0.9"]
-
-    assert verdict_line(analysed(rows(*lines))) == "healthy: GPU 0 was busy almost all the time."
-
-
 def test_rows_that_tell_of_a_lost_gpu_are_told_by_that_alone() -> None:
     said = verdict_line(log(lambda at: at < 100, row=lambda at, gpu: f"{at}, {gpu}, ERR!, ERR!"))
 
