@@ -1,16 +1,17 @@
-"""What does the ratio model cost beside plain MirroredStrategy, and what does it leave of devices?
+"""How much does the ratio model cost compared with plain MirroredStrategy, and how does it scale?
 
     python -m benchmarks.bench_ratio_model --rounds 5
 
-Logical CPU devices sleep where GPUs would compute, so that two cores are
-enough; the time of a step is taken by the first of them. ``overhead``: the same
-model and the same global batch on two devices, plain MirroredStrategy (which
-only knows equal parts), the ratio model with equal parts, and with 3:2 on
-devices that are as unequal, all in turns, in steps of 50 ms; ``timed`` tells
-how long each device works, as the balancer needs. ``deep``: the same of a model
-with 122 variables. ``code``: both where the devices take no time, so that
-nothing is left but TensorFlow's, Keras' and our own work. ``scaling``: one to
-four devices, as many samples each; there is no bus and no NCCL in it.
+Logical CPU devices sleep where GPUs would compute, so that two cores are enough; the first device
+measures the time of a step.
+
+* ``overhead``: the same model and global batch on two devices with steps of 50 ms, in turns: plain
+  MirroredStrategy (equal parts only), the ratio model with equal parts, and with 3:2 on devices
+  that are as unequal; ``timed`` also measures each device, for the balancer.
+* ``deep``: the same for a model with 122 variables.
+* ``code``: both with devices that take no time, so that only the host's work is left.
+* ``reading``: the cost of reading all weights after each batch.
+* ``scaling``: one to four devices with equally many samples each, without bus and NCCL.
 """
 
 from __future__ import annotations
@@ -50,13 +51,13 @@ Figures = dict[str, Any]
 
 
 def main() -> int:
-    """Print a table for each part; 1 where the goal is missed."""
+    """Print a table per part; return 1 where a goal is missed."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--only", choices=tuple(PARTS), help="one part of it")
-    parser.add_argument("--rounds", type=int, default=15, help="of each (default 15)")
-    parser.add_argument("--json", action="store_true", help="print the figures as JSON, too")
+    parser.add_argument("--only", choices=tuple(PARTS), help="run one part only")
+    parser.add_argument("--rounds", type=int, default=15, help="of each case (default 15)")
+    parser.add_argument("--json", action="store_true", help="also print the figures as JSON")
     args = parser.parse_args()
     try:
         framework_python("tensorflow")
@@ -72,7 +73,7 @@ def main() -> int:
 
 
 def measure_overhead(rounds: int, part: str = "overhead") -> Figures:
-    """Steps of 50 ms: how much longer they are than under plain MirroredStrategy."""
+    """Steps of 50 ms: how much longer than with plain MirroredStrategy."""
     taken = fits(part, STEP_MS, rounds)
     plain = median_ms(taken["mirrored"])
     added = {name: median_ms(taken[name]) / plain - 1 for name in OURS}
@@ -84,7 +85,7 @@ def measure_overhead(rounds: int, part: str = "overhead") -> Figures:
     more_cpu = {name: cpu[name] / cpu["one"] - 1 for name in OURS}
     print(
         f"\n{MODELS[part]}, devices that take {STEP_MS:g} ms: ms from step to step, median; "
-        "us of CPU a sample"
+        "us of CPU per sample"
     )
     for name, words in CASES.items():
         beside = f"  {more_cpu[name]:+.1%}" if name in more_cpu else ""
@@ -94,24 +95,26 @@ def measure_overhead(rounds: int, part: str = "overhead") -> Figures:
         )
     is_met = max(added.values()) <= ADDED_GOAL
     spares = max(more_cpu.values()) <= CPU_GOAL
-    print(f"  goal: {ADDED_GOAL:.0%} beyond MirroredStrategy: {'met' if is_met else 'MISSED'}")
-    print(f"  goal: {CPU_GOAL:.0%} more CPU a sample than one: {'met' if spares else 'MISSED'}")
+    print(
+        f"  goal: at most {ADDED_GOAL:.0%} above MirroredStrategy: {'met' if is_met else 'MISSED'}"
+    )
+    print(f"  goal: at most {CPU_GOAL:.0%} more CPU per sample: {'met' if spares else 'MISSED'}")
     return {
         "added": added, "more_cpu": more_cpu, "met": is_met and spares, "ms": _all_ms(taken),
     }  # fmt: skip
 
 
 def measure_deep(rounds: int) -> Figures:
-    """The same of a model with many variables."""
+    """The same for a model with many variables."""
     return measure_overhead(rounds, "deep")
 
 
 def measure_code(rounds: int) -> Figures:
-    """Steps in which the devices take no time: what is left is the host's work."""
+    """Steps on devices that take no time: the host's work."""
     figures: Figures = {"met": True}
     for part, model in MODELS.items():
         taken = fits(part, 0.0, rounds)
-        print(f"\n{model}, devices that take no time: ms a step, median (fastest tenth)")
+        print(f"\n{model}, devices that take no time: ms per step, median (fastest tenth)")
         for name, words in CASES.items():
             fastest = 1e3 * statistics.quantiles(steps_of(taken[name]), n=10)[0]
             print(f"  {words:<34}{median_ms(taken[name]):8.2f} ({fastest:.2f})")
@@ -120,7 +123,7 @@ def measure_code(rounds: int) -> Figures:
 
 
 def measure_reading(rounds: int) -> Figures:
-    """What a callback pays that reads all weights after each batch."""
+    """The time to read all weights after each batch."""
     taken = fits("reading", 0.0, rounds)
     medians = {name: 1e3 * statistics.median(chain(*rows)) for name, rows in taken.items()}
     print("\nget_weights after each batch, 64 MB of weights: ms, median")
@@ -131,28 +134,30 @@ def measure_reading(rounds: int) -> Figures:
 
 
 def measure_scaling(rounds: int) -> Figures:
-    """One to four devices: how much of each one's time is left."""
-    figures: Figures = {"met": True}  # the targets are for hardware
+    """One to four devices: the efficiency of each."""
+    figures: Figures = {"met": True}  # the targets are for real GPUs
     for step_ms in SCALING_STEPS_MS:
         taken = fits("scaling", step_ms, max(1, rounds // 3), steps=8)
         alone = median_ms(taken["1"])
         efficiency = {count: alone / median_ms(rows) for count, rows in taken.items()}
-        print(f"\nDevices that take {step_ms:g} ms each, as many samples each; sleeping, not GPUs")
+        print(
+            f"\nSleeping devices (no GPUs) that take {step_ms:g} ms each, equally many samples each"
+        )
         for count, share in efficiency.items():
             print(
-                f"  {count} device{'s'[: int(count) > 1]:<2}{median_ms(taken[count]):8.2f} ms a "
+                f"  {count} device{'s'[: int(count) > 1]:<2}{median_ms(taken[count]):8.2f} ms per "
                 f"step, {int(count) * share:5.2f} times one, {share:6.1%} of each"
             )
         figures[f"{step_ms:g} ms"] = {"efficiency": efficiency, "ms": _all_ms(taken)}
     print(
-        f"  targets on hardware, which this does not show: {FOUR_GOAL:.0%} of each of four, "
+        f"  targets on real GPUs, not shown here: {FOUR_GOAL:.0%} of each of four, "
         f"{THREE_GOAL} times with three"
     )
     return figures
 
 
 def fits(part: str, step_ms: float, rounds: int, *, steps: int = 20) -> dict[str, Any]:
-    """What ``ratio_fits`` takes, of each case and round."""
+    """The measurements of ``ratio_fits``, by case and round."""
     done = subprocess.run(
         [
             framework_python("tensorflow"), "-m", "benchmarks.rivals.ratio_fits", "--part", part,
@@ -167,17 +172,17 @@ def fits(part: str, step_ms: float, rounds: int, *, steps: int = 20) -> dict[str
 
 
 def median_ms(rounds: Rounds) -> float:
-    """From step to step, of all rounds."""
+    """Median from step to step, over all rounds."""
     return 1e3 * statistics.median(steps_of(rounds))
 
 
 def steps_of(rounds: Rounds) -> list[float]:
-    """Seconds from step to step, of all rounds."""
+    """Seconds from step to step, over all rounds."""
     return [seconds for each in rounds for seconds in each["step_seconds"]]
 
 
 def cpu_us(rounds: Rounds) -> float:
-    """Of the whole process for each sample, median of the rounds."""
+    """CPU time of the process per sample, median of the rounds."""
     return 1e6 * statistics.median(each["cpu_seconds"] for each in rounds)
 
 
@@ -186,7 +191,7 @@ def _all_ms(taken: dict[str, Rounds]) -> dict[str, float]:
 
 
 def _by_round(taken: dict[str, Rounds], name: str) -> Spread:
-    """Per cent beyond MirroredStrategy, round by round: neighbours waver together."""
+    """Per cent above MirroredStrategy by round, because runs close in time vary together."""
     pairs = zip(taken[name], taken["mirrored"], strict=True)
     return spread_of([100 * (median_ms([one]) / median_ms([other]) - 1) for one, other in pairs])
 

@@ -1,11 +1,11 @@
-r"""A PyTorch training on unequal GPUs: DDP, with a share of each batch for each rank.
+r"""Train with PyTorch DDP on unequal GPUs, with a share of each batch per rank.
 
     torchrun --standalone --nproc-per-node 2 examples/ddp_training.py \
         --spans /tmp/busy.jsonl --sample-ms 1 2 --ratios 1 1 --level
 
-Each rank stands for a GPU that needs so many milliseconds for a sample: they sleep, on
-purpose, so that any machine shows who waits for whom. With ``--level`` the ratios follow,
-after each epoch, from how long each rank computed.
+Each rank simulates a GPU that sleeps that many milliseconds per sample, so that any machine shows
+which rank waits. With ``--level`` the ratios are adjusted after each epoch to the time that each
+rank computed.
 """
 
 import os
@@ -26,7 +26,7 @@ FEATURES, CLASSES, SAMPLES = 16, 4, 480
 
 
 class SlowGpu(torch.nn.Module):
-    """Passes rows on after so many milliseconds each, and notes when it was busy."""
+    """Returns the rows after some milliseconds each, and records when it was busy."""
 
     def __init__(self, sample_ms, spans):
         super().__init__()
@@ -38,7 +38,7 @@ class SlowGpu(torch.nn.Module):
 
 
 def rows_and_classes():
-    """Self-made data that a linear rule tells apart."""
+    """Random data, linearly separable."""
     generator = torch.Generator().manual_seed(1)
     rows = torch.randn(SAMPLES, FEATURES, generator=generator)
     scores = rows @ torch.randn(FEATURES, CLASSES, generator=generator)
@@ -46,7 +46,7 @@ def rows_and_classes():
 
 
 def train(sampler, data, gpu, spans, args):
-    """Train for some epochs; the mean loss over all ranks in each, and the ratios then in force."""
+    """Train; return the mean loss over all ranks and the ratios of each epoch."""
     torch.manual_seed(1)
     loader = DataLoader(data, batch_sampler=sampler)
     layers = torch.nn.Linear(FEATURES, 32), torch.nn.ReLU(), torch.nn.Linear(32, CLASSES)
@@ -74,19 +74,19 @@ def train(sampler, data, gpu, spans, args):
 
 
 def main(argv=None):
-    """Train once; rank 0 prints one JSON line about it."""
+    """Train once; rank 0 prints one JSON line with the results."""
     parser = spans_parser(__doc__)
     numbers = {"type": non_negative, "nargs": "+"}
     parser.add_argument("--sample-ms", **numbers, default=[1.0, 2.0], help="of each rank's GPU")
-    parser.add_argument("--ratios", **numbers, help="of the ranks; equal by default")
+    parser.add_argument("--ratios", **numbers, help="of the ranks; default: equal")
     parser.add_argument("--batch-size", type=positive, default=48, help="samples of all ranks")
     parser.add_argument("--micro-batches", type=positive, default=1, help="for each step")
     parser.add_argument("--epochs", type=positive, default=5)
-    parser.add_argument("--level", action="store_true", help="follow what each rank takes")
+    parser.add_argument("--level", action="store_true", help="balance the ranks after each epoch")
     args = parser.parse_args(argv)
     if not distributed.is_initialized():
         if "RANK" not in os.environ:
-            parser.error("start it with torchrun, which says how many ranks there are")
+            parser.error("start it with torchrun, which sets the number of ranks")
         distributed.init_process_group("gloo")
     if args.ratios and len(args.ratios) != distributed.get_world_size():
         parser.error(f"--ratios {args.ratios} for {distributed.get_world_size()} ranks")

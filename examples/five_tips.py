@@ -1,4 +1,4 @@
-"""Five tips for training on several GPUs, each as the lines it takes today."""
+"""Five tips for training on several GPUs, in today's code."""
 
 import sys
 
@@ -15,7 +15,7 @@ y = random.integers(0, 2, samples)
 # Tip 5: count the GPUs without starting anything on them.
 print(f"{devices.gpu_count()} NVIDIA GPUs can be used")
 
-# Tip 1: training on several GPUs is one call, with as many as TensorFlow sees.
+# Tip 1: train on all GPUs that TensorFlow sees, by one call.
 model = keras.Sequential(
     [
         keras.Input((features,)),
@@ -29,13 +29,13 @@ parallel_model.compile(optimizer="adam", loss="binary_crossentropy", metrics=["a
 gpus = len(parallel_model.devices)
 print(f"Each batch is split over {', '.join(parallel_model.devices)}")
 
-# Tip 2: every batch of one size that every GPU has a part of, and a guard against NaN.
+# Tip 2: batches of one size, with a part for every GPU, and a guard against NaN.
 data = fixed_batches((x, y), batch_size - batch_size % gpus, multiple_of=gpus, tail="repeat")
 
-# Tip 3: the next batches are made while a step is at work.
+# Tip 3: make the next batches during a step.
 parallel_model.fit(prefetch_to_device(data), epochs=2, verbose=2, callbacks=[NaNGuard()])
 
-# Tip 4: the model that was made parallel has the trained weights, and is what gets saved.
+# Tip 4: save the single-device model, which has the trained weights.
 path = sys.argv[1] if len(sys.argv) > 1 else "trained.keras"
 parallel_model.save(path)
 loaded = keras.models.load_model(path)

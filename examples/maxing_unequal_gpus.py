@@ -1,4 +1,4 @@
-"""Two GPUs of different speed, both at work all the time: each batch split 3 to 2."""
+"""Two GPUs of different speed, both busy all the time: each batch is split 3 to 2."""
 
 import gpu_maxing_model
 import ratio_training_utils

@@ -1,4 +1,4 @@
-"""The gap between two batches, with batches made on demand and with batches made ahead."""
+"""The time of a step with batches made on demand and with prefetched ones."""
 
 import time
 
@@ -12,7 +12,7 @@ STEPS, BATCH = 40, 64
 
 
 def slow_batches():
-    """Reading and decoding a batch takes 20 ms."""
+    """Batches that take 20 ms to read and decode."""
     random = np.random.default_rng(0)
     for _ in range(STEPS):
         time.sleep(0.02)
@@ -20,10 +20,10 @@ def slow_batches():
 
 
 class TwentyMilliseconds(keras.layers.Layer):
-    """Stands for layers that keep a GPU at work for 20 ms."""
+    """Stands for layers that keep a GPU busy for 20 ms."""
 
     def call(self, inputs):
-        # stateless: TensorFlow would have the GPUs take turns otherwise
+        # stateful operations would make the GPUs take turns
         worked = tf.numpy_function(self.work, [inputs], tf.float32, stateful=False)
         return tf.ensure_shape(worked, inputs.shape)
 
@@ -33,7 +33,7 @@ class TwentyMilliseconds(keras.layers.Layer):
 
 
 def seconds_of_an_epoch(data):
-    """Of the second epoch: the first one compiles the step."""
+    """The duration of the second epoch; the first one compiles the step."""
     model = keras.Sequential([keras.Input((16,)), TwentyMilliseconds(), keras.layers.Dense(1)])
     parallel = multi_gpu_model(model, gpus=2)
     parallel.compile(optimizer="sgd", loss="mse")

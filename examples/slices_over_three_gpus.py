@@ -1,4 +1,4 @@
-"""A Sequential network whose batches are cut into three equal slices, one for each GPU."""
+"""A Sequential network whose batches are split into three equal slices, one per GPU."""
 
 import keras
 import numpy as np
@@ -18,4 +18,4 @@ model.fit(x, y, batch_size=300, epochs=4, verbose=2)
 
 for part in range(3):
     rows = len(slice_batch(x[:100], 3, part))
-    print(f"{model.devices[part]} is given {rows} of a batch of 100")
+    print(f"{model.devices[part]} gets {rows} of a batch of 100")

@@ -1,4 +1,4 @@
-r"""Accelerate on two unequal GPUs: two lines more, marked "added".
+r"""Accelerate on two unequal GPUs: two additional lines, marked "added".
 
     torchrun --standalone --nproc-per-node 2 examples/unequal_accelerate.py
 
@@ -13,7 +13,7 @@ from trainer_hooks.accelerate import split_by_ratios  # added
 
 
 def main():
-    """Train for five epochs; the model."""
+    """Train for five epochs and return the model."""
     torch.manual_seed(1)
     rows = torch.randn(480, 16)
     data = TensorDataset(rows, rows[:, :4].argmax(dim=1))

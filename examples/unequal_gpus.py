@@ -1,11 +1,11 @@
-"""A Keras training on GPUs of unequal speed, simulated: one waits for the other in each step.
+"""Train a Keras model on simulated GPUs of unequal speed: one waits for the other in each step.
 
     gpumon serve --source follow:/tmp/busy.jsonl
     python examples/unequal_gpus.py --spans /tmp/busy.jsonl
 
-``gpumon report`` then says which GPU waits, how long, and which ratios would level them. Type
-these while it trains, such as ``3 2``, and the next step is split so; ``stop`` ends the training.
-The model is that of any script; ``multi_gpu_model`` and ``PhaseTagger`` are all that is added.
+``gpumon report`` then shows which GPU waits, how long, and which ratios would balance them. Type
+ratios during training, such as ``3 2``, to use them from the next step on; ``stop`` ends it. The
+script is an ordinary one with ``multi_gpu_model`` and ``PhaseTagger`` added.
 """
 
 import os
@@ -30,24 +30,24 @@ STDIN = 0
 
 
 class SleepingGpu:
-    """Takes a time in proportion to the samples that it is given, and notes when that was.
+    """A simulated GPU that sleeps in proportion to its samples and records when.
 
     Args:
-        samples_per_second: How many it trains on, forward and backward.
-        note: Told of each stretch of computing.
+        samples_per_second: Its training speed, forward and backward.
+        note: Called with the start and end of each sleep.
     """
 
     def __init__(self, samples_per_second, note):
-        self._seconds_a_sample, self._note = 1 / samples_per_second, note
+        self._seconds_per_sample, self._note = 1 / samples_per_second, note
         self._overslept_s = 0.0
 
     def compute(self, rows, part):
-        """Sleep for a part of what a step takes with these rows, and hand them back.
+        """Sleep for a part of a step with these rows, and return them.
 
-        What one sleep took too long, the next is shorter: so the speed is the one that was named.
+        If one sleep takes too long, the next one is shorter, so that the speed is exact.
         """
         began_ns = time.monotonic_ns()
-        wanted_s = part * len(rows) * self._seconds_a_sample
+        wanted_s = part * len(rows) * self._seconds_per_sample
         time.sleep(max(0.0, wanted_s - self._overslept_s))
         ended_ns = time.monotonic_ns()
         self._overslept_s += (ended_ns - began_ns) / 1e9 - wanted_s
@@ -56,15 +56,14 @@ class SleepingGpu:
 
 
 class SleepingCompute(keras.layers.Layer):
-    """Changes nothing, but keeps the GPU busy that computes it, forward and backward.
+    """An identity layer that keeps its GPU busy, forward and backward.
 
-    No hook takes part: the sleeps are operations in the graph, on the device of the replica
-    that they belong to, and they know from that device which GPU it is. There must be weights
-    before this layer, or nothing would ask for its gradient.
+    The sleeps are operations in the graph, on the device of their replica, which identifies the
+    GPU. Put it after a layer with weights: otherwise its gradient is not computed.
 
     Args:
-        gpus: By TensorFlow's name of the device that stands for each, such as ``"CPU:1"``.
-            On any other device the layer takes no time.
+        gpus: By TensorFlow's name of the device, such as ``"CPU:1"``. On other devices the layer
+            takes no time.
     """
 
     def __init__(self, gpus, **named):
@@ -72,11 +71,11 @@ class SleepingCompute(keras.layers.Layer):
         self._gpus = gpus
 
     def get_config(self):
-        """For copies in this very process: the GPUs are not written to any file."""
+        """For copies in this process: GPUs cannot be saved."""
         return {**super().get_config(), "gpus": self._gpus}
 
     def call(self, rows):
-        """Hand the rows on, once the GPU has computed them; float (samples, ...)."""
+        """Return the rows, float (samples, ...), once the GPU has "computed" them."""
 
         @tf.custom_gradient
         def computed(forward_rows):
@@ -92,7 +91,7 @@ class SleepingCompute(keras.layers.Layer):
         gpu = self._gpus.get(device)
         if gpu is None:
             return rows
-        # Operations with a state wait for one another, also those of different GPUs.
+        # Stateful operations wait for each other, even on different GPUs.
         computed = tf.numpy_function(
             lambda array: gpu.compute(array, part),
             [rows],
@@ -105,10 +104,10 @@ class SleepingCompute(keras.layers.Layer):
 
 
 class TypedRatios(keras.callbacks.Callback):
-    """Splits as somebody types it: ``3 2`` and Enter; ``stop`` ends the training.
+    """Reads ratios from standard input: ``3 2`` and Enter; ``stop`` ends the training run.
 
     Args:
-        read: What was typed since it was last asked; never waits. ``None``: nobody types any more.
+        read: Returns what was typed since the last call, without waiting; ``None`` at the end.
     """
 
     def __init__(self, read):
@@ -122,40 +121,39 @@ class TypedRatios(keras.callbacks.Callback):
         self._is_open = typed is not None
         *lines, self._rest = (self._rest + (typed or b"")).split(b"\n")
         for line in lines:
-            words = line.decode(errors="replace").strip()
-            if words == "stop":
+            text = line.decode(errors="replace").strip()
+            if text == "stop":
                 self.model.stop_training = True
-            elif words:
-                self._split(words)
+            elif text:
+                self._split(text)
 
-    def _split(self, words):
+    def _split(self, text):
         try:
-            self.model.ratios = [float(word) for word in words.replace(":", " ").split()]
+            self.model.ratios = [float(number) for number in text.replace(":", " ").split()]
         except ValueError as error:
-            print(f"{words!r} changes nothing: {error}", flush=True)
+            print(f"{text!r} changes nothing: {error}", flush=True)
         else:
-            print(f"Batches are split {words} from the next step on.", flush=True)
+            print(f"Batches are split {text} from the next step on.", flush=True)
 
 
 def typed():
-    """What came by standard input and was not read yet; ``None``: it is closed."""
+    """Unread standard input; ``None`` if it is closed."""
     ready, _, _ = select.select([STDIN], [], [], 0)
     return (os.read(STDIN, 4096) or None) if ready else b""
 
 
 def train(args, ratios, spans):
-    """Train, and print one JSON line at the end: what the GPUs did.
+    """Train, and print one JSON line with the results.
 
-    In it, ``imbalance_seconds`` is, for each GPU, how long it stood still while another
-    computed, and ``input_seconds`` how long all did until a batch came, between the first step
-    and the last.
+    ``imbalance_seconds`` is how long each GPU was idle while another computed, and
+    ``input_seconds`` how long all waited for a batch, between the first step and the last.
     """
     # CPU:0 stays the host; the next ones stand for the GPUs.
     gpus = {
         f"CPU:{number}": SleepingGpu(speed, of_gpu.note)
         for number, (speed, of_gpu) in enumerate(zip(args.speeds, spans, strict=True), start=1)
     }
-    multi_gpu_model = multi_gpu.multi_gpu_model  # before TensorFlow starts: it makes the stand-ins
+    multi_gpu_model = multi_gpu.multi_gpu_model  # creates the stand-ins, before TensorFlow starts
     template = keras.Sequential(
         [
             keras.Input((FEATURES,)),
@@ -193,7 +191,7 @@ def train(args, ratios, spans):
     callbacks = [
         PhaseTagger(run=args.run, gpus=[args.first_gpu + number for number in range(len(gpus))]),
         TypedRatios(typed),
-        # Not after `fit`: TensorFlow may take seconds more to let go of batches nobody wants.
+        # Not after `fit`: TensorFlow may take seconds to drop prefetched batches.
         keras.callbacks.LambdaCallback(on_train_end=say),
     ]
     data = parts.SlowBatches(read, args.steps)
@@ -205,13 +203,13 @@ def train(args, ratios, spans):
 
 
 def main(argv=None):
-    """Say what to do, and train once."""
+    """Print instructions, and train once."""
     parser = spans_parser(__doc__)
     parser.add_argument(
         "--speeds", type=positive, nargs="+", default=[480, 320], help="of the GPUs, in samples/s"
     )
     parser.add_argument(
-        "--ratios", type=non_negative, nargs="+", help="one for each GPU; else even"
+        "--ratios", type=non_negative, nargs="+", help="one per GPU; default: equal"
     )
     parser.add_argument("--batch", type=positive, default=60, help="samples in each batch")
     parser.add_argument("--steps", type=positive, default=100, help="steps in an epoch")
@@ -219,7 +217,7 @@ def main(argv=None):
     parser.add_argument(
         "--latency-ms", type=non_negative, default=0.0, help="of each batch's input"
     )
-    parser.add_argument("--run", default="unequal", help="what gpumon is to call the training")
+    parser.add_argument("--run", default="unequal", help="the name of the run in gpumon")
     parser.add_argument("--first-gpu", type=natural, default=0, help="index of the first GPU")
     args = parser.parse_args(argv)
     count = len(args.speeds)
@@ -228,18 +226,18 @@ def main(argv=None):
     except ValueError as error:
         parser.error(str(error))
     if keras.backend.backend() != "tensorflow":
-        parser.error("set KERAS_BACKEND=tensorflow: only there Keras splits batches in ratios")
+        parser.error("set KERAS_BACKEND=tensorflow: only there can Keras split batches by ratios")
     os.environ[STAND_INS] = str(count)
-    # A GPU that is simulated by a sleep keeps a thread of TensorFlow's.
+    # Each sleeping GPU occupies a TensorFlow thread.
     tf.config.threading.set_inter_op_parallelism_threads(count + 4)
     spans = [BusySpans(args.spans, args.first_gpu + number) for number in range(count)]
     print(
         f"{count} simulated GPUs of {' and '.join(f'{speed:g}' for speed in args.speeds)} "
         f"samples/s, batches split {':'.join(f'{ratio:g}' for ratio in ratios)}.\n"
-        f"Watch them by `gpumon serve --source follow:{args.spans}`; after 10 s, `gpumon report` "
-        "says who waits for whom.\n"
-        "Type the ratios that it names, such as `3 2`, and press Enter: the next step is split so. "
-        "`stop` ends it.",
+        f"Watch them with `gpumon serve --source follow:{args.spans}`; after 10 s, `gpumon report` "
+        "shows which GPU waits.\n"
+        "Type the ratios that it recommends, such as `3 2`, and press Enter to use them. "
+        "`stop` ends the training run.",
         flush=True,
     )
     try:
@@ -252,6 +250,5 @@ def main(argv=None):
 if __name__ == "__main__":
     code = main()
     sys.stdout.flush()
-    # Threads of TensorFlow's that fetch what nobody wants any more would hold an interpreter's own
-    # way out up for seconds, and now and then for good.
+    # TensorFlow threads that still prefetch may delay a normal exit for seconds, or block it.
     os._exit(code)

@@ -1,4 +1,4 @@
-r"""Lightning on two unequal GPUs: two lines more, marked "added".
+r"""Lightning on two unequal GPUs: two additional lines, marked "added".
 
     torchrun --standalone --nproc-per-node 2 examples/unequal_lightning.py
 
@@ -31,7 +31,7 @@ class Classifier(lightning.LightningModule):
 
 
 def main():
-    """Train for five epochs; the model."""
+    """Train for five epochs and return the model."""
     torch.manual_seed(1)
     rows = torch.randn(480, 16)
     data = TensorDataset(rows, rows[:, :4].argmax(dim=1))
@@ -39,7 +39,7 @@ def main():
     trainer = lightning.Trainer(
         max_epochs=5,
         devices=2,
-        strategy=RatioStrategy([3, 2]),  # added, in the place of strategy="ddp"
+        strategy=RatioStrategy([3, 2]),  # added, instead of strategy="ddp"
         logger=False,
         enable_checkpointing=False,
     )

@@ -1,9 +1,9 @@
-r"""The Hugging Face Trainer on two unequal GPUs: two lines more, marked "added".
+r"""The Hugging Face Trainer on two unequal GPUs: two additional lines, marked "added".
 
     torchrun --standalone --nproc-per-node 2 examples/unequal_trainer.py
 
 Without GPUs, two processes on the CPU do the same with ACCELERATE_USE_CPU=true. A tiny
-BERT, made from a config, learns to classify sentences. Nothing is downloaded.
+BERT, built from a config, learns to classify sentences. Nothing is downloaded.
 """
 
 import tempfile
@@ -15,7 +15,7 @@ from trainer_hooks.huggingface import RatioCallback  # added
 
 
 def main():
-    """Train for five epochs; the model."""
+    """Train for five epochs and return the model."""
     torch.manual_seed(1)
     words = torch.randint(0, 4, (480, 8))
     sentences = [{"input_ids": sentence, "labels": sentence[0]} for sentence in words]

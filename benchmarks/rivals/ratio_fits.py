@@ -1,11 +1,9 @@
-"""Fits in turns, in TensorFlow's interpreter, each over devices that sleep: prints JSON.
+"""Runs fits in turns on sleeping devices, in TensorFlow's environment, and prints JSON.
 
     python -m benchmarks.rivals.ratio_fits --part overhead --step-ms 50 --rounds 5
 
-For each case, a list of rounds; for each round, seconds from the beginning of
-each step to that of the next, as the first device itself saw them, and the CPU
-time of the process for each sample. ``bench_ratio_model`` starts this and says
-what the cases are.
+For each case and round: the seconds from the start of each step to the next on the first device,
+and the CPU time of the process per sample. ``bench_ratio_model`` starts this.
 """
 
 from __future__ import annotations
@@ -42,7 +40,7 @@ FEATURES = 32
 
 
 class Case(NamedTuple):
-    """A compiled model, its batch, and the devices that it trains on."""
+    """A compiled model, its batch size and its devices."""
 
     model: Any
     batch: int
@@ -61,13 +59,13 @@ def deep_classifier(devices: slow.SlowDevices) -> Any:  # noqa: ANN401
 
 
 def one(step_s: float, build: Builder = slow.slow_classifier) -> Case:
-    """Plain Keras: one device that takes ``step_s`` for its samples."""
+    """Plain Keras on one device that takes ``step_s`` per step."""
     devices = slow.SlowDevices([step_s / PER_DEVICE])
     return Case(_compiled(build(devices)), PER_DEVICE, devices)
 
 
 def mirrored(step_s: float, count: int, build: Builder) -> Case:
-    """Plain MirroredStrategy, whose parts are equal."""
+    """Plain MirroredStrategy with equal parts."""
     devices = slow.SlowDevices([step_s / PER_DEVICE] * count)
     with tf.distribute.MirroredStrategy(list(DEVICES[:count])).scope():
         model = _compiled(build(devices))
@@ -81,7 +79,7 @@ def ratio(
     *,
     is_timed: bool = False,
 ) -> Case:
-    """The ratio model on devices as unequal as the ratios: each takes ``step_s`` for its part."""
+    """The ratio model on devices as unequal as the ratios: each takes ``step_s`` per step."""
     count = len(ratios)
     batch = PER_DEVICE * count
     devices = slow.SlowDevices([step_s * sum(ratios) / (part * batch) for part in ratios])
@@ -101,7 +99,7 @@ def _compiled(model: Any) -> Any:  # noqa: ANN401
 
 
 def overhead(step_s: float, build: Builder = slow.slow_classifier) -> dict[str, Case]:
-    """The same model and the same global batch on two devices, in several ways, and on one."""
+    """The same model and global batch on two devices in several ways, and on one device."""
     return {
         "one": one(step_s, build),
         "mirrored": mirrored(step_s, 2, build),
@@ -112,12 +110,12 @@ def overhead(step_s: float, build: Builder = slow.slow_classifier) -> dict[str, 
 
 
 def deep(step_s: float) -> dict[str, Case]:
-    """The same of a model with many variables."""
+    """The same for a model with many variables."""
     return overhead(step_s, deep_classifier)
 
 
 def scaling(step_s: float) -> dict[str, Case]:
-    """One to four devices that take ``step_s`` each for as many samples."""
+    """One to four devices that take ``step_s`` each for equally many samples."""
     more = {str(count): ratio(step_s, (1,) * count) for count in range(2, len(DEVICES) + 1)}
     return {"1": one(step_s), **more}
 
@@ -125,7 +123,7 @@ def scaling(step_s: float) -> dict[str, Case]:
 Round = dict[str, Any]
 
 
-def taken(cases: dict[str, Case], rounds: int, steps: int) -> dict[str, list[Round]]:
+def measure(cases: dict[str, Case], rounds: int, steps: int) -> dict[str, list[Round]]:
     """Fit each case once to trace it, then all in turns."""
     figures: dict[str, list[Round]] = {name: [] for name in cases}
     for case in cases.values():
@@ -147,14 +145,14 @@ def _fit(case: Case, steps: int, *callbacks: Any) -> Round:  # noqa: ANN401
 
 
 def wide_classifier(devices: slow.SlowDevices) -> Any:  # noqa: ANN401
-    """Four layers whose weights are 64 MB together."""
+    """Layers with 64 MB of weights."""
     layers = keras.layers
     wide = [layers.Dense(2048, use_bias=False) for _ in range(5)]
     return keras.Sequential([layers.Input((FEATURES,)), *wide, devices.layer()])
 
 
 class Reads(keras.callbacks.Callback):  # type: ignore[misc]  # Keras has no types
-    """Reads all weights after each batch, and takes the time of it."""
+    """Reads all weights after each batch and measures the time."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -167,7 +165,7 @@ class Reads(keras.callbacks.Callback):  # type: ignore[misc]  # Keras has no typ
 
 
 def reading(rounds: int, steps: int) -> dict[str, list[list[float]]]:
-    """Seconds of each ``get_weights`` after a batch, and of copying the same arrays."""
+    """Seconds per ``get_weights`` after a batch, and for copying the same arrays."""
     cases = {"one": one(0.0, wide_classifier), "even": ratio(0.0, (1, 1), wide_classifier)}
     figures: dict[str, list[list[float]]] = {"copy": [], **{name: [] for name in cases}}
     for case in cases.values():
@@ -195,7 +193,7 @@ PARTS: dict[str, Callable[[float], dict[str, Case]]] = {
 
 
 def main() -> None:
-    """Print what was taken of each part, as one JSON object."""
+    """Print the measurements of a part as one JSON object."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--part", choices=(*PARTS, "reading"), required=True)
     parser.add_argument("--step-ms", type=float, required=True)
@@ -206,7 +204,7 @@ def main() -> None:
         print(json.dumps(reading(args.rounds, args.steps)))
     else:
         cases = PARTS[args.part](args.step_ms / 1e3)
-        print(json.dumps(taken(cases, args.rounds, args.steps)))
+        print(json.dumps(measure(cases, args.rounds, args.steps)))
 
 
 if __name__ == "__main__":

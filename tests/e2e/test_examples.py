@@ -42,7 +42,7 @@ class TestTheFirstArticles:
 class TestTheSecondArticles:
     def test_gives_each_of_three_gpus_a_third(self, tmp_path: Path) -> None:
         told = printed("slices_over_three_gpus.py", tmp_path)
-        given = re.findall(r"is given (\d+) of a batch", told)
+        given = re.findall(r"gets (\d+) of a batch", told)
 
         assert given == ["34", "33", "33"]
 

@@ -28,18 +28,6 @@ def trained() -> dict[int, Any]:
     return made
 
 
-def stored(single: Any, folder: Path) -> Any:
-    single.save(folder / "single.keras")
-    return keras.models.load_model(folder / "single.keras")
-
-
-def stored_weights(single: Any, folder: Path) -> Any:
-    single.save_weights(folder / "single.weights.h5")
-    loaded = m.single_model()
-    loaded.load_weights(folder / "single.weights.h5")
-    return loaded
-
-
 def exported(single: Any, folder: Path) -> Any:
     single.export(str(folder / "exported"), verbose=False)
     loaded = tf.saved_model.load(str(folder / "exported"))
@@ -48,16 +36,10 @@ def exported(single: Any, folder: Path) -> Any:
 
 READERS: dict[str, Callable[[Any, Path], Any]] = {
     "a call": lambda single, folder: single,
-    "predict": lambda single, folder: lambda x: single.predict(x, batch_size=m.BATCH, verbose=0),
-    "save": stored,
-    "save_weights": stored_weights,
     "export": exported,
     "a pickle": lambda single, folder: pickle.loads(pickle.dumps(single)),
     "a deep copy": lambda single, folder: copy.deepcopy(single),
     "a traced function": lambda single, folder: tf.function(single),
-    "a model that shares its layers": lambda single, folder: keras.Model(
-        single.inputs, single.layers[-1].output
-    ),
 }
 
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -60,43 +59,33 @@ def tagger() -> Any:
     return k.tagger()
 
 
-ALONE = [[balancer]] if os.environ.get("GPUMON_WHOLE_TABLE") else []
-
-
-@pytest.mark.parametrize("callbacks", [[balancer, tagger], *ALONE])
 class TestTrainingIsUnchanged:
-    def test_where_determinism_is_on_before_the_first_fit(
-        self, callbacks: list[Callable[[], Any]]
-    ) -> None:
+    def test_where_determinism_is_on_before_the_first_fit(self) -> None:
         forbid_clocks()
 
         with k.one_warning("RatioBalancer cannot see how long each GPU takes.*op determinism"):
-            left = Training().fit(*[make() for make in callbacks])
+            left = Training().fit(balancer(), tagger())
 
         assert left == Training().fit()
 
-    def test_where_it_is_switched_on_between_two_fits(
-        self, callbacks: list[Callable[[], Any]]
-    ) -> None:
+    def test_where_it_is_switched_on_between_two_fits(self) -> None:
         bare, levelled = Training(), Training()
         levelled.model.time_replicas()
         assert levelled.fit() == bare.fit()
         forbid_clocks()
 
         with k.one_warning("RatioBalancer cannot see how long each GPU takes.*op determinism"):
-            left = levelled.fit(*[make() for make in callbacks])
+            left = levelled.fit(balancer(), tagger())
 
         assert left == bare.fit()
 
     @in_make_truth
-    def test_where_it_is_switched_on_in_the_middle_of_one(
-        self, callbacks: list[Callable[[], Any]]
-    ) -> None:
+    def test_where_it_is_switched_on_in_the_middle_of_one(self) -> None:
         bare = Training().fit(forbidding_after_a_step())
         allow_clocks()
 
         with k.one_warning("RatioBalancer cannot see how long each GPU takes.*op determinism"):
-            left = Training().fit(*[make() for make in callbacks], forbidding_after_a_step())
+            left = Training().fit(balancer(), tagger(), forbidding_after_a_step())
 
         assert left == bare
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from gpumon.core.phase import TrainingMode
-from gpumon.core.ring_format.events import TRAINING_OVER, RingKind
+from gpumon.core.ring_format.events import RingKind
 from tests.imported_later import ImportedLater
 from tests.keras.later import b as k
 from tests.keras.later import on_tensorflow as t
@@ -117,21 +117,6 @@ class TestATaggedTraining:
         assert told.gpus == ("0", "1")
         assert told.shares == {"0": 0.6, "1": 0.4}
         assert (told.loader["kind"], told.loader["batches"]) == ("arrays", 1)
-
-    @pytest.mark.measured
-    def test_reports_ratios_that_change_during_fit(self, model: Any) -> None:
-        shares = []
-
-        def level(own: Any) -> None:
-            own.model.ratios = [1, 1] if own.times else [3, 2]
-            shares.append(k.facts().shares)
-
-        levels = k.Does(level, "on_train_batch_end")
-        k.fit_rows(model, 120, tagger(), levels, batch_size=40)
-
-        assert shares == [{"0": 0.6, "1": 0.4}, {"0": 0.5, "1": 0.5}, {"0": 0.5, "1": 0.5}]
-        assert k.facts().ratio_changes == 1
-        assert k.marks(RingKind.EVENT) == [1, TRAINING_OVER]
 
 
 @pytest.mark.alone

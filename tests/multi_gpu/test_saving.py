@@ -122,11 +122,6 @@ class TestAParallelModel:
         states = (m.numbers(model.optimizer.variables) for model in models)
         assert b.furthest(*states) <= b.SINGLE_PRECISION
 
-    def test_is_exported_as_the_single_one(self, trained: Any, tmp_path: Path) -> None:
-        trained.export(str(tmp_path / "exported"), verbose=False)
-
-        assert (tmp_path / "exported" / "saved_model.pb").is_file()
-
 
 class TestAFileThatCannotBeUsed:
     """The weights, the optimizer and the compile state stay complete."""
