@@ -187,7 +187,9 @@ class TestTrainingsThatStandStill:
         pid = standstills.processes["hangs"].pid
 
         assert standstills.gpu("hangs")["verdict"] == "hanging"
-        assert re.search(rf"Run hangs \(pid {pid}\) has counted no step for .*: it is waiting for", text)
+        assert re.search(
+            rf"Run hangs \(pid {pid}\) has counted no step for .*: it is waiting for", text
+        )
         assert f"py-spy dump --pid {pid}" in text
         assert "worker" not in text
 

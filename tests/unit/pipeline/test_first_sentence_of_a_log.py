@@ -25,15 +25,6 @@ def of_gpus(*gpus: list[int]) -> Report:
 
 
 class TestAHealthyGpu:
-    def test_has_the_share_of_its_time_in_which_it_was_not_used(self) -> None:
-        report = analysed(smi_log(IDLE * 62 + BUSY * 60))
-
-        assert only_gpu(report).verdict.name is VerdictName.HEALTHY
-        assert verdict_line(report) == (
-            "healthy: GPU 0 was busy almost all its time in use. It was not used for 51 % of the "
-            "log."
-        )
-
     def test_has_the_time_that_it_stood_idle_at_the_end_as_a_hang_looks(self) -> None:
         report = analysed(smi_log(BUSY * 600 + IDLE * 1200))
 
@@ -42,13 +33,6 @@ class TestAHealthyGpu:
         assert verdict_line(report) == (
             "healthy: GPU 0 was busy almost all its time in use. It was not used for 67 % of the "
             "log, including the last 20 min."
-        )
-
-    def test_has_the_share_of_its_time_that_it_lost_without_a_pause(self) -> None:
-        report = analysed(smi_log((BUSY * 24 + [50, 50]) * 30))
-
-        assert (
-            verdict_line(report) == "healthy: GPU 0 was idle for 6.6 % of the time, in no pattern."
         )
 
     @pytest.mark.parametrize(
@@ -69,34 +53,6 @@ class TestAHealthyGpu:
         assert why_line(report).endswith(f"in use ({idle}), in fewer than 3 pauses.")
         assert next_line(report) == "log for longer, to see whether such pauses come again."
 
-    def test_stands_beside_others_with_their_shares(self) -> None:
-        said = verdict_line(of_gpus(BUSY * 240, BUSY * 240, IDLE * 120 + BUSY * 120))
-
-        assert said == (
-            "healthy: GPUs 0 and 1 were busy almost all the time. GPU 2 was busy almost all its "
-            "time in use. It was not used for 50 % of the log."
-        )
-
-    def test_stands_beside_others_in_one_sentence_where_they_are_alike(self) -> None:
-        said = verdict_line(of_gpus(*[IDLE * (100 + at) + BUSY * (100 - at) for at in range(3)]))
-
-        assert said == (
-            "healthy: GPUs 0\N{EN DASH}2 were busy almost all their time in use. They were not "
-            "used for up to 51 % of the log."
-        )
-
-
-class TestTheSecondGpu:
-    def test_may_lose_time_where_it_is_at_a_level(self) -> None:
-        said = verdict_line(of_gpus(IN_PAUSES * 12, LEVEL * 12))
-
-        assert said.endswith(" GPU 1 may have lost time too.")
-
-    def test_loses_time_where_that_is_in_pauses(self) -> None:
-        said = verdict_line(of_gpus(IN_PAUSES * 12, [97, *IN_PAUSES[:-1]] * 12))
-
-        assert said.endswith(" GPU 1 lost time too.")
-
 
 class TestASuspicion:
     def test_of_a_log_that_ends_without_it_is_none(self) -> None:
@@ -113,19 +69,6 @@ class TestASuspicion:
         assert encode_report(report)["gpus"][0]["starved_intervals"] == []
         assert "Earlier" not in printed
         assert "suspected" not in printed
-
-
-class TestAGpuThatCannotBeJudged:
-    def test_is_named_in_the_first_line(self) -> None:
-        lines = ["timestamp, index, mig.mode.current, utilization.gpu [%]"]
-        for at_s in range(120):
-            stamp = f"2026/03/02 09:{at_s // 60:02}:{at_s % 60:02}.000"
-            lines += [f"{stamp}, 0, Enabled, [N/A]", f"{stamp}, 1, Disabled, 97 %"]
-        said = verdict_line(analysed(rows(*lines)))
-
-        assert said == (
-            "healthy: GPU 1 was busy almost all the time. GPU 0 cannot be judged: MIG is on."
-        )
 
 
 def test_the_moments_of_the_last_pauses_are_those_of_the_nearest_second() -> None:

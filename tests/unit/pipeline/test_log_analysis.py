@@ -24,7 +24,6 @@ from tests.builders.logs import (
     rows,
     rows_of,
     smi_log,
-    smi_stamp,
 )
 from tests.builders.time import s
 
@@ -97,31 +96,10 @@ class TestASample:
 
 
 class TestThePeriod:
-    @pytest.mark.parametrize(
-        ("stamps", "period_s"), [([1, 2, 3, 30, 31, 32, 33], 1), ([k / 4 for k in range(8)], 0.25)]
-    )
-    def test_is_the_usual_time_between_the_first_rows(
-        self, stamps: list[float], period_s: float
-    ) -> None:
-        assert analysed(rows("time,util", *(f"{t},5" for t in stamps))).period_ns == s(period_s)
-
     def test_may_be_said_by_the_user(self) -> None:
         report = analysed("5\n" * 10, LogOptions(period_ns=s(0.5)))
 
         assert (report.period_ns, report.observed_ns) == (s(0.5), s(5))
-
-
-class TestSeveralGpus:
-    def test_may_begin_at_different_times(self) -> None:
-        log = rows("timestamp, index, utilization.gpu [%]", *(
-            f"{smi_stamp(t)}, {gpu}, 99 %"
-            for t in range(1, 30) for gpu in (0, 1) if gpu == 0 or t > 10
-        ))  # fmt: skip
-
-        report = analysed(log)
-
-        assert [gpu.totals.observed_ns for gpu in report.gpus] == [s(29), s(19)]
-        assert report.started_at == "2025-06-13T00:00:00.000"
 
 
 class TestTheReport:
@@ -220,9 +198,3 @@ class TestGpusOfSeveralHosts:
         assert [gpu.totals.pauses.count for gpu in report.gpus] == [5, 0]
         assert [gpu.name for gpu in report.gpus] == ["GPU of n1", "GPU of n2"]
         assert any("GPU 0 is 0 of n1, GPU 1 is 0 of n2" in note for note in report.notes)
-
-    def test_that_are_of_one_host_keep_their_index(self) -> None:
-        lines = [f"2026/03/02 09:00:{at_s:02}.000,n1,3,97" for at_s in range(60)]
-        (gpu,) = analysed(rows("timestamp,host,index,utilization.gpu", *lines)).gpus
-
-        assert (gpu.index, gpu.name) == (3, None)

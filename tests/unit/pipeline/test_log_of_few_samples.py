@@ -8,13 +8,12 @@ import pytest
 
 from gpumon.core.codecs.report_codec import decode_report, encode_report
 from gpumon.core.diagnosis.messages import LOG_A_SECOND
-from gpumon.core.report.report import GpuReport, Report
+from gpumon.core.report.report import Report
 from gpumon.core.verdict import Severity, VerdictName
 from gpumon.outlets.text.headline import verdict_line
 from gpumon.outlets.text.report_lines import next_line
 from gpumon.outlets.text.report_text import render_report
-from gpumon.sources.logs.log_sample import LogOptions
-from tests.builders.logs import analysed, at_work, csv, only_gpu, rows, smi_log, table
+from tests.builders.logs import analysed, only_gpu, rows, smi_log, table
 from tests.builders.time import rhythm
 from tests.unit.outlets.report_lines import PLAIN
 
@@ -73,16 +72,6 @@ class TestTooFewSamples:
         assert verdict_of([0] * 19) is FEW
         assert verdict_of([0] * 40) is VerdictName.NOT_IN_USE
 
-    def test_of_one_gpu_leave_the_others_their_verdict(self) -> None:
-        log = csv([*at_work(10, 2), *at_work(60)])
-        report = analysed(log)
-
-        assert [gpu.verdict.name for gpu in report.gpus] == [VerdictName.HEALTHY, FEW]
-        assert verdict_line(report).endswith(
-            " GPU 0 was busy almost all the time. GPU 1 has too few samples."
-        )
-        assert next_line(report) == LOG_A_SECOND
-
     def test_are_an_advice_without_a_bound_in_json(self) -> None:
         document = encode_report(analysed(smi_log([97, 0, 97], 3_600)))
         (gpu,), (advice,) = document["gpus"], document["advice"]
@@ -117,9 +106,6 @@ class TestAGpuThatMigCuts:
         assert "MIG is on." in printed
         assert not [word for word in ("give", "Give", "share of the work") if word in printed]
 
-    def test_is_judged_where_it_is_busy_after_all(self) -> None:
-        assert not analysed(mig_log("50 %")).gpus[0].is_cut
-
     @pytest.mark.parametrize("said", ["N/A", "0"])
     def test_is_not_judged_by_what_the_table_says_of_it(self, said: str) -> None:
         moment: list[object] = [0 if said == "0" else said]
@@ -130,22 +116,6 @@ class TestAGpuThatMigCuts:
         )
         assert "instance is made" not in render_report(report, PLAIN)
         assert "dcgmi dmon" in next_line(report)
-
-
-class TestAGpuWithoutAValue:
-    def report(self) -> Report:
-        return analysed(csv([[97, "[N/A]"]] * 60))
-
-    def test_is_told_to_have_none_and_not_to_be_given_back(self) -> None:
-        printed = render_report(self.report(), PLAIN)
-
-        assert self.gpus()[1].verdict.name is FEW
-        assert "GPU 1: no sample with a utilisation." in printed
-        assert "The log has no utilisation of GPU 1" in printed
-        assert not [word for word in ("release", "never in use") if word in printed]
-
-    def gpus(self) -> tuple[GpuReport, ...]:
-        return self.report().gpus
 
 
 def test_a_gpu_that_was_hardly_watched_is_never_to_be_given_back() -> None:
@@ -173,30 +143,6 @@ class TestRowsThatEndEarly:
             if at_s < until_s or value is not None:
                 lines.append(f"{stamp}, 1, {percent if at_s < until_s else value} %")
         return analysed(rows(*lines))
-
-    def test_are_told_before_anything_is_called_healthy(self) -> None:
-        report = self.report(150)
-
-        assert verdict_line(report) == (
-            "rows end early: GPU 1 had no row after 2026-03-02 09:02:29, while the log goes on for "
-            "2 min 30 s, and was busy almost all its time in use until then. GPU 0 was busy almost "
-            "all the time."
-        )
-        assert next_line(report).startswith("GPU 1: if it should have worked on, look for an Xid")
-
-    def test_are_told_beside_a_loss(self) -> None:
-        lines = ["timestamp, index, utilization.gpu [%]"]
-        for at_s in range(300):
-            stamp = f"2026/03/02 09:{at_s // 60:02}:{at_s % 60:02}.000"
-            lines.append(f"{stamp}, 0, {97 if at_s % 10 < 6 else 0} %")
-            lines += [f"{stamp}, {gpu}, 97 %" for gpu in (1, 2) if gpu == 1 or at_s < 150]
-        said = verdict_line(analysed(rows(*lines)))
-
-        assert said.startswith("partly busy")
-        assert said.endswith(
-            " GPU 1 was healthy. GPU 2 had no row after 2026-03-02 09:02:29, while the log goes on "
-            "for 2 min 30 s, and was busy almost all its time in use until then."
-        )
 
     def test_are_told_as_values_where_rows_without_one_go_on(self) -> None:
         said = verdict_line(self.report(150, value="[N/A]"))
@@ -260,20 +206,6 @@ class TestABareNumberOfMilliseconds:
         log = rows("time,gpu_util [%]", *(f"{stamp.format(at * step)},97" for at in range(60)))
 
         assert UNSAID not in " ".join(analysed(log).notes)
-
-    def test_is_what_to_look_at_first_where_the_samples_are_too_far_apart(self) -> None:
-        log = rows("t,gpu_util [%]", *(f"{at * 1000},97" for at in range(60)))
-
-        assert next_line(analysed(log)).startswith(
-            "If the log counts its time in milliseconds, call that column time_ms. Else log one row"
-        )
-
-    def test_is_noted_without_a_heading(self) -> None:
-        log = rows(*(f"{at * 1000}, {97 if at % 3 else 4} %" for at in range(300)))
-
-        report = analysed(log, LogOptions(columns={"timestamp": 0}))
-
-        assert f"The column of times {UNSAID} 1,000 s)" in " ".join(report.notes)
 
     def test_of_days_is_noted_too(self) -> None:
         days = (f"{46_083.375 + at / 86_400:.9f},97" for at in range(300))

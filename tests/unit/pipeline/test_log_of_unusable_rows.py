@@ -63,12 +63,6 @@ class TestRowsThatCannotBeUsed:
         assert " can tell: In the rows that can be used: GPU 0 lost " in verdict_line(report)
         assert only_gpu(report).verdict.severity is Severity.MODERATE
 
-    def test_are_no_word_worth_where_they_are_few(self, row: Row) -> None:
-        said = verdict_line(log(lambda at: at % 12 > 0, row=row))
-
-        assert "of its rows" not in said
-        assert said.startswith("partly busy (high loss): GPU 0 lost ")
-
     def test_may_have_been_work(self, row: Row) -> None:
         report = log(lambda at: at % 3 > 0, lambda _: 0, row)
 
@@ -77,46 +71,6 @@ class TestRowsThatCannotBeUsed:
         )
         assert next_line(report).startswith("What GPU 0 did in the other rows is unknown. Log ")
         assert "release" not in render_report(report, PLAIN).lower()
-
-    def test_leave_a_healthy_gpu_healthy_as_far_as_is_known(self, row: Row) -> None:
-        said = verdict_line(log(lambda at: at % 5 > 0, lambda _: 97, row))
-
-        assert (
-            said
-            == "healthy, as far as 80 % of its rows can tell: GPU 0 was busy almost all the time."
-        )
-
-
-def test_the_rows_of_another_gpu_leave_a_verdict_as_it_is() -> None:
-    lines = [HEADER]
-    for at in range(300):
-        stamp = smi_stamp(at)
-        lines.append(f"{stamp}, 0, 97 %, 900 MiB")
-        second = f"{stamp}, 1, 97 %, 900 MiB"
-        lines.append(second if at % 5 else WITHOUT_AN_ANSWER(stamp, 1))
-
-    assert verdict_line(analysed(rows(*lines))) == (
-        "healthy: GPUs 0 and 1 were busy almost all the time. Only 80 % of the rows of GPU "
-        "1 can be used."
-    )
-
-
-def test_a_gpu_that_never_answers_leaves_the_others_theirs() -> None:
-    lines = [HEADER]
-    for at in range(300):
-        stamp = smi_stamp(at)
-        lines += [f"{stamp}, 0, 97 %, 900 MiB", WITHOUT_AN_ANSWER(stamp, 1)]
-
-    assert verdict_line(analysed(rows(*lines))) == (
-        "healthy: GPU 0 was busy almost all the time. GPU 1 has too few samples."
-    )
-
-
-def test_rows_that_tell_of_a_lost_gpu_are_told_by_that_alone() -> None:
-    said = verdict_line(log(lambda at: at < 100, row=lambda at, gpu: f"{at}, {gpu}, ERR!, ERR!"))
-
-    assert said.startswith("GPU lost: GPU 0 cannot be read")
-    assert "of its rows" not in said
 
 
 def test_rows_that_cannot_be_used_are_counted_in_json() -> None:

@@ -27,12 +27,6 @@ def lane(ratios: list[float], period_s: float = 1.0) -> Lane:
 
 
 class TestColumns:
-    def test_are_as_busy_as_their_time(self) -> None:
-        columns = columns_of(lane([1.0, 0.0, 0.5, 1.0]), (), Interval(0, s(4)), 4)
-
-        assert columns.busy.tolist() == pytest.approx([1.0, 0.0, 0.5, 1.0], abs=0.01)
-        assert columns.observed.tolist() == pytest.approx([1.0] * 4)
-
     def test_are_not_observed_before_a_lane_and_after_it(self) -> None:
         columns = columns_of(lane([1.0] * 4), (), Interval(s(-4), s(8)), 3)
 
@@ -69,18 +63,6 @@ class TestColumns:
 
 
 class TestTimeOutOfUse:
-    def test_is_before_the_first_work_and_after_the_last(self) -> None:
-        away = list(out_of_use(lane([0.0] * 10 + [1.0] * 10 + [0.0] * 20), s(60)))
-
-        assert [(round(one.start_ns / 1e9), round(one.end_ns / 1e9)) for one in away] == [
-            (0, 10), (20, 40),
-        ]  # fmt: skip
-
-    def test_is_between_two_jobs(self) -> None:
-        away = list(out_of_use(lane([1.0] * 10 + [0.0] * 90 + [1.0] * 10), s(60)))
-
-        assert [round(one.duration_ns / 1e9) for one in away] == [90]
-
     def test_is_no_pause(self) -> None:
         assert list(out_of_use(lane(rhythm(3, 20, 5)[:-20]), s(60))) == []
 

@@ -32,15 +32,11 @@ def told(name: str, place: int | str, **more: int) -> LogOptions:
 
 COLUMNS = {
     "of a name that says share is one": corner("time,busy_ratio", "1,1", "2,0", busy=[100, 0]),
-    "of a name that says percent is that": corner("time,util_%", "1,1", "2,0", busy=[1, 0]),
     "tells GPUs apart by uuid before index": corner(
         "index,utilization.gpu [%],uuid", "0,1,GPU-a", "0,2,GPU-b", of=[0, 1]
     ),
     "of names does not tell GPUs apart beside moments": corner(
         "time,utilization.gpu [%],name", "1,1,A40", "2,2,T4", of=[0, 0]
-    ),
-    "that the user names must be of use": corner(
-        "time,util", "1,5", options=told("fan.speed", 1), refused=r"fan\.speed: not a column gpumon"
     ),
     "that the user names must be there": corner(
         "time,util", "1,5", options=told("utilization.gpu", 8),
@@ -67,9 +63,6 @@ COLUMNS = {
     },
     "of a table of all GPUs may have any name of the utilisation": corner(
         OF_ALL_GPUS, options=told("util", "gpu1"), busy=[97] * 9
-    ),
-    "of a table of all GPUs is counted from 1 where it is missing": corner(
-        OF_ALL_GPUS, options=told("utilization.gpu", 8), refused=r"--column utilization\.gpu=9: "
     ),
 }  # fmt: skip
 
