@@ -64,7 +64,7 @@ class ProcessList(NamedTuple):
         """Decide the binding of a run during which the GPU worked; ``None``: it stays open.
 
         A process of an unknown user opposes no run, unless ``/proc`` hides the user: then only a
-        run whose own process is listed is believed. After an empty list, work of somebody else may
+        run whose own process is listed is believed. After an empty list, another user's work may
         have just ended: then the run is believed if the GPU goes on working.
 
         Args:
@@ -124,7 +124,7 @@ class GpuBindings:
         newest: GpuSample,
         answered_at_ns: int,
         *,
-        lists_tell: bool,
+        lists_work: bool,
     ) -> None:
         """Compare these runs with the GPU's processes, as far as it has worked.
 
@@ -132,7 +132,7 @@ class GpuBindings:
             runs: Runs that may be on this GPU, alive or just ended.
             newest: Its newest sample.
             answered_at_ns: When it answered last.
-            lists_tell: Whether a list of this machine ever named a process.
+            lists_work: Whether a list of this machine ever named a process.
         """
         uuid = newest.device.uuid
         undecided = [run for run in runs if run.bindings.get(uuid) is not GpuBinding.SEEN]
@@ -140,7 +140,7 @@ class GpuBindings:
             return  # there is no new list
         self._open_from_ns = None
         read_at_ns = answered_at_ns if newest.processes_at_ns is None else newest.processes_at_ns
-        listed = ProcessList(newest.processes, read_at_ns, lists_tell)
+        listed = ProcessList(newest.processes, read_at_ns, lists_work)
         samples = [*self._held_samples(), *newest.busy]
         for run in undecided:
             run.undecided_on.discard(uuid)

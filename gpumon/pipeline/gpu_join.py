@@ -14,15 +14,15 @@ from gpumon.pipeline.gpu_bindings import is_process_of, names_run
 class GpuJoin:
     """The GPUs of one tick, ready to be looked up for many runs.
 
-    A GPU that MIG has cut counts for nobody: it is its instances that work.
+    A MIG-partitioned GPU counts for no run: its instances do the work.
     """
 
     def __init__(self, gpus: Sequence[GpuSample], *, simulated: bool) -> None:
-        """Prepare the look-up.
+        """Index the GPUs.
 
         Args:
             gpus: The GPUs of the newest frame.
-            simulated: Made-up GPUs are joined by name only: no process runs on them.
+            simulated: Simulated GPUs are joined by name only: no process runs on them.
         """
         self.is_simulated = simulated
         self._samples = gpus
@@ -34,11 +34,11 @@ class GpuJoin:
             for process in gpu.processes or ():
                 found = self._processes_of_pid.setdefault(process.pid, [])
                 found.append((gpu.device.uuid, process))
-        self._is_cut = len(working) < len(gpus)
+        self._has_mig = len(working) < len(gpus)
         self._without_processes = frozenset(
             [
                 gpu.device.uuid
-                for gpu in (working if self._is_cut else ())
+                for gpu in (working if self._has_mig else ())
                 if gpu.processes is None and gpu.device.parent_uuid is not None
             ]
         )
@@ -49,14 +49,14 @@ class GpuJoin:
 
     @cached_property
     def _devices(self) -> list[Device]:
-        """Of each GPU itself, and then its MIG instances."""
+        """Each GPU, then its MIG instances."""
         return sorted((gpu.device for gpu in self._samples), key=lambda device: device.place)
 
     def gpus_of(self, reading: RingReading) -> frozenset[str]:
-        """UUIDs of what the run names, else where NVML sees it, else what it may see; or none.
+        """Return the UUIDs that a run names, else where NVML lists it, else those it may use.
 
-        Of a run whose framework computes on the CPU, only where NVML sees it: idle time of a GPU
-        that it does not use is not lost to what it does.
+        For a run whose framework computes on the CPU, only those where NVML lists it: idle time of
+        a GPU that it does not use is not its loss.
         """
         facts = reading.facts
         if facts.on_cpu and not self.is_simulated:
@@ -73,7 +73,7 @@ class GpuJoin:
         return allowed & self._without_processes if self._has_processes else allowed
 
     def seen_on(self, reading: RingReading) -> frozenset[str]:
-        """UUIDs of the GPUs on which the driver lists the run's own process."""
+        """Return the UUIDs of the GPUs on which the driver lists the run's own process."""
         found = self._processes_of_pid.get(reading.host_pid, ())
         return frozenset([uuid for uuid, process in found if is_process_of(reading, process)])
 
@@ -84,28 +84,28 @@ class GpuJoin:
 
     def _allowed(self, visible_devices: str | None) -> frozenset[str]:
         """GPUs that CUDA shows a process with this ``$CUDA_VISIBLE_DEVICES``."""
-        if visible_devices is None and not self._is_cut:
+        if visible_devices is None and not self._has_mig:
             return self._all
         return frozenset(one.uuid for one in cuda_devices(visible_devices, self._devices))
 
     def _named(self, names: Iterable[str]) -> frozenset[str]:
-        """GPUs that the user named, by index or by the beginning of a UUID."""
+        """Return GPUs named by index or by the beginning of a UUID."""
         wanted = [name.strip() for name in names if name.strip()]
         return frozenset(gpu.uuid for gpu in self._names if any(map(gpu.is_meant_by, wanted)))
 
     def _at_work(self, named: frozenset[str], reading: RingReading) -> frozenset[str]:
-        """Those GPUs; for one that is cut, its instance on which the process is, else its first.
+        """Replace a MIG-partitioned GPU by the instance with the process, else by its first.
 
-        CUDA, too, takes the first instance for the GPU.
+        CUDA uses the first instance, too.
         """
         uuids = set(named & self._all)
-        for cut in named - uuids:
-            parts = [one.uuid for one in self._devices if one.parent_uuid == cut]
-            uuids |= self.seen_on(reading).intersection(parts) or set(parts[:1])
+        for parent in named - uuids:
+            instances = [one.uuid for one in self._devices if one.parent_uuid == parent]
+            uuids |= self.seen_on(reading).intersection(instances) or set(instances[:1])
         return frozenset(uuids)
 
     def shares_of(self, reading: RingReading) -> dict[str, float]:
-        """The part of each batch that each watched GPU is given, by UUID; empty: not told.
+        """Return the share of each batch of each watched GPU, by UUID; empty: not recorded.
 
         A name of no GPU here, or of several, is left out.
         """

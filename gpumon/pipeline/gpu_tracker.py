@@ -79,7 +79,7 @@ class GpuTracker:
         if sample.error is None:
             self._answered_at_ns = at_ns
         self.fill.observe(sample)
-        self.errors.hear(sample, at_ns)
+        self.errors.observe(sample, at_ns)
         if self._has_peers:
             self.peers.observe(sample.busy)
             self.in_job.observe(sample)
@@ -110,10 +110,10 @@ class GpuTracker:
         """Estimate its busy time in a window; ``None``: nothing of it is known."""
         return self.peers.busy_ns_within(start_ns, end_ns, self.newest.busy)
 
-    def decide(self, runs: Sequence[TrackedRun], *, lists_tell: bool) -> None:
+    def decide(self, runs: Sequence[TrackedRun], *, lists_work: bool) -> None:
         """Decide which of these runs are bound to it: see ``GpuBindings``."""
         answered_at_ns = self._answered_at_ns or 0
-        self._bindings.decide(runs, self.newest, answered_at_ns, lists_tell=lists_tell)
+        self._bindings.decide(runs, self.newest, answered_at_ns, lists_work=lists_work)
 
     # -- settling --------------------------------------------------------------
 

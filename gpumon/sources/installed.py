@@ -1,7 +1,7 @@
-"""What the machine's files say of what gpumon runs on, and no driver is asked.
+"""Facts on this installation from files, without a driver call.
 
-What the kernel says of the NVIDIA driver, whether this is a container, and
-whether another distribution hides ours.
+The kernel module of the NVIDIA driver, whether this is a container, and whether another
+distribution hides ours.
 """
 
 from __future__ import annotations
@@ -16,11 +16,10 @@ from typing import Final
 from gpumon.core.wording import label_text
 
 
-def strangers_called_gpumon() -> tuple[str, ...]:
-    """Where a distribution called ``gpumon`` is installed that is not this one.
+def other_distributions_called_gpumon() -> tuple[str, ...]:
+    """Return where another distribution called ``gpumon`` is installed.
 
-    Its top-level module has the same name as ours, so one of the two hides
-    the other.
+    Its top-level module has the same name as ours, so one of the two hides the other.
     """
     from importlib.metadata import distributions  # takes memory that no daemon needs
 
@@ -36,7 +35,7 @@ _GROUPS: Final = re.compile(r"docker|kubepods|containerd|libpod|crio|lxc")
 
 
 def container_words(environ: Mapping[str, str], root: Path = Path("/")) -> str | None:
-    """What shows that this is a container, such as ``"Docker (/.dockerenv)"``, if anything does."""
+    """Return the evidence that this is a container, such as ``"Docker (/.dockerenv)"``."""
     if environ.get("KUBERNETES_SERVICE_HOST"):
         return "Kubernetes ($KUBERNETES_SERVICE_HOST)"
     for mark, name in _MARKS.items():
@@ -56,12 +55,11 @@ _MOST_BYTES: Final = 1 << 16
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DriverFiles:
-    """What lies below ``/proc`` and ``/dev``.
+    """The driver's files in ``/proc`` and ``/dev``.
 
     Attributes:
-        module_version: Of the kernel module that is loaded; ``None`` where none is.
-        profiling_needs_root: Whether only root may read performance counters;
-            ``None`` where the driver does not say.
+        module_version: Of the loaded kernel module; ``None``: none is loaded.
+        profiling_needs_root: Whether only root may read performance counters; ``None``: unknown.
         nodes: Device files of the GPUs and of the driver.
         refused: Those that this user may not read and write.
     """
@@ -73,7 +71,7 @@ class DriverFiles:
 
 
 def read_driver_files(root: Path = Path("/")) -> DriverFiles:
-    """Look at what lies below ``root``."""
+    """Read the driver's files below ``root``."""
     version = _VERSION.search(_text(root / "proc/driver/nvidia/version"))
     restricted = _RESTRICTED.search(_text(root / "proc/driver/nvidia/params"))
     nodes = sorted(path for path in (root / "dev").glob("nvidia*") if _NODE.fullmatch(path.name))

@@ -1,8 +1,7 @@
-"""Whose a process is and what it is called, by its pid on this host, and never its words.
+"""The user and the name of a process, by its pid on this host, and never its arguments.
 
-The user's number is asked for where it decides something; names only where the
-user of gpumon asked for them. A command line can hold passwords and people's
-names, so of what the driver or the kernel gives only the program's own name is
+The user's number is read where it decides something, names only where gpumon's user asked for
+them. A command line can contain passwords and people's names, so only the program's own name is
 kept.
 """
 
@@ -18,22 +17,22 @@ from typing import Final, NamedTuple
 from gpumon.core.wording import label_text
 
 _INITIAL_PID_NAMESPACE: Final = "pid:[4026531836]"
-"""The kernel's own number of it: only there does /proc show the pids that the driver means."""
+"""Only in the initial namespace does /proc show the pids that the driver reports."""
 _WORKS_FOR_OTHERS: Final = re.compile(rb"^Name:\tnvidia-cuda-mps$", re.MULTILINE)
-"""The beginning, as long as the kernel keeps a name, of ``nvidia-cuda-mps-server``: it computes
-for its clients, who can be of several users, and older drivers list it in their place."""
+"""The beginning of ``nvidia-cuda-mps-server``, as the kernel truncates names: it computes for
+clients of several users, and older drivers list it in their place."""
 _EFFECTIVE_UID: Final = re.compile(rb"^Uid:\t\d+\t(\d+)", re.MULTILINE)
-"""The one that files are made with."""
+"""The user that owns the files it creates."""
 
 
 class Owner(NamedTuple):
-    """Whose a process is.
+    """The user of a process.
 
     Attributes:
-        uid: The number of the user; ``None`` where it is unknown (it is gone, hidden, or pids
-            here are not those that the driver means), and of a process that works for others.
-        is_hidden: Whether it runs, and ``/proc`` does not show whose it is (``hidepid``).
-        serves_others: Whether it works for others.
+        uid: The user's number; ``None`` if unknown (the process is gone or hidden, or the driver
+            reports pids of another namespace), and for a process that works for other users.
+        is_hidden: Whether it runs, and ``/proc`` hides its user (``hidepid``).
+        serves_others: Whether it works for other users.
     """
 
     uid: int | None
@@ -42,14 +41,13 @@ class Owner(NamedTuple):
 
 
 class ProcessOwners:
-    """Asks the kernel. ``/proc/<pid>`` itself belongs to root where a process changed its user."""
+    """Reads users from ``status``: ``/proc/<pid>`` belongs to root after a change of user."""
 
     def __init__(self, proc: Path = Path("/proc")) -> None:
-        """Take where the kernel shows processes."""
         self._proc = proc if shows_all_pids(proc) else None
 
     def owner(self, pid: int) -> Owner:
-        """Whose that process is."""
+        """Return the user of that process."""
         status = _read(pid, "status", self._proc)
         if not status:
             return Owner(None, is_hidden=self._proc is not None and _exists(pid))
@@ -60,7 +58,7 @@ class ProcessOwners:
 
 
 def _exists(pid: int) -> bool:
-    """Whether there is such a process, also where ``/proc`` does not show it; no signal is sent."""
+    """Whether there is such a process, even if ``/proc`` hides it; sends no signal."""
     try:
         os.kill(pid, 0)
     except PermissionError:
@@ -71,9 +69,9 @@ def _exists(pid: int) -> bool:
 
 
 def shows_all_pids(proc: Path) -> bool:
-    """Whether ``/proc`` has the pids that the driver means.
+    """Whether ``/proc`` has the pids that the driver reports.
 
-    In a container with pids of its own, a number there is another process.
+    In a container with its own pid namespace, a pid is another process.
     """
     try:
         return str((proc / "self/ns/pid").readlink()) == _INITIAL_PID_NAMESPACE
@@ -82,7 +80,7 @@ def shows_all_pids(proc: Path) -> bool:
 
 
 def _read(pid: int, file: str, proc: Path | None) -> bytes:
-    """What the kernel says of a process; nothing where it is gone, or hidden."""
+    """Return a file of a process; empty if it is gone or hidden."""
     try:
         return b"" if proc is None else (proc / str(pid) / file).read_bytes()
     except OSError:
@@ -90,7 +88,7 @@ def _read(pid: int, file: str, proc: Path | None) -> bytes:
 
 
 class ProcessNames:
-    """Remembers names while their processes are on one GPU, and what users are called."""
+    """Caches the names of processes while they are on one GPU, and the names of users."""
 
     def __init__(
         self, ask_driver: Callable[[int], str | None], *, proc: Path = Path("/proc")
@@ -101,11 +99,11 @@ class ProcessNames:
         self._users: dict[int, str] = {}
 
     def keep_only(self, pids: set[int]) -> None:
-        """Forget everybody who is not among these: a pid can come back as somebody else."""
+        """Forget all other processes: a pid can be reused."""
         self._names = {pid: name for pid, name in self._names.items() if pid in pids}
 
     def name(self, pid: int) -> str | None:
-        """The program's name: at most 128 printable characters, without its folder and words."""
+        """Return the program's name: at most 128 printable characters, no folder or arguments."""
         if pid not in self._names:
             raw = (self._ask_driver(pid) or "").strip()
             raw = raw or _read(pid, "comm", self._proc).decode("utf-8", errors="replace")
@@ -113,7 +111,7 @@ class ProcessNames:
         return self._names[pid]
 
     def user(self, uid: int | None) -> str | None:
-        """Who runs what belongs to that user; the number of a user without a name."""
+        """Return the name of that user, or its number if it has none."""
         if uid is None:
             return None
         if uid not in self._users:
@@ -125,10 +123,10 @@ class ProcessNames:
 
 
 def _program(raw: str) -> str:
-    """The name of the program in what may be a path, or a whole command line.
+    """Return the program's name in what may be a path, or a complete command line.
 
     >>> _program("/usr/bin/python3 train.py --password=hush")
     'python3'
     """
-    words = raw.split(maxsplit=1)
-    return label_text(words[0].rpartition("/")[2]) if words else ""
+    arguments = raw.split(maxsplit=1)
+    return label_text(arguments[0].rpartition("/")[2]) if arguments else ""

@@ -1,4 +1,4 @@
-"""What the doctor says of a machine, finding by finding; its tables: ``doctor_two_boards.txt``."""
+"""The doctor's findings on a machine; its table of boards: ``doctor_two_boards.txt``."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from tests.serving import answering
 from tests.unit.cli.doctor.test_machine import looked_at
 
 
-def told(*found: Finding) -> str:
-    """Each with its status, and what to do; what differs from run to run is masked."""
+def shown(*found: Finding) -> str:
+    """Each with its status and fix; what differs from run to run is masked."""
     lines = [f"{one.status} {one.name}: {one.detail}" for one in found]
     fixes = [f"\n  {one.fix}" if one.fix else "" for one in found]
     text = "\n".join(line + fix for line, fix in zip(lines, fixes, strict=True))
@@ -39,7 +39,7 @@ def of_boards() -> Iterable[Finding]:
 @golden_story
 def test_findings_of_the_doctor(tmp_path: Path, fake_nvml: FakeNvml) -> Chapters:
     fake_nvml.cut(0, 2)
-    of_a_cut_gpu = {one.name: one for one in of_boards()}
+    of_a_partitioned_gpu = {one.name: one for one in of_boards()}
     nothing = looked_at(tmp_path / "new")
     for name, of in (
         ("dstat", "pmpython\nimport pmapi"),
@@ -58,20 +58,22 @@ def test_findings_of_the_doctor(tmp_path: Path, fake_nvml: FakeNvml) -> Chapters
         ports.append(port_finding(listen))
     names = "gpu source", "gpu 0 utilisation", "gpu 0 mig", "gpu 0:0 not its own"
     chapters = {
-        "a GPU that is cut by MIG": told(*(of_a_cut_gpu[name] for name in names)),
-        "a machine where nothing runs": told(
+        "a MIG-partitioned GPU": shown(*(of_a_partitioned_gpu[name] for name in names)),
+        "a machine where nothing runs": shown(
             nothing["runtime folder"], nothing["daemon"], nothing["rings"]
         ),
-        "rings, one of which ended and one is none": told(rings["rings"], rings["rings refused"]),
-        "a port: gpumon's, nobody's, somebody else's": told(*ports),
-        "what can be seen of a training": told(host_finding(HostVisibility(), others_train=True)),
-        "the same by a user of his own": told(
+        "rings, one of which ended and one is none": shown(rings["rings"], rings["rings refused"]),
+        "a port: gpumon's, free, another program's": shown(*ports),
+        "what can be seen of a training run": shown(
+            host_finding(HostVisibility(), others_train=True)
+        ),
+        "the same without other users' processes": shown(
             host_finding(HostVisibility(opens_others=False), others_train=False)
         ),
-        "and where another one trains": told(
+        "and where another user trains": shown(
             host_finding(HostVisibility(opens_others=False), others_train=True)
         ),
-        "a machine that tells little": told(
+        "a machine with little evidence": shown(
             host_finding(
                 HostVisibility(
                     names_sleep=False,
@@ -83,7 +85,7 @@ def test_findings_of_the_doctor(tmp_path: Path, fake_nvml: FakeNvml) -> Chapters
                 others_train=True,
             )
         ),
-        "a machine that tells nothing": told(
+        "a machine without evidence": shown(
             host_finding(HostVisibility(counts_cores=False, names_sleep=False), others_train=False)
         ),
         "dstat of PCP, and dool": hosts.replace("; ", "\n"),

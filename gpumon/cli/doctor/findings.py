@@ -1,7 +1,4 @@
-"""What the doctor found: one finding for each thing that it looked at, and all of them for people.
-
-For people that is a table of each kind of board, and what to type.
-"""
+"""The doctor's findings, and their text: a table of each kind of board, and what to type."""
 
 from __future__ import annotations
 
@@ -27,19 +24,18 @@ SOURCE: Final = "source"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """One thing that was looked at.
+    """One thing that was examined.
 
     Attributes:
-        status: ``ok``, ``missing`` (nothing breaks, less is shown), ``broken``,
-            or ``off`` (nobody asked for it).
+        status: ``ok``, ``missing`` (nothing breaks, less is shown), ``broken``, or ``off`` (not
+            asked for).
         detail: What was found.
-        fix: What to do about it; ``None`` where there is nothing to do.
+        fix: What to do; ``None``: nothing.
         group: ``GPUs``, ``Driver`` or ``Machine``.
-        gpu: Number of the GPU that it is of, such as ``"0"``, or ``"0:1"`` of
-            a MIG instance; ``None``: of the whole machine.
-        what: What it is; empty: the GPU itself.
-        period_seconds: How often it is read by default; 0: in each tick;
-            ``None``: it is no field of a GPU, or is waited for.
+        gpu: Its GPU, such as ``"0"``, or ``"0:1"`` for a MIG instance; ``None``: the machine.
+        what: What was examined; empty: the GPU itself.
+        period_seconds: How often it is read by default; 0: in each tick; ``None``: it is no field
+            of a GPU, or is waited for.
         reading_microseconds: What one reading takes inside the driver.
         seconds_per_second: Time inside the driver for each second, at that cadence.
     """
@@ -56,7 +52,7 @@ class Finding:
 
     @property
     def name(self) -> str:
-        """What it is, and of which GPU: so scripts know it."""
+        """Its name for scripts: what was examined, and its GPU."""
         if self.gpu is not None:
             return f"gpu {self.gpu} {self.what}".rstrip()
         return "gpu source" if self.what == SOURCE else self.what
@@ -71,14 +67,14 @@ def finding_of(
     fix: str | None = None,
     share: float | None = None,
 ) -> Finding:
-    """A finding that is no GPU's; ``share`` are its seconds of each second."""
+    """A finding that belongs to no GPU; ``share``: its seconds of each second."""
     return Finding(
         what=what, status=status, detail=detail, fix=fix, group=group, seconds_per_second=share
     )
 
 
 def with_one_remedy(findings: Sequence[Finding]) -> list[Finding]:
-    """The same, a GPU that is lost with the remedy of the error that the daemon counted before."""
+    """Give a lost GPU the remedy of the error that the daemon recorded before."""
     remedies = {
         one.name.partition(" XID ")[0]: one.fix
         for one in reversed(findings)  # the worst comes first
@@ -93,7 +89,7 @@ def with_one_remedy(findings: Sequence[Finding]) -> list[Finding]:
 
 
 _MOST_GPUS: Final = 8
-"""That are named: more than elsewhere, for a remedy is of each."""
+"""GPUs that are named: more than elsewhere, because each needs the remedy."""
 _MARKS: Final = {OK: "✓", MISSING: "!", BROKEN: "✗", OFF: "·"}
 _PLAIN_MARKS: Final = {OK: "+", MISSING: "!", BROKEN: "x", OFF: "-"}
 _COLOURS: Final = {OK: "green", MISSING: "yellow", BROKEN: "red"}
@@ -105,9 +101,9 @@ _LEGEND: Final = {OK: "works", MISSING: "less is shown", BROKEN: "broken", OFF: 
 
 
 def render_findings(findings: Sequence[Finding], style: TextStyle) -> Iterator[str]:
-    """The whole answer, line by line, 80 columns wide."""
-    told = [f"{_mark(status, style)} {word}" for status, word in _LEGEND.items()]
-    yield f"gpumon doctor: {'   '.join(told)}"
+    """Yield the complete text, line by line, 80 columns wide."""
+    legend = [f"{_mark(status, style)} {meaning}" for status, meaning in _LEGEND.items()]
+    yield f"gpumon doctor: {'   '.join(legend)}"
     for group in (GPUS, DRIVER, MACHINE):
         rows = [finding for finding in findings if finding.group == group]
         if rows:
@@ -129,7 +125,7 @@ def _group(rows: Sequence[Finding], style: TextStyle) -> Iterator[str]:
 
 
 def _kinds(rows: Sequence[Finding]) -> Iterator[tuple[list[Finding], list[str]]]:
-    """The findings of one GPU of each kind, and which GPUs answer alike."""
+    """Yield the findings of one GPU of each kind, and the GPUs of that kind."""
     by_gpu: dict[str, list[Finding]] = {}
     for finding in rows:
         if finding.gpu is not None:
@@ -142,7 +138,7 @@ def _kinds(rows: Sequence[Finding]) -> Iterator[tuple[list[Finding], list[str]]]
 
 
 def _likeness(findings: Sequence[Finding]) -> tuple[object, ...]:
-    """What two GPUs must have in common to be shown as one: all but the values they give."""
+    """What two GPUs must have in common to be shown as one: all but their values."""
     board = findings[0].detail.partition(",")[0] if findings[0].status == OK else ""
     return (
         board,
@@ -181,7 +177,7 @@ def _row(finding: Finding, style: TextStyle) -> Iterator[str]:
         return
     takes = _takes(finding.reading_microseconds)
     share = _share(finding.seconds_per_second)
-    yield from _told(finding, _cells(finding.what, _every(finding), takes, share), style)
+    yield from _table_line(finding, _cells(finding.what, _every(finding), takes, share), style)
 
 
 def _cells(what: str, every: str, takes: str, share: str) -> str:
@@ -189,11 +185,11 @@ def _cells(what: str, every: str, takes: str, share: str) -> str:
 
 
 def _not_asked(fields: Sequence[Finding], style: TextStyle) -> Iterator[str]:
-    """The opt-in fields in one paragraph, each with its price where one is known."""
+    """The opt-in fields in one paragraph, each with its known price."""
     if not fields:
         return
-    told = [f"{one.what}{_in_brackets(one.detail)}" for one in fields]
-    text = f"{'; '.join(told)}: --nvml-on FIELD,... asks them, here and in gpumon serve"
+    prices = [f"{one.what}{_in_brackets(one.detail)}" for one in fields]
+    text = f"{'; '.join(prices)}: --nvml-on FIELD,... asks them, here and in gpumon serve"
     yield from _line(replace(fields[0], what="opt-in", detail=text), style)
 
 
@@ -228,11 +224,11 @@ def _share(share: float | None) -> str:
 
 
 def _line(finding: Finding, style: TextStyle) -> Iterator[str]:
-    yield from _told(finding, finding.what.ljust(_NAME), style)
+    yield from _table_line(finding, finding.what.ljust(_NAME), style)
 
 
-def _told(finding: Finding, cells: str, style: TextStyle) -> Iterator[str]:
-    """A line of cells, then the detail, which goes on below itself."""
+def _table_line(finding: Finding, cells: str, style: TextStyle) -> Iterator[str]:
+    """A line of cells, then the detail, which continues below itself."""
     mark = _mark(finding.status, style)
     indent = 4 + len(cells) + 2
     first, *more = _wrapped(finding.detail, WIDTH - indent)
@@ -252,7 +248,7 @@ def _wrapped(text: str, width: int) -> list[str]:
 
 
 def _fixes(findings: Sequence[Finding], style: TextStyle) -> Iterator[str]:
-    """What to do, once each, what is broken first."""
+    """What to do, once each, broken things first."""
     names: dict[str, list[Finding]] = {}
     for status in (BROKEN, MISSING):
         for finding in findings:
@@ -276,7 +272,7 @@ def _fixes(findings: Sequence[Finding], style: TextStyle) -> Iterator[str]:
 
 
 def _whose(findings: Sequence[Finding]) -> str:
-    """Of how many GPUs and of which fields one remedy is."""
+    """The GPUs and fields that one remedy is for."""
     whats = list(dict.fromkeys(finding.what for finding in findings if finding.what))
     gpus = list(dict.fromkeys(finding.gpu for finding in findings if finding.gpu is not None))
     gpus = [gpu for gpu in gpus if not any(what.startswith(f"gpu {gpu} ") for what in whats)]

@@ -27,7 +27,7 @@ _FIXES: Final = {
 }
 _PERSISTENCE: Final = (
     "sudo nvidia-smi -pm 1, or run nvidia-persistenced: else the driver is loaded again, which "
-    "takes seconds, whenever nobody uses the GPU, and its counters restart"
+    "takes seconds, whenever the GPU is unused, and its counters restart"
 )
 _UTILISATION: Final = field_called("utilization").title
 _OF_ANY_SOURCE: Final = (
@@ -102,7 +102,7 @@ def _troubles(source: str, frames: Sequence[Frame]) -> Iterator[Finding]:
             what="busy spans",
             status=MISSING,
             detail=troubles[-1],
-            fix="let the training write its busy spans to that file, a line as each span ends",
+            fix="let the training script append its busy spans to that file, a line each",
         )
         return
     # "GPU 2: the GPU is lost: reset it". A GPU that cannot be read has a line of its own.
@@ -144,7 +144,7 @@ def _in_trouble(samples: Sequence[GpuSample]) -> Iterator[Finding]:
     """Memory errors since the driver was loaded, and what slows the GPU down now."""
     log = ErrorWatch()
     for sample in samples:
-        log.hear(sample, 0)
+        log.observe(sample, 0)
     now = samples[-1]
     for one in (*errors_of(now.xid_errors, log.errors, 0), *throttled_now(now.details, None)):
         yield Finding(what=one.word, status=BROKEN, detail=one.text, fix=one.advice)
@@ -228,7 +228,7 @@ def _refusal(field: FieldAnswer, gpu: GpuAnswers) -> str:
 def _fix(field: FieldAnswer) -> str | None:
     _, code = field.refusal or ("", SUCCESS)
     if code == NO_PERMISSION and field.field.name == "activity":
-        return "run gpumon as root: this driver may let nobody else read performance counters"
+        return "run gpumon as root: this driver may let only root read performance counters"
     return _FIXES.get(code)
 
 

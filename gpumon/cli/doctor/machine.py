@@ -1,4 +1,4 @@
-"""What the doctor says of the machine around the GPUs."""
+"""The doctor's findings on the machine around the GPUs."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ from gpumon.sources.daemon import (
     read_state,
 )
 from gpumon.sources.host.visibility import read_host_visibility
-from gpumon.sources.installed import container_words, strangers_called_gpumon
+from gpumon.sources.installed import container_words, other_distributions_called_gpumon
 from gpumon.sources.ring_reader.daemon_folder import NAME_A_FOLDER, runtime_dir_to_be
 from gpumon.sources.ring_reader.ring_folder import matching_paths
 from gpumon.sources.ring_reader.ring_survey import RingSurvey, survey_rings
@@ -61,7 +61,7 @@ _START_WITHOUT_GPUS: Final = (
 def machine_findings(
     environ: Mapping[str, str] = os.environ, *, has_gpus: bool = True
 ) -> Iterator[Finding]:
-    """All that is to say of the machine, without its GPUs."""
+    """All findings on the machine, without its GPUs."""
     yield _runtime_folder(environ)
     state = find_state_file(environ)
     silent = find_silent_daemon(environ) if state is None else None
@@ -79,7 +79,7 @@ def machine_findings(
     where = container_words(environ)
     if where is not None:
         yield _container(where, environ)
-    for place in strangers_called_gpumon():
+    for place in other_distributions_called_gpumon():
         yield _found(
             "stranger",
             f"another distribution called gpumon is installed in {place}",
@@ -93,13 +93,13 @@ def _runtime_folder(environ: Mapping[str, str]) -> Finding:
     if folder is None:
         return _found("runtime folder", trouble, status=BROKEN, fix=NAME_A_FOLDER)
     named = f", which ${RUNTIME_VARIABLE} names" if explicit_folder(environ) else ""
-    said = f"usable: gpumon serve keeps state and rings in {folder}{named}"
+    detail = f"usable: gpumon serve keeps state and rings in {folder}{named}"
     if not folder.is_dir():
-        said += " (not there yet)"
+        detail += " (not there yet)"
     others = other_folder_text(environ, os.geteuid(), folder)
     if others:
-        said += f"; rings are also looked for in {others}"
-    return _found("runtime folder", said)
+        detail += f"; rings are also looked for in {others}"
+    return _found("runtime folder", detail)
 
 
 # -- the daemon, and its port ---------------------------------------------------
@@ -113,46 +113,45 @@ def _daemon(state_file: Path | None, start: str) -> Iterator[Finding]:
     try:
         state = read_state(state_file, clock, read_boot_id())
         age_ns = clock.monotonic_ns() - int(state["monotonic_ns"])
-        said = f"running: {state_file}, pid {state.get('pid')}, spoke {in_time(age_ns)} ago"
+        detail = f"running: {state_file}, pid {state.get('pid')}, updated {in_time(age_ns)} ago"
         if state.get("address"):
-            said += f", serves {label_text(state['address'])}"
+            detail += f", serves {label_text(state['address'])}"
         collectors = [CollectorState(**entry) for entry in state["collectors"]]
-    except (GpumonError, KeyError, TypeError):  # it ended this moment, or is of another version
+    except (GpumonError, KeyError, TypeError):  # it has just ended, or is of another version
         yield _found("daemon", f"running: {state_file}")
         return
-    yield _found("daemon", said)
+    yield _found("daemon", detail)
     yield from _refusals(state, collectors)
-    yield from _errors_heard(state)
+    yield from _recorded_errors(state)
 
 
-def _errors_heard(state: dict[str, Any]) -> Iterator[Finding]:
-    """The driver's errors that the running daemon heard: whoever looks now comes too late."""
+def _recorded_errors(state: dict[str, Any]) -> Iterator[Finding]:
+    """The driver's errors that the running daemon recorded: the doctor comes too late for them."""
     try:
         gpus = fetch_report(state).gpus
-    except GpumonError:  # it serves no report, or ended this moment
+    except GpumonError:  # it serves no report, or has just ended
         return
     for gpu in gpus:
         for trouble in gpu.troubles:
             if trouble.kind is TroubleKind.XID and trouble.severity is not Severity.NONE:
                 yield _found(
                     f"gpu {gpu.label} {trouble.word}",
-                    f"the daemon heard it: GPU {gpu.label} {trouble.text}",
+                    f"the daemon recorded it: GPU {gpu.label} {trouble.text}",
                     status=BROKEN if trouble.severity is Severity.HIGH else MISSING,
                     fix=trouble.advice,
                 )
 
 
 def _refusals(state: dict[str, Any], collectors: list[CollectorState]) -> Iterator[Finding]:
-    """What the running daemon could not read of trainings, and why.
+    """What the running daemon could not read of training runs, and why.
 
-    Rings that it has refused are not told: how many lie there now, the look at
-    them says, and two counts of two moments would be one too many.
+    Rings that it has refused are left out: ``_rings`` counts those that are there now.
     """
     for collector in collectors:
         if collector.name == RINGS:
             if collector.message and (state.get("rings_left_out") or not collector.success):
-                said = f"the daemon says: {collector.message}"
-                yield _found("phase rings", said, status=MISSING)
+                detail = f"the daemon reports: {collector.message}"
+                yield _found("phase rings", detail, status=MISSING)
             continue
         note = refusal_note(collector)
         if note is not None:
@@ -161,7 +160,7 @@ def _refusals(state: dict[str, Any], collectors: list[CollectorState]) -> Iterat
 
 
 def port_finding(listen: str = DEFAULT_LISTEN) -> Finding:
-    """Whether the port of a ``HOST:PORT`` is free, gpumon's, or somebody else's."""
+    """Whether the port of a ``HOST:PORT`` is free, gpumon's, or another program's."""
     host, port = parse_listen(listen)
     name = f"port {port}"
     try:
@@ -186,18 +185,18 @@ def port_finding(listen: str = DEFAULT_LISTEN) -> Finding:
 
 
 def _rings(seen: RingSurvey, patterns: Sequence[str]) -> Iterator[Finding]:
-    """The trainings that say what they do. Nothing is removed, whatever its age."""
+    """The training runs with a ring. Nothing is removed, whatever its age."""
     folders = [folder / PHASES for folder in matching_paths(patterns)]
     closed = [str(folder) for folder in folders if _is_closed(folder)]
     places = listed([str(one) for one in folders if str(one) not in closed and one.is_dir()])
-    said, status, fix = _said_of(seen, places)
-    yield _found("rings", said, status=status, fix=fix)
+    detail, status, fix = _described(seen, places)
+    yield _found("rings", detail, status=status, fix=fix)
     if seen.refused:
         yield _found(
             "rings refused",
             f"{_by_uid(seen.refused)} refused, such as {seen.refusal}",
             status=MISSING,
-            fix=f"their owner, or root, removes what no training needs from {places}",
+            fix=f"their owner, or root, removes files that no training run needs from {places}",
         )
     if closed:
         yield _found(
@@ -208,8 +207,8 @@ def _rings(seen: RingSurvey, patterns: Sequence[str]) -> Iterator[Finding]:
         )
 
 
-def _said_of(seen: RingSurvey, places: str) -> tuple[str, str, str | None]:
-    """Which trainings live, how sure that is, and what would make it surer."""
+def _described(seen: RingSurvey, places: str) -> tuple[str, str, str | None]:
+    """Return which training runs live, with a status and what would make that surer."""
     alive = listed([_whose(ring) for ring in seen.alive])
     not_read = f"{_by_uid(seen.unread)} not read" if seen.unread else ""
     if not seen.is_listed:
@@ -217,22 +216,22 @@ def _said_of(seen: RingSurvey, places: str) -> tuple[str, str, str | None]:
         not_read = not_read.removeprefix(", and ")
     is_uncertain = bool(not_read or seen.refused)
     if not seen.alive and not seen.ended and not is_uncertain:
-        return "none: no training says what it does (PhaseTagger)", OFF, None
+        return "none: no training script uses PhaseTagger", OFF, None
     if alive:
-        said = f"{alive} alive" + (f", {seen.ended:,} ended" if seen.ended else "")
+        detail = f"{alive} alive" + (f", {seen.ended:,} ended" if seen.ended else "")
     elif is_uncertain:
-        said = f"none alive among the {seen.ended:,} that could be read"
+        detail = f"none alive among the {seen.ended:,} that could be read"
     else:
-        said = f"none alive, {seen.ended:,} ended"
+        detail = f"none alive, {seen.ended:,} ended"
     if not not_read:
-        return said, MISSING if is_uncertain else OK, None
+        return detail, MISSING if is_uncertain else OK, None
     fix = f"see who fills {places}, and have them end it: gpumon serve removes rings that ended"
-    return f"{said}; {not_read}", MISSING, fix
+    return f"{detail}; {not_read}", MISSING, fix
 
 
-def _by_uid(told: Sequence[tuple[int | None, int]]) -> str:
-    whose = [f"{n:,} of {'others' if uid is None else f'uid {uid}'}" for uid, n in told]
-    verb = "is" if sum(count for _, count in told) == 1 else "are"
+def _by_uid(counts: Sequence[tuple[int | None, int]]) -> str:
+    whose = [f"{n:,} of {'others' if uid is None else f'uid {uid}'}" for uid, n in counts]
+    verb = "is" if sum(count for _, count in counts) == 1 else "are"
     return f"{listed(whose, most=5)} {verb}"
 
 
@@ -252,7 +251,7 @@ def _is_closed(folder: Path) -> bool:
 
 
 def _dstats(environ: Mapping[str, str]) -> Iterator[Finding]:
-    # dool is often installed beside gpumon, in an environment that nobody has on PATH.
+    # dool is often installed beside gpumon, in an environment that is not on PATH.
     beside = str(Path(sys.prefix) / "bin")
     hosts = find_hosts({**environ, "PATH": f"{environ.get('PATH', '')}:{beside}"})
     if not hosts:
@@ -263,14 +262,14 @@ def _dstats(environ: Mapping[str, str]) -> Iterator[Finding]:
             fix="apt-get install dstat, or pip install dool; then gpumon dstat install",
         )
         return
-    told = [_of_host(host) for host in hosts]
-    able = [finding for finding in told if finding.status == OK]
-    # One that shows the column is enough: the others are told of, and need no mending.
+    findings = [_of_host(host) for host in hosts]
+    able = [finding for finding in findings if finding.status == OK]
+    # One that shows the columns is enough: the others need no fix.
     yield _found(
         "dstat",
-        "; ".join(finding.detail for finding in told),
+        "; ".join(finding.detail for finding in findings),
         status=OK if able else MISSING,
-        fix=None if able else next((one.fix for one in told if one.fix), None),
+        fix=None if able else next((one.fix for one in findings if one.fix), None),
     )
 
 
@@ -280,14 +279,14 @@ def _of_host(host: DstatHost) -> Finding:
         why, _, instead = host.obstacle.partition("; ")
         return _found("dstat", f"{what}: {why}", status=MISSING, fix=instead or None)
     loaded = loaded_copies(host.copies())
-    amiss = [_amiss(option, loaded.get(option)) for option in OPTIONS]
-    said = " and ".join(filter(None, amiss))
-    if not said:
+    lacks = [_lack(option, loaded.get(option)) for option in OPTIONS]
+    lacking = " and ".join(filter(None, lacks))
+    if not lacking:
         return _found("dstat", f"{what} with {' and '.join(OPTIONS)}")
-    return _found("dstat", f"{what} {said}", status=MISSING, fix="gpumon dstat install")
+    return _found("dstat", f"{what} {lacking}", status=MISSING, fix="gpumon dstat install")
 
 
-def _amiss(option: str, loaded: PluginCopy | None) -> str | None:
+def _lack(option: str, loaded: PluginCopy | None) -> str | None:
     if loaded is None:
         return f"without {option}"
     return None if loaded.state is CopyState.CURRENT else f"whose {option} is {loaded.state.value}"
@@ -295,7 +294,7 @@ def _amiss(option: str, loaded: PluginCopy | None) -> str | None:
 
 def _container(where: str, environ: Mapping[str, str]) -> Finding:
     shown = environ.get("NVIDIA_VISIBLE_DEVICES")
-    said = f"{where}: processes on the GPU are named by the host's pids"
+    detail = f"{where}: processes on the GPU are listed with the host's pids"
     if shown is not None:
-        said += f"; NVIDIA_VISIBLE_DEVICES={label_text(shown)}"
-    return _found("container", said)
+        detail += f"; NVIDIA_VISIBLE_DEVICES={label_text(shown)}"
+    return _found("container", detail)

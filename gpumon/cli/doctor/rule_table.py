@@ -15,9 +15,9 @@ from gpumon.outlets.text.style import WIDTH, TextStyle
 
 _HEADS: Final = {
     RuleKind.VERDICT: "Verdicts: of each GPU the first that holds, in this order",
-    RuleKind.FINDING: "Findings: said beside the verdict, which they never change",
-    RuleKind.REASON: "Reasons: why a training waits for input; all that hold, the first counts",
-    RuleKind.ADVICE: "Advice: what is worth a word on what to change",
+    RuleKind.FINDING: "Findings: shown beside the verdict, which they never change",
+    RuleKind.REASON: "Reasons: why a run waits for input; of all that hold, the first counts",
+    RuleKind.ADVICE: "Advice: what to change, where that is worth it",
 }
 _THRESHOLDS: Final = {one.name: one for one in thresholds_of(DEFAULT_SETTINGS)}
 _NAME: Final = 28
@@ -25,9 +25,9 @@ _VALUE: Final = 5
 
 
 def render_rules(style: TextStyle) -> Iterator[str]:
-    """The whole table, line by line, 80 columns wide.
+    """Yield the complete table, line by line, 80 columns wide.
 
-    A threshold that several rules read is explained at the first of them.
+    A threshold of several rules is explained at the first of them.
     """
     explained: dict[str, str] = {}
     yield "gpumon doctor: the rules, their thresholds, and where each number comes from"
@@ -92,12 +92,12 @@ def _block(rule: Rule, explained: dict[str, str]) -> Iterator[str]:
 
 
 def _row(name: str, explained: dict[str, str], user: str) -> list[str]:
-    """A threshold, its value, and what it is, which goes on below itself."""
+    """A threshold, its value, and its meaning, which continues below itself."""
     one, before = _THRESHOLDS[name], explained.setdefault(name, user)
     origin = f"{capital(one.origin)}."
-    told = f"{one.what} {origin}" if before == user else f"as of {before}"
+    meaning = f"{one.what} {origin}" if before == user else f"see {before}"
     cells = f"    {name.ljust(_NAME)}{one.text.rjust(_VALUE)}  "
-    return _indented(told, cells, " " * len(cells))
+    return _indented(meaning, cells, " " * len(cells))
 
 
 def _indented(text: str, first: str, more: str) -> list[str]:

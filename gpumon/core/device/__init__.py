@@ -1,4 +1,4 @@
-"""What a board tells beside how busy it is: how full it works, and what is wrong with it.
+"""Facts on a board beside how busy it is: how much of it works, and what is wrong with it.
 
-Facts and sums of them. What is advised about them stands in ``judge``.
+Advice on them is in ``core/diagnosis``.
 """

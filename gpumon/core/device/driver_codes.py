@@ -1,6 +1,6 @@
-"""What the driver's codes mean for somebody who trains, and what to do: the one table of remedies.
+"""The driver's codes with their meaning for users and what to do: the one table of remedies.
 
-Its XIDs, the answers of a GPU that cannot be read, and why clocks are held down.
+XIDs, the answers of a GPU that cannot be read, and why clocks are held down.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 
 class CodeText(NamedTuple):
-    """One code in words: what happened (of a slowdown, what holds the clocks down), what to do."""
+    """What a code means (for a slowdown: what holds the clocks down), and what to do."""
 
     meaning: str
     advice: str
@@ -25,7 +25,7 @@ _LOOK_EARLIER: Final = (
 _OFF_THE_BUS: Final = (
     "reboot, or cut the machine's power; look at its temperature, power supply and seat"
 )
-_LINK: Final = f"{_RESET}; if it comes back, have the link's bridge or cable looked at"
+_LINK: Final = f"{_RESET}; if it comes back, have the link's bridge or cable checked"
 
 _TEXTS: Final = {
     8: CodeText("a kernel ran too long and was stopped", "look for an endless loop in the program"),
@@ -86,10 +86,10 @@ _TEXTS: Final = {
 }
 
 OF_PROGRAMS: Final = frozenset({8, 13, 31, 43, 45, 68, 69})
-"""They usually come from a program: the GPU itself is well."""
+"""They usually come from a program: the GPU itself works."""
 
 CAN_WAIT: Final = frozenset({63, 92, 94})
-"""The board helped itself: what it asks for may wait until the GPU is free."""
+"""The board corrected itself: the remedy may wait until the GPU is free."""
 
 _UNKNOWN: Final = CodeText(
     "the driver reported an error of this GPU",
@@ -98,7 +98,7 @@ _UNKNOWN: Final = CodeText(
 
 
 def xid_text(xid: int) -> CodeText:
-    """What that XID means and asks for; of a number that is not known here, where to look.
+    """Return what that XID means and what to do; for an unknown one, where to look.
 
     >>> xid_text(79).meaning
     'the GPU fell off the bus: the host cannot reach it any more'
@@ -107,7 +107,7 @@ def xid_text(xid: int) -> CodeText:
 
 
 def xid_sentence(xid: int) -> str:
-    """The same in one line of a log.
+    """Return the same as one line of a log.
 
     >>> xid_sentence(13)
     'XID 13: a kernel did something illegal, such as an index out of bounds. What to do: \
@@ -136,10 +136,10 @@ UNREADABLE: Final[Mapping[int, CodeText]] = {
         "look for Xid in `dmesg`, then reset the GPU or reboot",
     ),
 }
-"""By NVML's code: why one GPU cannot be read, while others may be well."""
+"""By NVML's code: why one GPU cannot be read, while others may work."""
 
 VANISHED: Final = CodeText(
-    "the driver lists it no longer", "if nobody took it out, look for Xid in `dmesg`, then reboot"
+    "the driver lists it no longer", "unless it was removed, look for Xid in `dmesg`, then reboot"
 )
 
 
@@ -155,8 +155,7 @@ THROTTLE_REASONS: Final = {
 }
 """Bits of ``nvmlDeviceGetCurrentClocksEventReasons`` that hold a working board back.
 
-Bit 0, "the GPU is idle", is left out: an idle board's clocks are low because
-nobody needs them.
+Bit 0, "the GPU is idle", is left out: an idle board's clocks are low on purpose.
 """
 
 
@@ -173,13 +172,13 @@ SLOWDOWNS: Final[Mapping[str, CodeText]] = {
         "look at its temperature, power cables and power supply",
     ),
 }
-"""The reasons that are a trouble, the one that says most first: ``hw_slowdown`` comes along with
-others. Not the power limit, which a GPU at full load is meant to reach, nor what somebody has set.
+"""The reasons that are a trouble, the most specific first: ``hw_slowdown`` comes along with others.
+Not the power limit, which a GPU at full load is meant to reach, nor clocks that a user has set.
 """
 
 
 def throttle_reasons(bits: int) -> tuple[str, ...]:
-    """The reasons that are set, in the order of their bits; bits without a name are left out.
+    """Return the reasons that are set, in the order of their bits; unknown bits are left out.
 
     >>> throttle_reasons(0x05)
     ('sw_power_cap',)

@@ -1,23 +1,20 @@
-"""How much of a GPU works while it is busy: sums over its busy time, and what they amount to.
+"""SM utilisation: how much of a GPU works while it is busy, as sums over its busy time.
 
-Utilisation says that *something* ran. A kernel on one of 132 multiprocessors
-makes a GPU 100 % busy, so a training may double its speed while utilisation
-goes from 96 to 100 %. Two things tell more:
+Utilisation only shows that *some* kernel ran. A kernel on one of 132 multiprocessors makes a GPU
+100 % busy, so training may become twice as fast while utilisation goes from 96 to 100 %. Two
+figures show more:
 
-* **activity** (GPM, Hopper and later): the share of the multiprocessors that
-  had work. A stretch counts where the GPU was busy more than
-  ``FillSettings.busy_above`` of it, by the stretch's own ``graphics_ratio``,
-  else by the utilisation samples that cover at least half of it. Each
-  nanosecond counts once, whatever is repeated.
-* **power** where there is no activity: the draw against the limit, over ticks
-  that were busy all through, at full clock, with nothing that holds it down.
-  The power of a tick is its mean, pauses included: for a tick that also idled
-  it does not give the power of the busy time.
+* **activity** (GPM, Hopper and later): the share of the multiprocessors that had work. A window
+  counts if the GPU was busy for more than ``FillSettings.busy_above`` of it, by the window's own
+  ``graphics_ratio``, else by utilisation samples that cover at least half of it. Each nanosecond
+  counts once, even if it is reported twice.
+* **power** without activity: the draw relative to the limit, over ticks that were completely busy,
+  at full clock, with nothing holding it down. The power of a tick is its mean, pauses included:
+  in a tick that was partly idle it is not the power of the busy time.
 
-Stretches in which the GPU also idled are left out and not divided by their
-busy share: that would ask two clocks of the driver to agree. Sums are whole
-nanoseconds (and milliwatt-nanoseconds), so they close, and no order of
-stretches changes them. Nothing here is lost time: busy stays busy.
+Windows that were partly idle are left out, not divided by their busy share: that would need two
+clocks of the driver to agree. Sums are whole nanoseconds (and milliwatt-nanoseconds), so they
+close, and no order of windows changes them. Nothing here is lost time: busy stays busy.
 """
 
 from __future__ import annotations
@@ -35,12 +32,12 @@ from gpumon.core.settings.detector import DEFAULT_FILL_SETTINGS, FillSettings
 from gpumon.core.settings.rule import RuleKind, rule
 
 HOLDING_REASONS: Final = frozenset({"sw_power_cap", *SLOWDOWNS})
-"""Throttle reasons that take speed from a GPU at work. Clocks that somebody has set are left out:
-they are meant, and a clock that they keep low is no full clock anyway."""
+"""Throttle reasons that slow down a GPU at work. Clocks that a user has set are left out: they are
+intended, and a clock that they keep low is no full clock."""
 
 
 class Evidence(str, Enum):
-    """What a finding rests on."""
+    """The measurement behind a finding."""
 
     GPM = "gpm"
     POWER = "power"
@@ -59,36 +56,36 @@ class Mean(NamedTuple):
 
     @property
     def ratio(self) -> float | None:
-        """The mean, 0 to 1; ``None`` where nothing is known."""
+        """The mean, 0 to 1; ``None``: unknown."""
         return self.weighted_ns / self.known_ns if self.known_ns else None
 
 
 ACTIVITIES: Final = ("sm_active", "sm_occupancy", "tensor_active", "memory_bandwidth")
-"""What GPM tells of, as fields of ``GpuFill``."""
+"""What GPM measures, as fields of ``GpuFill``."""
 _RECENT_SAMPLES: Final = 64
 _NONE: Final = Mean()
 _NO_REASONS: Final[Mapping[str, int]] = MappingProxyType({})
 
 
 class GpuFill(NamedTuple):
-    """Sums over one GPU's busy time since observation began. All of it only grows.
+    """Sums over one GPU's busy time since observation began. They only grow.
 
     Attributes:
-        sm_active: Share of the multiprocessors that had work; its ``known_ns``
-            is the time that activity is known for.
-        sm_occupancy: Warps resident, of those that could be.
+        sm_active: Share of the multiprocessors that had work; its ``known_ns`` is the time for
+            which activity is known.
+        sm_occupancy: Resident warps, of the maximum.
         tensor_active: Share of the time in which the tensor cores worked.
-        memory_bandwidth: Memory bandwidth in use, of the most there is.
-        power_ns: Time of ticks that were busy all through, at full clock, not held down, with
-            power and its limit known.
+        memory_bandwidth: Memory bandwidth in use, of the maximum.
+        power_ns: Time of completely busy ticks at full clock, not held down, with power and its
+            limit known.
         power_mw_ns: Power draw in it, milliwatts times nanoseconds.
         power_limit_mw_ns: Its limit, likewise.
-        drawn_ns: Time of ticks that were busy all through, with power known, at any clock.
+        drawn_ns: Time of completely busy ticks with power known, at any clock.
         drawn_mw_ns: Power draw in it.
-        sm_clock: Clock of the multiprocessors, of the highest, over all busy time.
+        sm_clock: Clock of the multiprocessors, of the maximum, over all busy time.
         held_known_ns: Busy time for which it is known what holds the clocks down.
-        held_ns: Of it, time in which one of ``HOLDING_REASONS`` did.
-        held_by_ns: The same, by reason; there may be several at a time.
+        held_ns: The part of it in which one of ``HOLDING_REASONS`` did.
+        held_by_ns: The same, by reason; several may hold at a time.
     """
 
     sm_active: Mean = _NONE
@@ -107,7 +104,7 @@ class GpuFill(NamedTuple):
 
     @property
     def evidence(self) -> Evidence | None:
-        """What there is to judge by; ``None``: nothing."""
+        """The available measurement; ``None``: none."""
         if self.sm_active.known_ns:
             return Evidence.GPM
         return Evidence.POWER if self.power_ns else None
@@ -141,7 +138,7 @@ class GpuFill(NamedTuple):
 
     @property
     def held_ratio(self) -> float | None:
-        """Share of the busy time in which the clocks were held down; ``None`` where unknown."""
+        """Share of the busy time in which the clocks were held down; ``None``: unknown."""
         return self.held_ns / self.held_known_ns if self.held_known_ns else None
 
 
@@ -174,8 +171,8 @@ def is_held_down(fill: GpuFill, settings: FillSettings = DEFAULT_FILL_SETTINGS) 
     RuleKind.FINDING,
     says="the GPU is busy, and little of it works",
     evidence="The share of the multiprocessors that had work while it was busy; on boards "
-    "that do not tell, the power it drew of its limit at full clock, in ticks that were busy "
-    "all through.",
+    "without that figure, the power it drew of its limit at full clock, in ticks that were busy "
+    "throughout.",
     thresholds=(
         "fill.min_busy_ns",
         "fill.sm_active_below",
@@ -186,7 +183,7 @@ def is_held_down(fill: GpuFill, settings: FillSettings = DEFAULT_FILL_SETTINGS) 
     measured_with=("fill.busy_above", "fill.full_clock_from", "fill.min_cover"),
 )
 def is_under_filled(fill: GpuFill | None, settings: FillSettings = DEFAULT_FILL_SETTINGS) -> bool:
-    """Whether the GPU was busy and little of it worked; in doubt not.
+    """Whether the GPU was busy with low SM utilisation; in doubt not.
 
     >>> busy_ns = 120 * 10**9
     >>> is_under_filled(GpuFill(sm_active=Mean(busy_ns, busy_ns // 4)))
@@ -206,7 +203,7 @@ def is_under_filled(fill: GpuFill | None, settings: FillSettings = DEFAULT_FILL_
 
 
 def fill_since(before: GpuFill | None, after: GpuFill | None) -> GpuFill | None:
-    """What was added between two readings of one GPU's sums; ``None`` where nothing was."""
+    """Return what was added between two readings of one GPU's sums; ``None``: nothing."""
     if after is None or before is None:
         return after
     grown = {
@@ -221,7 +218,7 @@ def fill_since(before: GpuFill | None, after: GpuFill | None) -> GpuFill | None:
 
 
 def known_ratio(raw: float | None) -> float | None:
-    """A share as sums may take it: within 0 to 1, and ``None`` for what is no number."""
+    """Clamp a share to 0 to 1; ``None`` for what is no number."""
     return min(1.0, max(0.0, raw)) if raw is not None and math.isfinite(raw) else None
 
 
@@ -230,12 +227,12 @@ def _mean_since(before: Mean, after: Mean) -> Mean:
 
 
 class _TickPower(NamedTuple):
-    """The power of a tick that was busy all through, until it counts.
+    """The power of a completely busy tick, until it counts.
 
     Attributes:
         length_ns: How long the tick was.
         drawn_mw: Mean draw, in milliwatts.
-        limit_mw: Its limit; ``None`` where the clock was not full, or something held it down.
+        limit_mw: Its limit; ``None`` if the clock was not full, or something held it down.
     """
 
     length_ns: int
@@ -244,43 +241,43 @@ class _TickPower(NamedTuple):
 
 
 class FillLedger:
-    """One GPU's ``GpuFill``, and whether it is under-filled just now."""
+    """One GPU's ``GpuFill``, and whether its SM utilisation is low now."""
 
     def __init__(self, settings: FillSettings = DEFAULT_FILL_SETTINGS) -> None:
         self._settings = settings
         self._recent: deque[BusySample] = deque(maxlen=_RECENT_SAMPLES)
-        self._activity_until_ns = self._busy_until_ns = self._told_at_ns = 0
+        self._activity_until_ns = self._busy_until_ns = self._measured_at_ns = 0
         self._fill = NO_FILL
         self._marks = (NO_FILL, NO_FILL)
-        self._judged_ns, self._is_now = 0, False
+        self._checked_ns, self._is_now = 0, False
         self._tick_power: _TickPower | None = None
 
     def observe(self, sample: GpuSample) -> None:
-        """Take what the GPU said in one tick; what was taken before changes nothing."""
+        """Add the sample of one tick; a repeated value changes nothing."""
         if sample.busy:
-            self._take_busy(sample)
+            self._add_busy(sample)
         if sample.activity is not None:
-            self._take_activity(sample.activity)
+            self._add_activity(sample.activity)
 
     def snapshot(self) -> GpuFill | None:
-        """The sums so far; ``None`` where nothing was ever told in busy time."""
-        return self._fill if self._told_at_ns else None
+        """Return the sums so far; ``None``: nothing was measured in busy time."""
+        return self._fill if self._measured_at_ns else None
 
     def is_under_filled_now(self, now_ns: int) -> bool:
-        """Whether the last minute or two of busy time were under-filled, and are not long ago."""
+        """Whether SM utilisation was low in the last minute or two of busy time, not long ago."""
         fill, least_ns = self.snapshot(), self._settings.min_busy_ns
         if fill is None:
             return False
-        if fill.observed_ns != self._judged_ns:
-            self._judged_ns = fill.observed_ns
+        if fill.observed_ns != self._checked_ns:
+            self._checked_ns = fill.observed_ns
             older, newer = self._marks
             self._is_now = is_under_filled(fill_since(older, fill), self._settings)
             if fill.observed_ns - newer.observed_ns >= least_ns:
                 self._marks = newer, fill
-        return self._is_now and now_ns - self._told_at_ns <= least_ns
+        return self._is_now and now_ns - self._measured_at_ns <= least_ns
 
-    def _take_busy(self, sample: GpuSample) -> None:
-        """What the board said in this tick holds for the busy time that the tick brought."""
+    def _add_busy(self, sample: GpuSample) -> None:
+        """Apply the board's values of this tick to the busy time of the tick."""
         since_ns = self._busy_until_ns or sample.busy[0].start_ns
         busy_ns, until_ns, above = 0, since_ns, self._settings.busy_above
         for start_ns, end_ns, busy_ratio in sample.busy:
@@ -297,7 +294,7 @@ class FillLedger:
         self._recent.extend(sample.busy)
         if busy_ns and sample.details is not None:
             is_busy_throughout = busy_ns == until_ns - since_ns
-            self._take_board(sample, sample.details, busy_ns, is_busy_throughout)
+            self._add_board(sample, sample.details, busy_ns, is_busy_throughout)
 
     def _count_tick_power(
         self, power: _TickPower, busy: Sequence[BusySample], since_ns: int
@@ -321,7 +318,7 @@ class FillLedger:
         )
         self._note(counted, since_ns)
 
-    def _take_board(
+    def _add_board(
         self, sample: GpuSample, details: GpuDetails, busy_ns: int, is_busy_throughout: bool
     ) -> None:
         fill, holding = self._fill, frozenset[str]()
@@ -339,7 +336,7 @@ class FillLedger:
             limit_mw = _milliwatts(details.power_limit_watts) if is_full else None
             self._tick_power = _TickPower(busy_ns, drawn_mw, limit_mw)
 
-    def _take_activity(self, activity: ActivitySample) -> None:
+    def _add_activity(self, activity: ActivitySample) -> None:
         length_ns = activity.end_ns - max(activity.start_ns, self._activity_until_ns)
         if length_ns <= 0:
             return
@@ -359,11 +356,11 @@ class FillLedger:
         self._note(self._fill._replace(**added), activity.end_ns)
 
     def _note(self, fill: GpuFill, at_ns: int) -> None:
-        self._fill, self._told_at_ns = fill, max(self._told_at_ns, at_ns)
+        self._fill, self._measured_at_ns = fill, max(self._measured_at_ns, at_ns)
 
 
 def _with_held(fill: GpuFill, holding: frozenset[str], busy_ns: int) -> GpuFill:
-    """The sums with so much busy time, in which these reasons held the clocks down."""
+    """Add busy time in which these reasons held the clocks down."""
     more = {reason: fill.held_by_ns.get(reason, 0) + busy_ns for reason in holding}
     return fill._replace(
         held_known_ns=fill.held_known_ns + busy_ns,
@@ -373,7 +370,7 @@ def _with_held(fill: GpuFill, holding: frozenset[str], busy_ns: int) -> GpuFill:
 
 
 def _milliwatts(watts: float | None) -> int | None:
-    """Whole milliwatts; ``None`` where there is no answer, or none that can be true."""
+    """Convert to whole milliwatts; ``None``: no valid answer."""
     return round(1000 * watts) if watts is not None and 0.0 <= watts < math.inf else None
 
 
@@ -382,7 +379,7 @@ def _added(mean: Mean, ratio: float, length_ns: int) -> Mean:
 
 
 def _part(value: float | None, whole: float | None) -> float | None:
-    """A value of the most it can be, 0 to 1; ``None`` where either is no answer."""
+    """Divide a value by its maximum; ``None``: one of them is unknown."""
     if value is None or whole is None or not whole > 0:
         return None
     return known_ratio(value / whole)
@@ -391,7 +388,7 @@ def _part(value: float | None, whole: float | None) -> float | None:
 def _busy_ratio_within(
     activity: ActivitySample, samples: Iterable[BusySample], min_cover: float
 ) -> float | None:
-    """How busy the GPU was in a stretch, by its utilisation; ``None``: too little is known."""
+    """Return how busy the GPU was in a window, by its samples; ``None``: too few."""
     busy_ns = known_ns = 0.0
     for start_ns, end_ns, busy_ratio in samples:
         inside_ns = min(end_ns, activity.end_ns) - max(start_ns, activity.start_ns)

@@ -1,4 +1,4 @@
-"""A GPU that processes hold without using it: nobody else can have their memory."""
+"""A GPU that processes hold without using it, so that its memory is not free for others."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from gpumon.core.clock import NS_PER_S
 from gpumon.core.sample import BusySample, ProcessSample
 
 _GONE_AFTER_NS: Final = 30 * NS_PER_S
-"""A process that is missing in the list for longer is another one when it comes back."""
+"""A process that was missing in the list for longer counts as a new one."""
 
 
 class HeldGpu(NamedTuple):
-    """Who holds a GPU: of the processes that are on it for long, the one with the most memory.
+    """The process that holds a GPU: among those on it for long, the one with the most memory.
 
     Attributes:
-        pid: As the host sees it.
-        user: Its name where names were asked for, else the number of the user; ``None``: unknown.
-        command: The program's name, only where names were asked for.
+        pid: On the host.
+        user: The user's name where names are switched on, else its number; ``None``: unknown.
+        command: The program's name, only where names are switched on.
         memory_bytes: Device memory that the process holds; ``None``: unknown.
         since_ns: CLOCK_MONOTONIC since when it has been there and nothing has run on the GPU.
         process_count: How many processes are on the GPU.
@@ -33,14 +33,14 @@ class HeldGpu(NamedTuple):
 
 
 class HoldWatch:
-    """Follows one GPU: for how long which processes have been on it while nothing ran at all.
+    """Tracks one GPU: which processes have been on it for how long while nothing ran.
 
     Attributes:
-        held: Who holds it; ``None``: nobody, as far as is known.
+        held: The process that holds it; ``None``: none, as far as is known.
     """
 
     def __init__(self, held_after_ns: int) -> None:
-        """A GPU is held by what has been on it for ``held_after_ns``, if nothing ran meanwhile."""
+        """A process holds it after ``held_after_ns`` on it, if nothing ran meanwhile."""
         self._held_after_ns = held_after_ns
         self._seen_ns: dict[int, tuple[int, int]] = {}  # by pid: when first, and when last
         self._busy_until_ns = 0
@@ -55,13 +55,13 @@ class HoldWatch:
         *,
         has_run: bool,
     ) -> None:
-        """Take the samples of a tick, and the newest process list.
+        """Add the samples of a tick, and the newest process list.
 
         Args:
-            busy: Of this tick.
-            processes: ``None``: there is no list now; the one before stays valid for a while.
+            busy: The samples of this tick.
+            processes: ``None``: there is no list now; the last one stays valid for a while.
             now_ns: CLOCK_MONOTONIC up to which the GPU was observed; below 0: not yet.
-            has_run: Whether a tagged run uses it, whose own tags show what it does.
+            has_run: Whether a tagged run uses it, whose tags show what it does.
         """
         for sample in busy:
             if sample.busy_ratio > 0.0:

@@ -1,7 +1,7 @@
-"""What a board told while its GPU worked for one job of several: how full it was, who was on it.
+"""What a board measured while its GPU worked for one job of several: its fill and its processes.
 
-Sums since observation began would mix trainings. These begin anew with each job, so that GPUs of
-one job can be held against each other. Whose training a process belongs to is not known here.
+Sums since observation began would mix runs. These restart with each job, so that GPUs of one job
+can be compared. Which run a process belongs to is not known here.
 """
 
 from __future__ import annotations
@@ -13,18 +13,18 @@ from gpumon.core.sample import GpuSample
 from gpumon.core.settings.detector import DEFAULT_FILL_SETTINGS, FillSettings
 
 MOST_TENANTS: Final = 32
-"""As many of a GPU are remembered: those that are there, then those that were there longest."""
+"""Processes kept for one GPU: those present, then those that were present longest."""
 
 
 class Tenant(NamedTuple):
     """One process on one GPU.
 
     Attributes:
-        pid: Process id as the host sees it.
-        uid: Whose it is; ``None``: not known.
+        pid: Process id on the host.
+        uid: Its user; ``None``: unknown.
         present_ns: For how long the driver listed it.
-        computing_known_ns: Of it, time for which its share of the multiprocessors' time is known.
-        computing_ns: That share of that time.
+        computing_known_ns: The part of it for which its share of the multiprocessors is known.
+        computing_ns: That share times that time.
     """
 
     pid: int
@@ -39,7 +39,7 @@ class Tenant(NamedTuple):
         return self.computing_ns / self.computing_known_ns if self.computing_known_ns else None
 
     def with_more(self, length_ns: int, sm_ratio: float | None) -> Tenant:
-        """The same after so much more time, of which it computed such a share."""
+        """Return it with more time, in which it computed for that share."""
         ratio, more = known_ratio(sm_ratio), self._replace(present_ns=self.present_ns + length_ns)
         if ratio is None:
             return more
@@ -53,11 +53,11 @@ class InJob(NamedTuple):
     """Sums over the time in which a GPU worked for its present job, or for its last one.
 
     Attributes:
-        jobs: Ids of the job, or of those that share the GPU.
-        begun: How often the sums began, each time for another job.
-        fill: How much of it worked while it was busy; ``None`` where nothing tells.
+        jobs: Ids of the job, or of the jobs that share the GPU.
+        begun: How often the sums were started, each time for another job.
+        fill: How much of it worked while it was busy; ``None``: unknown.
         listed_ns: Time for which the driver listed its processes.
-        tenants: Who was on it in that time, by when they came.
+        tenants: The processes on it in that time, in order of arrival.
     """
 
     jobs: tuple[str, ...]
@@ -77,13 +77,13 @@ class InJobLedger:
         self._begin()
 
     def work_for(self, jobs: tuple[str, ...]) -> None:
-        """Note which jobs it works for from now on, in any order that stays; not for none."""
+        """Record which jobs it works for from now on, in a stable order."""
         if jobs != self._jobs:
             self._jobs, self._begun = jobs, self._begun + 1
             self._begin()
 
     def observe(self, sample: GpuSample) -> None:
-        """Take what the GPU said in one tick: its list holds for the time that the tick brought."""
+        """Add the sample of one tick: its process list applies to the time of the tick."""
         self._fill.observe(sample)
         length_ns = sum(end_ns - start_ns for start_ns, end_ns, _ in sample.busy)
         if sample.processes is None or not length_ns:
@@ -130,7 +130,7 @@ def in_job_since(before: InJob | None, after: InJob | None) -> InJob | None:
 
 def _since(before: Tenant | None, after: Tenant) -> Tenant:
     if before is None or after.present_ns < before.present_ns:
-        return after  # it was forgotten, and came again
+        return after  # it was dropped, and came back
     return after._replace(
         present_ns=after.present_ns - before.present_ns,
         computing_known_ns=after.computing_known_ns - before.computing_known_ns,

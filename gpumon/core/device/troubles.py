@@ -1,7 +1,7 @@
 """What is wrong with a GPU beside the time it loses: it is lost, has errors, or is slowed down.
 
-When its errors came is followed here, too: the counts that it tells do not say.
-A trouble stands beside the verdict, which is of time, and changes no word of it.
+The times of its errors are tracked here, too, because the driver only counts them. A trouble is
+shown beside the verdict, which is about time, and never changes it.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ UNCORRECTED: Final = "uncorrected"
 _UNREAD: Final = "cannot be read: "
 _RESET: Final = (
     "trust no result of that time; end what uses the GPU and reset it (nvidia-smi --gpu-reset), or "
-    "reboot; if it comes back, have the board replaced"
+    "reboot; if it comes back, replace the board"
 )
 
 
 class TroubleKind(str, Enum):
-    """What kind of trouble it is, the worst first."""
+    """The kinds of trouble, worst first."""
 
     LOST = "lost"
     XID = "xid"
@@ -52,17 +52,16 @@ class Trouble(NamedTuple):
     """One thing that is wrong with one GPU.
 
     Attributes:
-        severity: High asks somebody to act now; moderate is worth a word;
-            none is long past, and told for the record.
-        text: What is so, to be said after the GPU's name.
+        severity: High: act now; moderate: worth mentioning; none: long past, kept for the record.
+        text: What is wrong, as a predicate of the GPU.
         advice: What to do, as a clause.
         code: The number of an XID.
-        reason: Why it is throttled, by NVML's name; of memory errors, ``UNCORRECTED``.
-        duration_ns: For how long it was so.
-        last_ns: When it came last, on the report's clock; of a GPU that is lost, or
-            of which a log ends early, when it was read last. ``None``: not known.
-        line: The line of a log that says so first; so are the next two of a log alone.
-        began_ns: When that was written, as it says itself; ``None``: it does not.
+        reason: Why it is throttled, by NVML's name; ``UNCORRECTED`` for memory errors.
+        duration_ns: How long it lasted.
+        last_ns: The newest time on the report's clock; for a lost GPU, or one whose log ends
+            early, of its last reading. ``None``: unknown.
+        line: In a log only: the first line that shows it.
+        began_ns: In a log only: the time of that line; ``None``: unknown.
         ended_ns: When a GPU that could not be read was read again; ``None``: it was not.
     """
 
@@ -81,12 +80,12 @@ class Trouble(NamedTuple):
 
     @property
     def is_of_a_lost_gpu(self) -> bool:
-        """Whether the GPU cannot be read; else it can, or can be again."""
+        """Whether the GPU cannot be read now."""
         return self.kind is TroubleKind.LOST and self.ended_ns is None
 
     @property
     def word(self) -> str:
-        """It in a word or two: ``lost``, ``XID 79``, ``ECC``, ``throttled``, ``ended early``."""
+        """Its short name: ``lost``, ``XID 79``, ``ECC``, ``throttled``, ``ended early``."""
         if self.kind is TroubleKind.XID:
             return f"XID {self.code}"
         if self.ended_ns is not None:
@@ -95,15 +94,13 @@ class Trouble(NamedTuple):
 
 
 class ErrorTimes(NamedTuple):
-    """Errors of one GPU since it was first heard; of a lost one, too.
+    """Errors of one GPU since it was first observed.
 
     Attributes:
-        xid_last_ns: CLOCK_MONOTONIC of the tick with the newest error of each
-            XID, as pairs of XID and time.
-        memory_errors: Memory errors that could not be corrected, since the
-            driver was loaded; ``None`` where the board does not tell.
-        memory_error_last_ns: When there was one more; ``None``: all of them
-            are from before, or there is none.
+        xid_last_ns: CLOCK_MONOTONIC of the tick with the newest error of each XID, as pairs of XID
+            and time.
+        memory_errors: Uncorrected memory errors since the driver was loaded; ``None``: unknown.
+        memory_error_last_ns: When the newest came; ``None``: before observation, or there is none.
     """
 
     xid_last_ns: tuple[tuple[int, int], ...] = ()
@@ -111,7 +108,7 @@ class ErrorTimes(NamedTuple):
     memory_error_last_ns: int | None = None
 
     def moved(self, by_ns: int) -> ErrorTimes:
-        """The same on a clock that is so much ahead."""
+        """Return the same on a clock that is ahead by that much."""
         last_ns = self.memory_error_last_ns
         return self._replace(
             xid_last_ns=tuple((xid, at_ns + by_ns) for xid, at_ns in self.xid_last_ns),
@@ -123,50 +120,53 @@ NO_ERRORS = ErrorTimes()
 
 
 class ErrorWatch:
-    """Follows one GPU from tick to tick."""
+    """Tracks the errors of one GPU."""
 
     def __init__(self) -> None:
         self.errors = NO_ERRORS
         self._xids: tuple[tuple[int, int], ...] = ()
 
-    def hear(self, sample: GpuSample, at_ns: int) -> None:
-        """Take what the GPU said in one tick; what it said before is no news."""
+    def observe(self, sample: GpuSample, at_ns: int) -> None:
+        """Add the sample of one tick; errors that it had before are not new."""
         if sample.xid_errors != self._xids:
-            self._take_xids(sample.xid_errors, at_ns)
+            self._add_xids(sample.xid_errors, at_ns)
         if sample.details is not None:
-            self._take_memory_errors(sample.details.ecc_uncorrected_errors, at_ns)
+            self._add_memory_errors(sample.details.ecc_uncorrected_errors, at_ns)
 
-    def _take_xids(self, pairs: tuple[tuple[int, int], ...], at_ns: int) -> None:
+    def _add_xids(self, pairs: tuple[tuple[int, int], ...], at_ns: int) -> None:
         before, self._xids = dict(self._xids), pairs
         last_ns = dict(self.errors.xid_last_ns)
         last_ns.update({xid: at_ns for xid, count in pairs if count > before.get(xid, 0)})
         self.errors = self.errors._replace(xid_last_ns=tuple(sorted(last_ns.items())))
 
-    def _take_memory_errors(self, count: int | None, at_ns: int) -> None:
+    def _add_memory_errors(self, count: int | None, at_ns: int) -> None:
         before = self.errors.memory_errors
         if count is None or count == before:
             return
         last_ns = self.errors.memory_error_last_ns
         if before is not None and count > before:
             last_ns = at_ns
-        # Fewer than before: the driver was loaded anew, or the GPU was reset.
-        is_anew = before is not None and count < before
+        # Fewer than before: the driver was loaded again, or the GPU was reset.
+        is_reset = before is not None and count < before
         self.errors = self.errors._replace(
-            memory_errors=count, memory_error_last_ns=None if is_anew else last_ns
+            memory_errors=count, memory_error_last_ns=None if is_reset else last_ns
         )
 
 
 def lost(what: str, *, last_ns: int | None = None, index: int | None = None) -> Trouble:
-    """The trouble of a GPU that cannot be read: ``what`` says why not, a colon, and what to do.
+    """The trouble of a GPU that cannot be read.
 
-    When it was read last is on the report's clock.
+    Args:
+        what: Why not, a colon, and what to do.
+        last_ns: When it was read last, on the report's clock.
+        index: NVML's number of it.
     """
     why, _, todo = what.partition(": ")
     return _lost(f"{_UNREAD}{why}", todo, last_ns, index)
 
 
 def lost_in_log(what: str, often: str, ended_ns: int | None) -> Trouble:
-    """The trouble of a GPU of which a log says that it could not be read.
+    """The trouble of a GPU that could not be read, according to a log.
 
     Args:
         what: As in ``lost``.
@@ -175,13 +175,13 @@ def lost_in_log(what: str, often: str, ended_ns: int | None) -> Trouble:
     """
     if ended_ns is None:
         return lost(what)
-    told, _, todo = what.partition(": ")
-    text = f"could not be read {often}, where the log says: {told}"
+    reason, _, todo = what.partition(": ")
+    text = f"could not be read {often}, where the log says: {reason}"
     return _lost(text, todo, None, None)._replace(ended_ns=ended_ns)
 
 
 def failed_in_log(line: int, began_ns: int | None) -> Trouble:
-    """The trouble of a GPU of which a log shows an error beside a utilisation, from a line on."""
+    """The trouble of a GPU with errors beside its utilisation in a log, from a line on."""
     return Trouble(
         TroubleKind.ERROR, Severity.MODERATE,
         "answered with ERR! or [Unknown Error] to a part of what it was asked",
@@ -190,11 +190,11 @@ def failed_in_log(line: int, began_ns: int | None) -> Trouble:
 
 
 def ended_in_log(what: str, last_ns: int) -> Trouble:
-    """The trouble of a GPU of which a log tells no more from some moment on, and not why.
+    """The trouble of a GPU that is missing in the rest of a log, without a reason.
 
     Args:
-        what: Since when, and how it was until then, to be said after its name.
-        last_ns: That moment, on the report's clock.
+        what: Since when, and its state until then, as a predicate of the GPU.
+        last_ns: That time, on the report's clock.
     """
     return Trouble(
         TroubleKind.ENDED, Severity.MODERATE, what,
@@ -205,7 +205,7 @@ def ended_in_log(what: str, last_ns: int) -> Trouble:
 
 
 def vanished(*, last_ns: int | None = None, index: int | None = None) -> Trouble:
-    """The trouble of a GPU that the driver listed, and lists no longer."""
+    """The trouble of a GPU that the driver no longer lists."""
     return _lost(f"vanished: {VANISHED.meaning}", VANISHED.advice, last_ns, index)
 
 
@@ -219,10 +219,9 @@ def _lost(text: str, advice: str, last_ns: int | None, index: int | None) -> Tro
 
 
 def error_of(troubles: Sequence[Trouble]) -> str | None:
-    """Why a GPU cannot be read, and what to do, as its source has it: a colon between both.
+    """Return why a GPU cannot be read, a colon, and what to do; ``None``: it can be read.
 
-    The remedy is that of its trouble, which an XID before it may know better than its source;
-    ``None``: it can be read, or is not listed.
+    The remedy is that of its trouble: an earlier XID may have a better one than the source.
     """
     for one in troubles:
         if one.kind is TroubleKind.LOST and one.text.startswith(_UNREAD):
@@ -231,21 +230,24 @@ def error_of(troubles: Sequence[Trouble]) -> str | None:
 
 
 def all_troubles(
-    told: Sequence[Trouble], fill: GpuFill | None, error: str | None, index: int
+    known: Sequence[Trouble], fill: GpuFill | None, error: str | None, index: int
 ) -> tuple[Trouble, ...]:
-    """All that is wrong with one GPU, the worst first.
+    """Return all troubles of one GPU, worst first.
 
-    What is ``told`` follows from nothing else: its errors, that it cannot be read, and what slows
-    it down just now. What held its clocks down while it was busy follows from how full it was.
+    Args:
+        known: Its errors, that it is lost, and what slows it down now.
+        fill: Its sums, which show what held its clocks down while it was busy.
+        error: Why it cannot be read, and what to do.
+        index: NVML's number of it.
     """
-    if not (told or fill or error):
+    if not (known or fill or error):
         return ()
-    gone = [one for one in told if one.kind is TroubleKind.LOST]
-    errors = sorted((one for one in told if one.kind is not TroubleKind.LOST), key=_place)
+    gone = [one for one in known if one.kind is TroubleKind.LOST]
+    errors = sorted((one for one in known if one.kind is not TroubleKind.LOST), key=_place)
     if error is not None and not gone:
         gone = [lost(error, index=index)]
     grave = [one for one in errors if one.kind is TroubleKind.XID and one.severity is Severity.HIGH]
-    if grave:  # the error before it went knows more of what to do than that it went
+    if grave:  # the error before it was lost has the better remedy
         gone = [one._replace(advice=grave[0].advice) for one in gone]
     return tuple(sorted([*gone, *errors, *throttled(fill)], key=_place))
 
@@ -253,14 +255,14 @@ def all_troubles(
 def errors_of(
     xid_errors: Sequence[tuple[int, int]], times: ErrorTimes, now_ns: int
 ) -> tuple[Trouble, ...]:
-    """The errors that a GPU reported, by how many of each XID there were and when they came."""
+    """Return the troubles of a GPU's errors, given the counts of XIDs and their times."""
     last_ns = dict(times.xid_last_ns)
     xids = (_xid(xid, count, last_ns.get(xid), now_ns) for xid, count in xid_errors)
     return (*xids, *_memory_errors(times, now_ns))
 
 
 def troubles_since(before: Sequence[Trouble], after: Sequence[Trouble]) -> tuple[Trouble, ...]:
-    """Those of a GPU that were told in the time between two reports."""
+    """Return the troubles of a GPU that came between two reports."""
     counted = {(one.kind, one.code): one.times or 0 for one in before}
     found = []
     for one in after:
@@ -268,7 +270,7 @@ def troubles_since(before: Sequence[Trouble], after: Sequence[Trouble]) -> tuple
             found.append(one)
             continue
         grown = one.times - counted.get((one.kind, one.code), 0)
-        # Fewer than before: they were counted anew.
+        # Fewer than before: the count restarted.
         count = grown if grown >= 0 else one.times
         if count and one.kind is TroubleKind.ECC:
             found.append(one._replace(times=count, text=_memory_text(count)))
@@ -287,14 +289,14 @@ def troubles_since(before: Sequence[Trouble], after: Sequence[Trouble]) -> tuple
     measured_with=("fill.busy_above",),
 )
 def is_throttled(fill: GpuFill, settings: TroubleSettings = DEFAULT_TROUBLE_SETTINGS) -> bool:
-    """Whether something that is no part of normal work held its clocks down for long."""
+    """Whether heat, power or the board's protection held its clocks down for long."""
     held_ns = max((fill.held_by_ns.get(reason, 0) for reason in SLOWDOWNS), default=0)
     known_ns = fill.held_known_ns
     return known_ns >= settings.min_busy_ns and held_ns >= settings.throttled_share * known_ns
 
 
 def throttled(fill: GpuFill | None) -> Iterator[Trouble]:
-    """The trouble of a GPU that is slowed down; nothing where it is not, or does not tell."""
+    """Yield the trouble of a GPU that was slowed down, if its sums show it."""
     if fill is None or not is_throttled(fill):
         return
     reason = max(SLOWDOWNS, key=lambda one: fill.held_by_ns.get(one, 0))
@@ -309,10 +311,9 @@ def throttled(fill: GpuFill | None) -> Iterator[Trouble]:
 
 
 def throttled_now(details: GpuDetails | None, fill: GpuFill | None) -> Iterator[Trouble]:
-    """The trouble of a GPU that is slowed down just now, where its busy time cannot tell.
+    """Yield the trouble of a GPU that is slowed down now, where its sums cannot show it.
 
-    Only samples that are busy all through count for that: a GPU that idles, or
-    has work for three quarters of each, has none.
+    Sums contain only completely busy samples: a GPU that is partly idle in each has none.
     """
     reasons = () if details is None else details.throttle_reasons or ()
     known_ns = 0 if fill is None else fill.held_known_ns
@@ -324,7 +325,7 @@ def throttled_now(details: GpuDetails | None, fill: GpuFill | None) -> Iterator[
 
 
 def worst(troubles: Sequence[Trouble]) -> Severity:
-    """The greatest severity among them; none where there is none."""
+    """Return the greatest severity of these troubles."""
     return max((one.severity for one in troubles), key=attrgetter("gravity"), default=Severity.NONE)
 
 
@@ -334,12 +335,12 @@ def _xid(xid: int, count: int, last_ns: int | None, now_ns: int) -> Trouble:
         severity = Severity.MODERATE
     if not _is_recent(last_ns, now_ns):
         severity = Severity.NONE
-    text, advice = _xid_words(xid)
+    text, advice = _xid_clauses(xid)
     return Trouble(TroubleKind.XID, severity, text, advice, code=xid, times=count, last_ns=last_ns)
 
 
 @lru_cache(maxsize=256)
-def _xid_words(xid: int) -> tuple[str, str]:
+def _xid_clauses(xid: int) -> tuple[str, str]:
     """Text and advice: the same objects for each report that is kept."""
     meaning, advice = xid_text(xid)
     return f"reported XID {xid} ({meaning})", advice
@@ -349,7 +350,7 @@ def _memory_errors(times: ErrorTimes, now_ns: int) -> Iterator[Trouble]:
     count, last_ns = times.memory_errors, times.memory_error_last_ns
     if not count:
         return
-    # Without a time they are older than the daemon; and the GPU was not reset since.
+    # Without a time they are older than the daemon, and the GPU was not reset since.
     is_new = last_ns is not None and _is_recent(last_ns, now_ns)
     severity = Severity.HIGH if is_new else Severity.MODERATE
     yield Trouble(

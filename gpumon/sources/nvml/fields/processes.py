@@ -1,7 +1,7 @@
-"""Who computes on a GPU: pid, memory, share of its multiprocessors, and names where asked for.
+"""A GPU's compute processes: pid, memory, share of its multiprocessors, and names on request.
 
-Only compute processes: on a real board one call for the graphics processes
-was seen to take 4.5 ms, and they say nothing about a training.
+No graphics processes: one call for them took 4.5 ms on a real board, and they have nothing to do
+with training.
 """
 
 from __future__ import annotations
@@ -43,13 +43,13 @@ _US_OF_A_RESTART: Final = 60_000_000
 _SILENCES_OF_A_RESTART: Final = 6
 _NO_VALUE: Final = 0xFFFF_FFFF_FFFF_FFFF
 _SHARES_DUE_NS: Final = nanoseconds(PROCESS_PERIOD_S) * 9 // 10
-"""A reading that comes a little early is the one that is due."""
+"""A reading that comes a little early counts as due."""
 
-_FIRST_ROOM, _MOST_ROOM = 64, 4096
+_FIRST_CAPACITY, _LARGEST_CAPACITY = 64, 4096
 
 
 class _OldestRecord(ctypes.Structure):
-    """A process as drivers before MIG list it: shorter than the newer ones."""
+    """A process record of drivers before MIG: shorter than the newer ones."""
 
     _fields_ = (("pid", ctypes.c_uint), ("usedGpuMemory", ctypes.c_ulonglong))
 
@@ -60,24 +60,24 @@ _RECORDS: Final[dict[str, type[ctypes.Structure]]] = {
     _OLDER_SHARES: pynvml.c_nvmlProcessUtilizationSample_t,
     PROCESS_LISTS[-1].function: _OldestRecord,
 }
-"""What a function fills in, where that is not the record of the newer lists."""
+"""The records of functions other than the newer lists."""
 
 
 class RecordsCall(DriverCall):
-    """A function of ``PROCESS_LISTS`` or ``PROCESS_SHARES``, with room for so many processes."""
+    """A function of ``PROCESS_LISTS`` or ``PROCESS_SHARES``, for up to ``capacity`` processes."""
 
-    no_error = NO_ERROR | {INSUFFICIENT_SIZE}  # it is made again then, with more room
+    no_error = NO_ERROR | {INSUFFICIENT_SIZE}  # it is repeated then, with a larger buffer
 
     def __init__(self, library: NvmlCalls, handle: int, function: str, capacity: int) -> None:
         kind_of_record = _RECORDS.get(function, pynvml.c_nvmlProcessInfo_v2_t)
-        self.room: ctypes.Array[Any] = (kind_of_record * capacity)()
+        self.buffer: ctypes.Array[Any] = (kind_of_record * capacity)()
         self._count, self._newer_than_us = ctypes.c_uint(), ctypes.c_ulonglong()
-        places: tuple[CArgument, ...] = ctypes.byref(self._count), self.room
+        places: tuple[CArgument, ...] = ctypes.byref(self._count), self.buffer
         if function == _OLDER_SHARES:
-            places = self.room, ctypes.byref(self._count), self._newer_than_us
+            places = self.buffer, ctypes.byref(self._count), self._newer_than_us
         if function == _NEWER_SHARES:  # one structure with everything in it
             kind = ProcessesUtilizationInfoV1
-            request = kind(version=PROCESSES_UTILIZATION_V1, procUtilArray=self.room)
+            request = kind(version=PROCESSES_UTILIZATION_V1, procUtilArray=self.buffer)
             self._count = ctypes.c_uint.from_buffer(request, kind.processSamplesCount.offset)
             stamp_at = kind.lastSeenTimeStamp.offset
             self._newer_than_us = ctypes.c_ulonglong.from_buffer(request, stamp_at)
@@ -86,21 +86,21 @@ class RecordsCall(DriverCall):
 
     @property
     def count(self) -> int:
-        """How many records the driver says there are."""
+        """How many records the driver has."""
         return self._count.value
 
     def ask_newer(self, seen_us: int = 0) -> int:
-        """Ask for what is newer than a stamp, where the call knows stamps; gives NVML's code."""
-        self._count.value, self._newer_than_us.value = len(self.room), seen_us
+        """Read what is newer than a stamp, if the call has stamps; return NVML's code."""
+        self._count.value, self._newer_than_us.value = len(self.buffer), seen_us
         return self.ask()
 
     def records(self) -> list[Any]:
-        """What the driver filled in."""
-        return self.room[: min(self.count, len(self.room))]
+        """The records of the last answer."""
+        return self.buffer[: min(self.count, len(self.buffer))]
 
 
 class NewestRecords:
-    """The newest of several functions that the driver has, with room that grows to the answer."""
+    """The newest of several functions that the driver has, with a buffer that grows."""
 
     def __init__(self, library: NvmlCalls, handle: int, functions: Sequence[str]) -> None:
         self._library, self._handle = library, handle
@@ -110,18 +110,18 @@ class NewestRecords:
 
     @property
     def supported(self) -> bool:
-        """Whether it is worth asking."""
+        """Whether it is worth reading."""
         return bool(self._functions) and (self._bound is None or self._bound.supported)
 
     def read(self, seen_us: int = 0) -> list[Any] | None:
-        """The records, of what is newer than that stamp; ``None``: ``code`` says why."""
+        """Return the records newer than that stamp; ``None``: ``code`` has the reason."""
         while self._functions:
-            bound = self._bound or self._with_room(_FIRST_ROOM)
+            bound = self._bound or self._with_capacity(_FIRST_CAPACITY)
             code = bound.ask_newer(seen_us)
-            if code == INSUFFICIENT_SIZE and len(bound.room) < _MOST_ROOM:
-                # Some say then how many they have room for, not how many there are.
-                most = max(2 * bound.count + 1, 2 * len(bound.room))
-                bound = self._with_room(min(most, _MOST_ROOM))
+            if code == INSUFFICIENT_SIZE and len(bound.buffer) < _LARGEST_CAPACITY:
+                # Some drivers then return the buffer's size, not the number of records.
+                most = max(2 * bound.count + 1, 2 * len(bound.buffer))
+                bound = self._with_capacity(min(most, _LARGEST_CAPACITY))
                 code = bound.ask_newer(seen_us)
             self.code = code
             if code == SUCCESS:
@@ -132,17 +132,16 @@ class NewestRecords:
             del self._functions[0]
         return None
 
-    def _with_room(self, capacity: int) -> RecordsCall:
+    def _with_capacity(self, capacity: int) -> RecordsCall:
         self._bound = RecordsCall(self._library, self._handle, self._functions[0], capacity)
         return self._bound
 
 
 class ProcessShares:
-    """Asks for the shares since the reading before.
+    """Reads the shares since the last reading.
 
-    The driver keeps samples of each process. Asked for all of them, as a
-    first call has to, it averages over load that is long over: so the first
-    call only learns the newest stamp.
+    The driver keeps samples of each process, and the first call returns all of them, with load
+    that ended long ago: so it is only used for the newest stamp.
     """
 
     def __init__(self, library: NvmlCalls, handle: int) -> None:
@@ -151,29 +150,29 @@ class ProcessShares:
 
     @property
     def supported(self) -> bool:
-        """Whether it is worth asking."""
+        """Whether it is worth reading."""
         return self._records.supported
 
     def read(self) -> dict[int, float | None] | None:
-        """Shares, 0 to 1, by pid; who is not in it was not busy.
+        """Return shares, 0 to 1, by pid; a process that is missing was not busy.
 
         Returns:
-            ``None`` of a process whose share cannot be meant, and where there is no answer at all.
+            ``None`` for a process with an invalid share, and without an answer at all.
         """
         records = self._records.read(self._seen_us)
         if records is not None:
-            return self._taken(records)
+            return self._new_shares(records)
         if self._records.code != NOT_FOUND:
             return None
-        # Nothing is newer than the position: the usual answer of an idle GPU. Where it comes again
-        # and again, the stamps may have begun anew, and would stay behind the position for days.
+        # Nothing is newer than the position: the usual answer of an idle GPU. If it is repeated,
+        # the stamps may have restarted, and would stay behind the position for days.
         self._silences += 1
         if self._silences >= _SILENCES_OF_A_RESTART:
             self._seen_us = 0
         return {}
 
-    def _taken(self, records: Sequence[Any]) -> dict[int, float | None] | None:
-        """Sort out what the buffer holds of old samples, and of garbage above 100 %."""
+    def _new_shares(self, records: Sequence[Any]) -> dict[int, float | None] | None:
+        """Leave out old samples, and invalid ones above 100 %."""
         entries = sorted(
             (record.timeStamp, record.pid, record.smUtil)
             for record in records
@@ -186,7 +185,7 @@ class ProcessShares:
             return shares if seen_us else None
         newest_us = entries[-1][0]
         if not seen_us or newest_us + _US_OF_A_RESTART < seen_us:
-            # The first look, or the stamps began anew: only the position is learnt.
+            # The first reading, or the stamps restarted: only the position is learnt.
             self._seen_us = newest_us
             return None
         self._seen_us = max(seen_us, newest_us)
@@ -195,11 +194,10 @@ class ProcessShares:
 
 
 class ProcessField:
-    """The compute processes of one GPU or MIG instance, in buffers that are kept.
+    """The compute processes of one GPU or MIG instance, in reused buffers.
 
-    The list is read whenever it is asked for: by it a job is seen to end. The
-    shares take a second call of the driver, made every ``PROCESS_PERIOD_S``;
-    in between they are repeated.
+    The list is read each time, because it shows when a job ends. The shares take a second call,
+    made every ``PROCESS_PERIOD_S``; in between they are repeated.
     """
 
     def __init__(
@@ -212,10 +210,15 @@ class ProcessField:
         gpu_instance: int | None = None,
         refuse: Callable[[], None] = lambda: None,
     ) -> None:
-        """Bind the calls; of a whole GPU with ``gpu_instance``, only those on that are told.
+        """Bind the calls.
 
-        ``names`` is for who asked for names and users; ``owners`` knows whose a process is.
-        ``refuse`` counts a value that no process can have.
+        Args:
+            library: NVML.
+            handle: The GPU's, or the instance's.
+            names: Reads names and users; ``None``: switched off.
+            owners: Reads the users' numbers.
+            gpu_instance: Report only the processes of this GPU instance.
+            refuse: Counts an invalid value.
         """
         self._refuse = refuse
         self._names, self._gpu_instance = names, gpu_instance
@@ -227,17 +230,17 @@ class ProcessField:
 
     @property
     def code(self) -> int:
-        """What the list answered last."""
+        """The last code of the list."""
         return self._lists.code
 
     def read(self, now_ns: int) -> tuple[ProcessSample, ...] | None:
-        """The processes; ``None`` where the list is not to be had."""
+        """Return the processes; ``None``: there is no list."""
         found = self._list()
         if found is None:
             return None
         if found and self._shares_are_due(now_ns):
             shares, self._shares_at_ns = self._shares.read(), now_ns
-            # Who comes later was not there to be busy, or not: of them nothing is known.
+            # The share of a process that comes later is unknown.
             self._ratios = {} if shares is None else {pid: shares.get(pid, 0.0) for pid, _ in found}
         if self._names is not None:
             self._names.keep_only({pid for pid, _ in found})
@@ -257,7 +260,7 @@ class ProcessField:
         return self._shares_at_ns is None or now_ns - self._shares_at_ns >= _SHARES_DUE_NS
 
     def _list(self) -> list[tuple[int, int | None]] | None:
-        """Pid and memory of each."""
+        """Return pid and memory of each."""
         records, wanted = self._lists.read(), self._gpu_instance
         if records is None:
             return None
@@ -284,7 +287,7 @@ def process_field(
     gpu_instance: int | None = None,
     refuse: Callable[[], None] = lambda: None,
 ) -> ProcessField:
-    """The processes of that GPU, with names where the user wants them."""
+    """Return what reads that GPU's processes, with names where the user wants them."""
     names = ProcessNames(library.process_name) if "process_names" in options else None
     return ProcessField(
         calls or library, handle, names=names, gpu_instance=gpu_instance, refuse=refuse
@@ -292,11 +295,10 @@ def process_field(
 
 
 def usable_lists(library: NvmlCalls) -> list[str]:
-    """The lists of that driver whose records are as they should be.
+    """Return the driver's process lists with records of the documented size.
 
-    A few drivers (535 before 535.98) put a number more into the records of
-    the newest. They know how much memory is protected, and not yet the list
-    of details that took the number over.
+    A few drivers (535 before 535.98) have one more number in the records of the newest list. They
+    are recognised by the functions that they have and lack.
     """
     longer_records = library.has("nvmlDeviceGetConfComputeMemSizeInfo") and not library.has(
         "nvmlDeviceGetRunningProcessDetailList"

@@ -22,12 +22,12 @@ FENCE = "```\n"
 
 
 @pytest.fixture(autouse=True)
-def a_machine_that_must_not_be_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
-    def nobody(*_: Any, **__: Any) -> None:
-        raise AssertionError("--rules looked at the machine")
+def a_machine_that_must_not_be_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: Any, **__: Any) -> None:
+        raise AssertionError("--rules read the machine")
 
-    for name in ("open_source", "read_driver_files", "machine_findings", "_look"):
-        monkeypatch.setattr(doctor, name, nobody)
+    for name in ("open_source", "read_driver_files", "machine_findings", "_examine"):
+        monkeypatch.setattr(doctor, name, refuse)
 
 
 def told(capsys: pytest.CaptureFixture[str], *words: str) -> str:

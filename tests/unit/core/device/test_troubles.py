@@ -103,7 +103,7 @@ class TestMemoryErrors:
         log = ErrorWatch()
         for second, count in enumerate(counts):
             details = GpuDetails(read_at_ns=second, ecc_uncorrected_errors=count)
-            log.hear(GpuSample(device=device(), details=details), s(second))
+            log.observe(GpuSample(device=device(), details=details), s(second))
         return errors_of((), log.errors, s(len(counts)))
 
     @pytest.mark.parametrize("counts", [(None,), (0,), (0, 0), (3, 0)])
@@ -123,8 +123,8 @@ class TestMemoryErrors:
 
     def test_of_a_lost_gpu_stay_told(self) -> None:
         log = ErrorWatch()
-        log.hear(GpuSample(device=device(), details=GpuDetails(0, ecc_uncorrected_errors=1)), 0)
-        log.hear(GpuSample(device=device(), error=LOST), s(1))
+        log.observe(GpuSample(device=device(), details=GpuDetails(0, ecc_uncorrected_errors=1)), 0)
+        log.observe(GpuSample(device=device(), error=LOST), s(1))
 
         assert [one.times for one in errors_of((), log.errors, s(1))] == [1]
 
@@ -137,7 +137,7 @@ class TestAnErrorThatIsToldAnew:
         for count, at_s in ((1, 10), (1, 15), (2, 20), (2, 25)):
             details = GpuDetails(read_at_ns=0, ecc_uncorrected_errors=count)
             xids = ((31, count),)
-            log.hear(GpuSample(device=device(), details=details, xid_errors=xids), s(at_s))
+            log.observe(GpuSample(device=device(), details=details, xid_errors=xids), s(at_s))
 
         assert log.errors == ErrorTimes(
             xid_last_ns=((31, s(20)),), memory_errors=2, memory_error_last_ns=s(20)
