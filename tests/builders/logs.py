@@ -105,24 +105,23 @@ DMON = ("# gpu     sm    mem", "# Idx      %      %", "    0     94     40", "  
 
 
 @dataclass(frozen=True)
-class Corner:
-    """A log of a few lines, what its user says of it, and what has to be heard in it."""
+class Example:
+    """A log of a few lines, its options, and what must be read from it."""
 
     log: str
     options: LogOptions
-    told: Mapping[str, object]
+    expected: Mapping[str, object]
 
-    def heard(self) -> dict[str, object]:
-        """What is heard in it, in the words of what it has to tell."""
+    def read(self) -> dict[str, object]:
+        """What is read from it, under the keys that are expected."""
         try:
             samples, facts = read_log(self.log, self.options)
         except (UnreadableLogError, UsageError) as refusal:
-            said = str(refusal)
-            pattern = str(self.told.get("refused"))
-            return {"refused": pattern if re.search(pattern, said) else said}
+            sentence, pattern = str(refusal), str(self.expected.get("refused"))
+            return {"refused": pattern if re.search(pattern, sentence) else sentence}
         shares, stamps_ns = [one.busy_ratio for one in samples], [one.stamp_ns for one in samples]
         used = [one.memory_used_bytes for one in samples]
-        heard: dict[str, object] = {
+        read: dict[str, object] = {
             "busy": [share if share is None else round(100 * share, 9) for share in shares],
             "of": [one.gpu for one in samples],
             "at_s": seconds_of(stamps_ns),
@@ -137,38 +136,38 @@ class Corner:
             "notes": facts.notes,
             "noted": self._noted(" ".join(facts.notes)),
         }
-        return {word: heard[word] for word in self.told}
+        return {key: read[key] for key in self.expected}
 
     def _noted(self, notes: str) -> object:
-        part = str(self.told.get("noted"))
+        part = str(self.expected.get("noted"))
         return part if part in notes else notes
 
 
-def corner(
-    *lines: str, options: LogOptions = NO_OPTIONS, is_cut: bool = False, **told: object
-) -> Corner:
-    """A corner of these lines, of which every one is of use unless ``skipped`` tells others.
+def example(
+    *lines: str, options: LogOptions = NO_OPTIONS, is_cut: bool = False, **expected: object
+) -> Example:
+    """An example of these lines, all of which must be used unless ``skipped`` counts others.
 
     Args:
         lines: Of the log.
-        options: What its user says of it.
+        options: Of its user.
         is_cut: Whether the last line has no end.
-        told: What is asked, and what has to be heard: ``busy`` percent of each sample, ``of`` which
-            GPU it is, ``at_s`` seconds from the first one, ``began`` the moment of that,
-            ``used_mib`` memory in use; ``noted`` a part of the notes; ``refused`` a pattern of the
-            sentence that it is refused with; and so on, in the words of ``Corner.heard``.
+        expected: ``busy`` percent of each sample, ``of`` which GPU it is, ``at_s`` seconds from the
+            first one, ``began`` the time of the first, ``used_mib`` memory in use, ``noted`` a part
+            of the notes, ``refused`` a pattern of the error, and the other keys of
+            ``Example.read``.
     """
-    asked = told if "refused" in told else {"skipped": 0, **told}
+    expected = expected if "refused" in expected else {"skipped": 0, **expected}
     log = rows(*(line.removesuffix("\n") for line in lines))
-    return Corner(log.removesuffix("\n") if is_cut else log, options, asked)
+    return Example(log.removesuffix("\n") if is_cut else log, options, expected)
 
 
-def heard(corners: Mapping[str, Corner]) -> Callable[..., None]:
-    """A test, of a class, that each corner is heard as it is told; by its name in the table."""
+def verified(examples: Mapping[str, Example]) -> Callable[..., None]:
+    """A test, of a class, that each example is read as expected; by its name in the table."""
 
-    @pytest.mark.parametrize("corner", corners.values(), ids=corners.keys())
-    def test(_: object, corner: Corner) -> None:
-        assert corner.heard() == corner.told
+    @pytest.mark.parametrize("example", examples.values(), ids=examples.keys())
+    def test(_: object, example: Example) -> None:
+        assert example.read() == example.expected
 
     return test
 

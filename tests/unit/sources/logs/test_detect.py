@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.builders.logs import CSV, DMON, corner, heard, read_log, rows
+from tests.builders.logs import CSV, DMON, example, read_log, rows, verified
 
 TROUBLE = (
     "No devices were found",
@@ -13,41 +13,41 @@ TROUBLE = (
     "the latest NVIDIA driver is installed and running.",
 )
 
-CORNERS = {
-    "everything else is CSV": corner("45", "46", busy=[45, 46]),
-    "two formats in one file are read as the first, CSV": corner(
+EXAMPLES = {
+    "everything else is CSV": example("45", "46", busy=[45, 46]),
+    "two formats in one file are read as the first, CSV": example(
         *CSV, *DMON, busy=[94, 0, 97], at_s=[0, 1, 2], skipped=len(DMON)
     ),
-    "two formats in one file are read as the first, a table": corner(
+    "two formats in one file are read as the first, a table": example(
         *DMON, *CSV, busy=[94, 0], is_wall=False, skipped=len(CSV)
     ),
-    "the XML of nvidia-smi is named with what to log instead": corner(
+    "the XML of nvidia-smi is named with what to log instead": example(
         '<?xml version="1.0" ?>', "<nvidia_smi_log>",
         refused="line 2: this is the XML.*--format=csv",
     ),
-    "trouble under dates is refused with what to do": corner(
+    "trouble under dates is refused with what to do": example(
         *["Mon May 11 14:02:04 UTC 2026", "No devices were found"] * 3,
         refused="line 2: no GPU could be read .*of Mon May 11 .*: the NVIDIA driver lists no",
     ),
-    "a page of HTML is not looked for below the beginning": corner(
+    "a page of HTML is not looked for below the beginning": example(
         *CSV, "<html>", busy=[94, 0, 97], skipped=1
     ),
-    "a sentence about a time has its line": corner(
+    "a sentence about a time has its line": example(
         "", "utilization.gpu [%],timestamp", *["57 %,57 %"] * 9,
         refused="line 3: the time '57 %' has no form",
     ),
-    "a sentence about time that stands still says what to log": corner(
+    "a sentence about time that stands still says what to log": example(
         "time,gpu_util", *["2026-05-11 14:02:04,97"] * 9,
         refused="time stands still: .*; log the time of",
     ),
     **{
-        f"trouble alone is refused: {said[:20]}": corner(
+        f"trouble alone is refused: {said[:20]}": example(
             said, "", said, refused="no GPU could be read when this was logged"
         )
         for said in TROUBLE
     },
     **{
-        f"what is no log is said to be {said}: {lines[0]}": corner(
+        f"what is no log is said to be {said}: {lines[0]}": example(
             *lines, refused=rf"line \d: this is .*{said}.*; .* `nvidia-smi --query-gpu"
         )
         for said, *lines in (
@@ -59,7 +59,7 @@ CORNERS = {
     },
     **{
         # A pattern whose dots match no line end: the sentence is one line.
-        f"JSON of another tool is refused with what is needed: {json}": corner(
+        f"JSON of another tool is refused with what is needed: {json}": example(
             *json.split("\n"), refused=rf"\A.*{found}.*gpustat --json.*\Z"
         )
         for json, found in (
@@ -74,8 +74,8 @@ CORNERS = {
 }  # fmt: skip
 
 
-class TestACorner:
-    test_is_heard_as_it_is_told = heard(CORNERS)
+class TestExamples:
+    test_is_read_as_expected = verified(EXAMPLES)
 
 
 class TestWhatStandsAboveALog:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gpumon.sources.logs.line_prefixes import prefix_of
-from tests.builders.logs import CSV, DMON, corner, heard, read_log, rows
+from tests.builders.logs import CSV, DMON, example, read_log, rows, verified
 
 PREFIXES = (
     "[worker-0] ",
@@ -35,22 +35,22 @@ def prefixed(prefix: str, *lines: str) -> list[str]:
 
 EVENTS = [f'{{"_timestamp": {1_700_000_000 + at}, "system.gpu.0.gpu": 96}}' for at in range(9)]
 
-CORNERS = {
-    "a prefix is shown as it stands there": corner(
+EXAMPLES = {
+    "a prefix is shown as it stands there": example(
         *prefixed("[worker-0] ", *CSV), busy=[94, 0, 97], noted='such as "[worker-0]".'
     ),
-    "prefixes may begin below a warning, and keep the numbers of lines": corner(
+    "prefixes may begin below a warning, and keep the numbers of lines": example(
         "Defaulted container gpu-logger", *prefixed("[worker-0] ", *CSV, "garbage"),
         busy=[94, 0, 97], skipped=2, noted="first at line 1.",
     ),
-    "a prefix may stand before nothing where a log of JSON ends": corner(
+    "a prefix may stand before nothing where a log of JSON ends": example(
         *prefixed("2026-01-24 21:52:14 INFO ", *EVENTS, ""), is_cut=True, busy=[96] * 9
     ),
-    "the lines of other writers are skipped": corner(
+    "the lines of other writers are skipped": example(
         *prefixed("gpu-logger-1  | ", *CSV), *["trainer-1     | step 0, loss 0.3"] * 3,
         busy=[94, 0, 97], skipped=3,
     ),
-    "the logs of several writers that are mixed are refused": corner(
+    "the logs of several writers that are mixed are refused": example(
         *(f"[{who}] {line}" for line in CSV for who in ("worker-0", "worker-1")),
         refused="worker-0 and worker-1.*grep -F 'worker-0'",
     ),
@@ -77,7 +77,7 @@ class TestWhatStandsBeforeEveryLine:
         assert facts.notes[-len(bare_facts.notes) or len(facts.notes) :] == bare_facts.notes
         assert "Ignored the prefix" in facts.notes[0]
 
-    test_is_heard_as_it_is_told = heard(CORNERS)
+    test_is_read_as_expected = verified(EXAMPLES)
 
 
 class TestWhatIsNoPrefix:

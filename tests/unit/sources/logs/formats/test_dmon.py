@@ -3,80 +3,80 @@
 from __future__ import annotations
 
 from gpumon.sources.logs.log_sample import LoggedGpu, LogOptions
-from tests.builders.logs import corner, heard
+from tests.builders.logs import example, verified
 
 U = ("# gpu    sm   mem", "# Idx     %     %")
 DT = ("#Date       Time        gpu    sm    fb", "#YYYYMMDD   HH:MM:SS    Idx     %    MB")
 T = ("#Time        gpu    sm", "#HH:MM:SS    Idx     %")
 
-CORNERS = {
-    "a row is read by the header, wherever that puts the columns": corner(
+EXAMPLES = {
+    "a row is read by the header, wherever that puts the columns": example(
         *U, "0 45 3", "# gpu mem pwr sm", "0 9 70 55", busy=[45, 55]
     ),
-    "a row of dashes has no answer": corner(
+    "a row of dashes has no answer": example(
         *U, "0 45 3", "0 - -", "0 50 3",
         busy=[45, None, 50], skipped=1, noted="Skipped 1 line without a utilisation",
     ),
-    "rows after a header without sm are counted until the next": corner(
+    "rows after a header without sm are counted until the next": example(
         *U, "0 45 3", "# gpu pwr gtemp", "0 70 41", *U, "0 50 3",
         busy=[45, 50], skipped=1, noted="Skipped 1 line of a table without a utilisation column",
     ),
-    "rows after a header that cannot be read are not guessed": corner(
+    "rows after a header that cannot be read are not guessed": example(
         *U, "0 45 3", "# gqu mem sm", "0 3 45", *U, "0 50 3", busy=[45, 50], skipped=1
     ),
-    "a share that no GPU has is no answer": corner(
+    "a share that no GPU has is no answer": example(
         *U, "0 40 3", "0 145 3", "0 4x 3", "0 50 3", busy=[40, None, None, 50], skipped=2
     ),
-    "what is no row is counted": corner(
+    "what is no row is counted": example(
         *U, "0 40 3", "0 45", "0 45 3 9", "x 45 3", "Killed", "0 50 3", busy=[40, 50], skipped=4
     ),
-    "a line without an end is refused as one": corner(
+    "a line without an end is refused as one": example(
         *U, "0 40 3", "0 " * 30_000, "0 50 3",
         busy=[40, 50], skipped=1, noted="Skipped 1 line too long",
     ),
-    "MIG instances are told apart": corner(
+    "MIG instances are told apart": example(
         "# gpu gi ci sm", "0 - - -", "0 1 0 40", "0 2 0 60", "0 1 0 50",
         of=[0, 1, 2, 1], busy=[None, 40, 60, 50], skipped=1,
         gpus=(LoggedGpu(index=0), LoggedGpu(0, mig_index=0), LoggedGpu(0, mig_index=1)),
     ),
-    "a clock of times of day runs on at midnight": corner(
+    "a clock of times of day runs on at midnight": example(
         *T, *(f"{time} 0 45" for time in ("23:59:58", "23:59:59", "00:00:00", "00:00:01")),
         at_s=[0, 1, 2, 3], began=None,
     ),
-    "a clock of times of day goes on where the log was begun again in the evening": corner(
+    "a clock of times of day goes on where the log was begun again in the evening": example(
         *T, *(f"{time} 0 45" for time in ("23:59:59", "00:00:00", "23:30:00", "23:30:01")),
         at_s=[0, 1, 84_601, 84_602], began=None,
     ),
-    "rows of the same second are spread over it": corner(
+    "rows of the same second are spread over it": example(
         *T, *(f"10:00:0{at // 2} 0 45" for at in range(4)), at_s=[0, 0.5, 1, 1.5]
     ),
-    "the clock is a second a row where there is none but a date": corner(
+    "the clock is a second a row where there is none but a date": example(
         "#Date gpu sm", "20260124 0 45", "20260124 0 50", at_s=[0, 1], noted="1 s a row (assumed"
     ),
-    "the clock is the period that the user told": corner(
+    "the clock is the period that the user told": example(
         *U, "0 45 3", "0 50 3",
         options=LogOptions(period_ns=5 * 10**9), at_s=[0, 5], period_ns=5 * 10**9,
     ),
-    "the clock stays what the first header made it": corner(
+    "the clock stays what the first header made it": example(
         *T, "10:00:00 0 45", *U, "0 50 3", *T, "10:00:02 0 45",
         at_s=[0, 2], skipped=1, noted="1 line of a table whose time has another form",
     ),
-    "the clock is not guessed from a damaged stamp": corner(
+    "the clock is not guessed from a damaged stamp": example(
         *DT, "20260124 09:59:59 0 40 9", "20260124 25:00:00 0 45 9", "20261324 10:00:00 0 45 9",
         "202601 10:00:00 0 45 9", "20260124 10:00:01 0 50 9",
         busy=[40, 50], skipped=3, noted="Skipped 3 lines with a time that cannot be read",
     ),
-    "a log without sm is of no use": corner(
+    "a log without sm is of no use": example(
         "# gpu pwr gtemp", "0 70 41", refused="dmon -s u` prints it in the column sm"
     ),
-    "a log of commas without a header is not guessed at": corner(
+    "a log of commas without a header is not guessed at": example(
         *["20260124, 21:52:14, 0, 70, 41, -, 45, 3"] * 2, refused="no header, and the"
     ),
-    "a log of blanks without a header is not guessed at": corner(
+    "a log of blanks without a header is not guessed at": example(
         *["20260124 21:52:14 0 45 3"] * 2, refused="no header, and the utilisation could be any"
     ),
 }  # fmt: skip
 
 
-class TestACorner:
-    test_is_heard_as_it_is_told = heard(CORNERS)
+class TestExamples:
+    test_is_read_as_expected = verified(EXAMPLES)

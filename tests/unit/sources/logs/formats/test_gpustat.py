@@ -1,4 +1,4 @@
-"""Specification of gpustat's logs, for programs and for people: corners the samples leave out."""
+"""Specification of gpustat's logs, for programs and for people: examples the samples leave out."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 from gpumon.sources.logs.log_sample import LoggedGpu, LogOptions
-from tests.builders.logs import corner, heard
+from tests.builders.logs import example, verified
 
 A40 = LoggedGpu(index=0, uuid="GPU-0", name="NVIDIA A40", memory_bytes=46_068 << 20)
 
@@ -25,29 +25,29 @@ NAMELESS = {name: said for name, said in gpu(0).items() if name != "uuid"}
 WHOLE = reading(1, gpu(96), indent=4)
 
 READINGS = {
-    "tell what is known of the GPU": corner(reading(1, gpu(96)), gpus=(A40,), used_mib=[12_000]),
-    "without a moment are counted": corner(
+    "tell what is known of the GPU": example(reading(1, gpu(96)), gpus=(A40,), used_mib=[12_000]),
+    "without a moment are counted": example(
         reading(1, gpu(96)), json.dumps({"query_time": None, "gpus": [gpu(3)]}),
         busy=[96], skipped=1,
     ),
-    "without the uuid are of the GPU with that index": corner(
+    "without the uuid are of the GPU with that index": example(
         reading(1, gpu(96)), reading(2, NAMELESS), of=[0, 0], gpus=(A40,)
     ),
-    "killed in the middle go on with the next": corner(
+    "killed in the middle go on with the next": example(
         WHOLE, WHOLE[:200], WHOLE.replace(":01.", ":03."), at_s=[0, 2], skipped=1
     ),
-    "with a number that no GPU can have are counted": corner(
+    "with a number that no GPU can have are counted": example(
         reading(1, gpu(96)), reading(2, gpu(10**400)), reading(3, gpu(3)),
         busy=[96, None, 3], skipped=1,
     ),
     **{
-        f"without an answer are not observed: {answer!r}": corner(
+        f"without an answer are not observed: {answer!r}": example(
             reading(1, gpu(96)), reading(2, gpu(answer)), busy=[96, None], skipped=1
         )
         for answer in (None, "[N/A]", 101, -1, "busy", True, 10**18)
     },
     **{
-        f"without any GPU are refused: {gpus!r}": corner(
+        f"without any GPU are refused: {gpus!r}": example(
             json.dumps({"query_time": "2026-01-24T21:05:14.1", "gpus": gpus}),
             refused="no reading with a utilisation",
         )
@@ -57,7 +57,7 @@ READINGS = {
 
 
 class TestReadingsInJson:
-    test_are_heard_so_that_they = heard(READINGS)
+    test_are_read_as_expected = verified(READINGS)
 
 
 def head(second: int, host: str = "node-7") -> str:
@@ -74,32 +74,32 @@ OTHER = "2026/01/24 21:05:14.120, 0, 94 %"
 FOREIGN = "node-7    Sa 24 Narvinye 2026 21:05:02 CET  580.95.05"
 
 LINES = {
-    "are read past a fan without an answer": corner(
+    "are read past a fan without an answer": example(
         head(1), line(96, between="  ?? %, "), busy=[96]
     ),
-    "are read before the codecs and the power": corner(head(1), CODECS, busy=[96]),
-    "without an answer are not observed": corner(
+    "are read before the codecs and the power": example(head(1), CODECS, busy=[96]),
+    "without an answer are not observed": example(
         head(1), line("??", memory="??"), line(5, 1), busy=[None, 5], skipped=1
     ),
-    "of two hosts are of different GPUs": corner(
+    "of two hosts are of different GPUs": example(
         head(1), line(96), head(1, "node-8"), line(3), of=[0, 1]
     ),
-    "of hosts in turn are all read": corner(
+    "of hosts in turn are all read": example(
         *(one for host in HOSTS_IN_TURN for one in (host, line(96))), of=[0, 1, 0, 1, 0, 1]
     ),
-    "go on past lines of something else, which are counted": corner(
+    "go on past lines of something else, which are counted": example(
         head(1), line(96), " ├─ 2211 ( 100%,  512MB): python train.py", OTHER, OTHER,
         busy=[96], skipped=2,
     ),
-    "under a head in a language that nobody knows are counted, not guessed": corner(
+    "under a head in a language that nobody knows are counted, not guessed": example(
         head(1), line(96), FOREIGN, line(3),
         busy=[96], skipped=1, noted="with a time that cannot be read",
     ),
-    "without heads count the period told": corner(
+    "without heads count the period told": example(
         line(96), line(3), options=LogOptions(period_ns=5 * 10**9), at_s=[0, 5], period_ns=5 * 10**9
     ),
 }  # fmt: skip
 
 
 class TestLinesForPeople:
-    test_are_heard_so_that_they = heard(LINES)
+    test_are_read_as_expected = verified(LINES)

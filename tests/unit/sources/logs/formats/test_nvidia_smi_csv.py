@@ -14,14 +14,14 @@ from gpumon.sources.logs.log_sample import LoggedGpu, LogOptions
 from gpumon.sources.logs.log_text import MAX_PIECE
 from tests.builders.logs import (
     HEADER,
-    corner,
-    heard,
+    example,
     ratios,
     read_log,
     rows,
     smi_log,
     smi_stamp,
     told,
+    verified,
 )
 
 ONE, TWO, THREE = (smi_stamp(second) for second in (1, 2, 3))
@@ -41,197 +41,197 @@ def stamped(first: int, end: int, row: str = "5") -> list[str]:
     return [f"{smi_stamp(at)}, {row}" for at in range(first, end)]
 
 
-CORNERS = {
-    "columns may have any order": corner(
+EXAMPLES = {
+    "columns may have any order": example(
         f"{UTIL}, timestamp", f"45, {ONE}", f"0, {TWO}", f"100, {THREE}",
         busy=[45, 0, 100], at_s=[0, 1, 2], began="2025-06-13T00:00:01.000",
     ),
     **{
-        f"rows of processes that differ are refused: {of_gpu or 'of one GPU'}": corner(
+        f"rows of processes that differ are refused: {of_gpu or 'of one GPU'}": example(
             f"timestamp,{of_gpu}PID,gpu_util", f"{ONE},{of_gpu and '0,'}11,40",
             f"{ONE},{of_gpu and '0,'}12,7", refused="line 1: the rows are of processes",
         )
         for of_gpu in ("", "index,")
     },
-    "columns may be named by the user": corner(
+    "columns may be named by the user": example(
         "when,a,b", f"{ONE},3,45", options=TOLD_BOTH, busy=[45]
     ),
-    "columns may count from 0 to 1, which is said": corner(
+    "columns may count from 0 to 1, which is said": example(
         "time,util", "0,0.25", "1,0.97", busy=[25, 97], noted="between 0 and 1"
     ),
-    "columns named by the user against the header are so under its repetitions, too": corner(
+    "columns named by the user against the header are so under its repetitions, too": example(
         f"timestamp, index, {UTIL}", f"{ONE}, 0, 45", f"timestamp, index, {UTIL}", f"{TWO}, 0, 45",
         options=told(1), busy=[0, 0], notes=(),
     ),
-    "GPUs are told apart by their index": corner(
+    "GPUs are told apart by their index": example(
         HEADER, *(f"{at}, {gpu}, A40, {gpu + 1} %, 1 MiB" for at in (ONE, TWO) for gpu in (0, 1)),
         of=[0, 1] * 2, busy=[1, 2] * 2, gpus=(LoggedGpu(0, name="A40"), LoggedGpu(1, name="A40")),
     ),
-    "GPUs are told apart by their names where no time and nothing else does": corner(
+    "GPUs are told apart by their names where no time and nothing else does": example(
         f"name, {UTIL}", "A40, 5 %", "A10, 6 %", "A10, 7 %", "A40, 8 %",
         of=[0, 1, 0, 1], busy=[5, 6, 8, 7],
     ),
-    "GPUs are told apart by their index without a header": corner(
+    "GPUs are told apart by their index without a header": example(
         *(f"{smi_stamp(at)}, {gpu}, {(50, 98)[gpu]}" for at in range(4) for gpu in (0, 1)),
         of=[0, 1] * 4, busy=[50, 98] * 4, gpus=(LoggedGpu(index=0), LoggedGpu(index=1)),
         noted="column 3 as utilization.gpu",
     ),
-    "GPUs are not told apart by a blank at the line end": corner(
+    "GPUs are not told apart by a blank at the line end": example(
         f"{UTIL}, uuid", "5 %, GPU-aa", "6 %,GPU-aa ", "7 %, GPU-aa", of=[0, 0, 0]
     ),
-    "GPUs are told apart by their order where nothing names them": corner(
+    "GPUs are told apart by their order where nothing names them": example(
         f"timestamp, {UTIL}",
         *(f"{smi_stamp(at + gpu * 0.003)}, {gpu + 1} %" for at in range(5) for gpu in (0, 1)),
         of=[0, 1] * 5, busy=[1, 2] * 5, gpu_count=2,
         noted="the 2 rows of one time were taken as 2 GPUs",
     ),
-    "rows without stamps are a second apart, which is said": corner(
+    "rows without stamps are a second apart, which is said": example(
         UTIL, "1 %", "2 %", "3 %", at_s=[0, 1, 2], is_wall=False, noted="1 s a row (assumed"
     ),
-    "rows without stamps are as far apart as the user says": corner(
+    "rows without stamps are as far apart as the user says": example(
         "5", "6", options=LogOptions(period_ns=250_000_000), at_s=[0, 0.25], period_ns=250_000_000
     ),
-    "rows without stamps are counted for each GPU": corner(
+    "rows without stamps are counted for each GPU": example(
         f"index, {UTIL}", "0, 1 %", "1, 2 %", "0, 3 %", "1, 4 %", of=[0, 1, 0, 1], at_s=[0, 0, 1, 1]
     ),
-    "damaged lines are skipped and counted with their reason": corner(
+    "damaged lines are skipped and counted with their reason": example(
         smi_log([45, 250, -3, "nan", 7]), "garbage", "a, b, c, d, e",
         busy=[45, None, None, None, 7], skipped=5,
         noted="3 lines with an impossible utilisation",
     ),
-    "a line without an answer still marks its moment": corner(
+    "a line without an answer still marks its moment": example(
         smi_log([45]), f"{TWO}, 0, NVIDIA A40, [N/A], [N/A]",
         busy=[45, None], at_s=[0, 1], skipped=1,
     ),
-    "a blank line is no line at all": corner(smi_log([45]), "", "", "  ", busy=[45]),
-    "a line whose time cannot be read belongs to no moment": corner(
+    "a blank line is no line at all": example(smi_log([45]), "", "", "  ", busy=[45]),
+    "a line whose time cannot be read belongs to no moment": example(
         smi_log([45]), "noon, 0, NVIDIA A40, 50 %, 1 MiB", busy=[45], skipped=1
     ),
-    "a line that was cut off is not half a value": corner(
+    "a line that was cut off is not half a value": example(
         f"timestamp, {UTIL}", f"{ONE}, 19 %", f"{TWO}, 1", is_cut=True, busy=[19, None], skipped=1
     ),
-    "a repeated header may move the columns": corner(
+    "a repeated header may move the columns": example(
         smi_log([45]), f"index, {UTIL}, timestamp", f"0, 55 %, {TWO}",
         of=[0, 0], busy=[45, 55], gpu_count=1,
     ),
-    "a repeated header that names no GPU any more goes on with the only one": corner(
+    "a repeated header that names no GPU any more goes on with the only one": example(
         "time,util,index", "1,45,0", "time,util", "2,36", "3,37", of=[0, 0, 0], busy=[45, 36, 37]
     ),
-    "a repeated header that names no GPU any more tells nothing of several": corner(
+    "a repeated header that names no GPU any more tells nothing of several": example(
         "time,util,index", "1,45,0", "1,45,1", "time,util", "2,1", "3,45", of=[0, 1],
         skipped=3, noted="3 lines of a table without a utilisation",
     ),
-    "a repeated header that names the GPUs again is read after one that did not": corner(
+    "a repeated header that names the GPUs again is read after one that did not": example(
         "time,util,index", "1,45,0", "1,46,1", "time,util", "2,1", "time,util,index", "3,47,1",
         of=[0, 1, 1], busy=[45, 46, 47], skipped=2,
     ),
-    "a repeated header without utilisation ends the usable part": corner(
+    "a repeated header without utilisation ends the usable part": example(
         "time,util", "1,45", "time,memory.used [MiB]", "2,36", "time,util", "3,55",
         busy=[45, 55], skipped=2,
     ),
-    "a log without a utilisation column is refused with those it has": corner(
+    "a log without a utilisation column is refused with those it has": example(
         "timestamp, index", f"{ONE}, 0",
         refused="line 1: no utilisation column among: timestamp, index",
     ),
-    "a log of nothing but a header is refused": corner(
+    "a log of nothing but a header is refused": example(
         HEADER, refused="no line under it has as many"
     ),
-    "a log of [N/A] alone is refused with what MIG does, and what to do": corner(
+    "a log of [N/A] alone is refused with what MIG does, and what to do": example(
         HEADER, *(f"{smi_stamp(at)}, 0, NVIDIA A100, [N/A], 1000 MiB" for at in range(60)),
         refused="of a GPU with MIG on: .*dcgmi dmon -e 1001.*gpumon doctor",
     ),
-    "a log of errors alone is not put down to MIG": corner(
+    "a log of errors alone is not put down to MIG": example(
         f"timestamp, {UTIL}", *(f"{smi_stamp(at)}, 130 %" for at in range(60)),
         refused=r"^(?!.*MIG).*an impossible utilisation",
     ),
-    "a log of times of no known form is refused": corner(
+    "a log of times of no known form is refused": example(
         "time,util", "half past ten,45", refused="'half past ten' has no form"
     ),
-    "a quote that is never closed costs one line": corner(
+    "a quote that is never closed costs one line": example(
         "timestamp,name,utilization.gpu [%]",
         *(f'{smi_stamp(at)},"NVIDIA A40",{at} %' for at in (1, 2)), f'{smi_stamp(3)},"NVIDIA A',
         *(f'{smi_stamp(at)},"NVIDIA A40",4 %' for at in range(4, 200)),
         busy=[1, 2, *[4] * 196], skipped=1, noted="columns than the header: line 4.",
     ),
-    "a decimal comma is read beside tabs": corner(
+    "a decimal comma is read beside tabs": example(
         "time\tutil", "0,5\t12,5", "1,5\t0,0", "2,5\t100,0", busy=[12.5, 0, 100], at_s=[0, 1, 2]
     ),
-    "a decimal comma does not separate where there is no header": corner(
+    "a decimal comma does not separate where there is no header": example(
         *(f"2025-06-13 00:00:{at:02d},250;{at},5 %" for at in range(20)),
         busy=[at + 0.5 for at in range(20)],
     ),
-    "a decimal comma is read in a stamp": corner(
+    "a decimal comma is read in a stamp": example(
         "timestamp;util", "1718238472,25;5", "1718238473,5;6", at_s=[0, 1.25]
     ),
-    "blanks separate a date from its time": corner(
+    "blanks separate a date from its time": example(
         *(f"2025-06-13 00:27:{at:02d}.5 {40 + at}" for at in range(5)),
         busy=[40, 41, 42, 43, 44], at_s=[0, 1, 2, 3, 4],
     ),
-    "a date and a time in two columns are one stamp without a header": corner(
+    "a date and a time in two columns are one stamp without a header": example(
         *(f"2025/06/13, 00:00:{at:02d}, {at} %" for at in range(20)),
         at_s=[*range(20)], noted="column 1 as date, column 2 as timestamp",
     ),
-    "units in any mix are read row by row": corner(
+    "units in any mix are read row by row": example(
         "time,util,temp", "1,5 %,30", "2,6,30", "3,7%,30 C", busy=[5, 6, 7]
     ),
-    "errors of nvidia-smi between rows are counted with that reason": corner(
+    "errors of nvidia-smi between rows are counted with that reason": example(
         smi_log([5, 6]), "", *ERRORS,
         busy=[5, 6], skipped=4, noted="4 lines in which nvidia-smi could not read",
     ),
-    "memory of the GPU is told once": corner(
+    "memory of the GPU is told once": example(
         "index, utilization.gpu [%], memory.used [MiB], memory.total [MiB]",
         "0, 5 %, 1 MiB, 32768 MiB", gpus=(LoggedGpu(index=0, memory_bytes=32 << 30),),
     ),
-    "the surest name of a column goes before the others": corner(
+    "the surest name of a column goes before the others": example(
         "time,load,utilization.memory [%],utilization.gpu [%],utilization.encoder [%]",
         "1,2,3,4,5", busy=[4],
     ),
-    "a name that comes twice is ambiguous, and what settles it is said": corner(
+    "a name that comes twice is ambiguous, and what settles it is said": example(
         "time,GPU util,gpu_load", "1,5,6",
         refused=r'line 1: the utilisation could be any of the columns 2 "GPU util", 3 "gpu_load"; '
         r"say which: --column utilization\.gpu=2",
     ),
-    "a name that comes twice is settled by the user": corner(
+    "a name that comes twice is settled by the user": example(
         "time,GPU util,gpu_load", "1,5,6", options=told(2), busy=[6]
     ),
-    "a name said by the user must be there": corner(
+    "a name said by the user must be there": example(
         "time,util", "1,5", options=told("gamma"), refused="no such column; it has time, util"
     ),
-    "up to a thousand GPUs are told apart": corner(
+    "up to a thousand GPUs are told apart": example(
         "timestamp, index, utilization.gpu [%]",
         *(f"{smi_stamp(at)}, {gpu}, {gpu % 100} %" for at in range(4) for gpu in range(1_000)),
         of=[*range(1_000)] * 4, gpu_count=1_000, notes=(),
     ),
-    "more GPUs than a machine has are refused": corner(
+    "more GPUs than a machine has are refused": example(
         "index, utilization.gpu [%]", *(f"{at}, 5 %" for at in range(2_000)),
         refused=r"more than 1,024 .*GPUs.*line 1026",
     ),
-    "a header is found below what was printed before it": corner(
+    "a header is found below what was printed before it": example(
         "starting logger", "", smi_log([5]), busy=[5], skipped=1
     ),
-    "rows that end as others did mean something else under another header": corner(
+    "rows that end as others did mean something else under another header": example(
         f"{STAMPED}, temperature.gpu", *stamped(0, 4, "5, 60"),
         "timestamp, temperature.gpu, utilization.gpu [%]", *stamped(4, 8, "5, 60"),
         busy=[5, 5, 5, 5, 60, 60, 60, 60],
     ),
-    "rows that end as others did say nothing under a header without utilisation": corner(
+    "rows that end as others did say nothing under a header without utilisation": example(
         STAMPED, *stamped(0, 4), "timestamp, temperature.gpu", *stamped(4, 8),
         busy=[5, 5, 5, 5], skipped=5,
     ),
-    "a heading that nobody knows is the time where moments follow under it": corner(
+    "a heading that nobody knows is the time where moments follow under it": example(
         "Ymd,index,util", *(f"{1_772_442_000 + at // 2},{at % 2},90" for at in range(10)),
         at_s=[0, 0, 1, 1, 2, 2, 3, 3, 4, 4], noted='Column 1, "Ymd", was taken as timestamp',
     ),
-    "a heading that nobody knows is the index where it counts GPUs": corner(
+    "a heading that nobody knows is the index where it counts GPUs": example(
         "time,board,util", *(f"{1_772_442_000 + at // 2},{at % 2},90" for at in range(10)),
         gpus=(LoggedGpu(index=0), LoggedGpu(index=1)), noted='2, "board", was taken as index',
     ),
-    "a heading that nobody knows is no time where any numbers are under it": corner(
+    "a heading that nobody knows is no time where any numbers are under it": example(
         "vram_b,util", "12582912000,94", "9663676416,94", "12582912000,94", "2147483648,94",
         is_wall=False,
     ),
     **{
-        f"memory in use is told with its row: {cell} of {heading}": corner(
+        f"memory in use is told with its row: {cell} of {heading}": example(
             f"time,util,{heading}", f"1,5,{cell}", f"2,6,{cell}", used_mib=[used_mib, used_mib]
         )
         for heading, cell, used_mib in (
@@ -263,8 +263,8 @@ SOMETHING_ELSE = {
 }
 
 
-class TestACorner:
-    test_is_heard_as_it_is_told = heard(CORNERS)
+class TestExamples:
+    test_is_read_as_expected = verified(EXAMPLES)
 
     @pytest.mark.parametrize("separator", [", ", ",", ";", "\t"])
     def test_may_have_its_columns_separated_otherwise(self, separator: str) -> None:

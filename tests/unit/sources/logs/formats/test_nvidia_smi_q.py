@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from gpumon.sources.logs.log_sample import LoggedGpu
-from tests.builders.logs import corner, heard
+from tests.builders.logs import example, verified
 
 A40 = LoggedGpu(uuid="GPU-0a1b", name="NVIDIA A40", memory_bytes=46_068 << 20)
 OTHER = "2026/01/24 21:52:14.120, 0, 94 %"
@@ -45,51 +45,51 @@ WHOLE = moment(14, page())
 NO_TITLE = ("", *moment(15, page("97 %"))[1:])
 NO_STAMP = [line.replace("Sat Jan", "Sbt Jbn") for line in moment(15, page("97 %"))]
 
-CORNERS = {
-    "a page has the utilisation, the memory and the GPU": corner(
+EXAMPLES = {
+    "a page has the utilisation, the memory and the GPU": example(
         *WHOLE, busy=[29], used_mib=[1835], gpus=(A40,), began="2026-01-24T21:52:14.000"
     ),
-    "a page ends before lines of something else, which are counted": corner(
+    "a page ends before lines of something else, which are counted": example(
         *WHOLE, OTHER, OTHER, busy=[29], skipped=2
     ),
-    "a page is made of lines with a blank before them": corner(
+    "a page is made of lines with a blank before them": example(
         WHOLE[0], *WHOLE[1:5], " Product Name : NVIDIA A40", *WHOLE[6:],
         "A line of another program", gpus=(A40,), skipped=1,
     ),
-    "a page is one moment of one GPU": corner(
+    "a page is one moment of one GPU": example(
         *moment(14, page(), page("97 %", "97")), *moment(16, page("0 %"), page("98 %", "97")),
         of=[0, 1, 0, 1], busy=[29, 97, 0, 98], at_s=[0, 0, 2, 2],
     ),
-    "memory in a part of the GPU is not the GPU's": corner(
+    "memory in a part of the GPU is not the GPU's": example(
         *WHOLE[:9], *MEMORY_OF_A_PART, *WHOLE[9:], used_mib=[1835]
     ),
-    "a page may have no answer": corner(
+    "a page may have no answer": example(
         *WHOLE, *moment(15, page("N/A")), *moment(16, page("ERR!")),
         *moment(17, page("[GPU requires reset]")),
         busy=[29, None, None, None], skipped=3, noted="Skipped 1 line without a utilisation",
     ),
-    "a page whose heading cannot be read is not that of the GPU before": corner(
+    "a page whose heading cannot be read is not that of the GPU before": example(
         *WHOLE, "GPX 00000000:97:00.0", *page("97 %")[1:],
         busy=[29], skipped=2, noted="Skipped 1 line of an unknown GPU",
     ),
-    "a page without its unit is no utilisation": corner(
+    "a page without its unit is no utilisation": example(
         *WHOLE, *moment(15, page("2")), busy=[29, None], skipped=1
     ),
-    "a GPU in instances is not observed, and that is said": corner(
+    "a GPU in instances is not observed, and that is said": example(
         *moment(14, page("N/A", mig="Enabled")), busy=[None], skipped=1,
         gpus=(replace(A40, mig_enabled=True),), noted="MIG is on, on GPU 0: ",
     ),
-    "a stamp that is lost leaves no other in its place": corner(
+    "a stamp that is lost leaves no other in its place": example(
         *WHOLE, *NO_STAMP, *moment(16, page()), busy=[29, 29], skipped=2
     ),
-    "a title that is lost loses no stamp": corner(
+    "a title that is lost loses no stamp": example(
         *WHOLE, *NO_TITLE, *moment(16, page()), busy=[29, 97, 29], at_s=[0, 1, 2]
     ),
-    "a log without a utilisation says what to log": corner(
+    "a log without a utilisation says what to log": example(
         *moment(14, page()[:8]), refused="-d UTILIZATION,MEMORY"
     ),
     **{
-        f"a page that was cut off after {kept} lines is counted": corner(
+        f"a page that was cut off after {kept} lines is counted": example(
             *WHOLE, *moment(15, page()[:kept]),
             busy=[29], skipped=1, noted="Skipped 1 line of a table that was cut off",
         )
@@ -98,5 +98,5 @@ CORNERS = {
 }  # fmt: skip
 
 
-class TestACorner:
-    test_is_heard_as_it_is_told = heard(CORNERS)
+class TestExamples:
+    test_is_read_as_expected = verified(EXAMPLES)

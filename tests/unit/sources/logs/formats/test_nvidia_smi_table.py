@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gpumon.sources.logs.log_sample import LoggedGpu, LogOptions
-from tests.builders.logs import analysed, corner, heard, rows
+from tests.builders.logs import analysed, example, rows, verified
 
 DATE = "Sat Jan 24 21:52:14 2026       "
 TITLE = "| NVIDIA-SMI 418.87.01    Driver Version: 418.87.01    CUDA Version: 10.1     |"
@@ -62,25 +62,25 @@ CUT = "of a table that was cut off"
 IN_GERMAN, IN_ELVISH = "Sa 24. Jan 21:52:14 CET 2026", "Sa 24. Narvinye 21:52:14 CET 2026"
 
 ROWS = {
-    "has the utilisation, the memory and the GPU, and is none of a process": corner(
+    "has the utilisation, the memory and the GPU, and is none of a process": example(
         *WHOLE, busy=[29], used_mib=[12_000], gpus=(V100,)
     ),
-    "may have no answer": corner(
+    "may have no answer": example(
         DATE, *table("29%", "N/A", "ERR!"),
         busy=[29, None, None], skipped=2, noted="Skipped 1 line without a utilisation",
     ),
-    "may have no memory": corner(
+    "may have no memory": example(
         DATE, *HEADS, *gpu(0, "29%", "     N/A / N/A"), *gpu(1, "29%", "    Not Supported"),
         busy=[29, 29], used_mib=[None, None],
     ),
     **{
-        f"is the same on a system with {mode}": corner(
+        f"is the same on a system with {mode}": example(
             DATE, *HEADS, name_row(0, mode), answer_row("29%"), RULE, gpus=(V100,)
         )
         for mode in ("On ", "Off", "N/A", "WDDM", "TCC")
     },
     **{
-        f"that was cut off after {length} signs is counted": corner(
+        f"that was cut off after {length} signs is counted": example(
             *WHOLE, DATE, *HEADS, name_row(), answer_row("97%")[:length],
             busy=[29], skipped=1, noted=CUT,
         )
@@ -89,57 +89,57 @@ ROWS = {
 }  # fmt: skip
 
 TABLES = {
-    "that was cut off in a row is counted": corner(
+    "that was cut off in a row is counted": example(
         *WHOLE, DATE, *table("97%")[:7], DATE, busy=[29], skipped=1, noted=f"1 line {CUT}"
     ),
-    "without its beginning is counted": corner(
+    "without its beginning is counted": example(
         *table("97%")[4:], *WHOLE, *table("97%")[4:], busy=[29], skipped=2, noted=f"2 lines {CUT}"
     ),
-    "is over where the next date stands": corner(
+    "is over where the next date stands": example(
         *WHOLE[:10], later(15), *gpu(1, "97%"), busy=[29], skipped=1, noted=f"1 line {CUT}"
     ),
-    "between lines of another program is read": corner(
+    "between lines of another program is read": example(
         "epoch 1", *WHOLE, "epoch 2: loss 0.3",
         busy=[29], skipped=2, noted="2 lines with other text than such a log has; first at line 1",
     ),
-    "takes no GPU for cut because of a row after one that cannot be read": corner(
+    "takes no GPU for cut because of a row after one that cannot be read": example(
         DATE, *HEADS, *gpu(0, "29%"), name_row(1), "| ?", MIG_ON, RULE,
         busy=[29], gpus=(V100,), skipped=1,
     ),
-    "has the memory of instances and no utilisation": corner(
+    "has the memory of instances and no utilisation": example(
         *WHOLE[:10], *MIG_DEVICES[:2], busy=[29, None], used_mib=[12_000, 3], skipped=0,
         gpus=(V100, LoggedGpu(index=0, mig_index=3, memory_bytes=4_864 << 20)),
     ),
-    "without an answer is of no use": corner(DATE, *table("N/A"), refused="without a utilisation"),
-    "of instances and no moment is of no use": corner(
+    "without an answer is of no use": example(DATE, *table("N/A"), refused="without a utilisation"),
+    "of instances and no moment is of no use": example(
         DATE, TITLE, RULE, *HEADS, name_row(), answer_row("N/A"), MIG_ON, RULE,
         refused="no line has both a GPU and a time",
     ),
 }  # fmt: skip
 
 CLOCKS = {
-    "is nvidia-smi's own where date was called before it": corner(
+    "is nvidia-smi's own where date was called before it": example(
         "Sat Jan 24 09:52:10 PM UTC 2026", *WHOLE, busy=[29], began="2026-01-24T21:52:14.000"
     ),
-    "is never another one's than in the first table": corner(
+    "is never another one's than in the first table": example(
         *WHOLE, "Sat Jan 24 09:52:19 PM UTC 2026", *table("30%"),
         busy=[29], skipped=1, noted="Skipped 1 line with a time that cannot be read",
     ),
-    "is the period that the user told where there is no date": corner(
+    "is the period that the user told where there is no date": example(
         *table("29%"), *table("30%"), options=LogOptions(period_ns=60 * 10**9), at_s=[0, 60]
     ),
-    "is read in German": corner(
+    "is read in German": example(
         IN_GERMAN, *table("29%"), IN_GERMAN.replace(":14", ":19"), *table("30%"), at_s=[0, 5],
     ),
-    "is not read in a language that nobody knows, and that is counted": corner(
+    "is not read in a language that nobody knows, and that is counted": example(
         IN_ELVISH, *table("29%"), IN_ELVISH, *table("30%"), at_s=[0, 1],
         skipped=2, noted="2 lines with a time that cannot be read; first at line 1",
     ),
-    "spreads tables of the same second over it": corner(
+    "spreads tables of the same second over it": example(
         *WHOLE, DATE, *table("30%"), at_s=[0, 0.5]
     ),
     **{
-        f"is the date above the table: {first}": corner(
+        f"is the date above the table: {first}": example(
             first, *table("29%"), second, *table("30%"), at_s=[0, 2], is_wall=True
         )
         for first, second in (
@@ -157,11 +157,11 @@ CLOCKS = {
 
 
 class TestARow:
-    test_is_heard_so_that_it = heard(ROWS)
+    test_is_read_as_expected = verified(ROWS)
 
 
 class TestATable:
-    test_is_heard_so_that_it = heard(TABLES)
+    test_is_read_as_expected = verified(TABLES)
 
     def test_says_which_gpus_are_cut_into_instances(self) -> None:
         heads = (*HEADS, name_row())
@@ -172,4 +172,4 @@ class TestATable:
 
 
 class TestTheClock:
-    test_is_heard_so_that_it = heard(CLOCKS)
+    test_is_read_as_expected = verified(CLOCKS)

@@ -1,4 +1,4 @@
-"""Specification of Prometheus' answers: corners the samples leave out."""
+"""Specification of Prometheus' answers: examples the samples leave out."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 from gpumon.sources.logs.formats.prometheus_json import PrometheusLog
 from gpumon.sources.logs.log_sample import LoggedGpu, LogOptions
-from tests.builders.logs import corner, heard, told
+from tests.builders.logs import example, told, verified
 
 UTIL = "DCGM_FI_DEV_GPU_UTIL"
 ACTIVE = "DCGM_FI_PROF_GR_ENGINE_ACTIVE"
@@ -38,104 +38,104 @@ ACTIVITY = series([0.5], ACTIVE, gpu="0")
 
 
 SERIES = {
-    "tells who it is of": corner(
+    "tells who it is of": example(
         answer(series([96], **LABELS)),
         gpus=(LoggedGpu(index=3, uuid="GPU-9", name="NVIDIA A40", mig_index=7),),
     ),
-    "has stamps to the millisecond": corner(
+    "has stamps to the millisecond": example(
         answer(series([1, 2], start=0.781, gpu="0")), began="2023-11-14T22:13:20.781+00:00"
     ),
     **{
-        f"may have a value that is none: {value}": corner(
+        f"may have a value that is none: {value}": example(
             answer(series([96, value, 3], gpu="0")), busy=[96, None, 3], skipped=1
         )
         for value in ("NaN", "+Inf", "-Inf", "101", "-1")
     },
-    "that breaks off is refused with what to do": corner(
+    "that breaks off is refused with what to do": example(
         WHOLE[: WHOLE.index('"30"') + 2], refused="the JSON is cut short.*ask Prometheus again"
     ),
-    "that is damaged is refused with what to do": corner(
+    "that is damaged is refused with what to do": example(
         WHOLE.replace('"30"', "30 x"), refused="no answer is complete: ask Prometheus again"
     ),
-    "is read of answers end to end, as a loop of curl saves them": corner(
+    "is read of answers end to end, as a loop of curl saves them": example(
         WHOLE + answer(series([5], gpu="0", start=9)), busy=[10, 20, 30, 5], at_s=[0, 1, 2, 9]
     ),
-    "may stand without the answer around it": corner(
+    "may stand without the answer around it": example(
         json.dumps([BUSIER, series([97], gpu="1")]), busy=[96, 97]
     ),
     **{
-        f"with an impossible moment is counted: {moment}": corner(
+        f"with an impossible moment is counted: {moment}": example(
             answer(series([10, 20], gpu="0")).replace("1700000001", moment), busy=[10], skipped=1
         )
         for moment in ("1e999", "-5", "null", "1e11")
     },
-    "that follows another one of its GPU is put together with it": corner(
+    "that follows another one of its GPU is put together with it": example(
         answer(series([10, 20], gpu="0", pod="a"), series([30], gpu="0", pod="b", start=2)),
         at_s=[0, 1, 2], gpu_count=1,
     ),
-    "that is there twice counts once": corner(
+    "that is there twice counts once": example(
         f"{TWICE}\n{TWICE}", of=[0, 1, 0, 1], busy=[96, 97, 0, 97], at_s=[0, 0, 1, 1],
         skipped=4, noted="4 lines with a time that an earlier series of its GPU has",
     ),
-    "that overlaps another one of its GPU is put together with it": corner(
+    "that overlaps another one of its GPU is put together with it": example(
         answer(series([96, 0, 1], gpu="0"), series([0, 1, 2], gpu="0", start=1)),
         busy=[96, 0, 1, 2], skipped=2, gpu_count=1,
         noted="2 lines with a time that an earlier series of its GPU has",
     ),
-    "without a label of a GPU is taken for one": corner(
+    "without a label of a GPU is taken for one": example(
         answer(series([10, 20], Hostname="node-a")), gpu_count=1, noted="name no GPU"
     ),
-    "is of utilisation rather than of engine activity": corner(
+    "is of utilisation rather than of engine activity": example(
         answer(BUSIER, ACTIVITY), busy=[96], noted=f"{UTIL} as the utilisation, not {ACTIVE}"
     ),
-    "may be of the metric that the user names": corner(
+    "may be of the metric that the user names": example(
         answer(BUSIER, ACTIVITY), options=told(ACTIVE), busy=[50]
     ),
-    "is of utilisation, though that comes later": corner(answer(ACTIVITY, BUSIER), busy=[96]),
-    "is named where it was chosen by the first answer": corner(
+    "is of utilisation, though that comes later": example(answer(ACTIVITY, BUSIER), busy=[96]),
+    "is named where it was chosen by the first answer": example(
         answer(ACTIVITY) + answer(BUSIER), busy=[50], noted=f"Read {ACTIVE} as the utilisation, not"
     ),
-    "is read where it is named, though it comes later": corner(
+    "is read where it is named, though it comes later": example(
         answer(ACTIVITY, BUSIER), options=told(UTIL), busy=[96]
     ),
-    "that the user names has to be there": corner(
+    "that the user names has to be there": example(
         answer(BUSIER), options=told("my_gpu_busy"), refused="no series of my_gpu_busy"
     ),
-    "cannot be named by a number": corner(
+    "cannot be named by a number": example(
         answer(BUSIER), options=told(1), refused="has no columns; name a metric"
     ),
-    "that only rises is refused with the query to use": corner(
+    "that only rises is refused with the query to use": example(
         answer(series([1, 2], "gpumon_gpu_busy_seconds_total", uuid="a")),
         refused=r"rate\(gpumon_gpu_busy_seconds_total\[1m\]",
     ),
     **{
-        f"of a part of a GPU is not its utilisation: {part}": corner(
+        f"of a part of a GPU is not its utilisation: {part}": example(
             answer(series([96], f"gpu_{part}_utilization", gpu="0")), refused="is a utilisation"
         )
         for part in ("power", "fan_speed", "nvlink", "pcie", "memory", "encoder")
     },
-    "of something else is refused by name": corner(
+    "of something else is refused by name": example(
         answer(series([1, 2], "node_load1")), refused="none of node_load1 is a utilisation"
     ),
-    "without a name is a share where no value exceeds one": corner(
+    "without a name is a share where no value exceeds one": example(
         answer(series([0.96, 1.0003, 0], None, gpu="0")), busy=[96, 100, 0], noted="have no name"
     ),
-    "without a name says which of its values are taken for one": corner(
+    "without a name says which of its values are taken for one": example(
         answer(series([0.96, 1.0003, 0], None, gpu="0")), noted="Values just over 1"
     ),
-    "without a name is percent where one value exceeds one": corner(
+    "without a name is percent where one value exceeds one": example(
         answer(series([0.5, 0.9], None, gpu="0"), series([0.5, 97.0], None, gpu="1")),
         of=[0, 1, 0, 1], busy=[0.5, 0.5, 0.9, 97],
     ),
-    "without a name is held to the unit of the first answer": corner(
+    "without a name is held to the unit of the first answer": example(
         answer(series([0.5], None, gpu="0")) + answer(series([97.0], None, gpu="0", start=9)),
         refused="percent or a share",
     ),
-    "without a name that could be both is refused": corner(
+    "without a name that could be both is refused": example(
         answer(series([0, 1, 1], None, gpu="0")), refused="values are 0 and 1 only"
     ),
     **{
-        f"over no time is refused with what to ask: {said}": corner(text, refused=f"{said}.*query")
+        f"over no time is refused with what to ask: {said}": example(text, refused=f"{said}.*query")
         for text, said in (
             ('{"status":"success","data":{"resultType":"vector","result":[]}}', "a vector"),
             ('{"data":{"result":[{"metric":{},"value":[1,"2"]}]}}', "values of one moment"),
@@ -147,7 +147,7 @@ SERIES = {
 
 
 class TestASeries:
-    test_is_heard_so_that_it = heard(SERIES)
+    test_is_read_as_expected = verified(SERIES)
 
     @pytest.mark.parametrize("layout", [{}, {"indent": 4}, {"sort_keys": True}, {"indent": 0}])
     @pytest.mark.parametrize("piece", [3, 50, 1 << 16])

@@ -1,4 +1,4 @@
-"""Specification of tables with a column, or a key, for each GPU: corners the samples leave out."""
+"""Specification of tables with a column, or a key, for each GPU: examples the samples leave out."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from gpumon.sources.logs.log_sample import LoggedGpu, LogOptions
 from gpumon.sources.logs.table.column_names import Column
 from gpumon.sources.logs.table.headings import heading_of
-from tests.builders.logs import corner, heard, read_log, rows, seconds_of, told
+from tests.builders.logs import example, read_log, rows, seconds_of, told, verified
 
 RUN = "night - system/gpu.0.gpu"
 OF_ANOTHER_RUN = "day - system/gpu.0.gpu"
@@ -61,80 +61,80 @@ class TestHeadings:
 
 
 TABLES = {
-    "has the time of the clock where it has both": corner(
+    "has the time of the clock where it has both": example(
         f"_runtime,{GPU_0},_timestamp", "5,10,1700000000.5", "6,20,1700000001.5",
         is_wall=True, began="2023-11-14T22:13:20.500+00:00",
     ),
-    "may write its time with an exponent": corner(
+    "may write its time with an exponent": example(
         f"_timestamp,{GPU_0}", "1.7e+09,1", "1.700000002e+09,2", at_s=[0, 2]
     ),
-    "has the time that the user names": corner(
+    "has the time that the user names": example(
         "_timestamp,when,gpu0_util", "1700000000,3,10", "1700000000,5,20",
         options=LogOptions(columns={"timestamp": "when"}), at_s=[0, 2],
     ),
-    "counts rows whose time cannot be read": corner(
+    "counts rows whose time cannot be read": example(
         "time,gpu0", "1,10", "soon,10", ",10", "-3,10", "1e999,10", "2e9.5,10", "17e+1x,10", "3,20",
         busy=[10, 20], skipped=6,
     ),
-    "may have one column, where only such a table has it": corner(
+    "may have one column, where only such a table has it": example(
         f'"Step","{RUN}"', '"0","96.5"', '"1","0"', busy=[96.5, 0]
     ),
-    "may begin with lines of others": corner(
+    "may begin with lines of others": example(
         "# made by hand", "", "time;gpu0;gpu1", "1;10;20", busy=[10, 20]
     ),
-    "uses no row of a table with other columns, until its own header comes again": corner(
+    "uses no row of a table with other columns, until its own header comes again": example(
         "time,gpu0,gpu1", "1,10,20", "time,gpu1,gpu0", "2,10,20", "time,gpu0,gpu1", "3,10,20",
         busy=[10, 20, 10, 20], skipped=2,
     ),
-    "may repeat its header": corner(
+    "may repeat its header": example(
         "time,gpu0,gpu1", "1,10,20", "time,gpu0,gpu1", "2,30,40", busy=[10, 20, 30, 40]
     ),
-    "counts rows of another width": corner(
+    "counts rows of another width": example(
         "time,gpu0,gpu1", "1,10,20", "2,10", "3,10,20,30", busy=[10, 20], skipped=2
     ),
-    "takes a blank cell of one GPU for no answer": corner(
+    "takes a blank cell of one GPU for no answer": example(
         "time,gpu0,gpu1", "1,10,20", "2,,30", busy=[10, 20, None, 30], skipped=1
     ),
-    "takes a blank cell of another run for nothing": corner(
+    "takes a blank cell of another run for nothing": example(
         f"Relative Time (Wall),{RUN},{OF_ANOTHER_RUN}", "1,10,", "2,,30", busy=[10, 30]
     ),
-    "prefers the column that says utilisation": corner(
+    "prefers the column that says utilisation": example(
         "time,gpu0,gpu0_util,gpu1_util", "1,61,10,20", busy=[10, 20]
     ),
-    "is settled by the place that the user names": corner(
+    "is settled by the place that the user names": example(
         "time,gpu0_util,gpu1_util", "1,10,20", options=told(2), busy=[20]
     ),
-    "is settled by the heading that the user names": corner(
+    "is settled by the heading that the user names": example(
         "time,gpu0_util,gpu1_util", "1,10,20", options=told("gpu0_util"), busy=[10]
     ),
-    "is refused without the column that the user names": corner(
+    "is refused without the column that the user names": example(
         "time,gpu0_util,gpu1_util", "1,10,20", options=told("gpu7_util"),
         refused=r"utilization\.gpu=gpu7_util: the log has no such",
     ),
-    "is not what names a GPU in each row": corner(
+    "is not what names a GPU in each row": example(
         "time,device,util", "1,gpu0,10", "1,gpu1,20", "2,gpu0,30", of=[0, 1, 0], busy=[10, 20, 30]
     ),
-    "may have decimal commas": corner(
+    "may have decimal commas": example(
         "time;gpu0 [%];gpu1 [%]", "1;45,5;30", "2;45,5 %;30", busy=[45.5, 30, 45.5, 30]
     ),
-    "may have memory in any form that a long table may have": corner(
+    "may have memory in any form that a long table may have": example(
         "time;gpu0 [%];gpu0_mem_mib;gpu1 [%]", "1;5;1024,5;6", "2;5;1,024.5;6",
         "3;5;1024.5 MiB;6", "4;5;1.0245e3;6", used_mib=[1024.5, None] * 4,
     ),
-    "tells days from months by later rows": corner(
+    "tells days from months by later rows": example(
         "time,gpu0,gpu1", *(f"{day}/06/2025 10:00:00,97,98" for day in (11, 12, 13)), notes=()
     ),
-    "says that days and months were assumed": corner(
+    "says that days and months were assumed": example(
         "time,gpu0,gpu1", "11/06/2025 10:00:00,97,98", noted="begin with day or month"
     ),
-    "is full with a mean rounded over 100": corner(
+    "is full with a mean rounded over 100": example(
         "time,gpu0 (%),gpu1 (%)", "1,100.00000000000001,101", busy=[100, None], skipped=1
     ),
-    "is refused without any value": corner(
+    "is refused without any value": example(
         "time,gpu0,gpu1", "1,N/A,N/A", refused="no line with a utilisation"
     ),
     **{
-        f"may count its time from {first} on": corner(
+        f"may count its time from {first} on": example(
             f"{heading};gpu0;gpu1", f"{first};97;98", f"{second};97;98",
             at_s=[0, 0, 1, 1], is_wall=is_wall,
         )
@@ -149,7 +149,7 @@ TABLES = {
 
 
 class TestATable:
-    test_is_heard_so_that_it = heard(TABLES)
+    test_is_read_as_expected = verified(TABLES)
 
     @pytest.mark.parametrize(
         ("heading", "unit_s"),
@@ -189,35 +189,35 @@ ONE_COLLECTION_IN_ANOTHER = {
 }
 
 OBJECTS = {
-    "may gain and lose GPUs": corner(
+    "may gain and lose GPUs": example(
         *events({GPU_0: 10.0}, {GPU_0: 20.0, GPU_1: 30.0}, {GPU_1: 40.0}),
         of=[0, 0, 1, 1], busy=[10, 20, 30, 40],
     ),
-    "say how much memory there is": corner(
+    "say how much memory there is": example(
         f'{{"{ON_GPU_0}/gpu_utilization (%)/mean": 5.0, "{ON_GPU_0}/memory_total (MiB)/mean": 9}}',
         gpus=(LoggedGpu(index=0, memory_bytes=9 << 20),),
     ),
-    "have keys that are known, of which the user names the time alone": corner(
+    "have keys that are known, of which the user names the time alone": example(
         *events({GPU_0: 5, "mine": 1}), options=told("mine"), refused="only timestamp can be named"
     ),
-    "of more GPUs than there are say so": corner(
+    "of more GPUs than there are say so": example(
         *events({f"run{at} - system/gpu.0.gpu": 5 for at in range(1_030)}),
         busy=[5] * 1_024, gpu_count=1_024, noted="More than 1,024 GPUs",
     ),
-    "of a process are not of the GPU": corner(
+    "of a process are not of the GPU": example(
         *events({"system.gpu.process.0.gpu": 5.0, GPU_0: 50.0}), busy=[50]
     ),
-    "with not a number have no answer": corner(
+    "with not a number have no answer": example(
         *events({GPU_0: 10.0}, {GPU_0: float("nan")}), busy=[10, None], skipped=1
     ),
-    "of nvitop's outer collection are read where one runs inside another": corner(
+    "of nvitop's outer collection are read where one runs inside another": example(
         json.dumps(ONE_COLLECTION_IN_ANOTHER), busy=[10], is_wall=True
     ),
-    "are read in the order of their lines beyond the 512 from which the unit is told": corner(
+    "are read in the order of their lines beyond the 512 from which the unit is told": example(
         *events(*({GPU_0: at % 101} for at in range(600))),
         at_s=[2 * at for at in range(600)], busy=[at % 101 for at in range(600)],
     ),
-    "that cannot be used are named beyond the 512 from which the unit is told": corner(
+    "that cannot be used are named beyond the 512 from which the unit is told": example(
         *events(*({GPU_0: 5_000 if at == 549 else 50} for at in range(600))),
         skipped=1, noted=": line 550.",
     ),
@@ -225,4 +225,4 @@ OBJECTS = {
 
 
 class TestJsonObjects:
-    test_are_heard_so_that_they = heard(OBJECTS)
+    test_are_read_as_expected = verified(OBJECTS)

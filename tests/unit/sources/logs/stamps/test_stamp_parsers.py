@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from gpumon.sources.logs.stamps.log_clock import LogClock
 from gpumon.sources.logs.stamps.stamp_parsers import ClockStamps, parser_for
-from tests.builders.logs import Corner, corner, heard
+from tests.builders.logs import Example, example, verified
 
 
 def ns(text: str) -> int | None:
@@ -78,10 +78,10 @@ class TestAClock:
         assert stamps.parse(later) == hours * 3600 * 1_000_000_000
 
 
-def stamps(*texts: str, heading: str = "time", **told: Any) -> Corner:
+def stamps(*texts: str, heading: str = "time", **told: Any) -> Example:
     """A table of such moments, and what has to be heard of them."""
     lines = (f"{text};{at}" for at, text in enumerate(texts, start=5))
-    return corner(f"{heading};util", *lines, **told)
+    return example(f"{heading};util", *lines, **told)
 
 
 DATES = (
@@ -182,4 +182,4 @@ COLUMNS = {
 
 
 class TestAColumnOfStamps:
-    test_is_heard_as_it_is_told = heard(COLUMNS)
+    test_is_read_as_expected = verified(COLUMNS)

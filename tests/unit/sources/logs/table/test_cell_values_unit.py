@@ -7,7 +7,7 @@ import re
 from collections.abc import Sequence
 
 from gpumon.sources.logs.log_sample import LogOptions
-from tests.builders.logs import corner, heard, rows
+from tests.builders.logs import example, rows, verified
 
 IDLE_PERCENT = ["0", "0.4", "0.2"] * 200
 LATE_SHARE = [*["0", "1"] * 300, "0.97"]
@@ -40,38 +40,38 @@ def told(unit: str, column: int | str) -> LogOptions:
 
 UNITS = {
     **{
-        f"percent that begins like a share is refused by its line: {heading}": corner(
+        f"percent that begins like a share is refused by its line: {heading}": example(
             log(heading, [*IDLE_PERCENT, "97", "98"]),
             refused=rf'line {line}: the utilisation is 97 here.*--column "utilization.gpu \[%\]=',
         )
         for heading, line in ((LONG, 602), (WIDE, 602), (BARE, 601))
     },
-    "percent that a later header alone tells is refused": corner(
+    "percent that a later header alone tells is refused": example(
         log(LONG, [*("01" * 300), "0.4"]),
         "time,utilization.gpu [%]", "2026-05-11 15:00:00,97 %",
         refused=r"line 602: the utilisation is 0\.4 here",
     ),
-    "percent that a query tells by what no GPU can have is refused": corner(
+    "percent that a query tells by what no GPU can have is refused": example(
         query([*["0.5"] * 3, "150", *["0.5"] * 56]), refused=r"the utilisation is 0\.5 here.*by 100"
     ),
     **{
-        f"percent is that where the told name says so: {heading}": corner(
+        f"percent is that where the told name says so: {heading}": example(
             log(heading, [*IDLE_PERCENT, "97"]), options=told("%", column),
             busy=[*[0, 0.4, 0.2] * 200, 97],
         )
         for heading, column in ((LONG, 1), (WIDE, "gpu1"), (BARE, 1))
     },
-    "percent is that where each value says so": corner(
+    "percent is that where each value says so": example(
         log(LONG, [*["0.4 %"] * 600, "97 %"]), busy=[*[0.4] * 600, 97]
     ),
     **{
-        f"a share that begins like percent is refused once the log is over: {heading}": corner(
+        f"a share that begins like percent is refused once the log is over: {heading}": example(
             log(heading, LATE_SHARE), refused=r"line 602: the utilisation is 0\.97 here"
         )
         for heading in (LONG, WIDE)
     },
     **{
-        f"values of 0 and 1 alone may be either, and are refused: {one} of {heading}": corner(
+        f"values of 0 and 1 alone may be either, and are refused: {one} of {heading}": example(
             log(heading, [*["0", one] * 300]),
             refused=rf'line {line}: the utilisation is {re.escape(one)} here.*'
             r'--column "utilization.gpu \[%\]=',
@@ -79,16 +79,16 @@ UNITS = {
         for heading, line in ((LONG, 3), (WIDE, 3), (BARE, 2))
         for one in ("1", "1.0")
     },
-    "values of 1 alone are refused": corner(log(LONG, ["1.0"] * 60), refused="is 1.0 here"),
-    "values of 0 alone are the same in both units": corner(log(LONG, ["0"] * 60), busy=[0] * 60),
-    "a 1 is a hundredth where another value is percent": corner(
+    "values of 1 alone are refused": example(log(LONG, ["1.0"] * 60), refused="is 1.0 here"),
+    "values of 0 alone are the same in both units": example(log(LONG, ["0"] * 60), busy=[0] * 60),
+    "a 1 is a hundredth where another value is percent": example(
         log(LONG, [*["0", "1"] * 30, "2"]), busy=[*[0, 1] * 30, 2]
     ),
-    "a 1 is a hundredth where the heading says percent": corner(
+    "a 1 is a hundredth where the heading says percent": example(
         log("time,gpu_util [%]", ["0", "1"] * 30), busy=[0, 1] * 30
     ),
     **{
-        f"shares under a heading that says percent are refused: {heading}, {values[1]}": corner(
+        f"shares under a heading that says percent are refused: {heading}, {values[1]}": example(
             log(heading, values * 200),
             refused=r"line 3: the heading says percent.*0\.97.*from 0 to 1.*\[ratio\]=",
         )
@@ -96,14 +96,14 @@ UNITS = {
         for values in (["0", "0.97"], ["1.0", "0.97"])
     },
     **{
-        f"a heading that says percent is believed where a value bears it out: {heading}": corner(
+        f"a heading that says percent is believed where a value bears it out: {heading}": example(
             log(heading, [*IDLE_PERCENT, "2"]),
             busy=[share for share in (*[0, 0.4, 0.2] * 200, 2) for _ in heading.split(",")[1:]],
         )
         for heading in SAID
     },
     **{
-        f"fractions of a percent are those where a tool writes the heading: {heading}": corner(
+        f"fractions of a percent are those where a tool writes the heading: {heading}": example(
             log(f"time,{heading}", IDLE_PERCENT), busy=[0, 0.4, 0.2] * 200
         )
         for heading in (
@@ -111,26 +111,26 @@ UNITS = {
             'GPU util % {gpu="0"}',
         )
     },
-    "fractions of a percent are those where the told name says so, too": corner(
+    "fractions of a percent are those where the told name says so, too": example(
         log(SAID[0], IDLE_PERCENT), options=told("%", 1), busy=[0, 0.4, 0.2] * 200
     ),
-    "shares are those where the told name says so under a heading that says percent": corner(
+    "shares are those where the told name says so under a heading that says percent": example(
         log(SAID[0], ["0.5", "0.97"] * 30), options=told("ratio", 1), busy=[50, 97] * 30
     ),
     **{
-        f"a 1 is what the told name says: {unit}": corner(
+        f"a 1 is what the told name says: {unit}": example(
             log(LONG, ["0", "1"] * 30), options=told(unit, 1), busy=[0, one] * 30
         )
         for unit, one in (("%", 1), ("ratio", 100))
     },
     **{
-        f"a share is one where the told name says so: {heading}": corner(
+        f"a share is one where the told name says so: {heading}": example(
             log(heading, LATE_SHARE), options=told("ratio", column), busy=[*[0, 100] * 300, 97]
         )
         for heading, column in ((LONG, 1), ("time,gpu0", "gpu0"))
     },
     **{
-        f"a share is not given up for a value that is no percentage: {odd} of {heading}": corner(
+        f"a share is not given up for a value that is no percentage: {odd} of {heading}": example(
             log(heading, [*["0.5", "0.97"] * 300, odd, "0.25"]),
             busy=[share for share in (*[50, 97] * 300, None, 25) for _ in heading.split(",")[1:]],
             skipped=1,
@@ -142,4 +142,4 @@ UNITS = {
 
 
 class TestAUnit:
-    test_is_heard_so_that = heard(UNITS)
+    test_is_read_as_expected = verified(UNITS)

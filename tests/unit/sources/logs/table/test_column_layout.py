@@ -9,7 +9,7 @@ import pytest
 
 from gpumon.sources.logs.log_sample import LogOptions
 from gpumon.sources.logs.table.column_layout import looks_like_header
-from tests.builders.logs import corner, heard, rows
+from tests.builders.logs import example, rows, verified
 
 GPUSTAT = json.dumps(
     {"query_time": "2026-05-11T14:00:00", "gpus": [{"index": 0, "utilization.gpu": 9}]}
@@ -31,44 +31,44 @@ def told(name: str, place: int | str, **more: int) -> LogOptions:
 
 
 COLUMNS = {
-    "of a name that says share is one": corner("time,busy_ratio", "1,1", "2,0", busy=[100, 0]),
-    "tells GPUs apart by uuid before index": corner(
+    "of a name that says share is one": example("time,busy_ratio", "1,1", "2,0", busy=[100, 0]),
+    "tells GPUs apart by uuid before index": example(
         "index,utilization.gpu [%],uuid", "0,1,GPU-a", "0,2,GPU-b", of=[0, 1]
     ),
-    "of names does not tell GPUs apart beside moments": corner(
+    "of names does not tell GPUs apart beside moments": example(
         "time,utilization.gpu [%],name", "1,1,A40", "2,2,T4", of=[0, 0]
     ),
-    "that the user names must be there": corner(
+    "that the user names must be there": example(
         "time,util", "1,5", options=told("utilization.gpu", 8),
         refused=r"utilization\.gpu=9: the log has 2 columns",
     ),
-    "that the user names against the header is read": corner(
+    "that the user names against the header is read": example(
         "time, index ,utilization.memory [%]", "0,0,5", options=told("util", 2, index=0), busy=[5],
     ),
     **{
-        f"of a log that names none is a wrong command line: {name} of {log[:20]!r}": corner(
+        f"of a log that names none is a wrong command line: {name} of {log[:20]!r}": example(
             log, options=told(name, 1), refused=rf"--column {re.escape(name)}: .* are known; leave"
         )
         for log in NAMING_NONE
         for name in ("utilization.gpu", "index")
     },
-    "of which the log names no such says which can be named": corner(
+    "of which the log names no such says which can be named": example(
         ANSWER, options=told("timestamp", 1), refused=r"where only utilization\.gpu can be named"
     ),
     **{
-        f"that means nothing is named: {log[:20]!r}": corner(
+        f"that means nothing is named: {log[:20]!r}": example(
             log, options=told("mood", 1), refused="--column mood: not a column gpumon uses"
         )
         for log in (GPUSTAT, ANSWER, OF_ALL_GPUS)
     },
-    "of a table of all GPUs may have any name of the utilisation": corner(
+    "of a table of all GPUs may have any name of the utilisation": example(
         OF_ALL_GPUS, options=told("util", "gpu1"), busy=[97] * 9
     ),
 }  # fmt: skip
 
 
 class TestAColumn:
-    test_is_heard_so_that_one = heard(COLUMNS)
+    test_is_read_as_expected = verified(COLUMNS)
 
 
 class TestARowOfValues:
