@@ -20,7 +20,7 @@ from torch.utils.data import DataLoader, TensorDataset
 from trainer_hooks import phase, step, timed
 from trainer_hooks.ddp import RatioSampler, global_mean
 from trainer_hooks.examples.busy_spans import BusySpans
-from trainer_hooks.examples.example_run import non_negative, positive, spans_parser, tell
+from trainer_hooks.examples.example_run import non_negative, positive, print_json, spans_parser
 
 FEATURES, CLASSES, SAMPLES = 16, 4, 480
 
@@ -100,7 +100,7 @@ def main(argv=None):
         gpu = SlowGpu(args.sample_ms[rank % len(args.sample_ms)], spans)
         losses, ratios = train(sampler, data, gpu, spans, args)
     if rank == 0:
-        tell({"steps": sampler.steps * args.epochs, "losses": losses, "ratios": ratios})
+        print_json({"steps": sampler.steps * args.epochs, "losses": losses, "ratios": ratios})
     return 0
 
 

@@ -59,7 +59,7 @@ def train(run):
     )
     run.starts()
     trained = trainer.train()
-    run.tell(
+    run.print_result(
         steps=trained.global_step,
         loss=trained.training_loss,
         reading_seconds=store.reading_ns / 1e9,

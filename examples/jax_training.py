@@ -68,7 +68,7 @@ def train(run):
         step(samples=len(labels))
     with phase("device_sync"):
         last_loss = float(loss)
-    run.tell(steps=args.steps, loss=last_loss)
+    run.print_result(steps=args.steps, loss=last_loss)
 
 
 if __name__ == "__main__":

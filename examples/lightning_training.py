@@ -57,7 +57,7 @@ def train(run):
     loaders = [loader_of(store, run.args.workers) for store in stores]
     run.starts()
     trainer.fit(Classifier(run.args.width, run.spans.note), *loaders)
-    run.tell(
+    run.print_result(
         steps=trainer.global_step,
         accuracy=float(trainer.callback_metrics["accuracy"]),
         reading_seconds=sum(store.reading_ns for store in stores) / 1e9,

@@ -48,7 +48,7 @@ def train(run: ExampleRun) -> None:
         with phase("train_step"):
             run.spans.sleep(STEP_S)
         step(samples=len(pixels))
-    run.tell(steps=run.args.steps)
+    run.print_result(steps=run.args.steps)
 
 
 if __name__ == "__main__":

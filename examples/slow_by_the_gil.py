@@ -51,7 +51,7 @@ def train(run: ExampleRun) -> None:
             run.spans.sleep(STEP_S)
         words += batch
         step()
-    run.tell(steps=run.args.steps, words=words)
+    run.print_result(steps=run.args.steps, words=words)
 
 
 if __name__ == "__main__":

@@ -83,7 +83,9 @@ def train(run):
         scheduler.step()
         with phase("checkpoint"):
             torch.save(model.state_dict(), run.folder / "model.pt")
-    run.tell(steps=EPOCHS * len(store), loss=loss.item(), reading_seconds=store.reading_ns / 1e9)
+    run.print_result(
+        steps=EPOCHS * len(store), loss=loss.item(), reading_seconds=store.reading_ns / 1e9
+    )
 
 
 if __name__ == "__main__":

@@ -22,7 +22,13 @@ from gpumon.core.attribution.batch_shares import checked_ratios
 from trainer_hooks import PhaseTagger, multi_gpu
 from trainer_hooks.examples import keras_parts as parts
 from trainer_hooks.examples.busy_spans import BusySpans, imbalance_seconds, input_seconds
-from trainer_hooks.examples.example_run import natural, non_negative, positive, spans_parser, tell
+from trainer_hooks.examples.example_run import (
+    natural,
+    non_negative,
+    positive,
+    print_json,
+    spans_parser,
+)
 from trainer_hooks.multi_gpu.devices import STAND_INS
 
 FEATURES, CLASSES = 8, 3
@@ -177,7 +183,7 @@ def train(args, ratios, spans):
     def say(_=None):
         spans_ns = [of_gpu.spans_ns for of_gpu in spans]
         fetches_ns = sleeps.spans_ns.get(parts.INPUT, [])
-        tell(
+        print_json(
             {
                 "steps": int(model.optimizer.iterations.numpy()),
                 "ratios": model.ratios,

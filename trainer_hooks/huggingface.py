@@ -82,7 +82,7 @@ class PhaseTagger(Tagger, TrainerCallback):  # type: ignore[misc]  # not typed w
     def _begin(self, loader: Any, model: Any) -> None:  # noqa: ANN401
         if self._tagging is not None and self._tagging.encloses:
             return  # a callback of that trainer trains another model
-        self._stop()  # left behind by a training that raised
+        self._stop()  # left behind by a run that raised
         ring = process_ring()
         trainer = self._trainer()
         if ring.writer is None:
@@ -160,7 +160,7 @@ class RatioCallback(TrainerCallback):  # type: ignore[misc]
         self._run: _SplitRun | None = None
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **named: Any) -> None:  # noqa: ANN401
-        self._end()  # left behind by a training that raised
+        self._end()  # left behind by a run that raised
         if args.world_size == 1:
             raise ValueError(
                 "ratios split batches over several processes, and this is the only one: start the "
@@ -248,7 +248,7 @@ def _has_own_loss(trainer: Any) -> bool:  # noqa: ANN401
 
 
 def _why_not(trainer: Any, args: Any, loader: Any, balancer: object) -> str | None:  # noqa: ANN401
-    """Return why this training cannot be split, and what to write instead."""
+    """Return why this run cannot be split, and what to write instead."""
     if trainer is None:
         return "no Trainer calls this callback: write Trainer(callbacks=[RatioCallback(...)])"
     if "current_gradient_accumulation_steps" not in Trainer.training_step.__code__.co_names:

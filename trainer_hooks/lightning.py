@@ -223,7 +223,7 @@ class RatioStrategy:
         loaders = self.lightning_module.trainer.train_dataloader  # type: ignore[attr-defined]
         if self._batches is not None and not isinstance(loaders, _ResumableLoader):
             raise ValueError(
-                "RatioStrategy splits one training loader, and this training has several: make one "
+                "RatioStrategy splits one training loader, and this run has several: make one "
                 "DataLoader of a dataset that joins theirs"
             )
 
@@ -325,7 +325,7 @@ class _RatioBatches:
 
 
 class _ResumableLoader:
-    """A Lightning loader that knows how far the training is."""
+    """A Lightning loader that knows how far the run is."""
 
     ratio_batches: _RatioBatches
 
@@ -340,7 +340,7 @@ class _ResumableLoader:
 
 
 def _why_not(trainer: Any) -> str | None:  # noqa: ANN401
-    """Return why this training cannot be split, and what to write instead."""
+    """Return why this run cannot be split, and what to write instead."""
     if "dataloader_iter" in inspect.signature(trainer.lightning_module.training_step).parameters:
         return (
             "RatioStrategy cannot see which batch training_step(dataloader_iter) fetches: write "

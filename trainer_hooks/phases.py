@@ -38,7 +38,7 @@ _warn_of_samples = QuietWarningOnce()
 
 
 class phase:  # noqa: N801 (used like a keyword: ``with phase("input_wait"):``)
-    """The block belongs to one phase of the training.
+    """The block belongs to one phase of the run.
 
     ``with phase("input_wait"): batch = next(batches)``
         the block waits for input.
@@ -149,7 +149,7 @@ class TimedIterator(Proxy, Generic[T]):
 
     def _begin_late(self) -> None:
         if ring_so_far() is not None:
-            _tell_of_loader(self._source)
+            _report_loader(self._source)
             self._begin_loop()
 
     def _begin_loop(self) -> None:
@@ -183,9 +183,7 @@ class TimedIterable(Proxy, Generic[T]):
 
     @passes_through
     def __iter__(self) -> TimedIterator[T]:
-        quietly(
-            _tell_of_loader, self._original
-        )  # it may have been made before the validation began
+        quietly(_report_loader, self._original)  # it may have been made before the validation began
         with phase(self._name):  # a loader starts its workers here
             original = iter(self._original)
             iterator: TimedIterator[T] = TimedIterator(original, self._name, self._original)
@@ -229,7 +227,7 @@ def timed(
             name them; so does the first one in a ``validation``.
         phase: The phase's name, as for ``phase()``.
     """
-    quietly(_tell_of_loader, iterable)
+    quietly(_report_loader, iterable)
     is_sized = hasattr(iterable, "__len__")
     if hasattr(iterable, "__next__"):
         return (TimedSizedIterator if is_sized else TimedIterator)(iter(iterable), phase)
@@ -257,7 +255,7 @@ def _count_step(samples: int | None) -> None:
     try:
         count = 0 if samples is None else index(samples)
         is_count = 0 <= count <= _MAX_SAMPLES
-    except Exception:  # noqa: BLE001 (whatever it is, it must not end a training)
+    except Exception:  # noqa: BLE001 (whatever it is, it must not end a run)
         is_count = False
     if is_count:
         writer.step(1, count)
@@ -270,7 +268,7 @@ def _count_step(samples: int | None) -> None:
         )
 
 
-def _tell_of_loader(iterable: object) -> None:
+def _report_loader(iterable: object) -> None:
     ring = ring_for_phase(at.OTHER[0])
     writer = None if ring is None else ring.writer_here
     if ring is None or writer is None:

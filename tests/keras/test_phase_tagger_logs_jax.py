@@ -263,7 +263,7 @@ class TestFiguresThatFail:
         from trainer_hooks.keras import fit_figures
 
         monkeypatch.setattr(fit_figures, where, fail)
-        with b.one_warning("no figures of this training"):
+        with b.one_warning("no figures of this run"):
             b.fit_rows(b.small_model(), 4 * b.BATCH, b.tagger(), epochs=2, verbose=2)
 
         assert "gpumon:" not in capsys.readouterr().out

@@ -13,7 +13,7 @@ from tests.keras.later import b, keras
 
 pytestmark = pytest.mark.keras_jax
 MS = 1_000_000
-UNSEEN = "cannot see the steps of this training"
+UNSEEN = "cannot see the steps of this run"
 
 
 def puts_back(function: Any, method: str = "on_train_batch_begin") -> Any:

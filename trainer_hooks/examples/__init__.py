@@ -1,1 +1,1 @@
-"""The trainings that ``gpumon demo`` starts, and what those in the folder ``examples`` share."""
+"""The training scripts of ``gpumon demo``, and what those in the folder ``examples`` share."""

@@ -1,8 +1,7 @@
-"""Says when the compute of a training really ran, from below any hook.
+"""Record when a training run really computed, independently of any hook.
 
-``gpumon serve --source follow:FILE`` takes these spans for the busy time of a
-simulated GPU. They come from a wrapper around the compute itself, so that what
-gpumon concludes can be held against what happened.
+``gpumon serve --source follow:FILE`` takes these spans for the busy time of a simulated GPU. They
+come from a wrapper around the compute itself, so that gpumon's results can be compared with them.
 """
 
 from __future__ import annotations
@@ -18,20 +17,20 @@ _Result = TypeVar("_Result")
 
 
 Note = Callable[[int, int], None]
-"""Told that the GPU was busy between two instants of CLOCK_MONOTONIC, in nanoseconds."""
+"""Receives the begin and end of a busy span, CLOCK_MONOTONIC nanoseconds."""
 
 Through = Callable[..., Any]
-"""Within a step: calls what it is given first, and hands its second argument on.
+"""In a step: calls its first argument, and returns its second.
 
-A compiler can neither leave the call out nor move it: what the step goes on with comes from it,
-and it comes after all that follows the second argument.
+A compiler can neither remove nor move the call: the step continues with its result, and it depends
+on all further arguments.
 """
 
 
 def unoccupied_seconds(
     waits_ns: Iterable[tuple[int, int]], busy_ns: Iterable[tuple[int, int]]
 ) -> float:
-    """How long something was waited for while nothing was computed, in seconds.
+    """Return how long something was waited for while nothing was computed, in seconds.
 
     Spans may overlap, as those of threads do.
 
@@ -47,7 +46,7 @@ def unoccupied_seconds(
 
 
 def imbalance_seconds(spans_ns: Sequence[Sequence[tuple[int, int]]]) -> list[float]:
-    """How long each GPU stood still while another computed, from when each computed.
+    """Return how long each GPU was idle while another computed.
 
     >>> [seconds * 1e9 for seconds in imbalance_seconds([[(0, 6)], [(0, 10)]])]
     [4.0, 0.0]
@@ -61,9 +60,10 @@ def imbalance_seconds(spans_ns: Sequence[Sequence[tuple[int, int]]]) -> list[flo
 def input_seconds(
     busy_ns: Iterable[tuple[int, int]], fetches_ns: Iterable[tuple[int, int]]
 ) -> float:
-    """How long no GPU could compute because a batch was still to come, in seconds.
+    """Return how long no GPU could compute because a batch was missing, in seconds.
 
-    A fetch that goes on when the next step begins was of a later batch: nobody waited for it.
+    A fetch that is still running when the next step begins was for a later batch: it held up
+    nothing.
 
     >>> input_seconds([(10, 20), (30, 40)], [(0, 5), (12, 27), (27, 50)]) * 1e9
     7.0
@@ -78,7 +78,7 @@ def input_seconds(
 
 
 def united(spans_ns: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
-    """The same time in spans that do not overlap, in order.
+    """Return the same time as sorted spans that do not overlap.
 
     >>> united([(4, 6), (0, 2), (1, 3)])
     [(0, 3), (4, 6)]
@@ -93,10 +93,10 @@ def united(spans_ns: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
 
 
 class BusySpans:
-    """Appends one JSON line for each stretch in which a GPU was busy.
+    """Appends one JSON line per span in which a GPU was busy.
 
     Attributes:
-        spans_ns: All of them so far, in CLOCK_MONOTONIC nanoseconds.
+        spans_ns: All spans so far, in CLOCK_MONOTONIC nanoseconds.
     """
 
     def __init__(self, path: Path, gpu: int = 0) -> None:
@@ -112,35 +112,35 @@ class BusySpans:
 
     @property
     def busy_ns(self) -> int:
-        """How long the GPU was busy in all, in nanoseconds."""
+        """Total busy time of the GPU, in nanoseconds."""
         return sum(end_ns - start_ns for start_ns, end_ns in self.spans_ns)
 
     def measure(self, compute: Callable[[], _Result]) -> _Result:
-        """Run ``compute`` and note when it ran."""
+        """Run ``compute`` and record when it ran."""
         start_ns = time.monotonic_ns()
         result = compute()
         self.note(start_ns, time.monotonic_ns())
         return result
 
     def sleep(self, seconds: float) -> None:
-        """Be busy for so long, and no longer however late Python hears of it, as a device is."""
+        """Be busy for that long, like a device, even if Python wakes up late."""
         start_ns = time.monotonic_ns()
         time.sleep(seconds)
         self.note(start_ns, start_ns + round(seconds * 1e9))
 
     def note(self, start_ns: int, end_ns: int) -> None:
-        """Note that the GPU was busy between two instants of CLOCK_MONOTONIC."""
+        """Record that the GPU was busy between two times, CLOCK_MONOTONIC."""
         self.spans_ns.append((start_ns, end_ns))
         line = {"gpu": self._gpu, "start_ns": start_ns, "end_ns": end_ns}
         self._file.write(json.dumps(line) + "\n")
 
 
 class StepNoter:
-    """Says from within a compiled step when it ran: below any training loop, and any hook of one.
+    """Records from inside a compiled step when it ran, independently of any training loop or hook.
 
     Args:
-        note: Told of each step.
-        through: How the framework of the step calls Python from within it.
+        note: Receives each step's span.
+        through: How the step's framework calls Python from inside it.
     """
 
     def __init__(self, note: Note, through: Through) -> None:
@@ -148,11 +148,11 @@ class StepNoter:
         self._began_ns = 0
 
     def begin(self, rows: Any) -> Any:
-        """Hand the batch's rows on: they are there, and the compute begins."""
+        """Return the batch's rows: they are there, and the compute begins."""
         return self._through(self._begins, rows)
 
     def end(self, loss: Any, weights: Iterable[Any]) -> Any:
-        """Hand the loss on, once the step has updated each of its weights."""
+        """Return the loss, once the step has updated each of its weights."""
         return self._through(self._ends, loss, *weights)
 
     def _begins(self) -> None:
@@ -163,7 +163,7 @@ class StepNoter:
 
 
 def through_jax(call: Callable[[], None], value: Any, *after: Any) -> Any:
-    """A host callback within the compiled program, which JAX runs to its end before it goes on."""
+    """Call by a host callback in the compiled program, which JAX completes before it continues."""
     import jax
     import jax.numpy as jnp
     import numpy as np
@@ -178,7 +178,7 @@ def through_jax(call: Callable[[], None], value: Any, *after: Any) -> Any:
 
 
 def through_tensorflow(call: Callable[[], None], value: Any, *after: Any) -> Any:
-    """A Python operation in the graph of the step."""
+    """Call by a Python operation in the graph of the step."""
     import tensorflow as tf
 
     def called(on_host: Any, *_: Any) -> Any:
@@ -193,6 +193,6 @@ def through_tensorflow(call: Callable[[], None], value: Any, *after: Any) -> Any
 
 
 def through_torch(call: Callable[[], None], value: Any, *_: Any) -> Any:
-    """A call: a CPU computes as torch goes."""
+    """Call directly: on a CPU, torch computes eagerly."""
     call()
     return value

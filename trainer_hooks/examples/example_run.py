@@ -1,4 +1,4 @@
-"""What all examples share: the words they take, reading ahead, and the JSON line at the end."""
+"""What all examples share: options, reading ahead, and the JSON line at the end."""
 
 from __future__ import annotations
 
@@ -23,10 +23,9 @@ _MOST_GPUS: Final = 64
 
 
 def spans_parser(description: str | None) -> argparse.ArgumentParser:
-    """A parser of ``--spans``.
+    """Return a parser of ``--spans``.
 
-    A value that makes no sense ends the program with one sentence and exit
-    code 2, before anything is trained.
+    A wrong value ends the program with one sentence and exit code 2, before training starts.
     """
     parser = argparse.ArgumentParser(
         description=description, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -38,7 +37,7 @@ def spans_parser(description: str | None) -> argparse.ArgumentParser:
 
 
 def example_parser(description: str | None, *, workers: str) -> argparse.ArgumentParser:
-    """... and of ``--gpu``, ``--steps``, ``--workers`` and ``--latency-ms``."""
+    """Return a parser that also has ``--gpu``, ``--steps``, ``--workers`` and ``--latency-ms``."""
     parser = spans_parser(description)
     parser.add_argument(
         "--gpu", type=_gpu, default=0, help="index of the simulated GPU they belong to"
@@ -52,12 +51,12 @@ def example_parser(description: str | None, *, workers: str) -> argparse.Argumen
 
 
 class ExampleRun:
-    """One training of an example, while it runs.
+    """One running example.
 
     Attributes:
-        args: The words it was started with.
-        folder: For its files; gone at the end.
-        spans: Told when it computes.
+        args: Its options.
+        folder: For its files; deleted at the end.
+        spans: Records when it computes.
     """
 
     def __init__(self, args: argparse.Namespace, folder: Path, spans: BusySpans) -> None:
@@ -65,31 +64,30 @@ class ExampleRun:
         self._started_ns = time.monotonic_ns()
 
     def starts(self) -> None:
-        """All that is to be timed follows."""
+        """Start the clock."""
         self._started_ns = time.monotonic_ns()
 
-    def tell(self, **figures: Any) -> None:
-        """Print the line: these figures, and how long it took and computed since it started."""
+    def print_result(self, **figures: Any) -> None:
+        """Print the line: these figures, and the wall and busy time since the start."""
         wall_ns = time.monotonic_ns() - self._started_ns
         seconds = {"wall_seconds": wall_ns / 1e9, "busy_seconds": self.spans.busy_ns / 1e9}
-        tell({**figures, **seconds})
+        print_json({**figures, **seconds})
 
 
 def run_example(parser: argparse.ArgumentParser, train: Callable[[ExampleRun], None]) -> None:
-    """Train once, with the words of a parser that ``example_parser`` made."""
+    """Train once, with the options of a parser from ``example_parser``."""
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as name, BusySpans(args.spans, args.gpu) as spans:
         train(ExampleRun(args, Path(name), spans))
 
 
 def read_ahead(read: Callable[[int], T], *, batches: int, workers: int) -> Iterator[T]:
-    """The batches ``read(0)``, ``read(1)``, ... in that order, as without threads.
+    """Yield the batches ``read(0)``, ``read(1)``, ... in order, as without threads.
 
     Args:
         read: Reads the batch of that number; called on any of the threads.
         batches: How many to read.
-        workers: How many threads read, two batches each more than were asked for; 0: each
-            batch is read when it is asked for.
+        workers: How many threads read ahead, two batches each; 0: each batch is read on demand.
     """
     if not workers:
         yield from map(read, range(batches))
@@ -104,7 +102,7 @@ def read_ahead(read: Callable[[int], T], *, batches: int, workers: int) -> Itera
             yield batch
 
 
-def tell(result: dict[str, Any]) -> None:
+def print_json(result: dict[str, Any]) -> None:
     """Print one line of JSON."""
     print(json.dumps(result), flush=True)
 

@@ -1,6 +1,6 @@
 """What a Keras training can be made of to know where its time goes: parts that time themselves.
 
-A model that notes its steps, and whatever may hold a training up, by sleeping.
+A model that notes its steps, and whatever may hold a run up, by sleeping.
 """
 
 from __future__ import annotations
@@ -63,10 +63,10 @@ class MeasuredModel(keras.Sequential):  # type: ignore[misc]  # Keras has no typ
 
 
 class Sleeps:
-    """Sleeps, and adds up by cause how long that really took.
+    """Sleeps, and sums by cause how long that really took.
 
     Attributes:
-        spans_ns: Of each cause, when it slept: CLOCK_MONOTONIC nanoseconds.
+        spans_ns: By cause, when it slept: CLOCK_MONOTONIC nanoseconds.
     """
 
     def __init__(self) -> None:
@@ -81,12 +81,12 @@ class Sleeps:
             self.note(cause, began_ns, time.monotonic_ns())
 
     def note(self, cause: str, began_ns: int, ended_ns: int) -> None:
-        """A cause took the training from one instant to another."""
+        """Record that a cause delayed the run from one time to another."""
         with self._lock:
             self.spans_ns.setdefault(cause, []).append((began_ns, ended_ns))
 
     def seconds(self, from_ns: int = 0, to_ns: int = 1 << 63) -> dict[str, float]:
-        """By cause, what was slept in sleeps that began between two instants."""
+        """Return the seconds by cause of sleeps that began between two times."""
         with self._lock:
             return {
                 cause: sum(end - start for start, end in spans if from_ns <= start < to_ns) / 1e9
@@ -95,7 +95,7 @@ class Sleeps:
 
 
 class SlowBatches(keras.utils.PyDataset):  # type: ignore[misc]  # Keras has no types
-    """The batches of an epoch by number, in the order in which Keras' own threads ask for them."""
+    """The batches of an epoch by number, in the order in which Keras' threads request them."""
 
     def __init__(self, read: Callable[[int], Any], batches: int, *, workers: int = 1) -> None:
         super().__init__(workers=max(1, workers), max_queue_size=8)
@@ -109,7 +109,7 @@ class SlowBatches(keras.utils.PyDataset):  # type: ignore[misc]  # Keras has no 
 
 
 class SlowCheckpoint(keras.callbacks.ModelCheckpoint):  # type: ignore[misc]
-    """Writes the weights after each epoch to a store that takes its time."""
+    """Writes the weights after each epoch to a slow store."""
 
     def __init__(self, path: Path, seconds: float, sleeps: Sleeps) -> None:
         super().__init__(str(path), save_weights_only=True)
@@ -134,16 +134,16 @@ class SlowCallback(_Sleeper):
 
 
 class SlowScore(_Sleeper):
-    """Works out a score of each validation batch on the host."""
+    """Computes a score of each validation batch on the host."""
 
     def on_test_batch_end(self, batch: int, logs: object = None) -> None:
         self._sleeps.sleep(VALIDATION, self._seconds)
 
 
 class SlowToTrace(keras.layers.Layer):  # type: ignore[misc]
-    """Changes nothing, but is slow to trace once, as a big model is to compile.
+    """Changes nothing, but is slow to trace once, like compiling a big model.
 
-    It takes part where a step is traced (JAX, TensorFlow), not where it runs.
+    It acts where a step is traced (JAX, TensorFlow), not where it runs.
     """
 
     def __init__(self, sleeps: Sleeps) -> None:
@@ -152,7 +152,7 @@ class SlowToTrace(keras.layers.Layer):  # type: ignore[misc]
         self._seconds = 0.0
 
     def armed_by(self, seconds: float) -> keras.callbacks.Callback:
-        """A callback: the first trace after the training begins takes so much longer.
+        """A callback: the first trace after the run begins takes so much longer.
 
         Keras goes through the layers before that, too, to build the model.
         """
@@ -173,7 +173,7 @@ class SlowToTrace(keras.layers.Layer):  # type: ignore[misc]
 def slow_callbacks(
     cause: str, each_s: float, sleeps: Sleeps, folder: Path
 ) -> Sequence[keras.callbacks.Callback]:
-    """The callbacks that a cause needs, each of whose sleeps is that long."""
+    """Return the callbacks that a cause needs, each sleeping that long."""
     if cause == CHECKPOINT:
         return [SlowCheckpoint(folder / "latest.weights.h5", each_s, sleeps)]
     if cause == CALLBACK:

@@ -40,7 +40,7 @@ _ROWS_A_BATCH = 128
 
 
 def make_model(width: int, note: Note, *more: keras.Layer, steps_per_execution: int = 1) -> Any:
-    """A compiled classifier that notes when it computes; ``more`` layers come before the last."""
+    """Return a compiled classifier that records when it computes, with ``more`` layers."""
     layers = [
         keras.Input((FEATURES,)),
         keras.layers.Dense(width, activation="relu"),
@@ -54,8 +54,8 @@ def make_model(width: int, note: Note, *more: keras.Layer, steps_per_execution: 
 
 
 def width_for(step_seconds: float) -> int:
-    """How wide the hidden layers make a step of about that length on this machine."""
-    model = make_model(_TRIAL_WIDTH, lambda *_: None)  # no part of the training
+    """Return the width of the hidden layers for a step of about that length on this machine."""
+    model = make_model(_TRIAL_WIDTH, lambda *_: None)  # no part of the run
     rows = np.zeros((_ROWS_A_BATCH, FEATURES), np.float32)
     labels = np.zeros(_ROWS_A_BATCH, np.int64)
     trials_s = []
@@ -73,7 +73,7 @@ def width_for(step_seconds: float) -> int:
 def train(run: ExampleRun) -> None:
     """Train for some epochs.
 
-    In what it tells, ``slept_seconds`` is how long each cause held the training up, and
+    In its result, ``slept_seconds`` is how long each cause held the run up, and
     ``idle_seconds`` how much of that the compute stood still.
     """
     args, folder, spans, sleeps = run.args, run.folder, run.spans, parts.Sleeps()
@@ -96,8 +96,8 @@ def train(run: ExampleRun) -> None:
         options["validation_data"] = _validation_rows(folder)
         options["validation_batch_size"] = _ROWS_A_BATCH
 
-    def tell(logs: object) -> None:
-        run.tell(
+    def print_result(logs: object) -> None:
+        run.print_result(
             steps=steps * _EPOCHS,
             loss=model.history.history["loss"][-1],
             passes=width,
@@ -109,9 +109,9 @@ def train(run: ExampleRun) -> None:
             },
         )
 
-    # At the end of the training, and not of ``fit``: TensorFlow may take seconds more to let go
-    # of a loader that is at work on batches which nobody will want.
-    callbacks.append(keras.callbacks.LambdaCallback(on_train_end=tell))
+    # At the end of training, not of ``fit``: TensorFlow may need seconds more to release a
+    # loader that is working on further batches.
+    callbacks.append(keras.callbacks.LambdaCallback(on_train_end=print_result))
     model = make_model(width, spans.note, *layers, steps_per_execution=args.steps_per_execution)
     data = parts.SlowBatches(store.__getitem__, steps, workers=args.workers)
     run.starts()
@@ -119,7 +119,7 @@ def train(run: ExampleRun) -> None:
 
 
 def _validation_rows(folder: Path) -> tuple[Any, Any]:
-    """Rows and labels that are in memory: validation waits for no input."""
+    """Return rows and labels in memory: validation waits for no input."""
     store = SlowStore(folder, _VALIDATION_BATCHES, 0.0)
     rows, labels = zip(*(store[number] for number in range(len(store))), strict=True)
     return np.concatenate(rows), np.concatenate(labels)

@@ -1,4 +1,4 @@
-"""A training in plain Python, tagged with ``phase()``: no library, no framework, no GPU.
+"""A run in plain Python, tagged with ``phase()``: no library, no framework, no GPU.
 
     python -m trainer_hooks.examples.plain_training --spans /tmp/busy.jsonl --workers 0
 
@@ -121,7 +121,7 @@ def train(run: ExampleRun) -> None:
         with phase("train_step"):
             losses.append(run.spans.measure(partial(net.train, batch, passes=passes)))
         step(samples=len(batch))
-    run.tell(steps=len(losses), first_loss=losses[0], loss=losses[-1], passes=passes)
+    run.print_result(steps=len(losses), first_loss=losses[0], loss=losses[-1], passes=passes)
 
 
 if __name__ == "__main__":

@@ -21,7 +21,7 @@ _OURS: Final = ("trainer_hooks.keras.phase_tagger", "trainer_hooks.keras.bracket
 
 
 class Watcher(Protocol):
-    """What brackets tell what they see; every method may be called from any thread.
+    """Receives what the brackets see; every method may be called from any thread.
 
     Attributes:
         guard: Before all of them.

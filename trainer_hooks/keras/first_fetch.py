@@ -24,7 +24,7 @@ _ADAPTERS: Final = "keras.src.trainers.data_adapters"
 
 
 class FirstFetches:
-    """Patches those places in Keras, for the whole process, until the training begins.
+    """Patches those places in Keras, for the whole process, until the run begins.
 
     In a Keras that keeps them elsewhere, these fetches stay ``start_up``.
     """

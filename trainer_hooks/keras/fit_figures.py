@@ -47,9 +47,9 @@ def _attempted(what: Callable[Concatenate[Figures, P], None]) -> Callable[..., N
         if self._are_given:
             try:
                 what(self, *args, **named)
-            except Exception as error:  # noqa: BLE001 (the training goes on, whatever happens here)
+            except Exception as error:  # noqa: BLE001 (training goes on, whatever happens here)
                 self._are_given, self._ends.times = False, None
-                self._warn(f"gpumon's PhaseTagger gives no figures of this training: {error!r}")
+                self._warn(f"gpumon's PhaseTagger gives no figures of this run: {error!r}")
 
     return attempted
 
@@ -256,7 +256,7 @@ class StepTimes:
         """Record the end of step ``step``. Steps may be skipped. One thread at a time.
 
         Args:
-            step: Counted from 1 over the process, including steps before this training.
+            step: Counted from 1 over the process, including steps before this run.
             at_ns: CLOCK_MONOTONIC, nanoseconds.
         """
         last_step, last_ns = self._last_step, self._last_ns

@@ -30,8 +30,8 @@ class NonFinite:
         layer: Its layer, with the models around it, such as ``"resnet/stem/bn"``.
         variable: Such as ``"moving_variance"``.
         others: How many other variables were found at the same time.
-        epoch: The epoch in which it happened; 0: before the training.
-        first_batch: The first batch that may have caused it; 0: before the training.
+        epoch: The epoch in which it happened; 0: before the run.
+        first_batch: The first batch that may have caused it; 0: before the run.
         last_batch: The last one.
         loss_batch: The first batch of this epoch whose logged loss was not finite, if known.
     """
@@ -94,7 +94,7 @@ class NaNGuard(OwnFitCallback):
 
     Args:
         every: Batches from one check to the next, 1 or more.
-        on_found: ``"stop"`` ends the training as ``EarlyStopping`` does, with a warning;
+        on_found: ``"stop"`` ends the run as ``EarlyStopping`` does, with a warning;
             ``"raise"`` raises ``NonFiniteWeightsError`` out of ``fit``; ``"warn"`` warns.
 
     Attributes:
@@ -108,7 +108,7 @@ class NaNGuard(OwnFitCallback):
 
             model.fit(batches, callbacks=[NaNGuard()])
             # moving_variance of layer resnet/stem/bn is not finite since one of the batches
-            # 26 to 50 of epoch 2; the training is stopped
+            # 26 to 50 of epoch 2; training is stopped
     """
 
     def __init__(self, every: int = 25, on_found: str = "stop") -> None:
@@ -204,7 +204,7 @@ class NaNGuard(OwnFitCallback):
         """Start a check of all variables as they are after that many batches of the epoch."""
         if not self._variables:  # a model may be built by its first batch
             backend = keras.backend.backend()
-            # On JAX the property would put all of the training's state into the variables.
+            # On JAX the property would put all of the run's state into the variables.
             model = self._model if backend == "jax" else self.model
             self._variables = _watched(model)
             if not self._variables:
@@ -243,7 +243,7 @@ class NaNGuard(OwnFitCallback):
             raise NonFiniteWeightsError(self.found)
         if self._on_found == "stop":
             self._model.stop_training = True
-        stopped = "; the training is stopped" if self._on_found == "stop" else ""
+        stopped = "; training is stopped" if self._on_found == "stop" else ""
         warn_quietly(f"{self.found}{stopped}")
 
 

@@ -1,4 +1,4 @@
-"""Tell a callback's own ``fit`` from one that another callback runs inside it."""
+"""Separate a callback's own ``fit`` from one that another callback runs inside it."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class OwnFitCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras h
         Args:
             name: Of the callback's class.
             task: What it does, as a verb.
-            raises: What it ends a training with; any other error is its own mistake.
+            raises: What it ends a run with; any other error is its own mistake.
         """
         super().__init__()
         self._name, self._task, self.passes = name, task, (raises,)
@@ -68,7 +68,7 @@ class OwnFitCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras h
         return _list_that_calls() is self._own_list
 
     def _fail(self, error: Exception) -> None:
-        """Continue the training without the callback."""
+        """Continue the run without the callback."""
         self._is_watching = False
         if not self._has_failed:
             self._has_failed = True

@@ -1,4 +1,4 @@
-"""``PhaseTagger``: a Keras 3 callback that tags what a training is doing."""
+"""``PhaseTagger``: a Keras 3 callback that tags what a run is doing."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class PhaseTagger(Tagger, keras.callbacks.Callback):  # type: ignore[misc]  # Ke
     ``TensorBoard`` have them too:
 
     ``input_wait_ratio``
-        time the training waited for input over the time of the epoch, both on the host, 0 to 1.
+        time the run waited for input over the time of the epoch, both on the host, 0 to 1.
         With asynchronous dispatch, or several steps per execution on TensorFlow, the device may
         have been busy meanwhile.
     ``gpu_busy_ratio``

@@ -25,7 +25,7 @@ class ProbedTap:
     """Trusts its tap once a batch went through it, and does without it otherwise.
 
     A model may train without its train function, another callback may replace that, and another
-    version of a framework may differ from what the tap expects. None of this ends a training: the
+    version of a framework may differ from what the tap expects. None of this ends a run: the
     wait for input and the step are then both ``other``.
 
     Attributes:
@@ -95,7 +95,7 @@ class ProbedTap:
         """Call ``what``; if it fails, go on without a tap."""
         try:
             return what()
-        except Exception as error:  # noqa: BLE001 (the training goes on, whatever happens here)
+        except Exception as error:  # noqa: BLE001 (training goes on, whatever happens here)
             self.give_up(f"{type(error).__name__}: {error}")
             return None
 
@@ -105,7 +105,7 @@ class ProbedTap:
         if self.machine is not None:
             self.machine.see_no_steps()
         self._warn(
-            f"gpumon's PhaseTagger cannot see the steps of this training ({why}): callbacks, "
+            f"gpumon's PhaseTagger cannot see the steps of this run ({why}): callbacks, "
             "checkpoint, validation and between_epochs are tagged, but the wait for input and the "
             "step are both 'other'"
         )

@@ -116,7 +116,7 @@ class Tagging:
         return self.is_active and is_ours
 
     def is_calling_back(self) -> bool:
-        """Whether a callback, not this training, is running a step of the model.
+        """Whether a callback, not this run, is running a step of the model.
 
         Only checked while callbacks seem to be running: another callback list may not report their
         end.
@@ -175,7 +175,7 @@ class Tagging:
         try:
             self.stop()
         finally:
-            self._options.warn(f"gpumon tags no more phases of this training: {error!r}")
+            self._options.warn(f"gpumon tags no more phases of this run: {error!r}")
 
     # Called by the tagger and the brackets.
 
@@ -270,7 +270,7 @@ class Tagging:
                 self._brackets.skip_batch_begin()
             machine.batch_announced()
             self._times.since_ns = monotonic_ns()
-        except Exception as error:  # noqa: BLE001 (the training goes on)
+        except Exception as error:  # noqa: BLE001 (training goes on)
             self.guard.fail(error)
 
     @guards_itself

@@ -2,5 +2,5 @@
 
 ``daemon_state`` and ``daemon_counters`` read what the daemon reports about this run's GPUs.
 ``guard``, ``call_frames``, ``quiet_warning`` and ``cuda_captures`` keep every hook from
-disturbing the training.
+disturbing the run.
 """

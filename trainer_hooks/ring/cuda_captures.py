@@ -1,4 +1,4 @@
-"""Let threads of the hooks use CUDA while the training captures a graph."""
+"""Let threads of the hooks use CUDA while the run captures a graph."""
 
 from __future__ import annotations
 

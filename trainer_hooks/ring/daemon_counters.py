@@ -137,7 +137,7 @@ class BusyCounters:
     def busy_seconds(self, step: int) -> tuple[float, ...] | None:
         """Return the busy seconds of each GPU per step since the last answer.
 
-        The training has done ``step`` steps. ``None``: unknown, or too little time has passed.
+        The run has done ``step`` steps. ``None``: unknown, or too little time has passed.
         """
         before, now = self._first, self._look(step)
         self.is_there = now is not None

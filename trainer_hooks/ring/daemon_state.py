@@ -99,7 +99,7 @@ def runs_in(state: Mapping[str, Any], facts: RunFacts) -> list[Mapping[str, Any]
 class GpuWarnings:
     """Warn once per run that it will explain no GPU, and say what to set.
 
-    Each check reads a daemon's state file once; without a daemon nothing is said. Never blocks or
+    Each check reads a daemon's state file once; without a daemon it is silent. Never blocks or
     raises.
     """
 
@@ -115,13 +115,13 @@ class GpuWarnings:
             self._look(facts, self._doubt_of_start)
 
     def check_start(self, facts: RunFacts) -> None:
-        """Check the GPUs once as the training begins."""
+        """Check the GPUs once as the run begins."""
         if not self._has_begun:
             self._has_begun = True
             self._look(facts, self._doubt_of_start)
 
     def check_end(self, facts: RunFacts, steps: int) -> None:
-        """Check after a training of ``steps`` steps whether it was bound to a GPU."""
+        """Check after a run of ``steps`` steps whether it was bound to a GPU."""
         now_ns = self._now_ns()
         if steps and now_ns - max(facts.started_ns, self._ended_ns) >= BEGINNING_NS:
             self._ended_ns = now_ns  # ``fit`` may be called a hundred times a second
@@ -140,7 +140,7 @@ class GpuWarnings:
             doubt = None
         if doubt is not None:
             self._is_settled = True
-            warn_quietly(f"to gpumon, this training {doubt}")
+            warn_quietly(f"to gpumon, this run {doubt}")
 
     def _doubt_of_start(self, state: dict[str, Any], facts: RunFacts) -> str | None:
         if facts.gpus is None and state["simulated"]:

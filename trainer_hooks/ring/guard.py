@@ -1,7 +1,7 @@
 """The border between the user's training and the hooks: no error of the hooks crosses it.
 
-Every hook that a training calls is wrapped by a ``Guard``, or guards itself. A function through
-which the training makes a call of its own, such as a step or the fetch of a batch, must let that
+Every hook that a run calls is wrapped by a ``Guard``, or guards itself. A function through
+which the run makes a call of its own, such as a step or the fetch of a batch, must let that
 call's errors pass: it is marked ``passes_through`` and does its own work behind a guard.
 """
 
@@ -21,7 +21,7 @@ GUARDS_ITSELF: Final[set[CodeType]] = set()
 
 
 def passes_through(function: Function) -> Function:
-    """Mark a function that makes a call of the training's and lets its errors pass."""
+    """Mark a function that makes a call of the run's and lets its errors pass."""
     PASS_THROUGH.add(function.__code__)
     return function
 
@@ -54,7 +54,7 @@ class Guard:
             if self.is_intact:
                 try:
                     return hook(*args)
-                except Exception as error:  # noqa: BLE001 (the training goes on)
+                except Exception as error:  # noqa: BLE001 (training goes on)
                     self.fail(error)
             return None
 
@@ -95,7 +95,7 @@ class FailsQuietly(Protocol):
     """A callback whose methods are ``guarded``.
 
     Attributes:
-        passes: Errors that end a training on purpose.
+        passes: Errors that end a run on purpose.
     """
 
     passes: tuple[type[Exception], ...]

@@ -134,9 +134,9 @@ class RingMemory(NamedTuple):
 
 
 def make_ring(folder: RingFolder, facts: RunFacts, *, wall_ns: int) -> RingMemory:
-    """Create this process's ring; the magic is written last, so nobody reads an unfinished one.
+    """Create this process's ring; the magic is written last, so readers ignore an unfinished one.
 
-    Every byte is allocated before mapping: in a sparse file, a full disk would kill the training
+    Every byte is allocated before mapping: in a sparse file, a full disk would kill the run
     with SIGBUS.
 
     Raises:
@@ -165,7 +165,7 @@ def make_ring(folder: RingFolder, facts: RunFacts, *, wall_ns: int) -> RingMemor
 def _locked(folder: Path) -> int | None:
     """Take a shared lock on the folder; without one the ring only lives less long.
 
-    No daemon locks this folder, and nobody waits for the lock.
+    No daemon locks this folder, and no process waits for the lock.
     """
     try:
         descriptor = os.open(folder, FOLDER_FLAGS)

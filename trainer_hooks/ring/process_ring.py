@@ -29,10 +29,10 @@ from trainer_hooks.ring.run_facts import read_run_facts
 
 _WORK_NUMBERS = frozenset(PHASE_NUMBER[phase] for phase in WORK_PHASES)
 _ANOTHER_FOLDER = (
-    f". To have them, set {RUNTIME_VARIABLE}, for this training and for the daemon, "
+    f". To have them, set {RUNTIME_VARIABLE}, for this run and for the daemon, "
     "to a folder of yours that has room for 2 MiB"
 )
-_SHARES_UNTOLD = "gpumon is not told how batches are split"
+_SHARES_IGNORED = "gpumon does not know how batches are split"
 _warn_of_gpus = QuietWarningOnce()
 _warn_of_shares = QuietWarningOnce()
 _warn_of_name = QuietWarningOnce()
@@ -102,10 +102,10 @@ class ProcessRing:
             self.writer.event(TRAINING_OVER)
 
     def check_gpus(self, *, only_names: bool = False) -> None:
-        """Warn if the GPUs named for the training cannot be right; see ``GpuWarnings``.
+        """Warn if the GPUs named for the run cannot be right; see ``GpuWarnings``.
 
         Args:
-            only_names: More may yet be said about them.
+            only_names: More about them may follow.
         """
         if self.writer is None:
             return
@@ -151,18 +151,18 @@ class ProcessRing:
         if writer is None or not writer.enabled:
             return
         try:
-            facts, told = writer.facts, {str(gpu): float(share) for gpu, share in shares.items()}
-            if told == facts.shares:
+            facts, new = writer.facts, {str(gpu): float(share) for gpu, share in shares.items()}
+            if new == facts.shares:
                 return
-            if not are_shares(told):
-                _warn_of_shares(f"{_SHARES_UNTOLD}: {told} are no parts of one batch")
+            if not are_shares(new):
+                _warn_of_shares(f"{_SHARES_IGNORED}: {new} are not parts of one batch")
                 return
-            changes = facts.ratio_changes + bool(told and facts.shares)
-            writer.write_facts(replace(facts, shares=told, ratio_changes=changes))
+            changes = facts.ratio_changes + bool(new and facts.shares)
+            writer.write_facts(replace(facts, shares=new, ratio_changes=changes))
             if changes > facts.ratio_changes:
                 writer.event(changes)
-        except Exception as error:  # noqa: BLE001 (odd shares must not end a training)
-            _warn_of_shares(f"{_SHARES_UNTOLD}: {error}")
+        except Exception as error:  # noqa: BLE001 (odd shares must not end a run)
+            _warn_of_shares(f"{_SHARES_IGNORED}: {error}")
 
     def is_untouched(self) -> bool:
         """Whether nothing was recorded but that the process starts up."""
@@ -296,7 +296,7 @@ def describe_run(
             _say_where_gpus_do_not_fit(facts)
             if gpus is not None:
                 process_ring().check_gpus(only_names=True)
-    except Exception as error:  # noqa: BLE001 (an odd name must not end a training)
+    except Exception as error:  # noqa: BLE001 (an odd name must not end a run)
         _warn(error)
 
 
@@ -308,7 +308,7 @@ def _is_refused(writer: RingWriter, run: str | None) -> bool:
     if read_run_facts(run=run, gpus=None, started_ns=facts.started_ns).run == facts.run:
         return False
     _warn_of_name(
-        f"gpumon cannot tell the run {run!r} from {facts.run!r}, which this process "
+        f"gpumon cannot separate the run {run!r} from {facts.run!r}, which this process "
         "is already: its steps and phases are added to those; give each run a process"
     )
     return True
@@ -342,7 +342,7 @@ def _updated_facts(
 
 def _ring_made_now() -> ProcessRing:
     with _Slot.lock:
-        if _Slot.is_being_made:  # by what a signal interrupted: its handler is told of nowhere
+        if _Slot.is_being_made:  # interrupted by a signal, whose handler records nothing
             return ProcessRing(None)
         _Slot.is_being_made = True
         try:
@@ -360,7 +360,7 @@ def _new_ring() -> ProcessRing:
         facts = read_run_facts(started_ns=started_ns)
         try:
             memory = _new_memory(facts, wall_ns)
-        except FileNotFoundError:  # somebody removed the folder this very moment: there is another
+        except FileNotFoundError:  # the folder was removed just now: use another
             memory = _new_memory(facts, wall_ns)
         _say_where_gpus_do_not_fit(facts)
         writer = RingWriter(memory, facts, wall_ns=wall_ns, on_trouble=_warn)
@@ -369,7 +369,7 @@ def _new_ring() -> ProcessRing:
         return ring
     except (OSError, RingError) as error:
         _warn(error, what_to_do=_ANOTHER_FOLDER)
-    except Exception as error:  # noqa: BLE001 (no ring, but the training goes on)
+    except Exception as error:  # noqa: BLE001 (no ring, but the run goes on)
         _warn(error)
     return ProcessRing(None)
 

@@ -1,4 +1,4 @@
-"""Warnings that cannot end a training, even where warnings are errors."""
+"""Warnings that cannot end a run, even where warnings are errors."""
 
 from __future__ import annotations
 

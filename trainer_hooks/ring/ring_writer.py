@@ -180,7 +180,7 @@ class RingWriter:
             self.span = phase | mode << MODE_SHIFT
             if now_ns >= self._due_ns or (_IS_LASTING[phase] and not is_brief):
                 self._publish(now_ns)
-        except Exception as error:  # noqa: BLE001 (the training goes on, whatever happens here)
+        except Exception as error:  # noqa: BLE001 (training goes on, whatever happens here)
             self._give_up(error)
 
     def count(self, steps: int, samples: int) -> None:

@@ -106,7 +106,7 @@ class CudaEvents:
     after it says when the step was done; the one before it happens at once on an idle device, and
     so relates the two clocks closely.
 
-    Later steps query which events have passed; while the training is elsewhere, such as waiting for
+    Later steps query which events have passed; while the run is elsewhere, such as waiting for
     input, a thread does. It does not query while a step is being handed over: the step would have
     to wait.
 
@@ -170,7 +170,7 @@ class CudaEvents:
             begin.record()
             self._pending.append(_Mark(begin, now_ns, None))
             self._last_begin_ns = now_ns
-        except Exception as error:  # noqa: BLE001 (the training goes on)
+        except Exception as error:  # noqa: BLE001 (training goes on)
             self._give_up(error)
 
     def step_ended(self, step: int) -> None:
@@ -190,7 +190,7 @@ class CudaEvents:
     def stop(self) -> None:
         """Query a last time. Waits for the thread, 0.1 s at most."""
         if not self._is_over.is_set():
-            # After an error of the device this fails too, and the training says why.
+            # After an error of the device this fails too, and the run says why.
             with contextlib.suppress(Exception), self._lock:
                 self._ask()
         self._is_over.set()

@@ -82,7 +82,7 @@ class JaxBatches:
                     machine.fetch_beside_begin()
                 else:
                     machine.fetch_begin()
-        except Exception as error:  # noqa: BLE001 (the training goes on)
+        except Exception as error:  # noqa: BLE001 (training goes on)
             guard.fail(error)
         try:
             batch = next(self.source)
@@ -138,7 +138,7 @@ def _train(function: StepFunction, listener: StepListener) -> StepFunction:
                 batches.source = iterator
                 batches.fetched = batches.samples = 0
                 timed = batches
-        except Exception as error:  # noqa: BLE001 (the training goes on)
+        except Exception as error:  # noqa: BLE001 (training goes on)
             guard.fail(error)
         if timed is None:
             return function(state, iterator)

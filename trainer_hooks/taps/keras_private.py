@@ -2,7 +2,7 @@
 
 ``multi_gpu_model`` needs the names in ``NEEDED``: it checks each before it changes anything, and
 refuses with a sentence if one has gone or changed. The names that a tagger uses are optional:
-without one it sees less, and the training is the same.
+without one it sees less, and the run is the same.
 
 Seen in Keras 3.14, 3.15 and 3.16 (of October 2026), on TensorFlow 2.21.
 """

@@ -62,7 +62,7 @@ class PhaseMachine:
         sees_steps: Whether fetching and computing are distinguished.
         has_seen_steps: Whether a batch has passed.
         is_calling_back: Whether callbacks run on the training thread: a step of the model then
-            belongs to a callback, not to this training.
+            belongs to a callback, not to this run.
         awaits_batch: Whether the epoch has more batches, whose fetching is seen.
     """
 

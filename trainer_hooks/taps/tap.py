@@ -119,7 +119,7 @@ def rows_of(batch: Any) -> int:  # noqa: ANN401
         if not hasattr(first, "shape"):
             first = _first_array(first)
         return int(first.shape[0])
-    except Exception:  # noqa: BLE001 (whatever a batch is, the training goes on)
+    except Exception:  # noqa: BLE001 (whatever a batch is, the run goes on)
         return 0
 
 

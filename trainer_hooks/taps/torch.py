@@ -24,7 +24,7 @@ _MAKES_LOADERS: Final = "get_torch_dataloader"
 class TorchTap(Tap):
     """Wraps the step functions and the loaders, listens for compilations, and queries CUDA.
 
-    CUDA is queried only if the training uses it: nothing is initialised here.
+    CUDA is queried only if the run uses it: nothing is initialised here.
     """
 
     fetches_first = True
@@ -66,7 +66,7 @@ class TorchTap(Tap):
             machine = None
             try:
                 machine = self._step_begins()
-            except Exception as error:  # noqa: BLE001 (the training goes on)
+            except Exception as error:  # noqa: BLE001 (training goes on)
                 guard.fail(error)
             if machine is None:
                 return function(data)
@@ -85,7 +85,7 @@ class TorchTap(Tap):
         return train
 
     def _step_begins(self) -> PhaseMachine | None:
-        """Begin a training step; ``None``: it does not belong to this training."""
+        """Begin a training step; ``None``: it does not belong to this run."""
         listener = self._listener
         machine = listener.machine_here
         if machine is None or (machine.is_calling_back and listener.is_calling_back()):
@@ -156,7 +156,7 @@ class TorchLoaders:
         """Wrap the loaders of the nearest Keras run among the callers.
 
         Raises:
-            LookupError: A training is not fed by Keras' epoch iterator.
+            LookupError: A run is not fed by Keras' epoch iterator.
         """
         feeder = caller_named("epoch_iterator", _makes_loaders)
         if feeder is None:
@@ -252,7 +252,7 @@ class TorchBatches:
                 if machine.mode != self._mode == TRAIN_MODE:
                     machine.run_end()  # a validation raised and the error was caught
                 machine.fetch_begin()
-        except Exception as error:  # noqa: BLE001 (the training goes on)
+        except Exception as error:  # noqa: BLE001 (training goes on)
             self._guard.fail(error)
         try:
             return next(self.source)

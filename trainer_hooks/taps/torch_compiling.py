@@ -46,7 +46,7 @@ class CompileClock:
     def __init__(self, listener: CompilesInSteps) -> None:
         self.is_in_step = False
         self._listener = listener
-        self._told = False
+        self._is_compiling = False
         self._began_ns = self.elsewhere_ns = 0
         self._handler: Any = None
 
@@ -94,7 +94,7 @@ class CompileClock:
             self._began_ns = monotonic_ns()
         else:
             machine.compile_begin()
-            self._told = True
+            self._is_compiling = True
 
     def _ends(self) -> None:
         machine = self._listener.machine_here
@@ -102,6 +102,6 @@ class CompileClock:
             if self._began_ns:
                 self.elsewhere_ns += monotonic_ns() - self._began_ns
                 self._began_ns = 0
-        elif self._told:
-            self._told = False
+        elif self._is_compiling:
+            self._is_compiling = False
             machine.compile_end()

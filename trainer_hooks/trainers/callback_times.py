@@ -78,9 +78,11 @@ class CallbackTimes:
         """Write the sums into the ring's first page."""
         self._restated_ns = monotonic_ns()
         facts = writer.facts
-        for name, told_ns in facts.callback_ns.items():
+        for name, written_ns in facts.callback_ns.items():
             # A run inside a callback has written its own times since.
-            self._spent_ns[self.slot_of(name)] += max(0, told_ns - self._published_ns.get(name, 0))
+            self._spent_ns[self.slot_of(name)] += max(
+                0, written_ns - self._published_ns.get(name, 0)
+            )
         self._published_ns = spent_ns = self.spent_ns
         if spent_ns != facts.callback_ns:
             writer.write_facts(replace(facts, callback_ns=spent_ns))

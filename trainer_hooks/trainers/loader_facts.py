@@ -65,7 +65,7 @@ def loader_facts(loader: Any) -> LoaderFacts:  # noqa: ANN401
         if not named and not is_generator:
             return {}
         return {"kind": "generator" if is_generator else "iterable", **named}
-    except Exception:  # noqa: BLE001 (whatever a loader is, the training goes on)
+    except Exception:  # noqa: BLE001 (whatever a loader is, the run goes on)
         return {}
 
 
@@ -113,12 +113,12 @@ def report_loader(facts: LoaderFacts, *, validates: bool = False, by_trainer: bo
     line = users_line(calls_library=by_trainer)
     if facts and line is not None:
         facts = {**facts, "made_at": line}
-    told = writer.facts.loader
+    written = writer.facts.loader
     if not validates:
-        kept = {name: fact for name, fact in told.items() if name.startswith(VALIDATION_FACTS)}
+        kept = {name: fact for name, fact in written.items() if name.startswith(VALIDATION_FACTS)}
         describe_run(loader={**facts, **kept})
         return
-    kept = {name: fact for name, fact in told.items() if not name.startswith(VALIDATION_FACTS)}
+    kept = {name: fact for name, fact in written.items() if not name.startswith(VALIDATION_FACTS)}
     describe_run(loader=kept | {f"{VALIDATION_FACTS}{name}": fact for name, fact in facts.items()})
 
 

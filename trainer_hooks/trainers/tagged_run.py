@@ -27,7 +27,7 @@ class TaggedRun(ABC):
         self._nested: NestedRun | None = None
         self._is_active = True
         self._clock: CompileClock | None = None
-        self._can_hear_of_compiling = True
+        self._may_see_compiling = True
         self.callbacks = CallbackClasses(writer)
 
     @property
@@ -61,14 +61,14 @@ class TaggedRun(ABC):
     def fail(self, error: Exception) -> None:
         """Stop tagging after an error of our own."""
         self.stop()
-        warn_quietly(f"gpumon tags no more phases of this training: {error!r}")
+        warn_quietly(f"gpumon tags no more phases of this run: {error!r}")
 
     def step_begins(self) -> None:
         """A training step follows: what torch compiles in it is ``compile``."""
         if self._clock is not None:
             self._clock.is_in_step = True
-        elif self._can_hear_of_compiling and DYNAMO in modules:
-            self._can_hear_of_compiling = False
+        elif self._may_see_compiling and DYNAMO in modules:
+            self._may_see_compiling = False
             self._clock = CompileClock(self)
             self._clock.listen()
             self._clock.is_in_step = True

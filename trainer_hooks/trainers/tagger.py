@@ -26,7 +26,7 @@ _TRAINER: Final = {
     "trainer_hooks.lightning": "Lightning",
     "trainer_hooks.huggingface": "the Hugging Face Trainer",
 }
-_OF_ONE_TRAINING: Final = frozenset({"_tagging", "_warned"})
+_PER_RUN: Final = frozenset({"_tagging", "_warned"})
 
 
 class RefusesClass:
@@ -67,7 +67,7 @@ class Tagger:
     A copy, as made by tuners, is a new tagger of the same run, whatever a subclass adds.
     """
 
-    # Here too, for a subclass may not call our ``__init__``, which must not end a training.
+    # Class attributes, because a subclass may not call our ``__init__``, which must not end a run.
     _tagging: Stoppable | None = None
     _warned = False
     _run: str | None = None
@@ -75,7 +75,7 @@ class Tagger:
     _framework: str | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: kept for name, kept in vars(self).items() if name not in _OF_ONE_TRAINING}
+        return {name: kept for name, kept in vars(self).items() if name not in _PER_RUN}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state)
@@ -133,7 +133,7 @@ class Tagger:
     """A tagger ends no training."""
 
     def _fail(self, error: Exception) -> None:
-        """Continue the training untagged after an error of our own."""
+        """Continue the run untagged after an error of our own."""
         try:
             self._stop()
         finally:
@@ -147,7 +147,7 @@ class Tagger:
 
 
 def is_on_cpu(framework: str, model: object) -> bool:
-    """Whether the training certainly computes on the CPU; in doubt or on an error, no.
+    """Whether the run certainly computes on the CPU; in doubt or on an error, no.
 
     Called as a training begins, when the model and the devices exist; imports nothing.
 
@@ -160,7 +160,7 @@ def is_on_cpu(framework: str, model: object) -> bool:
         return False
     try:
         return _ASKS[framework](module, model)
-    except Exception:  # noqa: BLE001 (another version, an odd model: nobody knows)
+    except Exception:  # noqa: BLE001 (another version, an odd model)
         return False
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Final, NamedTuple
 
 SPACING_NS: Final = 5_000_000
-"""A reading costs some 20 us: this often, it is below half a percent of the training."""
+"""A reading costs some 20 us: this often, it is below half a percent of the run."""
 
 
 class Totals(NamedTuple):

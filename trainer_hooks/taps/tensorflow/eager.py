@@ -87,11 +87,11 @@ class EagerStep(StepAround):
         """End a call; ``has_ended``: by the end of the data, perhaps after some batches."""
         if not self._steps:
             return
-        self._tell(machine)
+        self._report(machine)
         if has_ended:
             machine.fetch_exhausted()
 
-    def _tell(self, machine: PhaseMachine) -> None:
+    def _report(self, machine: PhaseMachine) -> None:
         steps, rows = self._steps, self._rows
         self._steps = self._rows = 0
         machine.dispatched(steps, rows)
@@ -102,7 +102,7 @@ class EagerStep(StepAround):
             if not self._computes_at_once:
                 machine.fetch_beside_begin()
                 return True
-            self._tell(machine)
+            self._report(machine)
             self._listener.device_done(self._listener.steps, monotonic_ns())
         machine.fetch_begin()
         return False

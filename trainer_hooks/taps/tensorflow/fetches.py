@@ -21,7 +21,7 @@ Around = Callable[[Fetch], Any]
 class FetchPatch:
     """Methods of one class of iterators, wrapped while any thread wants that.
 
-    The class is shared: several trainings may patch it at once, and begin and end in any order.
+    The class is shared: several runs may patch it at once, and begin and end in any order.
     Each sees its own thread's fetches only, the first puts the patch on and the last takes it off;
     what others have put over it meanwhile stays.
     """

@@ -112,7 +112,7 @@ class StepAround(abc.ABC):
             self._resume(machine, before)
 
     def _find_machine(self, iterator: Any) -> PhaseMachine | None:  # noqa: ANN401
-        """Return the rules if this step belongs to the training, else ``None``."""
+        """Return the rules if this step belongs to the run, else ``None``."""
         machine = self._listener.machine_here
         if machine is None:
             return None

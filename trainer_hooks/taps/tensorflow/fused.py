@@ -208,7 +208,7 @@ class FusedStep(StepAround):
         if self._accounts is not None:
             try:
                 execution = self._accounts.executed(took_ns, monotonic_ns())
-            except Exception as error:  # noqa: BLE001 (the training goes on without timers)
+            except Exception as error:  # noqa: BLE001 (training goes on without timers)
                 self._see_one_phase(error)
         if execution.wait_ns:
             listener.waited(execution.wait_ns)
@@ -261,6 +261,6 @@ class FusedStep(StepAround):
 def warn_blind(reason: object) -> None:
     """Warn that the wait cannot be distinguished from the compute."""
     warn_quietly(
-        "gpumon cannot see the wait for input inside the steps of this training, "
+        "gpumon cannot see the wait for input inside the steps of this run, "
         f"it counts as train_step: {reason}"
     )
