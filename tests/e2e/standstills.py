@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import re
-import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -51,10 +49,6 @@ class Standstills:
             words, env=self.daemon.environ, capture_output=True, text=True, check=True
         )
         return " ".join(printed.stdout.split())
-
-    def resume(self, kind: str) -> None:
-        """Let one that has stopped go on."""
-        os.kill(self.processes[kind].pid, signal.SIGCONT)
 
 
 @contextmanager

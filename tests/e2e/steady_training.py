@@ -29,13 +29,12 @@ EPOCH_STARTS_AFTER_S = 0.6
 
 
 def main(spans: str, gpu: str, kind: str) -> None:
-    """Train until somebody ends the process."""
+    """Train until the process is ended."""
     with BusySpans(Path(spans), int(gpu)) as device:
         if kind == "epochs":
             _train_in_epochs(device)
         for number in itertools.count(1):
-            with phase("input_wait"):
-                time.sleep(0.002)
+            with phase("input_wait"):  # no sleep: a busy machine would make a loss of it
                 _act(kind, "input_wait", number)
             with phase("train_step"):
                 device.sleep(0.1)

@@ -13,6 +13,7 @@ from tests.command_line import Shell
 from tests.daemon import LONG_STEP_S, FollowingDaemon
 from tests.e2e.hurried_daemon import ROOT, started_training
 from tests.e2e.ring_programs import MANY, SOMEBODY, by
+from tests.needs import in_make_truth
 from tests.neighbours import NOBODY, as_root, shared_runtime_folder
 from tests.patience import wait_until
 from tests.trainings import TRAINING, process
@@ -212,7 +213,14 @@ class TestARecordingOfAnOlderVersion:
             ("nvidia-h100-80gb-hbm3", "Partly busy", ["partial"], 0.0, 8.901),
             ("nvidia-h100-80gb-hbm3-keras", "Starved", ["starved"], 18.037, 19.525),
             ("nvidia-h200", "Partly busy", ["partial"], 0.0, 8.876),
-            ("nvidia-h200-trainings", "Starved", ["starved"], 59.254, 262.608),
+            pytest.param(
+                "nvidia-h200-trainings",
+                "Starved",
+                ["starved"],
+                59.254,
+                262.608,
+                marks=in_make_truth,
+            ),
         ],
     )
     def test_has_the_same_verdicts_and_seconds_as_before(

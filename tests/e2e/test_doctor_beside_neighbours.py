@@ -91,8 +91,8 @@ def figures(said: str) -> list[int]:
 class TestATrainingThatLives:
     @pytest.mark.usefixtures("no_time_passes")
     def test_is_told_beside_thousands_of_dead_rings_of_a_user(self, shared: Path) -> None:
-        done_by(NOBODY, DEAD, shared, "3000")
-        for ended, uid in enumerate((0, SOMEBODY, NOBODY), start=3000):
+        done_by(NOBODY, DEAD, shared, "1000")
+        for ended, uid in enumerate((0, SOMEBODY, NOBODY), start=1000):
             with process(by(uid, TRAINING), shared) as training:
                 found = looked_at(shared)["rings"]
 

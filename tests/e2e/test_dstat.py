@@ -56,9 +56,13 @@ class Desk:
         return rows[header - 1 :]
 
 
-@pytest.fixture(params=["dstat", "dool"])
+on_both = pytest.mark.parametrize("desk", ["dstat", "dool"], indirect=True)
+"""``tests/contract`` has the rest on both hosts."""
+
+
+@pytest.fixture
 def desk(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Desk:
-    host = real_host(request.param)
+    host = real_host(getattr(request, "param", "dstat"))
     monkeypatch.setenv("HOME", str(tmp_path))
     assert gpumon(["dstat", "install"]) == 0
     return Desk(host, tmp_path)
@@ -79,6 +83,7 @@ def rows_of(written: Written) -> list[str]:
 
 
 class TestTheScreen:
+    @on_both
     def test_has_use_memory_and_starved_share_of_each_gpu_beside_the_cpu(self, desk: Desk) -> None:
         with daemon(desk.runtime, STARVED, HEALTHY):
             written = desk.shows("-cdn", "--gpu", "1", "3")
@@ -162,6 +167,7 @@ class TestWhatWasLost:
 
 
 class TestTheDaemon:
+    @on_both
     def test_is_asked_for_once_and_picked_up_when_it_starts(self, desk: Desk) -> None:
         with daemon(desk.runtime, STARVED, HEALTHY, delay_s=2.5):
             written = desk.shows("-c", "--gpu", "1", "6")
@@ -174,6 +180,7 @@ class TestTheDaemon:
 
 
 class TestTheCsvFile:
+    @on_both
     def test_has_a_cell_for_each_column_of_each_gpu(self, desk: Desk) -> None:
         with daemon(desk.runtime, STARVED, HEALTHY):
             groups, header, *rows = desk.csv_rows("-c", "--gpu", "1", "3")

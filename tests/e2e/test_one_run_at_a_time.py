@@ -37,7 +37,7 @@ with BusySpans(Path(sys.argv[1]), 0) as spans:
     print(json.dumps({"lost": lost_ns / 1e9, "busy": spans.busy_ns / 1e9}), flush=True)
     sys.stdin.read()
 """
-STEPS = {"slow": 16, "saves": 15}
+STEPS = {"slow": 10, "saves": 9}
 CAUSE = {"slow": "input_wait", "saves": "checkpoint"}
 
 

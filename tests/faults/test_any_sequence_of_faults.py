@@ -6,6 +6,7 @@ The laws of ``DriverStory`` hold at each tick.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
@@ -205,7 +206,7 @@ class TestADriverInTrouble:
         run_state_machine_as_test(
             DriverInTrouble,
             settings=settings(
-                max_examples=40,
+                max_examples=60 if os.environ.get("GPUMON_WHOLE_TABLE") else 15,
                 stateful_step_count=20,
                 deadline=None,
                 suppress_health_check=list(HealthCheck),
