@@ -37,7 +37,7 @@ from gpumon.core.ring_format.events import (
     RingsReading,
     RunFacts,
 )
-from gpumon.core.sample import BusySample, GpuSample, Moment, Tick
+from gpumon.core.sample import BusySample, GpuSample, Reading, Tick
 from gpumon.outlets.recording import RecordingWriter
 from gpumon.pipeline.replay import replayed_report
 from gpumon.sources.nvml.source import NvmlSource
@@ -68,9 +68,9 @@ class Told(NamedTuple):
     replay_s: float
 
 
-def moments(
+def readings(
     folder: Path, library: Path, *, gpus: int, trains: bool, seconds: int = SECONDS
-) -> Iterator[Moment]:
+) -> Iterator[Reading]:
     """So many ticks of boards that work in rhythms of their own."""
     random = Random(1)
     with shown_to_this_process(library, folder / "control", PRESENT_DRIVER, gpus=gpus) as fake:
@@ -93,11 +93,11 @@ def hour(folder: Path, library: Path, *, gpus: int, trains: bool) -> Told:
     path, spent_s = folder / f"{gpus}-{trains}.gpumon", 0.0
     rows: list[str] = []
     with RecordingWriter(path) as writer:
-        for moment in moments(folder, library, gpus=gpus, trains=trains):
+        for reading in readings(folder, library, gpus=gpus, trains=trains):
             began_s = time.process_time()
-            writer.keep(moment, HEADER)
+            writer.keep(reading, HEADER)
             spent_s += time.process_time() - began_s
-            rows += [csv_row(gpu, moment.wall_time_s) for gpu in moment.tick.frames[0].gpus]
+            rows += [csv_row(gpu, reading.wall_time_s) for gpu in reading.tick.frames[0].gpus]
     began_s = time.process_time()
     with RecordingFile(path) as recording:
         report = replayed_report(recording).report
@@ -113,9 +113,9 @@ def growth_bytes(folder: Path, library: Path) -> int:
     held: list[int] = []
     tracemalloc.start()
     with RecordingWriter(folder / "growth.gpumon") as writer:
-        told = moments(folder, library, gpus=1, trains=True, seconds=1_200)
-        for second, moment in enumerate(told):
-            writer.keep(moment, HEADER)
+        told = readings(folder, library, gpus=1, trains=True, seconds=1_200)
+        for second, reading in enumerate(told):
+            writer.keep(reading, HEADER)
             if second in (182, 1_182):
                 held.append(held_by_recorder())
     tracemalloc.stop()
@@ -153,7 +153,7 @@ def csv_row(gpu: GpuSample, wall_time_s: float) -> str:
 
 def moment_of(
     fake: FakeNvml, source: NvmlSource, training: Training | None, second: int, random: Random
-) -> Moment:
+) -> Reading:
     """One tick, as late as ticks are."""
     fake.advance(1.0 + random.uniform(-2e-4, 2e-4))
     now_ns = fake.now_ns()
@@ -162,7 +162,7 @@ def moment_of(
     frame = source.read()
     frame = frame._replace(gpus=tuple(restless(gpu, random) for gpu in frame.gpus))
     tick = Tick(now_ns, random.randrange(400_000), (frame,), 0, None, took_s)
-    return Moment(tick, rings, 1_700_000_000.0 + second + took_s, took_s / 5)
+    return Reading(tick, rings, 1_700_000_000.0 + second + took_s, took_s / 5)
 
 
 def restless(gpu: GpuSample, random: Random) -> GpuSample:

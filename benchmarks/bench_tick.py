@@ -28,7 +28,7 @@ from benchmarks.bench_nvml_read import bare_pynvml, gpumon_source
 from benchmarks.bench_serve import memory_folder
 from benchmarks.cpu_spent import spaced_cpu_us
 from gpumon.core.ring_format.events import RingsReading
-from gpumon.core.sample import Moment, Tick
+from gpumon.core.sample import Reading, Tick
 from gpumon.pipeline.monitor import Monitor, MonitorFacts
 from tests.fakenvml.build import build_fake, fake_env
 from tests.fakenvml.control import FakeNvml
@@ -61,7 +61,7 @@ def tick_cycle() -> Cycle:
             at_ns=frame.taken_at_ns, late_ns=0, frames=(frame,), missed_count=0, error=None,
             duration_seconds=0.0,
         )  # fmt: skip
-        return monitor.ingest(Moment(tick, rings, 0.0))
+        return monitor.ingest(Reading(tick, rings, 0.0))
 
     return cycle
 

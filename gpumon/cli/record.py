@@ -29,7 +29,7 @@ from gpumon.cli.open_source import (
 from gpumon.core.clock import NS_PER_S, nanoseconds, seconds
 from gpumon.core.codecs.recording_codec import RecordingHeader
 from gpumon.core.ring_format.runtime_paths import reader_patterns
-from gpumon.core.sample import Moment
+from gpumon.core.sample import Reading
 from gpumon.core.wording import counted, label_text
 from gpumon.errors import GpumonError, RestartNeededError, UsageError
 from gpumon.outlets.recording import RecordingWriter
@@ -75,16 +75,16 @@ class RecordProgress:
     def __exit__(self, *_: object) -> None:
         self._progress.stop()
 
-    def update(self, moment: Moment) -> None:
+    def update(self, reading: Reading) -> None:
         """Show the newest tick, at most twice a second."""
-        at_ns = moment.tick.at_ns
+        at_ns = reading.tick.at_ns
         if self._shown_ns is not None and at_ns - self._shown_ns < _EVERY_NS:
             return
         self._shown_ns = at_ns
         self._progress.update(
             self._task,
             completed=seconds(self._writer.elapsed_ns),
-            description=f"{amount(self._writer)}; {_now(moment)}; Ctrl-C ends it",
+            description=f"{amount(self._writer)}; {_now(reading)}; Ctrl-C ends it",
             refresh=True,
         )
 
@@ -98,13 +98,13 @@ def amount(writer: RecordingWriter) -> str:
     return f"{readings} of {length}, {writer.written_bytes / 1000:,.1f} kB"
 
 
-def _now(moment: Moment) -> str:
+def _now(reading: Reading) -> str:
     """How busy the GPUs are, or why that is unknown."""
-    if moment.tick.error is not None:
-        return label_text(moment.tick.error)
-    if not moment.tick.frames:
+    if reading.tick.error is not None:
+        return label_text(reading.tick.error)
+    if not reading.tick.frames:
         return "no answer"
-    gpus = moment.tick.frames[-1].gpus
+    gpus = reading.tick.frames[-1].gpus
     texts = [
         f"GPU {gpu.device.label} {gpu.utilization_ratio:.0%}".replace("%", " %")
         if gpu.utilization_ratio is not None
@@ -217,11 +217,11 @@ class Recorder:
                 timer.start()
             with RecordProgress(sys.stderr, self._writer, length_s) as progress:
                 while not self._stopped:
-                    moment = self._watch.next_moment()
-                    if moment is None:
+                    reading = self._watch.next_reading()
+                    if reading is None:
                         break
-                    self._writer.keep(moment, self._header)
-                    progress.update(moment)
+                    self._writer.keep(reading, self._header)
+                    progress.update(reading)
         finally:
             timer.cancel()
             self._watch.close()

@@ -28,7 +28,7 @@ from gpumon.cli.open_source import (
 from gpumon.core.clock import nanoseconds
 from gpumon.core.codecs.report_codec import encode_report, encode_report_with_lanes
 from gpumon.core.ring_format.runtime_paths import STATE_FILE
-from gpumon.core.sample import Moment
+from gpumon.core.sample import Reading
 from gpumon.core.state import MonitorState
 from gpumon.outlets.http.callers import WebToken, read_token
 from gpumon.outlets.http.faults import WEB_SERVER
@@ -178,9 +178,9 @@ class Daemon:
             gc.freeze()  # these objects live as long as the process
             has_ended = False
             while not self._stopped:
-                moment = self._watch.next_moment()
-                if moment is not None:
-                    self._ingest(moment)
+                reading = self._watch.next_reading()
+                if reading is not None:
+                    self._ingest(reading)
                 else:
                     self._keep_last_state(is_published=has_ended)
                     has_ended = True
@@ -194,11 +194,11 @@ class Daemon:
         trouble = self._folder.keep()
         self._state_file.stay_in(None if self._folder.is_lost else self._folder.path, trouble)
 
-    def _ingest(self, moment: Moment) -> None:
+    def _ingest(self, reading: Reading) -> None:
         self._keep_folder()
         outlets = (self._state_file.collector_state(), self._http.collector_state())
         collectors = (*outlets, *self._watch.collectors())
-        state = self._monitor.ingest(moment, collectors)
+        state = self._monitor.ingest(reading, collectors)
         self._reports.follow(state)
         self._publish(state)
 

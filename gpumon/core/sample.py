@@ -311,7 +311,7 @@ class Tick(NamedTuple):
     duration_seconds: float
 
 
-class Moment(NamedTuple):
+class Reading(NamedTuple):
     """One tick of the GPU source with the rings and host evidence read after it.
 
     Attributes:

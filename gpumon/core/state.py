@@ -170,10 +170,10 @@ _SILENT: Final = "no recent answer"
 
 def gpu_troubles(gpu: GpuState, state: MonitorState) -> tuple[Trouble, ...]:
     """All troubles of one GPU, the worst first."""
-    return all_troubles(told_troubles(gpu, state), gpu.fill, gpu.error, gpu.device.index)
+    return all_troubles(reported_troubles(gpu, state), gpu.fill, gpu.error, gpu.device.index)
 
 
-def told_troubles(gpu: GpuState, state: MonitorState) -> tuple[Trouble, ...]:
+def reported_troubles(gpu: GpuState, state: MonitorState) -> tuple[Trouble, ...]:
     """Troubles that its totals do not imply: errors, loss, and present throttling."""
     gone = _lost_by(gpu, state)
     errors = errors_of(gpu.xid_errors, gpu.errors, state.taken_at_ns)

@@ -324,6 +324,6 @@ def label_text(raw: object, max_length: int = MAX_LABEL_LENGTH) -> str:
     return "".join(character if character.isprintable() else _REPLACEMENT for character in text)
 
 
-def is_cut(text: str) -> bool:
+def is_truncated(text: str) -> bool:
     """Whether ``label_text`` truncated this."""
     return text.endswith(_CUT_MARK)

@@ -20,7 +20,7 @@ from gpumon.core.codecs.recording_codec import (
     pack_block,
 )
 from gpumon.core.ring_format.events import NO_RECORDS
-from gpumon.core.sample import Moment
+from gpumon.core.sample import Reading
 from gpumon.errors import GpumonError, UsageError
 
 _BLOCK_NS: Final = 5 * NS_PER_S
@@ -72,20 +72,20 @@ class RecordingWriter:
         else:
             self.close("ended" if error is None else "failed")
 
-    def keep(self, moment: Moment, header: RecordingHeader) -> None:
+    def keep(self, reading: Reading, header: RecordingHeader) -> None:
         """Keep one tick. The first is written at once, with the header; others within seconds."""
-        at_ns = moment.tick.at_ns
+        at_ns = reading.tick.at_ns
         is_first = self._blocks is None
         if self._blocks is None:
             os.ftruncate(self._descriptor, 0)
-            self._blocks = BlockWriter(replace(header, devices=devices_of([moment])))
+            self._blocks = BlockWriter(replace(header, devices=devices_of([reading])))
             self._first_ns = at_ns
         if self._lines and at_ns - self._block_began_ns >= _BLOCK_NS:
             self._flush()
         if not self._lines:
             self._lines = self._blocks.begin_block()
             self._block_began_ns = at_ns
-        line = self._blocks.line(_bounded(moment))
+        line = self._blocks.line(_bounded(reading))
         self._lines.append(line)
         self._line_bytes += len(line)
         self.kept_count += 1
@@ -198,13 +198,13 @@ def _reason(path: Path, error: Exception) -> str:
     return getattr(error, "strerror", None) or str(error)
 
 
-def _bounded(moment: Moment) -> Moment:
+def _bounded(reading: Reading) -> Reading:
     """The tick without ring events if there are too many for a block; totals stay."""
-    rings = moment.rings.rings
+    rings = reading.rings.rings
     if sum(len(ring.events) for ring in rings) <= _MAX_EVENTS:
-        return moment
+        return reading
     without = tuple(
         replace(ring, events=NO_RECORDS, lost_events=ring.lost_events + len(ring.events))
         for ring in rings
     )
-    return moment._replace(rings=replace(moment.rings, rings=without))
+    return reading._replace(rings=replace(reading.rings, rings=without))

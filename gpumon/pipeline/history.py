@@ -62,7 +62,7 @@ class Snapshot(NamedTuple):
                 verdict=gpu.verdict,
                 fill=gpu.fill,
                 in_job=gpu.in_job,
-                told_troubles=tuple(errors_of(gpu.xid_errors, gpu.errors, self.at_ns)),
+                reported_troubles=tuple(errors_of(gpu.xid_errors, gpu.errors, self.at_ns)),
                 unsettled=gpu.unsettled,
             )
             for gpu in self.gpus

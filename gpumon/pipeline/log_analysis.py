@@ -127,7 +127,7 @@ class LogAnalysis:
                 idle_beside_peer_ns=idle_beside_peer_ns,
                 idle_after_use_ns=track.idle_after_use_ns,
                 held_memory=track.held,
-                told_troubles=troubles,
+                reported_troubles=troubles,
                 error=error_of(troubles),
             )
             for (index, gpu, track), idle_beside_peer_ns, troubles, totals, verdict in zip(

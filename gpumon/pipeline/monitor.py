@@ -8,7 +8,7 @@ from heapq import nlargest
 from gpumon.core.clock import NS_PER_S
 from gpumon.core.report.report import JobKey
 from gpumon.core.ring_format.events import KEEP_ENDED_NS
-from gpumon.core.sample import Frame, Moment, Tick, fault_sentence
+from gpumon.core.sample import Frame, Reading, Tick, fault_sentence
 from gpumon.core.settings.detector import DEFAULT_SETTINGS, DetectorSettings
 from gpumon.core.state import HOST, RINGS, CollectorState, GpuState, MonitorState
 from gpumon.pipeline.gpu_tracker import GpuTracker
@@ -63,16 +63,16 @@ class Monitor:
         self._newest = Frame(taken_at_ns=0, gpus=())
 
     def ingest(
-        self, moment: Moment, more_collectors: tuple[CollectorState, ...] = ()
+        self, reading: Reading, more_collectors: tuple[CollectorState, ...] = ()
     ) -> MonitorState:
         """Update with what was read in one tick; return the new state.
 
         Args:
-            moment: Its rings were read after the source, so that the phases during each
+            reading: Its rings were read after the source, so that the phases during each
                 sample are known.
             more_collectors: Collectors outside the pipeline.
         """
-        tick, rings = moment.tick, moment.rings
+        tick, rings = reading.tick, reading.rings
         facts = self._facts
         if self._began_ns is None:
             self._began_ns = tick.at_ns
@@ -80,7 +80,7 @@ class Monitor:
         if rings.rings or self._runs.runs:
             newest = [gpu.newest for gpu in self._gpus.values()]
             gpus = tick.frames[-1].gpus if tick.frames else newest
-            self._runs.update(rings, gpus, moment.host, observed_from_ns=self._began_ns)
+            self._runs.update(rings, gpus, reading.host, observed_from_ns=self._began_ns)
         if tick.frames:
             self._source_trouble = None
         for frame in tick.frames:
@@ -89,16 +89,18 @@ class Monitor:
             self._settle(frame)
         self._late_ranks.update(tick.at_ns, self._runs.runs, self._gpus)
         self._forget()
-        self._host_message = moment.host.message or self._host_message
+        self._host_message = reading.host.message or self._host_message
         gpu_states, source_collector = self._gpus_now(tick)
         rings_collector = CollectorState(
-            RINGS, rings.is_whole, moment.rings_seconds, rings.rejected, rings.message
+            RINGS, rings.is_whole, reading.rings_seconds, rings.rejected, rings.message
         )
         # A user who hides processes is no failure of gpumon.
-        host_collector = CollectorState(HOST, True, moment.host.took_seconds, 0, self._host_message)
+        host_collector = CollectorState(
+            HOST, True, reading.host.took_seconds, 0, self._host_message
+        )
         return MonitorState(
             taken_at_ns=tick.at_ns,
-            wall_time_s=moment.wall_time_s,
+            wall_time_s=reading.wall_time_s,
             started_wall_time_s=facts.started_wall_time_s,
             period_ns=facts.period_ns,
             source=facts.source,

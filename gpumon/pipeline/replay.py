@@ -12,7 +12,7 @@ from dataclasses import replace
 from gpumon.core.clock import NS_PER_S, Clock, seconds
 from gpumon.core.report.lanes import ReportWithLanes
 from gpumon.core.ring_format.events import RingCounts
-from gpumon.core.sample import GpuSample, Moment
+from gpumon.core.sample import GpuSample, Reading
 from gpumon.core.state import REPLAY, CollectorState, GpuState, MonitorState
 from gpumon.errors import UnreadableLogError
 from gpumon.pipeline.monitor import Monitor, MonitorFacts
@@ -20,7 +20,7 @@ from gpumon.pipeline.past_reports import Reports
 from gpumon.pipeline.watch import Watch
 from gpumon.sources.recording import RecordingFile
 
-Watched = Callable[[Iterable[Moment]], Iterable[Moment]]
+Watched = Callable[[Iterable[Reading]], Iterable[Reading]]
 
 
 def facts_of(recording: RecordingFile) -> MonitorFacts:
@@ -57,8 +57,8 @@ def replayed_report(
         UsageError: There is no such run.
     """
     monitor, reports = Monitor(facts_of(recording)), Reports()
-    for moment in watched(recording.moments()):
-        reports.follow(monitor.ingest(moment))
+    for reading in watched(recording.readings()):
+        reports.follow(monitor.ingest(reading))
     found = reports.report_with_lanes(since_s=since_s, run=run)
     if found is None:
         raise UnreadableLogError(f"{recording.name}: has no reading")
@@ -117,7 +117,7 @@ class ReplayWatch(Watch):
         self._recording = recording
         self._system_clock = clock
         self._boot_id = boot_id
-        self._moments: Iterator[Moment] = recording.moments()
+        self._readings: Iterator[Reading] = recording.readings()
         self._ahead_ns: int | None = None  # what to add to a timestamp of the recording
         self._newest_ns = 0
         self._failed: str | None = None
@@ -126,22 +126,22 @@ class ReplayWatch(Watch):
     def require_source(self) -> None:
         """Nothing to check: the recording is open."""
 
-    def next_moment(self) -> Moment | None:
-        moment = None if self._is_over else self._next()
-        if moment is None:
+    def next_reading(self) -> Reading | None:
+        reading = None if self._is_over else self._next()
+        if reading is None:
             if not self._is_over:
                 self._is_over = True
                 self.clock.stand_still(self._newest_ns + (self._ahead_ns or 0))
             now_ns = self._system_clock.monotonic_ns()
             self._system_clock.sleep_until_ns(now_ns + min(self.facts.period_ns, NS_PER_S))
             return None
-        at_ns = moment.tick.at_ns
+        at_ns = reading.tick.at_ns
         if self._ahead_ns is None:
             self.clock.begin()
             self._ahead_ns = self.clock.monotonic_ns() - at_ns
         self._newest_ns = at_ns
         self.clock.sleep_until_ns(at_ns + self._ahead_ns)
-        return moment
+        return reading
 
     def newest_counts(self) -> Mapping[int, RingCounts]:
         return {}  # a recording has no counts between two ticks
@@ -176,9 +176,9 @@ class ReplayWatch(Watch):
     def close(self) -> None:
         self._recording.close()
 
-    def _next(self) -> Moment | None:
+    def _next(self) -> Reading | None:
         try:
-            return next(self._moments, None)
+            return next(self._readings, None)
         except UnreadableLogError as error:
             self._failed = str(error)
             return None

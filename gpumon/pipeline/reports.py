@@ -31,8 +31,8 @@ from gpumon.core.state import (
     gpu_troubles,
     origin_of,
     refusal_note,
+    reported_troubles,
     source_message,
-    told_troubles,
     unknown_gpu,
 )
 from gpumon.core.wording import capital, gpus_named, listed
@@ -62,7 +62,7 @@ def report_of(state: MonitorState, newest: Mapping[int, RingCounts] = NO_COUNTS)
             mig_index=gpu.device.mig_index,
             listed=gpu.listed,
             in_job=gpu.in_job,
-            told_troubles=told_troubles(gpu, state),
+            reported_troubles=reported_troubles(gpu, state),
             unsettled=gpu.unsettled,
             now=gpu.now,
             waits_for=gpu.waits_for,

@@ -13,7 +13,7 @@ from typing import Final, Protocol
 
 from gpumon.core.clock import Clock, nanoseconds, seconds
 from gpumon.core.ring_format.events import RingCounts
-from gpumon.core.sample import Frame, Moment, Tick
+from gpumon.core.sample import Frame, Reading, Tick
 from gpumon.core.state import CollectorState, MonitorState
 from gpumon.errors import GpumonError, RestartNeededError, SourceUnavailableError
 from gpumon.pipeline.monitor import MonitorFacts
@@ -44,7 +44,7 @@ class Watch(Protocol):
         """
         ...
 
-    def next_moment(self) -> Moment | None:
+    def next_reading(self) -> Reading | None:
         """Wait for the next tick; return ``None``, a period later, if there are no more.
 
         Raises:
@@ -103,7 +103,7 @@ class MachineWatch(Watch):
         if not frames and error is not None:
             raise SourceUnavailableError(error)
 
-    def next_moment(self) -> Moment:
+    def next_reading(self) -> Reading:
         tick = self._tick()
         if self._source.restart_needed is not None:
             raise self._source.restart_needed
@@ -111,7 +111,7 @@ class MachineWatch(Watch):
         rings = self._rings.read(self._clock.monotonic_ns())
         took_seconds = seconds(time.perf_counter_ns() - began_ns)
         host = self._host.inspect(rings.rings, tick.frames, self._clock.monotonic_ns())
-        return Moment(tick, rings, self._clock.wall_time_s(), took_seconds, host)
+        return Reading(tick, rings, self._clock.wall_time_s(), took_seconds, host)
 
     def _tick(self) -> Tick:
         """Wait for the next deadline, then briefly for the source."""

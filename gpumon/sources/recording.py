@@ -22,7 +22,7 @@ from gpumon.core.codecs.recording_codec import (
     packed_length,
     unpack_block,
 )
-from gpumon.core.sample import Moment
+from gpumon.core.sample import Reading
 from gpumon.core.wording import counted
 from gpumon.errors import UnreadableLogError
 
@@ -99,7 +99,7 @@ class RecordingFile:
         """Bytes read so far."""
         return self._position
 
-    def moments(self) -> Iterator[Moment]:
+    def readings(self) -> Iterator[Reading]:
         """Every tick of every complete block, in order. Can be called once.
 
         Raises:
@@ -132,14 +132,14 @@ class RecordingFile:
             sentences.append(f"{self.name} was cut off{tail}, or is still being written: {read}.")
         return tuple(sentences)
 
-    def _counted(self, block: RecordedBlock) -> Iterator[Moment]:
+    def _counted(self, block: RecordedBlock) -> Iterator[Reading]:
         self._is_ended = block.is_end
         self.damaged_count += block.missing
-        for moment in block.moments:
-            at_ns = moment.tick.at_ns
+        for reading in block.readings:
+            at_ns = reading.tick.at_ns
             self._first_ns = at_ns if self._first_ns is None else self._first_ns
             self.read_count, self.read_ns = self.read_count + 1, at_ns - self._first_ns
-            yield moment
+            yield reading
 
     def _check_file(self, mode: int) -> None:
         if not stat.S_ISREG(mode):

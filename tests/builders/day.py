@@ -28,7 +28,7 @@ from gpumon.pipeline.monitor import Monitor, MonitorFacts
 from gpumon.pipeline.past_reports import Reports
 from gpumon.sources.nvml.source import NvmlSource
 from gpumon.sources.ring_reader.phase_rings import MAX_RINGS
-from tests.builders.monitor import moment, ring_reading
+from tests.builders.monitor import reading, ring_reading
 from tests.builders.nvml import DriverClock
 from tests.fakenvml.control import FakeNvml
 from tests.serving import nothing_said
@@ -93,7 +93,7 @@ class Day:
     def _tick(self) -> None:
         frame, now_ns = self.source.read(), self._clock.monotonic_ns()
         rings = self._trainings.read(now_ns, self._period_ns)
-        read = moment(now_ns, frame, rings=rings, wall_time_s=self._clock.wall_time_s())
+        read = reading(now_ns, frame, rings=rings, wall_time_s=self._clock.wall_time_s())
         state = self.state = self._monitor.ingest(read, (self._file.collector_state(),))
         self._reports.follow(state)
         self._file.write(state)

@@ -16,7 +16,7 @@ from typing import Any
 
 from gpumon.core.clock import NS_PER_S
 from gpumon.core.ring_format.events import RingsReading
-from gpumon.core.sample import BusySample, Frame, GpuDetails, GpuSample, Moment, Tick
+from gpumon.core.sample import BusySample, Frame, GpuDetails, GpuSample, Reading, Tick
 from gpumon.core.state import GpuState, MonitorState
 from gpumon.errors import SourceUnavailableError
 from gpumon.pipeline.monitor import Monitor, MonitorFacts
@@ -240,7 +240,7 @@ class DriverStory:
             error=None if self.trouble is None else str(self.trouble),
             duration_seconds=0.0,
         )
-        return self._monitor.ingest(Moment(tick, _NO_RINGS, self.clock.wall_time_s()))
+        return self._monitor.ingest(Reading(tick, _NO_RINGS, self.clock.wall_time_s()))
 
     # -- the laws ---------------------------------------------------------------
 

@@ -22,7 +22,7 @@ from gpumon.core.phase import IdleCause, InputWaitReason
 from gpumon.core.sample import BusySample, Frame, GpuSample
 from gpumon.core.state import GpuState, MonitorState
 from gpumon.outlets.state_file import StateFile
-from tests.builders.monitor import moment, monitor
+from tests.builders.monitor import monitor, reading
 from tests.builders.state import GIB, S, device, healthy_gpu, monitor_state
 
 NOTHING: Mapping[Any, float] = MappingProxyType({})
@@ -287,7 +287,7 @@ def documents(
             GpuSample(device=device(index, f"GPU-{index}"), busy=_windows(loop, from_s, second))
             for index, loop in enumerate(loops)
         )
-        state = watching.ingest(moment(second * S, Frame(taken_at_ns=second * S, gpus=gpus)))
+        state = watching.ingest(reading(second * S, Frame(taken_at_ns=second * S, gpus=gpus)))
         yield as_read(state, first_pid)
 
 

@@ -20,7 +20,7 @@ from gpumon.core.ring_format.events import (
     RingsReading,
     RunFacts,
 )
-from gpumon.core.sample import BusySample, Device, Frame, GpuSample, Moment, ProcessSample, Tick
+from gpumon.core.sample import BusySample, Device, Frame, GpuSample, ProcessSample, Reading, Tick
 from gpumon.core.state import GpuState, MonitorState
 from gpumon.pipeline.monitor import Monitor, MonitorFacts
 from tests.builders.time import every, s
@@ -43,13 +43,13 @@ def monitor(source: str = "nvml", *, simulated: bool = False, period_ns: int = N
     )
 
 
-def moment(
+def reading(
     at_ns: int,
     *frames: Frame,
     rings: RingsReading = NO_RINGS,
     wall_time_s: float = 0.0,
     error: str | None = None,
-) -> Moment:
+) -> Reading:
     """A tick that came in time; without a frame, one was missed."""
     tick = Tick(
         at_ns=at_ns,
@@ -59,7 +59,7 @@ def moment(
         error=error,
         duration_seconds=0.0,
     )
-    return Moment(tick, rings, wall_time_s)
+    return Reading(tick, rings, wall_time_s)
 
 
 def ring_reading(facts: RunFacts, **changes: Any) -> RingReading:
@@ -267,7 +267,7 @@ class Story:
     def _advance(self, *frames: Frame, error: str | None = None) -> MonitorState:
         rings = RingsReading(rings=tuple(self.rings.values()))
         wall_time_s = float(self.second)
-        told = moment(self.now_ns, *frames, rings=rings, wall_time_s=wall_time_s, error=error)
+        told = reading(self.now_ns, *frames, rings=rings, wall_time_s=wall_time_s, error=error)
         looks = {
             key: replace(look, start_ns=self.now_ns - s(1), end_ns=self.now_ns)
             for key, look in self.looks.items()

@@ -1,4 +1,4 @@
-"""Moments as a source and rings bring them, and recordings of them."""
+"""Readings as a source and rings bring them, and recordings of them."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ from gpumon.core.sample import (
     Frame,
     GpuDetails,
     GpuSample,
-    Moment,
     ProcessSample,
+    Reading,
     Tick,
 )
 from gpumon.outlets.recording import RecordingWriter
@@ -72,12 +72,12 @@ def facts() -> MonitorFacts:
     )
 
 
-def moment(
+def reading(
     second: float,
     gpus: Sequence[GpuSample] = (),
     rings: RingsReading | None = None,
     **tick: object,
-) -> Moment:
+) -> Reading:
     """A tick so many seconds after the beginning."""
     at_ns = BEGAN_NS + round(second * NS_PER_S)
     told: dict[str, object] = {
@@ -88,7 +88,7 @@ def moment(
         "duration_seconds": 0.000_123,
         **tick,
     }
-    return Moment(
+    return Reading(
         Tick(at_ns=at_ns, **told),  # type: ignore[arg-type]
         RingsReading() if rings is None else rings,
         BEGAN_WALL_S + second + 0.001,
@@ -96,13 +96,13 @@ def moment(
     )
 
 
-def plain_moments(count: int, *, busy_ratio: float = 0.5) -> list[Moment]:
+def plain_readings(count: int, *, busy_ratio: float = 0.5) -> list[Reading]:
     """One GPU, one sample a second."""
     told = []
     for second in range(1, count + 1):
         end_ns = BEGAN_NS + second * NS_PER_S
         busy = (BusySample(end_ns - NS_PER_S, end_ns, busy_ratio),)
-        told.append(moment(second, [GpuSample(device=DEVICES[0], busy=busy)]))
+        told.append(reading(second, [GpuSample(device=DEVICES[0], busy=busy)]))
     return told
 
 
@@ -127,7 +127,7 @@ def full_sample(second: int, random: Random) -> GpuSample:
     )
 
 
-def training_moments(seed: int, seconds: int = 90) -> Iterator[Moment]:
+def training_readings(seed: int, seconds: int = 90) -> Iterator[Reading]:
     """Two GPUs and two trainings that wait, save, stop and go on, as a seed draws it.
 
     With ticks that bring nothing, samples that come late, records that come
@@ -146,16 +146,18 @@ def training_moments(seed: int, seconds: int = 90) -> Iterator[Moment]:
             pid = ProcessSample(4_000 + device.index, 2**30)
             gpus.append(GpuSample(device, busy, level, power_watts=99.5, processes=(pid,)))
         listed = [ring for ring in rings if second < seconds - 9 or ring is rings[0]]
-        reading = RingsReading(
+        rings_reading = RingsReading(
             rings=tuple(ring.reading(second, ended=second > seconds - 20) for ring in listed),
             rejected=second // 30,
             message="three.ring: of another boot" if second >= 30 else None,
         )
         if random.random() < 0.05:
-            yield moment(second, rings=reading, frames=(), missed_count=1, error="no answer yet")
+            yield reading(
+                second, rings=rings_reading, frames=(), missed_count=1, error="no answer yet"
+            )
         else:
             sampled_ns = end_ns
-            yield moment(second, gpus, reading)
+            yield reading(second, gpus, rings_reading)
 
 
 class _Training:
@@ -208,10 +210,10 @@ def blocks_of(raw: bytes) -> list[bytes]:
     return blocks
 
 
-def record(path: Path, moments: Sequence[Moment], *, why: str | None = "ended") -> Path:
-    """Keep the moments in a file; ``why=None``: as a killed process leaves it."""
+def record(path: Path, readings: Sequence[Reading], *, why: str | None = "ended") -> Path:
+    """Keep the readings in a file; ``why=None``: as a killed process leaves it."""
     writer = RecordingWriter(path)
-    for one in moments:
+    for one in readings:
         writer.keep(one, header())
     if why is not None:
         writer.close(why)

@@ -16,7 +16,7 @@ from gpumon.core.sample import ActivitySample, Device, GpuDetails, GpuSample
 from gpumon.core.state import CollectorState, GpuState, MonitorState, RunState
 from gpumon.core.verdict import Pattern, Severity, Verdict, VerdictName
 from gpumon.sources.follow import FollowSource
-from tests.builders.monitor import moment, monitor
+from tests.builders.monitor import monitor, reading
 from tests.builders.time import HandClock
 
 S = 1_000_000_000
@@ -271,4 +271,4 @@ def jittered_states(folder: Path, seconds: float, period_s: float) -> Iterator[M
                 written += 1
             lines.flush()
             now_ns = clock.now_ns
-            yield watching.ingest(moment(now_ns, source.read(), wall_time_s=now_ns / S))
+            yield watching.ingest(reading(now_ns, source.read(), wall_time_s=now_ns / S))

@@ -27,7 +27,7 @@ from gpumon.core.sample import (
 )
 from gpumon.core.state import MonitorState
 from gpumon.pipeline.monitor import Monitor
-from tests.builders.monitor import moment, monitor, ring_reading
+from tests.builders.monitor import monitor, reading, ring_reading
 from tests.builders.time import s
 
 BEGAN_NS = s(1000)
@@ -171,7 +171,7 @@ class UnequalGpus:
             gpus.append(GpuSample(device=Device(uuid=f"GPU-{at}", index=at), busy=(idle,)))
         frame = Frame(taken_at_ns=now_ns, gpus=tuple(gpus))
         rings = RingsReading(rings=self._rings(now_ns))
-        return self._monitor.ingest(moment(now_ns, frame, rings=rings))
+        return self._monitor.ingest(reading(now_ns, frame, rings=rings))
 
     def _sampled(self, at: int) -> GpuSample:
         length_s, samples = self.resolutions_s[at], []

@@ -92,7 +92,7 @@ class TestARecorderThatIsKilled:
             members = whole_members(path.read_bytes())
             written = b"".join(members).count(b'{"at_ns":')
             with RecordingFile(path) as recording:
-                assert len(list(recording.moments())) == written > 0
+                assert len(list(recording.readings())) == written > 0
                 (trouble,) = recording.troubles()
                 assert STILL_WRITTEN in trouble
         assert len(whole_members(paths[-1].read_bytes())) >= 2

@@ -16,7 +16,7 @@ from gpumon.core.codecs.field_codec import encode_document
 from gpumon.core.codecs.report_codec import encode_report
 from gpumon.core.report.report import Report
 from gpumon.core.ring_format.events import RingReading
-from gpumon.core.sample import BusySample, Device, Frame, GpuSample, Moment, ProcessSample, Tick
+from gpumon.core.sample import BusySample, Device, Frame, GpuSample, ProcessSample, Reading, Tick
 from gpumon.core.state import MonitorState
 from gpumon.core.wording import MAX_LABEL_LENGTH, label_text
 from gpumon.errors import UsageError
@@ -90,7 +90,7 @@ class Daemon:
         self.rings = rings.rings
         self.strangers += sum(run.facts.pid != HONEST_PID for run in rings.rings)
         tick = Tick(at_ns, 0, (frame,), 0, None, 0.0)
-        state = self.monitor.ingest(Moment(tick, rings, self.clock.wall_time_s()))
+        state = self.monitor.ingest(Reading(tick, rings, self.clock.wall_time_s()))
         self.reports.follow(state)
         self.exporter.publish(state)
         self.live.publish(state)

@@ -124,7 +124,7 @@ def test_refusals_of_report(gpumon: Shell, here: Path) -> Chapters:
 
 @golden_story
 def test_refusals_of_analyze(gpumon: Shell, here: Path) -> Chapters:
-    builders_recording.record(here / "night.gpumon", builders_recording.plain_moments(3))
+    builders_recording.record(here / "night.gpumon", builders_recording.plain_readings(3))
     write(
         {
             "gpu.csv": LOG,

@@ -89,7 +89,7 @@ def test_first_sentences() -> Chapters:
         "work for a moment": of(gpu(3, {NOT_IN_USE: 7})),
         "a GPU that a process holds": of(replace(gpu(0, {NOT_IN_USE: 3600}), held=held)),
         "a lost GPU": of(
-            gpu(60), replace(gpu(10, index=1), told_troubles=(lost("GPU is lost", index=1),))
+            gpu(60), replace(gpu(10, index=1), reported_troubles=(lost("GPU is lost", index=1),))
         ),
         "an instance without data": of(mig_part(1)),
         "no GPU": of(),

@@ -28,12 +28,12 @@ from tests.builders.monitor import (
     STEP,
     WAIT,
     Story,
-    moment,
     monitor,
+    reading,
     starve,
     stranger,
 )
-from tests.builders.recording import blocks_of, header, plain_moments, record
+from tests.builders.recording import blocks_of, header, plain_readings, record
 from tests.builders.state import monitor_state
 from tests.builders.state import run as run_state
 from tests.builders.time import HandClock, s
@@ -88,7 +88,7 @@ def of_what_is_watched() -> Chapters:
 
     def watched(*frames: Frame, rings: RingsReading = NO_RINGS, error: str | None = None) -> str:
         daemon = monitor("follow:/data/busy.jsonl")
-        return notes(report_of(daemon.ingest(moment(s(1), *frames, rings=rings, error=error))))
+        return notes(report_of(daemon.ingest(reading(s(1), *frames, rings=rings, error=error))))
 
     def of_run(*, simulated: bool = False, **changes: Any) -> str:
         run = run_state(**{"gpu_uuids": (), **changes})
@@ -128,18 +128,18 @@ def of_logs() -> Chapters:
 
 
 def of_recordings(here: Path) -> Chapters:
-    path = record(here / "night", plain_moments(26))
+    path = record(here / "night", plain_readings(26))
     blocks = blocks_of(path.read_bytes())
 
     def read(*parts: bytes) -> str:
         Path("night").write_bytes(b"".join(parts))
         with RecordingFile("night") as recording:
-            list(recording.moments())
+            list(recording.readings())
             return "\n".join(recording.troubles())
 
     def removed_meanwhile() -> None:
         with RecordingWriter(Path("gone")) as writer:
-            for one in plain_moments(8):
+            for one in plain_readings(8):
                 writer.keep(one, header())
                 Path("gone").unlink(missing_ok=True)
 

@@ -197,10 +197,10 @@ def test_headlines_of_gpus_in_trouble() -> Chapters:
 
     def with_xid(*xids: tuple[int, int], index: int = 0, ago_s: float = 5.0) -> GpuReport:
         troubles = reported(*xids, ago_s=ago_s)
-        return replace(gpu(98, {UNKNOWN: 2}, index=index), told_troubles=troubles)
+        return replace(gpu(98, {UNKNOWN: 2}, index=index), reported_troubles=troubles)
 
     well, starved = gpu(98, {UNKNOWN: 2}, index=1), gpu(40, {WAIT: 20})
-    gone = replace(gpu(60, index=1), listed=False, told_troubles=(vanished(index=1),))
+    gone = replace(gpu(60, index=1), listed=False, reported_troubles=(vanished(index=1),))
     hot = filled(gpm_fill(0.9, held=0.8))
     return {
         "XID 79 of one that still answers": told(with_xid((79, 2))),
@@ -227,11 +227,11 @@ def test_report_in_trouble() -> Chapters:
     """Rows of a long table, and the table of a lost GPU, have the word of the trouble."""
     eight = [gpu(98, {UNKNOWN: 2.0}, index=index) for index in range(8)]
     told = (*reported((79, 1)), lost(LOST, last_ns=s(99_990), index=5))
-    eight[0] = replace(eight[0], told_troubles=reported((79, 1)))
+    eight[0] = replace(eight[0], reported_troubles=reported((79, 1)))
     suspected = gpu(40, {UNKNOWN: 20}, index=1, suspected_s=20, pauses=9)
-    eight[1] = replace(suspected, told_troubles=reported((154, 1)))
-    eight[5] = replace(eight[5], error=LOST, told_troubles=told)
-    eight[7] = replace(gpu(0, index=7), mig_enabled=True, told_troubles=reported((48, 1)))
+    eight[1] = replace(suspected, reported_troubles=reported((154, 1)))
+    eight[5] = replace(eight[5], error=LOST, reported_troubles=told)
+    eight[7] = replace(gpu(0, index=7), mig_enabled=True, reported_troubles=reported((48, 1)))
     alone = replace(report(replace(gpu(60), error=LOST)), notes=(f"GPU 0: {LOST}", "Else."))
     return {
         "one of eight fell off the bus": whole(replace(report(*eight), origin_ns=0)),

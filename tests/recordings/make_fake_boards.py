@@ -24,7 +24,7 @@ from gpumon.core.ring_format.events import (
     RingsReading,
     RunFacts,
 )
-from gpumon.core.sample import Moment, Tick
+from gpumon.core.sample import Reading, Tick
 from gpumon.outlets.recording import RecordingWriter
 from gpumon.sources.nvml.source import NvmlSource
 from tests.builders.nvml import open_at_a_standstill
@@ -55,7 +55,7 @@ def record_fake_boards(fake: FakeNvml, path: Path) -> None:
     try:
         with RecordingWriter(path, replaces=True) as writer:
             for second in range(SECONDS + 1):
-                writer.keep(_moment(fake, source, second), _HEADER)
+                writer.keep(_reading(fake, source, second), _HEADER)
                 fake.advance(1.0)
     finally:
         source.close()
@@ -73,11 +73,11 @@ _HEADER: Final = RecordingHeader(
 )
 
 
-def _moment(fake: FakeNvml, source: NvmlSource, second: int) -> Moment:
+def _reading(fake: FakeNvml, source: NvmlSource, second: int) -> Reading:
     frame = source.read()
     now_ns = fake.now_ns()
     tick = Tick(now_ns, 0, (frame,), 0, None, 0.0)
-    return Moment(tick, RingsReading(rings=(_ring(second, now_ns),)), BEGAN_WALL_S + second)
+    return Reading(tick, RingsReading(rings=(_ring(second, now_ns),)), BEGAN_WALL_S + second)
 
 
 def _ring(second: int, now_ns: int) -> RingReading:

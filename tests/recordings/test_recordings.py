@@ -31,7 +31,7 @@ class TestEveryRecording:
         with RecordingFile(path) as recording:
             facts = facts_of(recording)
             monitor = Monitor(facts)
-            states = [monitor.ingest(moment) for moment in recording.moments()]
+            states = [monitor.ingest(reading) for reading in recording.readings()]
             assert recording.troubles() == ()
 
         assert len(states) > 5
@@ -51,7 +51,7 @@ class TestEveryRecording:
 
         period_ns = recording.header.period_ns
         for gpu in report.gpus:
-            if gpu.error is None and not gpu.is_cut and not gpu.is_mute:
+            if gpu.error is None and not gpu.is_partitioned and not gpu.has_no_utilisation:
                 assert abs(gpu.totals.observed_ns - recording.read_ns) <= 2 * period_ns
 
 

@@ -20,7 +20,7 @@ from gpumon.core.ring_format.events import (
 )
 from gpumon.core.sample import BusySample, Device, Frame, GpuSample, ProcessSample
 from gpumon.core.state import MonitorState
-from tests.builders.monitor import moment, monitor, ring_reading
+from tests.builders.monitor import monitor, reading, ring_reading
 from tests.truth.workloads.spans import covered_ms
 from tests.truth.workloads.truth import GpuTruth, PhaseMark, Workload
 
@@ -87,7 +87,7 @@ def daemon_states(
         )
         told = RingsReading(rings=tuple(ring.until(at_ms) for ring in rings if ring.is_on(at_ms)))
         frame = Frame(taken_at_ns=now_ns, gpus=gpus)
-        yield at_ms, daemon.ingest(moment(now_ns, frame, rings=told, wall_time_s=at_ms / 1000))
+        yield at_ms, daemon.ingest(reading(now_ns, frame, rings=told, wall_time_s=at_ms / 1000))
 
 
 def _processes(held_ms: Sequence[tuple[int, int]], at_ms: int) -> tuple[ProcessSample, ...]:
@@ -127,7 +127,7 @@ class _Ring:
         return self._begin_ms <= at_ms <= self._end_ms + _REMEMBERED_MS
 
     def until(self, at_ms: int) -> RingReading:
-        """What a daemon reads of it at that moment."""
+        """What a daemon reads of it at that reading."""
         now_ns, first = ZERO_NS + at_ms * NS_PER_MS, self._next
         while self._next < len(self._events) and self._events[self._next].at_ns <= now_ns:
             event = self._events[self._next]

@@ -61,11 +61,11 @@ def recorded(name: str) -> Recorded:
     runs: dict[str, list[tuple[int, bool]]] = {}
     ends_ns: dict[str, int] = {}
     with RecordingFile(FOLDER / f"{name}.gpumon") as recording:
-        for moment in recording.moments():
-            for sample in moment.tick.frames[0].gpus[0].busy if moment.tick.frames else ():
+        for reading in recording.readings():
+            for sample in reading.tick.frames[0].gpus[0].busy if reading.tick.frames else ():
                 windows[sample.start_ns] = sample.start_ns, sample.end_ns, sample.busy_ratio
-            for ring in moment.rings.rings:
-                ends_ns[ring.facts.run] = ring.ended_ns or moment.tick.at_ns
+            for ring in reading.rings.rings:
+                ends_ns[ring.facts.run] = ring.ended_ns or reading.tick.at_ns
                 runs.setdefault(ring.facts.run, []).extend(
                     (event.at_ns, event.phase is TrainingPhase.INPUT_WAIT)
                     for event in ring.events
@@ -86,7 +86,7 @@ def recorded(name: str) -> Recorded:
         runs_ms[run] = (runs_ms[before][1] + _MARGIN_MS, runs_ms[after][0] - _MARGIN_MS)
     rows = np.asarray(sorted(windows.values()))
     edges_ms = (rows[:, :2] - origin_ns) / _NS_PER_MS
-    origin_s = moment.wall_time_s - (moment.tick.at_ns - origin_ns) / 1e9
+    origin_s = reading.wall_time_s - (reading.tick.at_ns - origin_ns) / 1e9
     return Recorded(edges_ms, rows[:, 2], spans_of(waits), runs_ms, _written(name, origin_s))
 
 

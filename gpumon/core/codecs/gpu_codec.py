@@ -178,7 +178,7 @@ def decode_gpu(gpu: Mapping[str, Any], clock: WallClock) -> GpuReport:
         fill=_decode_fill(gpu.get("fill")),
         in_job=_decode_in_job(gpu.get("in_job")),
         # The fill implies the troubles that have a duration.
-        told_troubles=tuple(trouble for trouble in troubles if trouble.duration_ns is None),
+        reported_troubles=tuple(trouble for trouble in troubles if trouble.duration_ns is None),
     )
 
 

@@ -35,7 +35,7 @@ from gpumon.core.codecs.recorded_frames import DEVICE, MAX_GPUS, FrameReader, Fr
 from gpumon.core.codecs.recorded_rings import RingsReader, RingsWriter, decode_host, encode_host
 from gpumon.core.ring_format.events import RingEvent
 from gpumon.core.ring_format.facts import refuse_constant
-from gpumon.core.sample import Device, Moment, Tick
+from gpumon.core.sample import Device, Reading, Tick
 
 RECORDING_SCHEMA: Final = "gpumon.recording/1"
 _FAMILY: Final = RECORDING_SCHEMA.rpartition("/")[0]
@@ -102,7 +102,7 @@ class RecordedBlock(NamedTuple):
 
     missing: int
     header: RecordingHeader | None
-    moments: tuple[Moment, ...]
+    readings: tuple[Reading, ...]
     is_end: bool
 
 
@@ -136,10 +136,10 @@ class BlockWriter:
         self._begin()
         return lines
 
-    def line(self, moment: Moment) -> bytes:
+    def line(self, reading: Reading) -> bytes:
         """One tick."""
-        tick = moment.tick
-        document: dict[str, Any] = {"at_ns": tick.at_ns, "wall_time_s": moment.wall_time_s}
+        tick = reading.tick
+        document: dict[str, Any] = {"at_ns": tick.at_ns, "wall_time_s": reading.wall_time_s}
         if tick.late_ns:
             document["late_ns"] = tick.late_ns
         if tick.missed_count:
@@ -147,12 +147,12 @@ class BlockWriter:
         if tick.error is not None:
             document["error"] = bounded(tick.error)
         document["took_s"] = tick.duration_seconds
-        document["rings_took_s"] = moment.rings_seconds
+        document["rings_took_s"] = reading.rings_seconds
         frames = [self._frames.encode(frame, tick.at_ns) for frame in tick.frames]
         if frames:
             document["frames"] = frames
-        document.update(self._rings.encode(moment.rings, tick.at_ns))
-        if host := encode_host(moment.host):
+        document.update(self._rings.encode(reading.rings, tick.at_ns))
+        if host := encode_host(reading.host):
             document["host"] = host
         return encode_document(document)
 
@@ -190,16 +190,16 @@ class BlockReader:
         frames = FrameReader()
         rings = RingsReader(is_after_gap=block_number > self._last_number + 1)
         ticks = lines[:-1] if is_end else lines
-        moments = tuple([_moment(fields, frames, rings) for fields in ticks])
-        stamps_ns = [self._last_ns, *(moment.tick.at_ns for moment in moments)]
+        readings = tuple([_reading(fields, frames, rings) for fields in ticks])
+        stamps_ns = [self._last_ns, *(reading.tick.at_ns for reading in readings)]
         if block_number <= self._last_number or stamps_ns != sorted(set(stamps_ns)):
             raise MalformedError("a block out of order")
         missing = block_number - self._last_number - 1
         self._last_number, self._last_ns = block_number, stamps_ns[-1]
-        return RecordedBlock(missing, header, moments, is_end)
+        return RecordedBlock(missing, header, readings, is_end)
 
 
-def _moment(fields: dict[str, object], frames: FrameReader, rings: RingsReader) -> Moment:
+def _reading(fields: dict[str, object], frames: FrameReader, rings: RingsReader) -> Reading:
     at_ns = whole(fields.get("at_ns"))
     error = fields.get("error")
     in_tick = items(fields.get("frames", []), _MAX_FRAMES)
@@ -211,7 +211,7 @@ def _moment(fields: dict[str, object], frames: FrameReader, rings: RingsReader) 
         error=None if error is None else text(error),
         duration_seconds=number(fields.get("took_s", 0.0)),
     )
-    return Moment(
+    return Reading(
         tick,
         rings.decode(fields, at_ns),
         _wall_time(fields.get("wall_time_s")),
@@ -255,10 +255,10 @@ def _whole_number(digits: str) -> int:
     return int(digits)
 
 
-def devices_of(moments: Sequence[Moment]) -> tuple[Device, ...]:
+def devices_of(readings: Sequence[Reading]) -> tuple[Device, ...]:
     """The GPUs of the first frame in these ticks."""
-    for moment in moments:
-        for frame in moment.tick.frames:
+    for reading in readings:
+        for frame in reading.tick.frames:
             return tuple(sample.device for sample in frame.gpus)
     return ()
 

@@ -156,7 +156,7 @@ def encode_report(report: Report) -> dict[str, Any]:
     }
 
 
-def encode_said(report: Report) -> dict[str, Any]:
+def encode_sentences(report: Report) -> dict[str, Any]:
     """Only the sentences of a report: its ``notes`` and its ``advice``."""
     return {"notes": _REPORT.encode(report)["notes"], "advice": _encode_advice(report)}
 

@@ -88,7 +88,7 @@ def fill_reason(gpu: GpuReport) -> str:
 
 def low_fill_advice(gpus: Sequence[GpuReport], runs: Sequence[RunReport]) -> Advice | None:
     """What to try for GPUs with low SM utilisation; ``None`` where there is none."""
-    found = [gpu for gpu in gpus if is_under_filled(gpu.fill) and not gpu.is_cut]
+    found = [gpu for gpu in gpus if is_under_filled(gpu.fill) and not gpu.is_partitioned]
     if not found:
         return None
     found.sort(key=_fullness)

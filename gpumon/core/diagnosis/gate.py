@@ -194,15 +194,15 @@ def _on_no_gpu(report: Report) -> list[str]:
 
 
 def _has_instances(gpu: GpuReport, report: Report) -> bool:
-    return gpu.is_cut and any(other.parent_uuid == gpu.uuid for other in report.gpus)
+    return gpu.is_partitioned and any(other.parent_uuid == gpu.uuid for other in report.gpus)
 
 
 def _reason(gpu: GpuReport) -> tuple[Counted | str, str]:
     """Why there is no verdict: a clause on GPUs, and the time or error in it."""
     totals = gpu.totals
-    if gpu.is_cut:
+    if gpu.is_partitioned:
         return _MIG_EMPTY, ""
-    if gpu.is_mute:
+    if gpu.has_no_utilisation:
         return _NO_DATA, ""
     if gpu.error is not None and not totals.observed_ns:
         return _UNREADABLE, label_text(gpu.error, _MAX_ERROR).rstrip(".")

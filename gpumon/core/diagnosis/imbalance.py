@@ -318,14 +318,14 @@ def _other_tenant(told: InJob, peer: InJob, runs: Sequence[RunReport]) -> Iterat
     taken_ratio = _taken_ratio(others, listed_ns)
     if not is_shared(taken_ratio - _taken_ratio(_others_on(peer, runs), peer.listed_ns), listed_ns):
         return
-    is_told = any(one.computing_known_ns for one in others)
-    at_work = [one for one in others if one.computing_ns or not is_told]
+    has_reported_shares = any(one.computing_known_ns for one in others)
+    at_work = [one for one in others if one.computing_ns or not has_reported_shares]
     at_work.sort(key=lambda one: (-one.computing_ns, -one.present_ns))
     yield OtherTenant(
-        times=1.0 / (1.0 - taken_ratio) if is_told and taken_ratio < 1.0 else None,
+        times=1.0 / (1.0 - taken_ratio) if has_reported_shares and taken_ratio < 1.0 else None,
         pids=tuple(one.pid for one in at_work),
         uids=tuple(one.uid for one in at_work),
-        computing_ratio=taken_ratio if is_told else None,
+        computing_ratio=taken_ratio if has_reported_shares else None,
         present_ratio=at_work[0].present_ns / listed_ns,
     )
 

@@ -244,7 +244,7 @@ def _what_to_write(
     wanted, call = _colons(ratios), _call(ratios, ratios_of, labels, runs)
     if balance.balanced_ratios is None:
         return messages.SPLIT_UNKNOWN.format(wanted=wanted, call=call)
-    if not balance.is_told or balance.shares is None:
+    if not balance.has_reported_shares or balance.shares is None:
         return messages.SPLIT_EVENLY.format(wanted=wanted, call=call)
     now = _colons(simple_ratios([*balance.shares.values()]))
     keeper = "a `RatioBalancer`" if len(runs) == 1 else "`RatioSampler.level`"

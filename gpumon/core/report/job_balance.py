@@ -33,12 +33,12 @@ class JobBalance:
             of the job's GPUs on this machine: two or more, by rank and in
             the order of the run.
         shares: Of each batch, by UUID; ``None``: unknown.
-        is_told: Whether the run reported its shares; otherwise they are even.
+        has_reported_shares: Whether the run reported its shares; otherwise they are even.
     """
 
     busy_ratios: dict[str, float]
     shares: dict[str, float] | None
-    is_told: bool
+    has_reported_shares: bool
 
     @property
     def skew_ratio(self) -> float | None:
@@ -134,14 +134,14 @@ def _balance(runs: Iterable[RunReport]) -> JobBalance | None:
         shares |= run.shares
     if len(busy_ratios) < 2:
         return None
-    is_told = busy_ratios.keys() <= shares.keys()
-    if not is_told and not shares and _splits_evenly(of_job):
+    has_reported_shares = busy_ratios.keys() <= shares.keys()
+    if not has_reported_shares and not shares and _splits_evenly(of_job):
         shares = dict.fromkeys(busy_ratios, 1 / len(busy_ratios))
     known = busy_ratios.keys() <= shares.keys()
     return JobBalance(
         busy_ratios=busy_ratios,
         shares={uuid: shares[uuid] for uuid in busy_ratios} if known else None,
-        is_told=is_told,
+        has_reported_shares=has_reported_shares,
     )
 
 

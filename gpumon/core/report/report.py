@@ -156,7 +156,7 @@ class GpuReport:
         now: What it does now; ``None`` in a log.
         waits_for: The rank of its job that it waits for most.
         held: Who holds it now without using it.
-        told_troubles: Its ``troubles`` that the other fields do not imply: reported errors,
+        reported_troubles: Its ``troubles`` that the other fields do not imply: reported errors,
             that it cannot be read, and present throttling.
     """
 
@@ -175,7 +175,7 @@ class GpuReport:
     idle_after_use_ns: int | None = None
     held_memory: HeldMemory | None = None
     in_job: InJob | None = None
-    told_troubles: tuple[Trouble, ...] = ()
+    reported_troubles: tuple[Trouble, ...] = ()
     unsettled: Unsettled = NOTHING_UNSETTLED
     now: NowVerdict | None = None
     waits_for: RankWait | None = None
@@ -184,7 +184,7 @@ class GpuReport:
     @property
     def troubles(self) -> tuple[Trouble, ...]:
         """All its troubles, the worst first."""
-        return all_troubles(self.told_troubles, self.fill, self.error, self.index)
+        return all_troubles(self.reported_troubles, self.fill, self.error, self.index)
 
     @property
     def is_lost(self) -> bool:
@@ -217,7 +217,7 @@ class GpuReport:
         return replace(self, totals=now.totals, verdict=verdict)
 
     @property
-    def in_a_part(self) -> GpuReport:
+    def in_partial_report(self) -> GpuReport:
         """This GPU in a report on part of the time: without ``now``, unless it is suspended."""
         is_suspended = self.now is not None and self.now.is_suspended
         return self if is_suspended else replace(self, now=None)
@@ -228,12 +228,12 @@ class GpuReport:
         return gpu_label(self.index, self.mig_index)
 
     @property
-    def is_cut(self) -> bool:
+    def is_partitioned(self) -> bool:
         """Whether it is MIG-partitioned: only its instances have utilisation."""
         return self.mig_enabled and self.error is None
 
     @property
-    def is_mute(self) -> bool:
+    def has_no_utilisation(self) -> bool:
         """Whether it is a MIG instance without utilisation data: unknown, not idle."""
         is_instance = self.parent_uuid is not None or self.mig_index is not None
         return is_instance and not self.totals.observed_ns and self.error is None
@@ -241,7 +241,7 @@ class GpuReport:
     @property
     def is_judgeable(self) -> bool:
         """Whether it can have a verdict."""
-        return not (self.is_cut or self.is_mute)
+        return not (self.is_partitioned or self.has_no_utilisation)
 
 
 def judged(gpus: Sequence[GpuReport]) -> list[GpuReport]:
@@ -419,7 +419,7 @@ class Report:
         """This report with the present of each GPU, unless it covers only part of the time."""
         if not self.is_part:
             return replace(self, gpus=tuple(gpu.at_present for gpu in self.gpus))
-        return replace(self, gpus=tuple(gpu.in_a_part for gpu in self.gpus))
+        return replace(self, gpus=tuple(gpu.in_partial_report for gpu in self.gpus))
 
     @property
     def in_use_ns(self) -> int:

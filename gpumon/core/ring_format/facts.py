@@ -12,7 +12,7 @@ from typing import Any, Final, NoReturn
 
 from gpumon.core.ring_format.events import LoaderFacts, RunFacts
 from gpumon.core.ring_format.format import COUNT_LIMIT, FACTS_MAX_BYTES, FACTS_OFFSET, RingHeader
-from gpumon.core.wording import is_cut, label_text
+from gpumon.core.wording import is_truncated, label_text
 from gpumon.errors import RingError
 
 MAX_VISIBLE_TEXT: Final = 2_560
@@ -164,7 +164,7 @@ def _visible_devices(value: object) -> str | None:
     if not isinstance(value, str):
         return None
     text = label_text(",".join(name.strip() for name in value.split(",")), MAX_VISIBLE_TEXT)
-    return None if is_cut(text) else text
+    return None if is_truncated(text) else text
 
 
 def _loader(value: object) -> LoaderFacts:

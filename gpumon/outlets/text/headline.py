@@ -139,7 +139,7 @@ def _without_a_gpu(report: Report) -> str:
     if unread := source_sentence(report):
         return unread
     if report.gpus:
-        without = [gpu for gpu in report.gpus if gpu.is_mute]
+        without = [gpu for gpu in report.gpus if gpu.has_no_utilisation]
         if without:
             return about(messages.NO_DATA, without)
         is_log = report.sampling is not None
@@ -170,7 +170,9 @@ def _time_statement(gpu: GpuReport, report: Report) -> str:
     if is_mostly_unseen(gpu) and not is_well(gpu):
         statement = messages.IN_USABLE_ROWS.format(statement=statement)
     others = [one for one in readable if one is not gpu and not has_trouble(one)]
-    partitioned = [one for one in report.gpus if one.is_cut and not has_instance(one, report.gpus)]
+    partitioned = [
+        one for one in report.gpus if one.is_partitioned and not has_instance(one, report.gpus)
+    ]
     in_use = [one for one in readable if not is_over(one) and one.verdict.name.is_judged]
     sentences = [
         statement,
@@ -195,7 +197,7 @@ def why_line(report: Report) -> str:
 
 
 def _why_without_a_gpu(report: Report) -> str:
-    if any(gpu.is_mute for gpu in report.gpus):
+    if any(gpu.has_no_utilisation for gpu in report.gpus):
         return messages.WHY_NO_DATA
     if report.gpus:
         is_log = report.sampling is not None

@@ -139,7 +139,7 @@ def _about_time(report: Report) -> str:
     if advice is not None:
         is_of_a_loss = advice.lost_seconds > 0.0
         return joined([advice.text, _gain(advice)]) if is_of_a_loss else advice.text
-    if report.gpus and all(one.is_cut for one in report.gpus):
+    if report.gpus and all(one.is_partitioned for one in report.gpus):
         is_log = report.sampling is not None
         return messages.WATCH_INSTANCES if is_log else messages.CREATE_INSTANCE
     if gpu is None:

@@ -99,13 +99,13 @@ def _observed(report: Report) -> str:
 
 def mig_sentence(gpu: GpuReport, report: Report) -> str:
     """About a MIG-partitioned GPU, or an instance without utilisation data; else empty."""
-    if gpu.is_cut:
+    if gpu.is_partitioned:
         if has_instance(gpu, report.gpus):
             return "MIG is on: its instances are below."
         if report.sampling is not None:
             return f"MIG is on. {messages.WHY_MIG_IN_LOG}"
         return "MIG is on, and no instance has been created: nothing can run on it."
-    if gpu.is_mute:
+    if gpu.has_no_utilisation:
         return f"no utilisation data. {messages.WHY_NO_DATA}"
     return ""
 

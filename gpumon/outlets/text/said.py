@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from gpumon.core.codecs.report_codec import encode_said
+from gpumon.core.codecs.report_codec import encode_sentences
 from gpumon.core.device.fill import is_under_filled
 from gpumon.core.report.report import GpuReport, Report
 from gpumon.core.verdict import Severity, VerdictName
@@ -36,7 +36,7 @@ def said_of(report: Report) -> dict[str, Any]:
             "next": capital(next_line(report)),
             "advice": None if advice is None else report.advice.index(advice),
         },
-        **encode_said(report),
+        **encode_sentences(report),
     }
 
 

@@ -19,7 +19,7 @@ from gpumon.core.sample import Device, Frame, GpuSample
 from gpumon.core.state import MonitorState
 from gpumon.outlets.text.headline import verdict_line
 from gpumon.pipeline.reports import report_of
-from tests.builders.monitor import moment, monitor, ring_reading
+from tests.builders.monitor import monitor, reading, ring_reading
 from tests.truth.loops.catalog import Job, Loop
 from tests.truth.loops.machine import NS_PER_MS, Rank
 
@@ -152,7 +152,7 @@ def _watched(ranks: Sequence[Rank], grain_ns: int, samples: int = 0) -> MonitorS
         now_ns = tick * NS_PER_S
         frame = Frame(taken_at_ns=now_ns, gpus=tuple(gpu.sample(now_ns) for gpu in gpus))
         rings = RingsReading(rings=tuple(gpu.reading(now_ns) for gpu in gpus))
-        state = daemon.ingest(moment(now_ns, frame, rings=rings, wall_time_s=_BEGAN_WALL_S + tick))
+        state = daemon.ingest(reading(now_ns, frame, rings=rings, wall_time_s=_BEGAN_WALL_S + tick))
     assert state is not None  # it lasted a second at least
     return state
 

@@ -15,7 +15,7 @@ from gpumon.cli import record
 from gpumon.cli.open_source import Replay, replay_of
 from gpumon.cli.record import RecordProgress
 from gpumon.core.codecs.report_codec import encode_report
-from gpumon.core.sample import Frame, GpuSample, Moment
+from gpumon.core.sample import Frame, GpuSample, Reading
 from gpumon.errors import RestartNeededError, SourceUnavailableError, UsageError
 from gpumon.outlets.recording import RecordingWriter
 from gpumon.outlets.text.report_text import render_report
@@ -49,7 +49,7 @@ def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def night(path: Path) -> Path:
-    return built.record(path, list(built.training_moments(1, seconds=40)))
+    return built.record(path, list(built.training_readings(1, seconds=40)))
 
 
 @pytest.mark.usefixtures("signals")
@@ -58,13 +58,13 @@ class TestRecord:
         ended = gpumon("record", path, *SHORTLY, "--note", "two workers")
 
         with RecordingFile(path) as recording:
-            moments, header = list(recording.moments()), recording.header
+            readings, header = list(recording.readings()), recording.header
             assert recording.troubles() == ()
-        assert 2 <= len(moments) <= 9  # a busy machine skips deadlines
+        assert 2 <= len(readings) <= 9  # a busy machine skips deadlines
         assert (header.source, header.simulated) == ("simulated:healthy", True)
         assert (header.note, len(header.devices)) == ("two workers", 2)
         assert (ended.code, ended.err) == (0, "")
-        assert f"{path} has {len(moments)} readings" in ended.out
+        assert f"{path} has {len(readings)} readings" in ended.out
         assert f"gpumon replay {path}" in ended.out
 
     @pytest.mark.parametrize("length", [[], ["--for", "3650d"]])
@@ -82,7 +82,7 @@ class TestRecord:
         ender.join()
 
         with RecordingFile(path) as recording:
-            assert len(list(recording.moments())) == 2
+            assert len(list(recording.readings())) == 2
             assert recording.read_ns < 9e9
 
     def test_continues_under_nohup(self, path: Path, gpumon: Shell) -> None:
@@ -111,7 +111,7 @@ class TestRecord:
         assert ended.is_refused_in_a_sentence
         assert f"{path} has 1 reading" in ended.out
         with RecordingFile(path) as recording:
-            assert (len(list(recording.moments())), recording.troubles()) == (1, ())
+            assert (len(list(recording.readings())), recording.troubles()) == (1, ())
 
     def test_leaves_rings_of_ended_runs_to_the_daemon(
         self, path: Path, monkeypatch: pytest.MonkeyPatch, gpumon: Shell
@@ -132,32 +132,32 @@ BUSY_AND_UNKNOWN = [
     GpuSample(device=device, utilization_ratio=ratio)
     for device, ratio in zip(built.DEVICES, (0.97, None), strict=True)
 ]
-TWO_MOMENTS = [built.moment(second, BUSY_AND_UNKNOWN) for second in (1, 2)]
+TWO_READINGS = [built.reading(second, BUSY_AND_UNKNOWN) for second in (1, 2)]
 
 
 class TestTheProgressLine:
-    def shown_on(self, stream: io.StringIO, path: Path, moments: Iterable[Moment]) -> str:
+    def shown_on(self, stream: io.StringIO, path: Path, readings: Iterable[Reading]) -> str:
         with RecordingWriter(path) as writer, RecordProgress(stream, writer) as line:
-            for one in moments:
+            for one in readings:
                 writer.keep(one, built.header())
                 line.update(one)
         return stream.getvalue()
 
     def test_has_length_size_and_utilisation(self, path: Path) -> None:
-        shown = self.shown_on(Terminal(), path, TWO_MOMENTS)
+        shown = self.shown_on(Terminal(), path, TWO_READINGS)
 
         for figure in ("2 readings", "0:01 min, 0.", "GPU 0 97 %, GPU 1 -"):
             assert figure in shown
         assert shown.endswith("\x1b[2K")  # and is gone at the end
 
     def test_has_the_error_of_the_source(self, path: Path) -> None:
-        shown = self.shown_on(Terminal(), path, [built.moment(1, frames=(), error="NVML 15")])
+        shown = self.shown_on(Terminal(), path, [built.reading(1, frames=(), error="NVML 15")])
 
         assert "1 reading of 0:00" in shown
         assert "NVML 15" in shown
 
     def test_is_not_shown_without_a_terminal(self, path: Path) -> None:
-        assert self.shown_on(io.StringIO(), path, TWO_MOMENTS) == ""
+        assert self.shown_on(io.StringIO(), path, TWO_READINGS) == ""
 
 
 class TestARecording:

@@ -12,18 +12,18 @@ from socket import AF_UNIX, socket
 
 import pytest
 
-from gpumon.core.sample import Moment
+from gpumon.core.sample import Reading
 from gpumon.errors import GpumonError
 from gpumon.outlets.recording import RecordingWriter
 from gpumon.sources.recording import RecordingFile
-from tests.builders.recording import header, moment, plain_moments, record, training_moments
+from tests.builders.recording import header, plain_readings, reading, record, training_readings
 
-MOMENTS = plain_moments(12)
+READINGS = plain_readings(12)
 
 
-def read(path: Path) -> list[Moment]:
+def read(path: Path) -> list[Reading]:
     with RecordingFile(path) as recording:
-        return list(recording.moments())
+        return list(recording.readings())
 
 
 @pytest.fixture
@@ -41,26 +41,26 @@ class TestATick:
     def test_is_written_at_once_if_it_is_the_first(
         self, path: Path, writer: RecordingWriter
     ) -> None:
-        writer.keep(MOMENTS[0], header())
+        writer.keep(READINGS[0], header())
 
-        assert read(path) == MOMENTS[:1]
+        assert read(path) == READINGS[:1]
 
     def test_is_written_five_seconds_later(self, path: Path, writer: RecordingWriter) -> None:
-        for one in MOMENTS[:7]:
+        for one in READINGS[:7]:
             writer.keep(one, header())
 
-        assert read(path) == MOMENTS[:6]
+        assert read(path) == READINGS[:6]
         assert writer.written_bytes == path.stat().st_size
 
     def test_is_written_when_the_recording_is_closed(self, path: Path) -> None:
-        record(path, MOMENTS)
+        record(path, READINGS)
 
-        assert read(path) == MOMENTS
+        assert read(path) == READINGS
 
     def test_has_its_own_block_where_ticks_are_far_apart(
         self, path: Path, writer: RecordingWriter
     ) -> None:
-        slow = [moment(60.0 * n) for n in range(1, 5)]
+        slow = [reading(60.0 * n) for n in range(1, 5)]
         for one in slow:
             writer.keep(one, header(period_s=60.0))
 
@@ -69,7 +69,7 @@ class TestATick:
 
 class TestTheFile:
     def test_has_the_gpus_of_the_first_frame_and_is_private(self, path: Path) -> None:
-        record(path, MOMENTS)
+        record(path, READINGS)
 
         assert stat.S_IMODE(path.stat().st_mode) == 0o600
         with RecordingFile(path) as recording:
@@ -77,7 +77,7 @@ class TestTheFile:
 
     def test_is_closed_once(self, path: Path) -> None:
         writer = RecordingWriter(path)
-        writer.keep(MOMENTS[0], header())
+        writer.keep(READINGS[0], header())
         writer.close("ended")
         size_bytes = path.stat().st_size
         with path.open("rb") as other:  # has the descriptor that just became free
@@ -95,7 +95,7 @@ class TestTheFile:
         self, path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr("gpumon.outlets.recording._MAX_EVENTS", 3)
-        (tick,) = training_moments(seed=2, seconds=1)
+        (tick,) = training_readings(seed=2, seconds=1)
         record(path, [tick])
 
         for ring, kept in zip(tick.rings.rings, read(path)[0].rings.rings, strict=True):
@@ -105,7 +105,7 @@ class TestTheFile:
     def test_needs_constant_memory(self, tmp_path: Path) -> None:
         def keep(writer: RecordingWriter, first: int, last: int) -> int:
             for second in range(first, last):
-                writer.keep(moment(second), header())
+                writer.keep(reading(second), header())
             return tracemalloc.get_traced_memory()[0]
 
         with RecordingWriter(tmp_path / "long") as writer:
@@ -127,13 +127,13 @@ class TestAnExistingFile:
 
     @pytest.mark.parametrize("is_empty", [False, True])
     def test_is_replaced_on_request(self, path: Path, is_empty: bool) -> None:
-        record(path, MOMENTS)
+        record(path, READINGS)
         if is_empty:
             path.write_bytes(b"")
         with RecordingWriter(path, replaces=True) as writer:
-            writer.keep(MOMENTS[3], header())
+            writer.keep(READINGS[3], header())
 
-        assert read(path) == [MOMENTS[3]]
+        assert read(path) == [READINGS[3]]
 
     @pytest.mark.parametrize("link", [False, True])
     def test_is_never_replaced_unless_it_is_a_recording(
@@ -151,31 +151,31 @@ class TestAnExistingFile:
         assert stat.S_IMODE(diary.stat().st_mode) == 0o644
 
     def test_is_not_replaced_without_a_tick(self, path: Path) -> None:
-        record(path, MOMENTS)
+        record(path, READINGS)
         with RecordingWriter(path, replaces=True):
             pass
 
-        assert read(path) == MOMENTS
+        assert read(path) == READINGS
 
     def test_is_not_replaced_while_another_process_writes_it(
         self, path: Path, writer: RecordingWriter
     ) -> None:
-        writer.keep(MOMENTS[0], header())
+        writer.keep(READINGS[0], header())
 
         with pytest.raises(GpumonError):
             RecordingWriter(path, replaces=True)
-        assert read(path) == MOMENTS[:1]
+        assert read(path) == READINGS[:1]
 
     def test_that_is_removed_meanwhile_is_noticed_with_the_next_block(
         self, path: Path, writer: RecordingWriter
     ) -> None:
-        writer.keep(MOMENTS[0], header())
+        writer.keep(READINGS[0], header())
         path.unlink()
-        for one in MOMENTS[1:6]:
+        for one in READINGS[1:6]:
             writer.keep(one, header())
 
         with pytest.raises(GpumonError, match="was removed"):
-            writer.keep(MOMENTS[6], header())
+            writer.keep(READINGS[6], header())
 
 
 class TestAnUnusablePath:
@@ -221,7 +221,7 @@ class TestAFullDisk:
         self, path: Path, has_room_for: Callable[[int], None]
     ) -> None:
         has_room_for(900)
-        many = plain_moments(60)
+        many = plain_readings(60)
         with pytest.raises(GpumonError, match="No space") as refusal:
             record(path, many)
 
@@ -235,17 +235,17 @@ class TestAFullDisk:
         has_room_for(0)
 
         with pytest.raises(GpumonError, match="No space"), RecordingWriter(path) as writer:
-            writer.keep(MOMENTS[0], header())
+            writer.keep(READINGS[0], header())
         assert not path.exists()
 
     def test_is_reported_also_at_the_end(
         self, path: Path, has_room_for: Callable[[int], None]
     ) -> None:
         writer = RecordingWriter(path)
-        writer.keep(MOMENTS[0], header())
-        writer.keep(MOMENTS[1], header())
+        writer.keep(READINGS[0], header())
+        writer.keep(READINGS[1], header())
         has_room_for(0)
 
         with pytest.raises(GpumonError, match="No space"):
             writer.close("ended")
-        assert read(path) == MOMENTS[:1]
+        assert read(path) == READINGS[:1]

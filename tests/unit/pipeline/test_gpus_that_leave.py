@@ -10,7 +10,7 @@ from gpumon.core.phase import IdleCause
 from gpumon.core.ring_format.events import KEEP_ENDED_NS
 from gpumon.core.sample import BusySample, Device, FieldFault, Frame, GpuSample
 from gpumon.core.state import GpuState, MonitorState
-from tests.builders.monitor import moment, monitor
+from tests.builders.monitor import monitor, reading
 from tests.builders.time import s
 
 WHOLE = Device(uuid="GPU-0", index=0, mig_enabled=True)
@@ -38,12 +38,12 @@ class Machine:
             GpuSample(device=one, busy=() if one.mig_enabled else busy, error=error, faults=faults)
             for one in devices
         )
-        return self._monitor.ingest(moment(self.now_ns, Frame(self.now_ns, gpus)))
+        return self._monitor.ingest(reading(self.now_ns, Frame(self.now_ns, gpus)))
 
     def hang(self, seconds: int) -> MonitorState:
         """No frame for so long."""
         self.now_ns += s(seconds)
-        return self._monitor.ingest(moment(self.now_ns))
+        return self._monitor.ingest(reading(self.now_ns))
 
 
 @pytest.fixture

@@ -28,7 +28,7 @@ from gpumon.core.ring_format.events import (
 from gpumon.core.sample import BusySample, Device, Frame, GpuSample
 from gpumon.core.state import GpuState, MonitorState
 from gpumon.core.verdict import VerdictName
-from tests.builders.monitor import gpu, moment, monitor, ring_reading
+from tests.builders.monitor import gpu, monitor, reading, ring_reading
 from tests.builders.time import s
 
 WAIT, STEP = TrainingPhase.INPUT_WAIT, TrainingPhase.TRAIN_STEP
@@ -173,7 +173,7 @@ class RanksAtWork:
     def _take(self) -> MonitorState:
         frame = Frame(_at(self.second), tuple(rank.sample(self.second) for rank in self.ranks))
         rings = tuple(rank.read(self.second, len(self.ranks)) for rank in self.ranks)
-        new = moment(
+        new = reading(
             frame.taken_at_ns, frame, rings=RingsReading(rings=rings), wall_time_s=self.second
         )
         stopped = {one.key: ProcessState(is_stopped=True) for one in self.ranks if one.is_stopped}

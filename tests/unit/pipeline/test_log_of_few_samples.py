@@ -100,7 +100,7 @@ class TestAGpuThatMigCuts:
         cut = report.gpus[0]
         printed = render_report(report, PLAIN)
 
-        assert cut.is_cut
+        assert cut.is_partitioned
         assert cut.totals.observed_ns == 0
         assert not any(advice.gpus == ("0",) for advice in report.advice)
         assert "MIG is on." in printed

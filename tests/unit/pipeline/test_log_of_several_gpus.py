@@ -117,8 +117,8 @@ class TestMigInstances:
 
         assert [gpu.label for gpu in report.gpus] == ["0", "0:0", "0:1"]
         assert [gpu.parent_uuid for gpu in report.gpus] == [None, "GPU-0", "GPU-0"]
-        assert [gpu.is_cut for gpu in report.gpus] == [True, False, False]
-        assert [gpu.is_mute for gpu in report.gpus] == [False, True, False]
+        assert [gpu.is_partitioned for gpu in report.gpus] == [True, False, False]
+        assert [gpu.has_no_utilisation for gpu in report.gpus] == [False, True, False]
 
 
 class TestMemory:

@@ -9,7 +9,7 @@ import pytest
 
 from gpumon.core.phase import IdleCause, TrainingPhase
 from gpumon.core.sample import Frame
-from tests.builders.monitor import SAVE, STEP, WAIT, Story, gpu, moment, monitor
+from tests.builders.monitor import SAVE, STEP, WAIT, Story, gpu, monitor, reading
 from tests.builders.time import s
 
 LOST, NO_DRIVER = "GPU is lost", "the driver is not loaded"
@@ -191,8 +191,8 @@ def test_the_drivers_calls_are_those_of_the_newest_frame() -> None:
         "call_errors": (("nvmlA", 15, 1),),
     }
     watching = monitor()
-    watching.ingest(moment(s(1), Frame(s(1), (), **calls)))
-    state = watching.ingest(moment(s(2)))
+    watching.ingest(reading(s(1), Frame(s(1), (), **calls)))
+    state = watching.ingest(reading(s(2)))
 
     assert {name: getattr(state, name) for name in calls} == calls
     assert state.collectors[0].errors_total == 1

@@ -11,7 +11,7 @@ from gpumon.core.ring_format.events import RingsReading
 from gpumon.core.sample import Device, Frame, GpuSample
 from gpumon.core.state import CollectorState, MonitorState, refusal_note
 from gpumon.pipeline.reports import report_of
-from tests.builders.monitor import NO_RINGS, moment, monitor
+from tests.builders.monitor import NO_RINGS, monitor, reading
 from tests.builders.time import s
 
 MISSING = "/data/busy.jsonl is not there"
@@ -29,7 +29,7 @@ def second() -> Second:
     def pass_second(
         *frames: Frame, rings: RingsReading = NO_RINGS, error: str | None = None
     ) -> MonitorState:
-        return watching.ingest(moment(s(next(seconds)), *frames, rings=rings, error=error))
+        return watching.ingest(reading(s(next(seconds)), *frames, rings=rings, error=error))
 
     return pass_second
 

@@ -14,7 +14,7 @@ from gpumon.core.clock import NS_PER_S
 from gpumon.core.codecs.state_codec import board_document
 from gpumon.core.device.troubles import ErrorTimes
 from gpumon.core.report.report import Report
-from gpumon.core.sample import ActivitySample, GpuDetails, GpuSample, Moment
+from gpumon.core.sample import ActivitySample, GpuDetails, GpuSample, Reading
 from gpumon.core.state import MonitorState, gpu_troubles
 from gpumon.core.verdict import Severity
 from gpumon.errors import UnreadableLogError, UsageError
@@ -22,7 +22,7 @@ from gpumon.pipeline.monitor import Monitor
 from gpumon.pipeline.past_reports import Reports
 from gpumon.pipeline.replay import ReplayWatch, replayed_report
 from gpumon.sources.recording import RecordingFile
-from tests.builders.recording import BEGAN_NS, facts, plain_moments, record, training_moments
+from tests.builders.recording import BEGAN_NS, facts, plain_readings, record, training_readings
 from tests.builders.time import HandClock
 
 HERE = "boot-of-this-machine"
@@ -31,8 +31,8 @@ HERE = "boot-of-this-machine"
 def live_reports(seed: int) -> Reports:
     """The reports of a daemon that ran during the recording."""
     monitor, reports = Monitor(facts()), Reports()
-    for moment in training_moments(seed):
-        reports.follow(monitor.ingest(moment))
+    for reading in training_readings(seed):
+        reports.follow(monitor.ingest(reading))
     return reports
 
 
@@ -45,7 +45,7 @@ def as_live(report: Report) -> Report:
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
-    return record(tmp_path / "night", plain_moments(10))
+    return record(tmp_path / "night", plain_readings(10))
 
 
 def replayed(path: Path, *words: Any, **asked: Any) -> Report:
@@ -56,13 +56,13 @@ def replayed(path: Path, *words: Any, **asked: Any) -> Report:
 @pytest.fixture(scope="module")
 def night(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A recording of two runs."""
-    return record(tmp_path_factory.mktemp("night") / "night", list(training_moments(1)))
+    return record(tmp_path_factory.mktemp("night") / "night", list(training_readings(1)))
 
 
 class TestReplayedReport:
     @pytest.mark.parametrize("seed", range(6))
     def test_equals_the_live_one(self, tmp_path: Path, seed: int) -> None:
-        path = record(tmp_path / "night", list(training_moments(seed)))
+        path = record(tmp_path / "night", list(training_readings(seed)))
 
         live = live_reports(seed).report()
 
@@ -92,7 +92,7 @@ class TestReplayedReport:
             replayed(night, run="alexnet")
 
     def test_has_a_note_on_damage(self, tmp_path: Path) -> None:
-        report = replayed(record(tmp_path / "night", plain_moments(9), why=None))
+        report = replayed(record(tmp_path / "night", plain_readings(9), why=None))
 
         assert report.gpus[0].totals.observed_ns == 6 * NS_PER_S
         assert "6 readings" in report.notes[-1]
@@ -100,14 +100,14 @@ class TestReplayedReport:
     def test_can_be_watched(self, path: Path) -> None:
         seen = []
 
-        def watched(moments: Iterable[Moment]) -> Iterator[Moment]:
-            for one in moments:
+        def watched(readings: Iterable[Reading]) -> Iterator[Reading]:
+            for one in readings:
                 seen.append(one)
                 yield one
 
         replayed(path, watched)
 
-        assert seen == plain_moments(10)
+        assert seen == plain_readings(10)
 
     def test_is_refused_without_a_tick(self, path: Path) -> None:
         with pytest.raises(UnreadableLogError, match="no reading"):
@@ -124,8 +124,8 @@ class Player:
         self._monitor = Monitor(self.watch.facts)
 
     def states(self) -> Iterator[MonitorState]:
-        while (moment := self.watch.next_moment()) is not None:
-            yield self._monitor.ingest(moment, self.watch.collectors())
+        while (reading := self.watch.next_reading()) is not None:
+            yield self._monitor.ingest(reading, self.watch.collectors())
 
 
 @pytest.fixture
@@ -211,11 +211,11 @@ class TestReplayWatch:
         assert (before.success, before.message) == (True, None)
         assert not after.success
         assert " 9 s;" in str(after.message)
-        assert player.watch.next_moment() is None
+        assert player.watch.next_reading() is None
         assert player.watch.clock.monotonic_ns() == over_ns
 
     def test_reports_damage(self, tmp_path: Path) -> None:
-        player = Player(record(tmp_path / "cut", plain_moments(9), why=None))
+        player = Player(record(tmp_path / "cut", plain_readings(9), why=None))
         list(player.states())
 
         (collector,) = player.watch.collectors()

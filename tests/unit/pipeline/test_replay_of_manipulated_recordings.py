@@ -17,7 +17,7 @@ from gpumon.outlets.text.report_text import render_report
 from gpumon.outlets.text.style import TextStyle
 from gpumon.pipeline.monitor import Monitor
 from gpumon.pipeline.past_reports import Reports
-from tests.builders.recording import facts, header, training_moments
+from tests.builders.recording import facts, header, training_readings
 from tests.builders.time import HandClock
 from tests.fuzz.mutations_of_documents import lied
 
@@ -44,8 +44,8 @@ def shown_everywhere(block: RecordedBlock) -> None:
     """Do everything that a replay does."""
     monitor, reports, history = Monitor(facts()), Reports(), PageHistory()
     exporter = MetricsExporter(clock=HandClock(), version="0.1.0")
-    for moment in block.moments:
-        state = monitor.ingest(moment)
+    for reading in block.readings:
+        state = monitor.ingest(reading)
         reports.follow(state)
         history.append(state)
         exporter.publish(state)
@@ -67,8 +67,8 @@ def shown_everywhere(block: RecordedBlock) -> None:
 def test_a_manipulated_block_is_refused_or_shown(seed: int) -> None:
     random = Random(seed)
     writer = BlockWriter(header())
-    moments = list(training_moments(seed, seconds=12))
-    written = [*writer.begin_block(), *map(writer.line, moments)]
+    readings = list(training_readings(seed, seconds=12))
+    written = [*writer.begin_block(), *map(writer.line, readings)]
     blocks = [manipulated_block(random, written) for _ in range(EACH)]
 
     read = [block for block in map(read_or_refused, blocks) if block is not None]

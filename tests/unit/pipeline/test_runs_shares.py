@@ -13,7 +13,7 @@ from gpumon.core.sample import Device, Frame, GpuSample
 from gpumon.core.state import RunState
 from gpumon.pipeline.run_steps import StepBalance
 from gpumon.sources.ring_reader.phase_rings import PhaseRingReader
-from tests.builders.monitor import moment, monitor, ring_reading
+from tests.builders.monitor import monitor, reading, ring_reading
 from tests.builders.ring import BOOT_ID, WrittenRing, held_by_a_process, now, run_facts
 from tests.builders.time import s
 from trainer_hooks.ring.process_ring import ProcessRing
@@ -97,7 +97,7 @@ class TestSharesThatATrainingTells:
         def run_now() -> RunState:
             gpus = tuple(GpuSample(device=Device(uuid=f"GPU-{at}", index=at)) for at in (0, 1))
             frame = Frame(taken_at_ns=now(), gpus=gpus)
-            (run,) = daemon.ingest(moment(now(), frame, rings=reader.read(now()))).runs
+            (run,) = daemon.ingest(reading(now(), frame, rings=reader.read(now()))).runs
             return run
 
         with held_by_a_process(ring.path):

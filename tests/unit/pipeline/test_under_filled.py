@@ -13,7 +13,7 @@ from gpumon.core.state import MonitorState
 from gpumon.core.verdict import VerdictName
 from gpumon.pipeline.history import ReportHistory
 from gpumon.pipeline.reports import report_of
-from tests.builders.monitor import moment, monitor
+from tests.builders.monitor import monitor, reading
 from tests.builders.report import BEGAN_S, seconds_of
 from tests.builders.time import s
 
@@ -29,7 +29,7 @@ def watched(*gpus: Iterable[GpuSample]) -> list[MonitorState]:
     watching, states = monitor(), []
     for second, samples in enumerate(zip(*gpus, strict=True), start=1):
         at_ns = s(BEGAN_S + second)
-        states.append(watching.ingest(moment(at_ns, Frame(at_ns, samples))))
+        states.append(watching.ingest(reading(at_ns, Frame(at_ns, samples))))
     return states
 
 

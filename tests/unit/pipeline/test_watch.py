@@ -62,13 +62,13 @@ class TestAWatchOnTheMachine:
     def test_reads_the_rings_after_the_source(self, tmp_path: Path, watch: MachineWatch) -> None:
         WrittenRing(tmp_path)
 
-        moment = watch.next_moment()
+        reading = watch.next_reading()
 
-        (ring,) = moment.rings.rings
-        assert moment.tick.frames[0].taken_at_ns < ring.read_at_ns
+        (ring,) = reading.rings.rings
+        assert reading.tick.frames[0].taken_at_ns < ring.read_at_ns
 
     def test_shows_its_states_as_they_are(self, watch: MachineWatch) -> None:
-        state = Monitor(watch.facts).ingest(watch.next_moment())
+        state = Monitor(watch.facts).ingest(watch.next_reading())
 
         assert watch.shown(state) is watch.left(state) is state
         assert watch.collectors() == ()
@@ -85,7 +85,7 @@ class TestAWatchOnTheMachine:
     ) -> None:
         ring = WrittenRing(tmp_path)
         with held_by_a_process(ring.path) as pid:
-            watch.next_moment()
+            watch.next_reading()
             ring.writer.step(steps=3)
             assert watch.newest_counts()[pid].steps == 3
 
@@ -107,9 +107,9 @@ class TestARecordingOfARealRing:
                 for phase in (WAIT, STEP) * 20:
                     ring.writer.enter(phase)
                 ring.writer.step(samples=32)
-                moment = watch.next_moment()
-                writer.keep(moment, header)
-                reports.follow(monitor.ingest(moment))
+                reading = watch.next_reading()
+                writer.keep(reading, header)
+                reports.follow(monitor.ingest(reading))
 
         with RecordingFile(path) as recording:
             replayed = replayed_report(recording).report

@@ -56,7 +56,7 @@ class Sampling:
         self.closed = True
 
     def ticks(self, count: int) -> list[Tick]:
-        return [self.watch.next_moment().tick for _ in range(count)]
+        return [self.watch.next_reading().tick for _ in range(count)]
 
 
 @pytest.fixture

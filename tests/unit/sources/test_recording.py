@@ -12,37 +12,37 @@ from pathlib import Path
 import pytest
 
 from gpumon.core.codecs.recording_codec import HEAD_BYTES, MAGIC, pack_block
-from gpumon.core.sample import Moment
+from gpumon.core.sample import Reading
 from gpumon.errors import UnreadableLogError
 from gpumon.sources.recording import RecordingFile, is_recording
-from tests.builders.recording import blocks_of, header, plain_moments, record, training_moments
+from tests.builders.recording import blocks_of, header, plain_readings, record, training_readings
 from tests.patience import PATIENCE_S
 
-MOMENTS = plain_moments(26)
+READINGS = plain_readings(26)
 """The first in its own block, then five blocks of five seconds."""
 
 
-def read(path: Path) -> tuple[list[Moment], tuple[str, ...]]:
+def read(path: Path) -> tuple[list[Reading], tuple[str, ...]]:
     with RecordingFile(path) as recording:
-        return list(recording.moments()), recording.troubles()
+        return list(recording.readings()), recording.troubles()
 
 
 class Night:
     """A recording in blocks that a test can damage."""
 
-    def __init__(self, path: Path, moments: Sequence[Moment]) -> None:
-        self.path = record(path, moments)
+    def __init__(self, path: Path, readings: Sequence[Reading]) -> None:
+        self.path = record(path, readings)
         self.raw = path.read_bytes()
         self.blocks = blocks_of(self.raw)
 
-    def read_of(self, *parts: bytes | bytearray) -> tuple[list[Moment], tuple[str, ...]]:
+    def read_of(self, *parts: bytes | bytearray) -> tuple[list[Reading], tuple[str, ...]]:
         self.path.write_bytes(b"".join(parts))
         return read(self.path)
 
 
 @pytest.fixture
 def night(tmp_path: Path) -> Night:
-    return Night(tmp_path / "night.gpumon", MOMENTS)
+    return Night(tmp_path / "night.gpumon", READINGS)
 
 
 @pytest.fixture
@@ -52,7 +52,7 @@ def path(night: Night) -> Path:
 
 class TestACompleteRecording:
     def test_is_read_without_a_warning(self, path: Path) -> None:
-        assert read(path) == (MOMENTS, ())
+        assert read(path) == (READINGS, ())
 
     def test_has_its_header_before_a_tick_is_read(self, path: Path) -> None:
         with RecordingFile(path) as recording:
@@ -64,7 +64,7 @@ class TestACompleteRecording:
         lines = [json.loads(line) for line in gzip.decompress(path.read_bytes()).splitlines()]
 
         assert lines[0]["schema"] == "gpumon.recording/1"
-        assert sum("at_ns" in line for line in lines) == len(MOMENTS)
+        assert sum("at_ns" in line for line in lines) == len(READINGS)
         assert lines[-1] == {"end": "ended"}
 
     def test_is_closed_once(self, path: Path) -> None:
@@ -96,10 +96,10 @@ class TestACompleteRecording:
 
     def test_has_a_position(self, path: Path) -> None:
         with RecordingFile(path) as recording:
-            moments = recording.moments()
-            next(moments)
+            readings = recording.readings()
+            next(readings)
             assert 0 < (recording.position_bytes() or 0) < recording.size_bytes
-            list(moments)
+            list(readings)
             assert recording.position_bytes() == recording.size_bytes
 
 
@@ -111,8 +111,8 @@ class TestATruncatedRecording:
 
         for size in range(ends[0], len(night.raw)):
             kept = max(count for end, count in zip(ends, whole, strict=True) if end <= size)
-            moments, (trouble,) = night.read_of(night.raw[:size])
-            assert moments == MOMENTS[:kept]
+            readings, (trouble,) = night.read_of(night.raw[:size])
+            assert readings == READINGS[:kept]
             assert f" {kept - 1} s " in trouble
 
     def test_counts_incomplete_bytes_of_a_file_that_has_grown(self, night: Night) -> None:
@@ -120,9 +120,9 @@ class TestATruncatedRecording:
 
         with RecordingFile(night.path) as recording:
             night.path.write_bytes(b"".join(night.blocks[:3]) + night.blocks[3][:100])
-            moments = list(recording.moments())
+            readings = list(recording.readings())
 
-            assert moments == MOMENTS[:11]
+            assert readings == READINGS[:11]
             assert " 100 bytes" in recording.troubles()[0]
 
     def test_is_refused_without_a_complete_block(self, night: Night) -> None:
@@ -131,14 +131,14 @@ class TestATruncatedRecording:
                 night.read_of(night.blocks[0][:size])
 
     def test_is_reported_even_if_only_the_last_line_is_missing(self, tmp_path: Path) -> None:
-        _, (trouble,) = read(record(tmp_path / "killed", MOMENTS[:6], why=None))
+        _, (trouble,) = read(record(tmp_path / "killed", READINGS[:6], why=None))
 
         assert "1 reading " in trouble
 
     def test_may_end_in_zeros_after_a_power_failure(self, night: Night) -> None:
-        moments, (trouble,) = night.read_of(*night.blocks[:-1], bytes(100_000))
+        readings, (trouble,) = night.read_of(*night.blocks[:-1], bytes(100_000))
 
-        assert moments == MOMENTS[:21]
+        assert readings == READINGS[:21]
         assert " 100,000 bytes" in trouble
 
 
@@ -151,21 +151,24 @@ class TestADamagedRecording:
         else:
             hurt[offset] ^= 0xFF
 
-        moments, (trouble,) = night.read_of(*night.blocks[:2], hurt, *night.blocks[3:])
+        readings, (trouble,) = night.read_of(*night.blocks[:2], hurt, *night.blocks[3:])
 
-        assert moments == MOMENTS[:6] + MOMENTS[11:]
+        assert readings == READINGS[:6] + READINGS[11:]
         assert trouble.startswith("1 block ")
 
     def test_counts_missing_blocks(self, night: Night) -> None:
-        moments, (trouble,) = night.read_of(night.blocks[0], *night.blocks[3:])
+        readings, (trouble,) = night.read_of(night.blocks[0], *night.blocks[3:])
 
-        assert moments == MOMENTS[:1] + MOMENTS[11:]
+        assert readings == READINGS[:1] + READINGS[11:]
         assert trouble.startswith("2 blocks ")
 
     def test_may_have_other_bytes_between_blocks(self, night: Night) -> None:
         anything = os.urandom(3_000_000)
 
-        assert night.read_of(*night.blocks[:3], anything, MAGIC, *night.blocks[3:]) == (MOMENTS, ())
+        assert night.read_of(*night.blocks[:3], anything, MAGIC, *night.blocks[3:]) == (
+            READINGS,
+            (),
+        )
 
     def test_is_refused_if_its_start_is_damaged(self, night: Night) -> None:
         raw = bytearray(night.raw)
@@ -175,14 +178,14 @@ class TestADamagedRecording:
             night.read_of(raw)
 
     def test_ends_where_a_second_recording_follows(self, night: Night) -> None:
-        assert night.read_of(night.raw, night.raw) == (MOMENTS, ())
+        assert night.read_of(night.raw, night.raw) == (READINGS, ())
 
     def test_ends_after_many_false_block_starts(self, night: Night) -> None:
         false = MAGIC + (1 << 20).to_bytes(4, "little")
 
-        moments, (trouble,) = night.read_of(night.blocks[0], false * 50_000)
+        readings, (trouble,) = night.read_of(night.blocks[0], false * 50_000)
 
-        assert moments == MOMENTS[:1]
+        assert readings == READINGS[:1]
         assert "1 reading " in trouble
 
 
@@ -226,11 +229,11 @@ class TestAnotherFile:
 
 
 def test_runs_continue_after_a_missing_block(tmp_path: Path) -> None:
-    recorded = list(training_moments(seed=5, seconds=30))
+    recorded = list(training_readings(seed=5, seconds=30))
     night = Night(tmp_path / "training", recorded)
 
-    moments, _ = night.read_of(*night.blocks[:2], *night.blocks[3:])
+    readings, _ = night.read_of(*night.blocks[:2], *night.blocks[3:])
 
-    assert {ring.key for one in moments for ring in one.rings.rings} == {
+    assert {ring.key for one in readings for ring in one.rings.rings} == {
         ring.key for one in recorded for ring in one.rings.rings
     }

@@ -26,7 +26,7 @@ from gpumon.core.phase import TrainingPhase
 from gpumon.core.report.lanes import Lanes, ReportWithLanes
 from gpumon.core.report.report import Report
 from gpumon.core.ring_format.events import RingEvent, RingKind, RingRecords
-from gpumon.core.sample import Moment
+from gpumon.core.sample import Reading
 from gpumon.core.state import MonitorState
 
 TEXT = "2026-01-01T00:00:00+00:00"
@@ -84,11 +84,11 @@ def documents() -> Iterator[tuple[str, object]]:
     yield "state", state_document(state, pid=1, address="a:1")
     yield "state.gpus[]", board_document(state.gpus[0])
     writer = BlockWriter(full(RecordingHeader))
-    moment = full(Moment)
-    lines = [*writer.begin_block(), writer.line(moment), writer.end_line("done")]
-    frame = moment.tick.frames[0]
+    reading = full(Reading)
+    lines = [*writer.begin_block(), writer.line(reading), writer.end_line("done")]
+    frame = reading.tick.frames[0]
     grown = frame._replace(call_seconds=((TEXT, 2.0),), call_counts=((TEXT, 2),))
-    lines.append(writer.line(moment._replace(tick=moment.tick._replace(frames=(grown,)))))
+    lines.append(writer.line(reading._replace(tick=reading.tick._replace(frames=(grown,)))))
     for line in lines:
         yield "recording", json.loads(line)
 

@@ -23,32 +23,32 @@ from gpumon.core.codecs.recording_codec import (
 from gpumon.core.host.evidence import NOT_LOOKED, HostReading
 from gpumon.core.phase import PHASES
 from gpumon.core.ring_format.events import RingKind, RingRecords, RingsReading
-from gpumon.core.sample import Frame, GpuSample, Moment
+from gpumon.core.sample import Frame, GpuSample, Reading
 from tests.builders.recording import (
     BEGAN_NS,
     DEVICES,
     full_sample,
     header,
-    moment,
-    plain_moments,
-    training_moments,
+    plain_readings,
+    reading,
+    training_readings,
 )
 from tests.builders.report import gil_threads, look, task
 
-TRAINING = list(training_moments(seed=1, seconds=40))
+TRAINING = list(training_readings(seed=1, seconds=40))
 
 
-def blocks_of(moments: list[Moment], each: int = 4) -> list[bytes]:
+def blocks_of(readings: list[Reading], each: int = 4) -> list[bytes]:
     writer = BlockWriter(header())
     return [
-        b"".join([*writer.begin_block(), *map(writer.line, moments[at : at + each])])
-        for at in range(0, len(moments), each)
+        b"".join([*writer.begin_block(), *map(writer.line, readings[at : at + each])])
+        for at in range(0, len(readings), each)
     ]
 
 
-def read_all(blocks: list[bytes]) -> list[Moment]:
+def read_all(blocks: list[bytes]) -> list[Reading]:
     reader = BlockReader()
-    return [one for block in blocks for one in reader.read(block).moments]
+    return [one for block in blocks for one in reader.read(block).readings]
 
 
 class TestATick:
@@ -69,20 +69,22 @@ class TestATick:
             )
             for second in range(1, 9)
         ]
-        moments = [moment(second, frames=(frame,)) for second, frame in enumerate(frames, start=1)]
+        readings = [
+            reading(second, frames=(frame,)) for second, frame in enumerate(frames, start=1)
+        ]
         default, sample = GpuSample(device=DEVICES[0]), frames[0].gpus[0]
         left_out = {n for n in GpuSample._fields if getattr(sample, n) == getattr(default, n)}
         missing = {n for n in Frame._fields if not getattr(frames[2], n)}
 
         assert left_out == {"device", "error"}
         assert missing == set()
-        assert read_all(blocks_of(moments)) == moments
+        assert read_all(blocks_of(readings)) == readings
 
     def test_keeps_a_value_of_all_64_bits(self) -> None:
         ring = TRAINING[0].rings.rings[0]
         stamps_ns = [ring.facts.started_ns + 5, ring.facts.started_ns + 4]
         events = RingRecords(b"\x07\x07", b"\x00\x01", stamps_ns, array("Q", [2**64 - 1, 0]))
-        ticks = [moment(1, rings=RingsReading(rings=(replace(ring, events=events),)))]
+        ticks = [reading(1, rings=RingsReading(rings=(replace(ring, events=events),)))]
 
         (read,) = read_all(blocks_of(ticks))
 
@@ -96,17 +98,17 @@ class TestATick:
             NOT_LOOKED,
             HostReading(message="resnet is hidden"),
         ]
-        ticks = [moment(at)._replace(host=host) for at, host in enumerate(hosts, start=1)]
+        ticks = [reading(at)._replace(host=host) for at, host in enumerate(hosts, start=1)]
 
         assert read_all(blocks_of(ticks)) == ticks
 
     def test_keeps_the_owners_of_rings_that_were_left_out(self) -> None:
         greedy = ((65_534, 45), (None, 3))
         ticks = [
-            moment(1, rings=RingsReading()),
-            moment(2, rings=RingsReading(message="45 are not read", left_out=greedy)),
-            moment(3, rings=RingsReading(left_out=greedy[:1], is_whole=False)),
-            moment(4, rings=RingsReading()),
+            reading(1, rings=RingsReading()),
+            reading(2, rings=RingsReading(message="45 are not read", left_out=greedy)),
+            reading(3, rings=RingsReading(left_out=greedy[:1], is_whole=False)),
+            reading(4, rings=RingsReading()),
         ]
 
         assert read_all(blocks_of(ticks)) == ticks
@@ -114,9 +116,9 @@ class TestATick:
 
     def test_is_the_same_in_every_block_while_it_does_not_change(self) -> None:
         sample = full_sample(1, Random(0))
-        moments = [moment(second, [sample._replace(busy=())]) for second in range(1, 9)]
+        readings = [reading(second, [sample._replace(busy=())]) for second in range(1, 9)]
 
-        samples = [one.tick.frames[0].gpus[0] for one in read_all(blocks_of(moments, each=2))]
+        samples = [one.tick.frames[0].gpus[0] for one in read_all(blocks_of(readings, each=2))]
 
         assert {one.details for one in samples} == {sample.details}
         assert {one.activity for one in samples} == {sample.activity}
@@ -125,7 +127,7 @@ class TestATick:
     def test_keeps_a_gpu_that_is_lost_and_found(self) -> None:
         sample = full_sample(1, Random(0))
         gone = GpuSample(device=DEVICES[0], error="GPU is lost")
-        ticks = [moment(1, [sample]), moment(2, [gone]), moment(3, [sample._replace(busy=())])]
+        ticks = [reading(1, [sample]), reading(2, [gone]), reading(3, [sample._replace(busy=())])]
 
         assert read_all(blocks_of(ticks)) == ticks
 
@@ -142,7 +144,7 @@ class TestATick:
 class TestABlock:
     def test_can_be_read_alone(self) -> None:
         blocks = blocks_of(TRAINING)
-        alone = BlockReader().read(blocks[3]).moments
+        alone = BlockReader().read(blocks[3]).readings
 
         whole = [one._replace(rings=RingsReading()) for one in alone]
         assert whole == [one._replace(rings=RingsReading()) for one in TRAINING[12:16]]
@@ -156,23 +158,25 @@ class TestABlock:
         reader.read(blocks[0])
         block = reader.read(blocks[2])
 
-        for ring, before in zip(block.moments[0].rings.rings, TRAINING[7].rings.rings, strict=True):
+        for ring, before in zip(
+            block.readings[0].rings.rings, TRAINING[7].rings.rings, strict=True
+        ):
             entered = [event for event in before.events if event.kind is RingKind.ENTER]
             assert block.missing == 1
             assert ring.events[0] == entered[-1]
             assert ring.lost_events > 0
 
     def test_may_have_fields_of_a_later_version(self) -> None:
-        lines = blocks_of(plain_moments(1))[0].splitlines()
+        lines = blocks_of(plain_readings(1))[0].splitlines()
         added = [{**json.loads(line), "new": {"of": ["a later version"]}} for line in lines]
 
         block = BlockReader().read(b"\n".join(json.dumps(one).encode() for one in added))
 
-        assert list(block.moments) == plain_moments(1)
+        assert list(block.readings) == plain_readings(1)
 
     def test_may_end_the_recording(self) -> None:
         writer = BlockWriter(header())
-        lines = [*writer.begin_block(), *map(writer.line, plain_moments(2))]
+        lines = [*writer.begin_block(), *map(writer.line, plain_readings(2))]
 
         assert not BlockReader().read(b"".join(lines)).is_end
         assert BlockReader().read(b"".join([*lines, writer.end_line("ended")])).is_end
@@ -289,7 +293,7 @@ class TestAMalformedBlock:
     )  # fmt: skip
     def test_is_refused_for_a_line_that_is_no_object(self, line: bytes) -> None:
         with pytest.raises(MalformedError):
-            BlockReader().read(blocks_of(plain_moments(1))[0] + line + b"\n")
+            BlockReader().read(blocks_of(plain_readings(1))[0] + line + b"\n")
 
     def test_leaves_no_trace(self) -> None:
         reader = BlockReader()
@@ -298,14 +302,14 @@ class TestAMalformedBlock:
         with pytest.raises(MalformedError):
             reader.read(blocks[1][:-20] + b"\n")
 
-        assert list(reader.read(blocks[1]).moments) == TRAINING[4:8]
+        assert list(reader.read(blocks[1]).readings) == TRAINING[4:8]
 
     def test_of_another_schema_has_its_own_error(self) -> None:
         with pytest.raises(OtherSchemaError, match=r"gpumon\.recording/2"):
             BlockReader().read(first_block(line(0, schema="gpumon.recording/2")))
 
     def test_is_refused_when_it_comes_twice(self) -> None:
-        reader, block = BlockReader(), blocks_of(plain_moments(2))[0]
+        reader, block = BlockReader(), blocks_of(plain_readings(2))[0]
         reader.read(block)
 
         with pytest.raises(MalformedError, match="order"):
@@ -315,10 +319,10 @@ class TestAMalformedBlock:
 DAY_NS = 86_400 * 10**9
 BOUNDS: dict[str, tuple[Callable[[int], bytes], int, int]] = {
     "frames of a tick": (
-        lambda count: blocks_of([moment(1, frames=(Frame(BEGAN_NS),) * count)])[0], 1_024, 1_025,
+        lambda count: blocks_of([reading(1, frames=(Frame(BEGAN_NS),) * count)])[0], 1_024, 1_025,
     ),
     "functions of the driver": (
-        lambda count: blocks_of([moment(1, frames=(
+        lambda count: blocks_of([reading(1, frames=(
             Frame(BEGAN_NS, call_counts=tuple((f"nvml{number}", 1) for number in range(count))),
         ))])[0], 1_024, 1_025,
     ),

@@ -70,7 +70,7 @@ class TestAnXid:
         assert worst(reported((79, 1), ago_s=ago_s)).value == severity
 
     def test_changes_no_word_on_time(self) -> None:
-        assert broken(told_troubles=reported((79, 1))).verdict.name is VerdictName.HEALTHY
+        assert broken(reported_troubles=reported((79, 1))).verdict.name is VerdictName.HEALTHY
 
 
 class TestAGpuThatIsLost:
@@ -82,7 +82,7 @@ class TestAGpuThatIsLost:
         assert trouble.advice == advice
 
     def test_comes_first_and_asks_for_what_its_last_grave_error_asks_for(self) -> None:
-        one = broken(error=LOST, told_troubles=reported((31, 3), (79, 1)))
+        one = broken(error=LOST, reported_troubles=reported((31, 3), (79, 1)))
 
         assert kinds(one) == [("lost", None), ("xid", 79), ("xid", 31)]
         assert one.is_lost
@@ -94,7 +94,7 @@ class TestAGpuThatIsLost:
         assert "`nvidia-smi -q -i 3`" in trouble.advice
 
     def test_may_have_vanished(self) -> None:
-        assert broken(told_troubles=(vanished(index=0),)).is_lost
+        assert broken(reported_troubles=(vanished(index=0),)).is_lost
 
 
 class TestMemoryErrors:
@@ -172,21 +172,21 @@ class TestAThrottledGpu:
 
 class TestTheTimeBetweenTwoReports:
     def test_has_the_errors_that_came_in_it(self) -> None:
-        before = report(broken(told_troubles=reported((31, 2), (43, 1))))
-        after = report(broken(told_troubles=reported((31, 5), (43, 1), (79, 1))))
+        before = report(broken(reported_troubles=reported((31, 2), (43, 1))))
+        after = report(broken(reported_troubles=reported((31, 5), (43, 1), (79, 1))))
 
         (one,) = report_since(before, after).gpus
 
         assert [(trouble.code, trouble.times) for trouble in one.troubles] == [(79, 1), (31, 3)]
 
     def test_has_those_that_were_counted_anew(self) -> None:
-        before = report(broken(told_troubles=reported((31, 5))))
-        after = report(broken(told_troubles=reported((31, 2))))
+        before = report(broken(reported_troubles=reported((31, 5))))
+        after = report(broken(reported_troubles=reported((31, 2))))
 
         assert report_since(before, after).gpus[0].troubles[0].times == 2
 
     def test_has_a_gpu_that_was_lost_before_it_too(self) -> None:
-        one = report(broken(error=LOST, told_troubles=(lost(LOST), *reported((79, 1)))))
+        one = report(broken(error=LOST, reported_troubles=(lost(LOST), *reported((79, 1)))))
 
         assert kinds(report_since(one, one).gpus[0]) == [("lost", None)]
 
@@ -204,7 +204,7 @@ class TestTheDocument:
         broken(
             error=LOST,
             fill=gpm_fill(0.9, held=0.4),
-            told_troubles=(
+            reported_troubles=(
                 *reported((31, 3), (79, 1)),
                 *errors_of((), ErrorTimes((), 2, NOW_NS), NOW_NS),
                 lost(LOST, last_ns=NOW_NS, index=0),

@@ -109,8 +109,8 @@ class TestALostGpu:
 
         for lost_one in (
             replace(one, error="the GPU is lost (NVML 15)"),
-            replace(one, told_troubles=(lost("the driver is not loaded: load it"),)),
-            replace(one, listed=False, told_troubles=(vanished(),)),
+            replace(one, reported_troubles=(lost("the driver is not loaded: load it"),)),
+            replace(one, listed=False, reported_troubles=(vanished(),)),
         ):
             assert advise([lost_one], []) == ()
 

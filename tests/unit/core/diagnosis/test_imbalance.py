@@ -123,7 +123,7 @@ class TestWhoWaitsForWhom:
     def test_is_told_where_the_slow_one_is_lost_by_now(self) -> None:
         gone = lost("it fell off the bus", index=1)
 
-        (found,) = only(pair({}, {"told_troubles": (gone,)}), EVEN).slow
+        (found,) = only(pair({}, {"reported_troubles": (gone,)}), EVEN).slow
 
         assert (found.uuid, found.causes) == ("GPU-1", ())
 

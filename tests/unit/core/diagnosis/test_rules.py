@@ -62,7 +62,7 @@ PAUSES = used(80, {IdleCause.UNKNOWN: 20}, suspected_ns=s(20), pauses=PAUSED)
 STARVES = used(80, {IdleCause.INPUT_WAIT: 20})
 SUSPECTED = PAUSES._replace(suspicion=Suspicion(0.8, (LikelyCause.LATE_INPUT,)))
 TOTALS = (LOSES_UNPROVED, SUSPECTED, STARVES)
-EVEN = JobBalance(busy_ratios={"GPU-0": 0.5, "GPU-1": 1.0}, shares=None, is_told=False)
+EVEN = JobBalance(busy_ratios={"GPU-0": 0.5, "GPU-1": 1.0}, shares=None, has_reported_shares=False)
 HELD_LOW = gpm_fill(0.9, held=0.6)._replace(sm_clock=Mean(s(120), s(60)))
 ALWAYS_TOGETHER = Together(
     in_use_ns=s(100), all_paused_ns=s(50), all_pauses=9, in_use_gpu_ns=s(200),

@@ -21,7 +21,7 @@ def balance(busy: list[float], shares: list[float] | None = None) -> JobBalance:
     return JobBalance(
         busy_ratios=dict(zip(names, busy, strict=True)),
         shares=None if shares is None else dict(zip(names, shares, strict=True)),
-        is_told=shares is not None,
+        has_reported_shares=shares is not None,
     )
 
 
@@ -96,7 +96,7 @@ class TestAJob:
     def test_has_the_reported_shares(self) -> None:
         one = job(shared_run([0.5, 1.0], shares=[0.7, 0.3]))
 
-        assert (one.shares, one.is_told) == ({"GPU-0": 0.7, "GPU-1": 0.3}, True)
+        assert (one.shares, one.has_reported_shares) == ({"GPU-0": 0.7, "GPU-1": 0.3}, True)
 
     @pytest.mark.parametrize(
         ("framework", "is_even"),
@@ -112,7 +112,7 @@ class TestAJob:
     ) -> None:
         one = job(shared_run([0.5, 1.0], framework=framework))
 
-        assert (one.is_told, one.shares is not None) == (False, is_even)
+        assert (one.has_reported_shares, one.shares is not None) == (False, is_even)
 
     @pytest.mark.parametrize(("framework", "is_even"), [("lightning", True), ("loop", False)])
     def test_of_ranks_is_ordered_by_rank(self, framework: str, is_even: bool) -> None:

@@ -120,7 +120,7 @@ class TestThePageOfAGpuThatIsLost:
         gone = replace(
             shown.report.gpus[1],
             error="the GPU is lost (NVML 15): reboot",
-            told_troubles=reported((79, 1)),
+            reported_troubles=reported((79, 1)),
         )
         one = replace(
             shown.report,

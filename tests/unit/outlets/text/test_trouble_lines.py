@@ -23,7 +23,7 @@ class TestAGpuInTrouble:
     @pytest.mark.parametrize("xid", [79, 31], ids=["of the board", "of a program"])
     @pytest.mark.parametrize("others", [(), (gpu(98, index=1),)], ids=["alone", "beside another"])
     def test_is_not_called_healthy(self, xid: int, others: tuple[()]) -> None:
-        broken = replace(gpu(98), told_troubles=reported((xid, 2)))
+        broken = replace(gpu(98), reported_troubles=reported((xid, 2)))
 
         said = verdict_line(report(broken, *others))
 
@@ -41,7 +41,9 @@ class TestEverythingAtOnce:
     def test_fits_on_the_screen_and_what_is_left_out_is_counted(self) -> None:
         twelve = (
             replace(
-                gpu(98, index=at), told_troubles=reported((13 + at, 1), (79, at + 1)), error=LOST
+                gpu(98, index=at),
+                reported_troubles=reported((13 + at, 1), (79, at + 1)),
+                error=LOST,
             )
             for at in range(12)
         )
@@ -53,6 +55,6 @@ class TestEverythingAtOnce:
 
     @pytest.mark.parametrize(("xid", "colour"), [(79, "\x1b[31m"), (31, "\x1b[33m")])
     def test_is_as_red_as_the_worst_of_it_is(self, xid: int, colour: str) -> None:
-        one = report(replace(gpu(60), told_troubles=reported((xid, 1))))
+        one = report(replace(gpu(60), reported_troubles=reported((xid, 1))))
 
         assert render_report(one, TextStyle(colour=True)).startswith(colour)
