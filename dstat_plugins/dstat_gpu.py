@@ -1,32 +1,31 @@
 # gpumon-dstat-plugin: as shipped
-"""Columns ``--gpu`` and ``--gpu-stall`` for dstat 0.7.4 and dool: what GPUs do, and what they lose.
+"""Columns ``--gpu`` and ``--gpu-stall`` for dstat 0.7.4 and dool: GPU use and lost GPU time.
 
-This is one file under two names. As ``dstat_gpu.py`` it shows busy, memory and starved share of
-each GPU; as ``dstat_gpu_stall.py`` the share that was lost, and the main cause of that.
+One file under two names. As ``dstat_gpu.py`` it shows the busy, memory and starved share of each
+GPU; as ``dstat_gpu_stall.py`` the lost share and its main cause.
 
-All shares are of the time that was observed between two rows, taken from the counters in the state
-file of a running ``gpumon serve``; the first row covers the time since that daemon started, as
-dstat's own first row covers the time since boot. ``-`` is *not known*.
+All shares are of the time observed between two rows, from the counters in the state file of a
+running ``gpumon serve``; the first row covers the time since that daemon started, as dstat's own
+first row covers the time since boot. ``-`` means unknown.
 
-``strv`` is the time in which the GPU was idle because its training waited for input, or paused as
-if it did; a ``?`` after it says that most of that is only suspected: no training process proved it.
+``strv`` is the time in which the GPU was idle because its training run waited for input, or paused
+as if it did; ``?`` marks that most of it is only suspected: no training process proved it.
 
-``lost`` is the time in which the GPU was in use and idle; ``main`` is what the main ``cause`` took
-of it. After ``input`` and ``step`` follows the main reason of that cause, where the host showed
+``lost`` is the time in which the GPU was in use and idle; ``main`` is the part of it with the main
+``cause``. After ``input`` and ``step`` follows the main reason of that cause, if the host showed
 one: ``input/disk``. ``input?`` is only suspected, as above. A pause that has not ended has no cause
 yet: while the GPU keeps starving it is shown as suspected, for a minute; else a row that is mostly
-such a pause is ``pending``, with ``-`` for what was lost and starved.
+such a pause is ``pending``, with ``-`` for lost and starved time.
 
-On the screen a row shows its own time: ``use`` and what is lost never exceed 100 together. In a
-file (``--output``) a row has what the counters moved by: a pause counts in the row in which it
-ends, all of it, so a value there can be above 100, and the rows add up to the counters.
+On the screen a row shows its own time: ``use`` and lost time never exceed 100 together. In a file
+(``--output``) a row has the increase of the counters: a pause counts completely in the row in which
+it ends, so a value there can be above 100, and the rows add up to the counters.
 
 One or two GPUs are shown each, more as one ``gpu-tot``; ``-f`` and ``DSTAT_GPU=all`` show all,
-``DSTAT_GPU=0,4-6,total`` the named ones. A total has ``wst``, the GPU that lost most of its time in
-that row, where a GPU has its memory or its main share; in a file it has both. ``0:1`` is MIG
-instance 1 of GPU 0; a GPU that is cut by MIG has no columns of its own, as it has no utilisation.
-The columns are fixed when dstat starts; GPUs that are made up end in ``-sim``, those that are
-played from a recording in ``-rec``.
+``DSTAT_GPU=0,4-6,total`` the named ones. In place of a GPU's memory or main share a total has
+``wst``, the GPU that lost most of its time in that row; in a file it has both. ``0:1`` is MIG
+instance 1 of GPU 0; a MIG-partitioned GPU has no columns of its own, because it has no utilisation.
+The columns are fixed when dstat starts; simulated GPUs end in ``-sim``, replayed ones in ``-rec``.
 
 Both hosts ``exec`` this file inside a function, where a module-level name is invisible to methods:
 hence imports inside methods, and helpers as base classes. Pure ASCII, and Python 3.6 or newer.
@@ -36,14 +35,14 @@ _Host = globals().get("dool") or globals().get("dstat") or object
 
 
 class _StateFile:
-    """Where a daemon leaves its state, and how to read that without ever waiting for it."""
+    """Finds a daemon's state file and reads it without ever blocking."""
 
     SCHEMA = "gpumon.state/1"
     MAX_BYTES = 8 * 1024 * 1024
     MIN_FRESH_NS = 3 * 10**9
 
     def _state_of_this_row(self):
-        """Return what the first of our columns has read for this row: all show the same moment."""
+        """Return what the first of our columns has read for this row: all show the same state."""
         ours = self._ours()
         if ours and ours[0] is not self:
             return ours[0]._state
@@ -52,11 +51,11 @@ class _StateFile:
 
     @staticmethod
     def _ours():
-        """Return the plugins among the host's that are made of this file, in their order."""
+        """Return the host's plugins that come from this file, in their order."""
         return [o for o in globals().get("totlist") or () if hasattr(o, "_state_of_this_row")]
 
     def _fresh_state(self):
-        """Return the first state that a living daemon wrote, or ``None`` and why there is none."""
+        """Return the first state of a running daemon, or ``None`` and why there is none."""
         problem = "found no running daemon"
         for folder in self._folders():
             try:
@@ -66,7 +65,7 @@ class _StateFile:
                 problem = "found only what a daemon that is gone left in " + folder
             except (FileNotFoundError, NotADirectoryError):  # noqa: PERF203  (three folders)
                 pass
-            except Exception as error:  # whatever lies there, dstat's table must go on
+            except Exception as error:  # whatever the file is, dstat's table must go on
                 problem = "cannot use %s/state.json (%s)" % (folder, error)
         return None, problem
 
@@ -78,15 +77,15 @@ class _StateFile:
         return [own] if own else list(filter(None, usual))
 
     def _load(self, folder):
-        """Read ``<folder>/state.json``, its GPUs keyed by how the user names them: ``"0"``."""
+        """Read ``<folder>/state.json``, its GPUs keyed by their label: ``"0"``."""
         import json
         import os
         import stat
 
         is_trusted = os.environ.get("GPUMON_RUNTIME_DIR") or not folder.startswith("/tmp/")
         if not is_trusted and os.lstat(folder).st_uid not in (0, os.getuid()):
-            raise ValueError("the folder is somebody else's")
-        # A FIFO would hold a plain open() for ever, and all of dstat with it.
+            raise ValueError("the folder is another user's")
+        # A FIFO would block a plain open() forever, and all of dstat with it.
         flags = os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NOCTTY
         descriptor = os.open(folder + "/state.json", flags)
         try:
@@ -100,7 +99,7 @@ class _StateFile:
         state = json.loads(text.decode("utf-8"), parse_int=float)
         if not isinstance(state, dict) or state.get("schema") != self.SCHEMA:
             raise ValueError("it is not %s: try `gpumon dstat install`" % self.SCHEMA)
-        # A GPU that is cut by MIG has no utilisation, and its memory is that of its instances.
+        # A MIG-partitioned GPU has no utilisation, and its memory is that of its instances.
         there = [gpu for gpu in state["gpus"] if gpu.get("listed", True)]
         state["gpus"] = {self._label(gpu): gpu for gpu in there if not gpu.get("mig_enabled")}
         return state
@@ -124,10 +123,10 @@ class _StateFile:
 
 
 class _Figures:
-    """What both kinds of columns are made of.
+    """What both kinds of columns have in common.
 
-    Each has the names of its columns and their widths, says which of them a narrow terminal costs
-    (``SPARED``) and which is coloured, and turns counters into shares, and shares into a row.
+    Each kind has its columns' names and widths, the column that a narrow terminal leaves out
+    (``SPARED``), the coloured column, and turns counters into shares, and shares into a row.
     """
 
     RED_FROM_PERCENT, YELLOW_FROM_PERCENT = 20, 5
@@ -138,10 +137,10 @@ class _Figures:
     NO_LOSS = ("start_up", "not_in_use")
 
     def counters(self, gpu):
-        """Return what was counted of ``gpu`` so far, in ns; ``None`` if that is unknown.
+        """Return the counters of ``gpu``, in ns; ``None`` if they are unknown.
 
-        Beside ``COUNTERS``: ``input_ns`` and ``unknown_ns``, of which starved and suspected time
-        are a part, and ``proved_ns``, what was lost to any known cause.
+        Beside ``COUNTERS``: ``input_ns`` and ``unknown_ns``, which include starved and suspected
+        time, and ``proved_ns``, the time lost to any known cause.
         """
         counted = self.numbers(gpu, self.COUNTERS)
         if counted is None:
@@ -168,12 +167,12 @@ class _Figures:
 
     @staticmethod
     def share(part, whole):
-        """Return ``part`` of ``whole`` in percent, or -1, the hosts' word for not known."""
+        """Return ``part`` of ``whole`` in percent, or -1, the hosts' value for unknown."""
         return 100.0 * part / whole if whole > 0 else -1
 
     @staticmethod
     def added(changes):
-        """Return the changes of several GPUs as those of one."""
+        """Return the sum of the changes of several GPUs."""
         added = {}
         for change in changes:
             for name, ns in change.items():
@@ -181,12 +180,12 @@ class _Figures:
         return added
 
     def fitted(self, change, gpu):
-        """Return what of ``change`` passed in the row itself; ``undecided_ns`` has no cause yet.
+        """Return the part of ``change`` within the row itself; ``undecided_ns`` has no cause yet.
 
-        A pause is counted when it ends, and pending until then; what was pending as the row began
-        is mostly counted as unknown or unused. So known causes come first here, then unknown, up
-        to the row's own idle time. What a GPU that keeps starving has pending is suspected already,
-        for a minute: a longer pause may as well be the end of the job.
+        A pause is counted when it ends, and pending until then; time that was pending when the row
+        began is mostly counted as unknown or unused. So known causes come first here, then
+        unknown, up to the row's own idle time. Pending time of a GPU that keeps starving is already
+        suspected, for a minute: a longer pause may as well be the end of the job.
         """
         idle_ns = max(0.0, change["observed_ns"] - change["busy_ns"])
         began_with_ns = gpu["pending_ns"] - change["pending_ns"]
@@ -218,7 +217,7 @@ class _Figures:
         return moved.get("undecided_ns", 0) > moved["observed_ns"] / 2
 
     def worst(self, fitted):
-        """Return the place of the GPU that lost most of its time; ``None`` if none lost any."""
+        """Return the position of the GPU that lost most of its time; ``None`` if none lost any."""
         shares = [
             self.share(change["proved_ns"] + change["unknown_ns"], change["observed_ns"])
             for change in fitted
@@ -227,7 +226,7 @@ class _Figures:
         return shares.index(most) if round(most) > 0 else None
 
     def alarm(self, percent):
-        """Return the place of red, yellow or green in the hosts' list of colours."""
+        """Return the position of red, yellow or green in the hosts' list of colours."""
         if percent >= self.RED_FROM_PERCENT:
             return 0
         return 1 if percent >= self.YELLOW_FROM_PERCENT else 2
@@ -250,14 +249,14 @@ class _Use(_Figures):
         return busy, -1 if self.is_pending(moved) else starved, is_suspected
 
     def values(self, shares, gpus):
-        """Return what the columns hold."""
+        """Return the values of the columns."""
         busy, starved, _ = shares or (-1, -1, False)
-        told = [t for t in (self.numbers(gpu, self.MEMORY_FIELDS) for gpu in gpus) if t]
-        memory = self.share(*(sum(t[field] for t in told) for field in self.MEMORY_FIELDS))
+        known = [t for t in (self.numbers(gpu, self.MEMORY_FIELDS) for gpu in gpus) if t]
+        memory = self.share(*(sum(t[field] for t in known) for field in self.MEMORY_FIELDS))
         return [busy, min(100.0, memory), starved]
 
     def mark(self, shares, gpus):
-        """Return the mark after the coloured value, and the place of its colour."""
+        """Return the mark after the coloured value, and the position of its colour."""
         if not shares:
             return " ", None
         _, starved, is_suspected = shares
@@ -267,7 +266,7 @@ class _Use(_Figures):
 
 
 class _Stall(_Figures):
-    """The columns of ``--gpu-stall``: what was lost, its main cause, and the reason of that."""
+    """The columns of ``--gpu-stall``: the lost share, its main cause, and the reason of that."""
 
     OPTION = "--gpu-stall"
     NICKS, WIDTHS = ("lost", "main", "cause"), (4, 4, 10)
@@ -299,9 +298,9 @@ class _Stall(_Figures):
     }
 
     def counters(self, gpu):
-        """Return what was counted of ``gpu`` so far, in ns; ``None`` if that is unknown.
+        """Return the counters of ``gpu``, in ns; ``None`` if they are unknown.
 
-        What is split is named by its field and the part: ``"idle_ns.checkpoint"``.
+        Parts of a field are named with it: ``"idle_ns.checkpoint"``.
         """
         counted = super().counters(gpu)
         if counted is None or self._split(gpu, self.IDLE) is None:
@@ -312,7 +311,7 @@ class _Stall(_Figures):
         return counted
 
     def shares(self, changes, gpus):
-        """Return the share that was lost, that of its main cause, and the cause in a word."""
+        """Return the lost share, that of its main cause, and the cause in a word."""
         moved = self.added(changes)
         observed_ns = moved["observed_ns"]
         if self.is_pending(moved):
@@ -339,18 +338,18 @@ class _Stall(_Figures):
         return {n[len(start) :]: ns for n, ns in moved.items() if n.startswith(start)}
 
     def values(self, shares, gpus):
-        """Return what the columns hold."""
+        """Return the values of the columns."""
         return list(shares or (-1, -1, ""))
 
     def mark(self, shares, gpus):
-        """Return the mark after the coloured value, and the place of its colour."""
+        """Return the mark after the coloured value, and the position of its colour."""
         return "", self.alarm(round(shares[0])) if shares else None
 
 
 class _Rows:
-    """From the daemon's counters to what they moved by since the last row."""
+    """Turns the daemon's counters into their increase since the last row."""
 
-    # The driver's samples may be fetched as seldom as every 5 s: this is three times that.
+    # The driver's samples may be read as rarely as every 5 s: this is three times that.
     REPEATED_FOR_NS = 15 * 10**9
 
     def _moved_since_last_row(self, state):
@@ -365,7 +364,7 @@ class _Rows:
                 continue
             began = self._row_began.get(gpu.get("uuid"), {})
             change = {name: ns - began.get(name, 0) for name, ns in counters.items()}
-            # In a container every daemon is process 1: there, falling counters tell.
+            # In a container every daemon is process 1: there, falling counters show a restart.
             has_fallen = any(change[name] < 0 for name in self._kind.RISING)
             moved[index] = counters if has_fallen else change
             before = self._counters.get(gpu.get("uuid"), {"observed_ns": -1})
@@ -375,7 +374,7 @@ class _Rows:
         return moved
 
     def _rows_of(self, state):
-        """Return the row of each group of which ``state`` has something."""
+        """Return the row of each group that ``state`` has data for."""
         if state is None:
             return {}
         self.name = self._titles(state)
@@ -388,8 +387,8 @@ class _Rows:
                 gpus = [state["gpus"][index] for index in members]
                 rows[group] = self._row(gpus, *self._last_shares.get(group, (None, None, "")))
         if self._host("step") == self._host("op").delay:
-            # Here the next row begins. A GPU that is away, or has no new sample, keeps where its
-            # row began: what is settled meanwhile counts in its next row.
+            # Here the next row begins. A GPU that is absent, or has no new sample, keeps where its
+            # row began: time that is settled meanwhile counts in its next row.
             for uuid, counters in self._counters.items():
                 began = self._row_began.get(uuid)
                 if began is None or began["observed_ns"] != counters["observed_ns"]:
@@ -403,7 +402,7 @@ class _Rows:
         return values, mark, alarm, in_file, worst
 
     def _take_shares(self, group, changes, state):
-        """Take the shares of a row; where no counter moved, the last ones stand for a while."""
+        """Set the shares of a row; if no counter moved, the last ones stay for a while."""
         gpus = [state["gpus"][index] for index in changes]
         if any(change["observed_ns"] > 0 for change in changes.values()):
             fitted = [self._kind.fitted(changes[gpu], state["gpus"][gpu]) for gpu in changes]
@@ -416,35 +415,35 @@ class _Rows:
         moved_at = max(self._moved_at[gpu.get("uuid")] for gpu in gpus)
         repeated_for_ns = max(self._fresh_for_ns(state), self.REPEATED_FOR_NS)
         if state["monotonic_ns"] - moved_at > repeated_for_ns:
-            self._last_shares.pop(group, None)  # it is there, and nothing is known of it
+            self._last_shares.pop(group, None)  # it is present, and nothing is known of it
 
 
 class _Layout:
-    """Which columns there are, how wide, and in which colours.
+    """The columns, their widths and colours.
 
-    The hosts paint low percentages red and 0 grey: an unused GPU would be red, and one that is
-    not starved grey. So only the share that was lost is coloured here, and by what it means.
+    The hosts paint low percentages red and 0 grey: an unused GPU would be red, and one that is not
+    starved grey. So only the lost share is coloured here, by its meaning.
     """
 
     MARKS = (("replayed", "-rec"), ("simulated", "-sim"))
     WORST = "wst"
 
     def colwidth(self):
-        """Tell the host the width of one GPU's columns."""
+        """Return the width of one GPU's columns."""
         return sum(self._kind.WIDTHS[column] + 1 for column in self._columns()) - 1
 
     def statwidth(self):
-        """Tell the host the width of all columns; it asks when the terminal's has changed.
+        """Return the width of all columns; the host calls this when the terminal has changed.
 
-        Where they do not fit, it drops them all: rather give up one of each GPU.
+        If they do not fit, the host drops them all: rather leave out one of each GPU.
         """
         was_narrow, self._is_narrow = self._is_narrow, False
         room = self._room()
         self._is_narrow = super().statwidth() > room
         if self._is_narrow != was_narrow and "showheader" in globals():
             globals()["showheader"] = True
-        if super().statwidth() > room and not self._has_said_how:
-            self._has_said_how = True
+        if super().statwidth() > room and not self._has_shown_how:
+            self._has_shown_how = True
             ways = " or ".join("DSTAT_GPU=" + g for g in sorted({self.vars[0], "total"}))
             gpus = "GPUs (%s) or fewer " % ways if len(self.vars) > 1 else ""
             note = "%s does not fit here: show fewer %sother columns" % (self._kind.OPTION, gpus)
@@ -456,9 +455,9 @@ class _Layout:
         return [column for column in range(self.cols) if column != spared]
 
     def _room(self):
-        """Return what the terminal leaves beside the columns that stand before these."""
+        """Return the width that the columns before these leave."""
         cols, others = globals().get("cols"), globals().get("totlist") or []
-        if not cols or self not in others:  # no terminal, or its size is not asked for yet
+        if not cols or self not in others:  # no terminal, or its size is not known yet
             return float("inf")
         room = cols - 1
         for other in others[: others.index(self)]:
@@ -475,7 +474,7 @@ class _Layout:
             sys.stderr.write("%sgpumon: %s\n" % (start, note))
 
     def subtitle(self):
-        """Give the host the second line of the header."""
+        """Return the second line of the header."""
         style, reset = self._host("theme")["subtitle"], self._host("ansi")["reset"]
         groups = []
         for group in self.vars:
@@ -486,7 +485,7 @@ class _Layout:
         return self._joined(groups)
 
     def show(self):
-        """Give the host one row for the screen."""
+        """Return one row for the screen."""
         columns = self._columns()
         return self._joined([" ".join(self._cell(g, c) for c in columns) for g in self.vars])
 
@@ -498,11 +497,11 @@ class _Layout:
         is_coloured, width = column == self._kind.COLOURED, self._kind.WIDTHS[column]
         text = self._text(values[column], mark if is_coloured else "", width)
         if group == "total" and column == self._kind.SPARED:
-            # Of an instance whose name is too long, the GPU that it is a part of.
+            # Of an instance with too long a name, its GPU.
             text = ((worst if len(worst) <= width else worst.split(":")[0]) or "-").rjust(width)
         if alarm is None:
             return theme["error"] + text + theme["default"]
-        # The hosts show a row in the making darker than one that stands.
+        # The hosts show an unfinished row darker than a finished one.
         shade = "_lo" if self._host("step") == self._host("op").delay else "_hi"
         if not is_coloured:
             return theme["text" + shade] + text
@@ -516,9 +515,9 @@ class _Layout:
         return (("-" if value < 0 else "%d" % round(value)) + mark).rjust(width)
 
     def showcsv(self):
-        """Give the host one row for ``--output``; what is not known is an empty cell.
+        """Return one row for ``--output``; an unknown value is an empty cell.
 
-        Its values are what the counters moved by: a pause counts in the row in which it ends.
+        Its values are increases of the counters: a pause counts in the row in which it ends.
         """
         cells = [value for group in self.vars for value in self._rows[group][3]]
         texts = [v if isinstance(v, str) else "%.3f" % v if v >= 0 else "" for v in cells]
@@ -526,7 +525,7 @@ class _Layout:
 
     @staticmethod
     def _host(name):
-        """Return what the host, in whose module this is executed, calls ``name`` right now."""
+        """Return a name of the host, in whose module this code is executed."""
         return globals()[name]
 
 
@@ -546,7 +545,7 @@ class _Choice:
             labels = self._labels(word, known)
             unknown += [] if labels else [word]
             for label in labels:
-                # A GPU that is cut by MIG is its instances.
+                # A MIG-partitioned GPU means its instances.
                 there = [k for k in known or [label] if k == label or k.startswith(label + ":")]
                 there = there if label != "total" else [label]
                 chosen += there
@@ -561,7 +560,7 @@ class _Choice:
         return known if known and (self._host("op").full or len(known) <= 2) else ["total"]
 
     def _labels(self, word, known):
-        """Return the labels that a word stands for; none if it is no name of GPUs."""
+        """Return the labels that a word means; none if it names no GPUs."""
         import re
 
         if word.lower() in ("all", "total"):
@@ -575,7 +574,7 @@ class _Choice:
         return labels if len(labels) <= self.MOST_IN_A_RANGE else []
 
     def _note(self, text):
-        """Write it once, though two options come to the same."""
+        """Record a note once, even if two options lead to it."""
         if not any(text in other._notes for other in self._ours()):
             self._notes.append(text)
 
@@ -585,13 +584,13 @@ class dstat_plugin(_StateFile, _Choice, _Rows, _Layout, _Host):  # noqa: N801 - 
 
     def __init__(self):
         self._row_began, self._counters, self._moved_at, self._daemon_pid = {}, {}, {}, None
-        self._last_shares, self._is_narrow, self._has_said_how = {}, False, False
+        self._last_shares, self._is_narrow, self._has_shown_how = {}, False, False
         self._notes, self._state = [], None
 
     def check(self):
-        """Choose the columns by the file's name, which the hosts have told by now.
+        """Choose the columns by the file's name, which the hosts have set by now.
 
-        Whatever is missing is said once, and the host loads the columns all the same.
+        What is missing is reported once, and the host loads the columns anyway.
         """
         self._kind = self.STALL if "gpu_stall" in self.filename.rpartition("/")[2] else self.USE
         self.nick, self.cols = self._kind.NICKS, len(self._kind.NICKS)
@@ -605,14 +604,14 @@ class dstat_plugin(_StateFile, _Choice, _Rows, _Layout, _Host):  # noqa: N801 - 
             self._note("the daemon sees no GPU so far: `gpumon doctor` says why")
         for note in self._notes:
             self._write(note)
-        self._mend_csv()
+        self._fix_csv()
         return True
 
     def _titles(self, state):
         marks = [end for field, end in self.MARKS if state and state.get(field)]
         return ["gpu" + group.replace("total", "-tot") + "".join(marks[:1]) for group in self.vars]
 
-    def _mend_csv(self):
+    def _fix_csv(self):
         """On Python 3, dstat 0.7.4 fails at any --output: it uses ``types``, never imports it."""
         import types
 
@@ -621,10 +620,10 @@ class dstat_plugin(_StateFile, _Choice, _Rows, _Layout, _Host):  # noqa: N801 - 
             globals()["types"] = types.SimpleNamespace(**kinds)
 
     def extract(self):
-        """Take the values of one row: -1 for whatever is not known."""
+        """Set the values of one row: -1 for unknown ones."""
         try:
             self._rows = self._rows_of(self._state_of_this_row())
-        except Exception:  # dool would die of it, and dstat show old values as if they were new
+        except Exception:  # dool would crash, and dstat show old values as if they were new
             self._rows = {}
         nothing = self._row([], None, None, "")
         self._rows = {group: self._rows.get(group) or nothing for group in self.vars}
