@@ -26,7 +26,7 @@ HEADER = "timestamp, index, name, utilization.gpu [%], memory.used [MiB]"
 NO_OPTIONS = LogOptions()
 
 
-def told(column: int | str) -> LogOptions:
+def util_at(column: int | str) -> LogOptions:
     """The options of a user who says which column is the utilisation."""
     return LogOptions(columns={"utilization.gpu": column})
 

@@ -105,6 +105,6 @@ class TestOneDamagedLine:
     def test_never_makes_time_up(self, damage: Damage) -> None:
         seconds = observed_s(damage.done())
 
-        period_s = max(1.0, story_of(damage.sample).period_s)  # what no two rows tell is a second
+        period_s = max(1.0, story_of(damage.sample).period_s)  # a second if no two rows show it
         most_s = periods_added(damage.kind) * period_s * gpus_of_one_line(damage.sample)
         assert seconds is None or seconds <= undamaged_s(damage.sample) + most_s + 0.01

@@ -1,7 +1,7 @@
 """Specification of lines as long as a log: what is found in them takes no longer than to read them.
 
 A pattern that looks at the same blanks again from each of them needs minutes for a megabyte, and
-whoever waits for a sentence hears nothing.
+the user waits without a message.
 """
 
 from __future__ import annotations

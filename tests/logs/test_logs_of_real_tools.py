@@ -94,7 +94,7 @@ def folder(machine: Machine, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def wait_for_another_second() -> None:
-    """Tables for people tell seconds: two readings in one would share their moment."""
+    """Tables for people have seconds: two readings in one would share their time."""
     time.sleep(1 - time.time() % 1)
 
 

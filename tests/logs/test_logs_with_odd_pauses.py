@@ -1,4 +1,4 @@
-"""Specification of what is said of logs whose pauses are none, one, alike to the digit, or many."""
+"""Specification of reports on logs whose pauses are none, one, alike to the digit, or many."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def with_memory(rows: list[object], memory: list[str]) -> str:
 
 
 @pytest.mark.parametrize("rows", [[97] * 60, [97] * 30 + [0] * 10 + [97] * 30], ids=["none", "one"])
-def test_of_fewer_than_three_nothing_is_suspected_and_no_probability_told(rows: list[int]) -> None:
+def test_of_fewer_than_three_nothing_is_suspected_without_a_probability(rows: list[int]) -> None:
     gpu = only_gpu(analysed(smi_log(rows)))
 
     assert gpu.verdict.name is VerdictName.HEALTHY
@@ -38,7 +38,7 @@ def test_pauses_alike_to_the_digit_may_be_anything() -> None:
     assert (gpu.verdict.likely_causes or ())[:2] == (LikelyCause.OPEN, LikelyCause.LATE_INPUT)
 
 
-def test_memory_that_only_some_rows_tell_changes_nothing() -> None:
+def test_memory_that_only_some_rows_have_changes_nothing() -> None:
     some = ["[N/A]" if at % 3 else "9000 MiB" for at in range(len(ALIKE))]
 
     with_some, with_all = (

@@ -1,9 +1,9 @@
-"""Specification by example: every sample tells one story, and each format has to hear it.
+"""Specification by example: every sample has one story, and each format must read it.
 
 The story: for 60 rows, GPU 0 works in bursts of four rows near 96 % and pauses for three at 0 %,
 while GPU 1 works at 97 % all along; both hold 12,000 MiB. A sample is called
-``<file of its format>--<variant>.<anything>``. Where it cannot tell the whole story, a file
-``<sample>.json`` beside it says what differs, in the words of ``Story``. Logs of other stories, in
+``<file of its format>--<variant>.<anything>``. Where it cannot show all of it, a file
+``<sample>.json`` beside it says what differs, with the keys of ``Story``. Logs of other stories, in
 shapes that people have, lie in ``shapes``; what is damaged elsewhere are the samples alone.
 """
 
@@ -58,10 +58,10 @@ class Story:
         rows: Rows of each GPU.
         period_s: Time between two of them.
         skipped: Lines that cannot be used.
-        memory_mib: Memory in use; ``None``: the format does not tell.
+        memory_mib: Memory in use; ``None``: the format has none.
         notes: A part of each note that must be there.
         verdicts: Of the first GPUs.
-        started_at: When the first row begins; ``None``: nobody can tell; empty: it is not asked.
+        started_at: When the first row begins; ``None``: unknown; empty: it is not asked.
     """
 
     gpus: int = 2
@@ -137,41 +137,41 @@ class TestEverySample:
         assert len(report.gpus) == story.gpus
         for gpu in report.gpus[: len(story.verdicts)]:
             observed_s = gpu.totals.observed_ns / 1e9
-            first_s = min(1.0, story.period_s)  # nobody knows what was before
+            first_s = min(1.0, story.period_s)  # the time before is unknown
             expected_s = (story.rows - 1) * story.period_s + first_s
             assert observed_s == pytest.approx(expected_s, rel=0.001)
         assert story.started_at in ("", report.started_at)
         for note in story.notes:
-            assert any(note in said for said in report.notes), report.notes
+            assert any(note in message for message in report.notes), report.notes
 
-    def test_is_judged_as_the_story_goes(self, sample: Path) -> None:
+    def test_has_the_verdicts_of_its_story(self, sample: Path) -> None:
         story = story_of(sample)
 
         report = report_of(sample)
 
-        judged = [gpu.verdict.name for gpu in report.gpus]
+        verdicts = [gpu.verdict.name for gpu in report.gpus]
         expected = [VerdictName(name) for name in story.verdicts[: story.gpus]]
-        assert judged[: len(expected)] == expected
+        assert verdicts[: len(expected)] == expected
 
-    def test_tells_the_memory_in_use_where_its_format_has_it(self, sample: Path) -> None:
-        told = [one.memory_used_bytes for one in samples_of(sample)]
+    def test_reports_the_memory_in_use_where_its_format_has_it(self, sample: Path) -> None:
+        used_bytes = [one.memory_used_bytes for one in samples_of(sample)]
 
         memory_mib = story_of(sample).memory_mib
         if memory_mib is None:
-            assert set(told) == {None}
+            assert set(used_bytes) == {None}
         else:
-            assert None not in told
-            used_mib = [used / (1 << 20) for used in told if used is not None]
-            assert used_mib == pytest.approx([memory_mib] * len(told), rel=0.01)
+            assert None not in used_bytes
+            used_mib = [used / (1 << 20) for used in used_bytes if used is not None]
+            assert used_mib == pytest.approx([memory_mib] * len(used_bytes), rel=0.01)
 
 
 class TestTheStory:
     @pytest.mark.parametrize("sample", SAMPLES, ids=lambda path: path.name)
-    def test_is_heard_row_by_row(self, sample: Path) -> None:
-        heard, period_ns = samples_of(sample), story_of(sample).period_s * 1e9
+    def test_is_read_row_by_row(self, sample: Path) -> None:
+        samples, period_ns = samples_of(sample), story_of(sample).period_s * 1e9
 
         for gpu in (0, 1):
-            rows = [one for one in heard if one.gpu == gpu]
+            rows = [one for one in samples if one.gpu == gpu]
             numbers = [round((one.stamp_ns - rows[0].stamp_ns) / period_ns) for one in rows]
             shares = [one.busy_ratio or 0.0 for one in rows]
             assert [share > 0 for share in shares] == [gpu or at % 7 < 4 for at in numbers]

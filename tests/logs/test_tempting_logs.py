@@ -1,4 +1,4 @@
-"""Specification of what is said of logs that one would be tempted to accuse."""
+"""Specification of reports on logs that one would be tempted to accuse."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ class TestALogThatOneIsTemptedToAccuse:
         assert gpu.totals.suspected_ns == 0
         assert gpu.verdict.starved_ratio == 0.0
 
-    def test_is_told_what_is_certain_first(self, what: str) -> None:
-        said = verdict_line(analysed(smi_log(TEMPTING[what])))
+    def test_is_reported_what_is_certain_first(self, what: str) -> None:
+        message = verdict_line(analysed(smi_log(TEMPTING[what])))
 
-        assert "of its time in" in said
-        assert "batches" not in said
+        assert "of its time in" in message
+        assert "batches" not in message
 
 
 class TestWhatItIsTakenFor:
@@ -54,7 +54,7 @@ class TestWhatItIsTakenFor:
 
 
 class TestALateLoader:
-    def test_is_found_and_said_to_be_probable(self) -> None:
+    def test_is_found_and_called_probable(self) -> None:
         report = analysed(smi_log(LATE))
         (gpu,) = report.gpus
 

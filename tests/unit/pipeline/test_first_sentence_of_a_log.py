@@ -82,7 +82,7 @@ def test_the_moments_of_the_last_pauses_are_those_of_the_nearest_second() -> Non
     assert "The last ones began at 09:02:46, 09:02:56 and 09:03:06" in why
 
 
-def test_the_moments_of_a_log_without_a_date_are_told_to_the_second() -> None:
+def test_the_moments_of_a_log_without_a_date_are_reported_to_the_second() -> None:
     body = [f"    0     {IN_PAUSES[at_s % 10]}      0" for at_s in range(9_000)]
     why = why_line(analysed(rows("# gpu     sm    mem", "# Idx      %      %", *body)))
 

@@ -88,7 +88,7 @@ class TestASample:
         assert (report.observed_ns, report.skipped_lines) == (s(4), 1)
         assert any("1 row " in note for note in report.notes)
 
-    def test_that_is_alone_covers_an_assumed_second_and_that_is_said(self) -> None:
+    def test_that_is_alone_covers_an_assumed_second_and_that_is_noted(self) -> None:
         report = analysed(smi_log([50]))
 
         assert report.observed_ns == s(1)

@@ -60,13 +60,13 @@ class TestTooFewSamples:
         assert verdict_of([*[97] * 19, *["[N/A]"] * 40]) is FEW
 
     @pytest.mark.parametrize("ratios", [rhythm(2, 2, 4), [0.0] * 10, [1.0] * 19, [0.4] * 19, [1.0]])
-    def test_accuse_nobody_and_say_what_to_log(self, ratios: list[float]) -> None:
+    def test_accuse_no_user_and_say_what_to_log(self, ratios: list[float]) -> None:
         report = analysed(smi_log(percents(ratios)))
-        said = render_report(report, PLAIN)
+        message = render_report(report, PLAIN)
 
         assert only_gpu(report).verdict.severity is Severity.NONE
         assert next_line(report) == LOG_A_SECOND
-        assert not [word for word in ACCUSING if word in said]
+        assert not [word for word in ACCUSING if word in message]
 
     def test_are_so_before_the_gpu_is_not_in_use(self) -> None:
         assert verdict_of([0] * 19) is FEW
@@ -94,9 +94,9 @@ class TestTooFewSamples:
 
 
 class TestAGpuThatMigCuts:
-    @pytest.mark.parametrize("said", ["[N/A]", "N/A", "0 %", "[Not Supported]"])
-    def test_is_not_judged_by_what_a_csv_says_of_it(self, said: str) -> None:
-        report = analysed(mig_log(said))
+    @pytest.mark.parametrize("message", ["[N/A]", "N/A", "0 %", "[Not Supported]"])
+    def test_gets_no_verdict_by_what_a_csv_says_of_it(self, message: str) -> None:
+        report = analysed(mig_log(message))
         cut = report.gpus[0]
         printed = render_report(report, PLAIN)
 
@@ -106,9 +106,9 @@ class TestAGpuThatMigCuts:
         assert "MIG is on." in printed
         assert not [word for word in ("give", "Give", "share of the work") if word in printed]
 
-    @pytest.mark.parametrize("said", ["N/A", "0"])
-    def test_is_not_judged_by_what_the_table_says_of_it(self, said: str) -> None:
-        moment: list[object] = [0 if said == "0" else said]
+    @pytest.mark.parametrize("message", ["N/A", "0"])
+    def test_gets_no_verdict_by_what_the_table_says_of_it(self, message: str) -> None:
+        moment: list[object] = [0 if message == "0" else message]
         report = analysed(table([moment] * 60, mig="Enabled"))
 
         assert (
@@ -144,18 +144,18 @@ class TestRowsThatEndEarly:
                 lines.append(f"{stamp}, 1, {percent if at_s < until_s else value} %")
         return analysed(rows(*lines))
 
-    def test_are_told_as_values_where_rows_without_one_go_on(self) -> None:
-        said = verdict_line(self.report(150, value="[N/A]"))
+    def test_are_reported_as_values_where_rows_without_one_go_on(self) -> None:
+        message = verdict_line(self.report(150, value="[N/A]"))
 
-        assert said.startswith("rows end early: GPU 1 had no value after 2026-03-02 09:02:29, ")
-        assert said.endswith(" until then. GPU 0 was busy almost all the time.")
+        assert message.startswith("rows end early: GPU 1 had no value after 2026-03-02 09:02:29, ")
+        assert message.endswith(" until then. GPU 0 was busy almost all the time.")
 
-    def test_are_told_by_the_time_passed_where_the_log_has_no_clock(self) -> None:
+    def test_are_reported_by_the_time_passed_where_the_log_has_no_clock(self) -> None:
         rows_of = [[0], [0, 1]]
         body = [f"    {gpu}     97     40" for at in range(200) for gpu in rows_of[at < 100]]
-        said = verdict_line(analysed(rows("# gpu     sm    mem", "# Idx      %      %", *body)))
+        message = verdict_line(analysed(rows("# gpu     sm    mem", "# Idx      %      %", *body)))
 
-        assert said.startswith(
+        assert message.startswith(
             "rows end early: GPU 1 had no row after the first 1 min 40 s, while "
         )
 
@@ -163,7 +163,7 @@ class TestRowsThatEndEarly:
         ("until_s", "of_s", "step_s"),
         [(40, 80, 1), (200, 265, 1), (300, 600, 5), (1500, 3000, 60), (1200, 1500, 60)],
     )
-    def test_are_told_of_any_log(self, until_s: int, of_s: int, step_s: int) -> None:
+    def test_are_reported_of_any_log(self, until_s: int, of_s: int, step_s: int) -> None:
         assert "GPU 1 had no row after " in verdict_line(self.report(until_s, of_s, step_s=step_s))
 
     @pytest.mark.parametrize(

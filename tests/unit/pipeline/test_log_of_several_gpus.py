@@ -39,7 +39,7 @@ class TestWhatGpusDoTogether:
         assert ticked.together == apart.together
         assert beside_ns(apart) == pytest.approx([s(120), 0], rel=0.01)
 
-    def test_is_told_where_all_pause(self) -> None:
+    def test_is_reported_where_all_pause(self) -> None:
         one, other = rows_of(0, [*RHYTHM, 1.0]), rows_of(1, [*RHYTHM, 1.0], offset_s=0.004)
 
         joined = report_of(in_ticks(one, other), TWO).together
@@ -70,7 +70,7 @@ class TestWhatGpusDoTogether:
         assert beside_ns(report) == [None]
         assert not any("was not compared" in note for note in report.notes)
 
-    def test_is_not_told_where_they_changed_too_often_and_that_is_said(
+    def test_is_not_reported_where_they_changed_too_often_and_that_is_noted(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(log_analysis, "ChangeRoom", lambda: ChangeRoom(limit=100))
@@ -85,7 +85,7 @@ class TestWhatGpusDoTogether:
 class TestTheOrderOfGpus:
     GPUS = (LoggedGpu(index=1), LoggedGpu(index=0))
 
-    def test_is_that_of_their_index_in_all_that_is_told(self) -> None:
+    def test_is_that_of_their_index_in_all_that_is_reported(self) -> None:
         analysis = analysis_of(in_ticks(rows_of(0, [1.0] * 300), rows_of(1, RHYTHM)))
         report = analysis.report("gpu.csv", facts_of(self.GPUS))
 
@@ -122,7 +122,7 @@ class TestMigInstances:
 
 
 class TestMemory:
-    def test_that_was_held_is_told_of_each_gpu(self) -> None:
+    def test_that_was_held_is_reported_of_each_gpu(self) -> None:
         ratios = [1.0] * 100 + [0.0] * 400
         rows = in_ticks(
             rows_of(0, ratios, used_bytes=30 * GIB),
@@ -136,7 +136,7 @@ class TestMemory:
             (s(400), s(400), 30 * GIB), (0, 0, 0), None,
         ]  # fmt: skip
 
-    def test_may_be_told_from_a_later_row_on(self) -> None:
+    def test_may_be_reported_from_a_later_row_on(self) -> None:
         untold = rows_of(0, [0.0] * 3_000)
         told = rows_of(0, [0.0] * 500, offset_s=3_000, used_bytes=GIB << 3)
 

@@ -48,13 +48,13 @@ def log(
 
 @pytest.mark.parametrize("row", KINDS.values(), ids=KINDS)
 class TestRowsThatCannotBeUsed:
-    def test_are_told_in_the_first_sentence_where_they_are_many(self, row: Row) -> None:
-        said = verdict_line(log(lambda at: at % 5 > 0, row=row))
+    def test_are_reported_in_the_first_sentence_where_they_are_many(self, row: Row) -> None:
+        message = verdict_line(log(lambda at: at % 5 > 0, row=row))
 
-        assert said.startswith(
+        assert message.startswith(
             "partly busy (high loss), as far as 80 % of its rows can tell: GPU 0 "
         )
-        assert "one every" not in said
+        assert "one every" not in message
 
     def test_leave_no_loss_of_the_whole_log_where_they_are_most(self, row: Row) -> None:
         report = log(lambda at: pausing(at) == 0 or at % 10 == 0, row=row)

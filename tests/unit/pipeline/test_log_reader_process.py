@@ -68,15 +68,15 @@ class TestTheSecondProcess:
         path = tmp_path / "gpu.csv"
         path.write_text(smi_log([97] * 20))
 
-        said = "the process that reads it was killed"
+        message = "the process that reads it was killed"
         with (
             LogText(str(path)) as text,
             ReaderProcess(text, _Doomed(text)) as reader,
-            pytest.raises(UnreadableLogError, match=said),
+            pytest.raises(UnreadableLogError, match=message),
         ):
             list(reader.blocks())
 
-    def test_ends_where_nobody_wants_its_rows(self, tmp_path: Path) -> None:
+    def test_ends_where_no_user_wants_its_rows(self, tmp_path: Path) -> None:
         path = tmp_path / "gpu.csv"
         path.write_bytes(LOGS["whole"])
 

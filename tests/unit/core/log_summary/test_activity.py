@@ -18,7 +18,7 @@ UNOBSERVED, OUT_OF_USE, PAUSED, WORKING = GpuActivity
 
 
 def samples_of(ratios: Sequence[float | None], period_s: float = 1.0) -> list[BusySample]:
-    """One sample a period from 0 on; ``None``: nobody knows."""
+    """One sample a period from 0 on; ``None``: unknown."""
     return [
         BusySample(s(at * period_s), s((at + 1) * period_s), ratio)
         for at, ratio in enumerate(ratios)
@@ -33,34 +33,39 @@ def changes_of(samples: Sequence[BusySample], room: ChangeRoom | None = None) ->
     return changes
 
 
-def told(*ratios: float | None) -> list[tuple[float, GpuActivity]]:
+def states(*ratios: float | None) -> list[tuple[float, GpuActivity]]:
     return [(at_ns / 1e9, state) for at_ns, state in changes_of(samples_of(ratios))]
 
 
 class TestAPause:
     def test_lies_between_two_active_samples(self) -> None:
-        assert told(1, 0, 0, 1) == [(0, WORKING), (1, PAUSED), (3, WORKING), (4, UNOBSERVED)]
+        assert states(1, 0, 0, 1) == [
+            (0, WORKING),
+            (1, PAUSED),
+            (3, WORKING),
+            (4, UNOBSERVED),
+        ]
 
     def test_has_the_idle_part_of_the_samples_beside_it(self) -> None:
-        assert told(1, 0.25, 0, 0.5, 1) == [
+        assert states(1, 0.25, 0, 0.5, 1) == [
             (0, WORKING), (1.25, PAUSED), (3.5, WORKING), (5, UNOBSERVED),
         ]  # fmt: skip
 
     def test_leaves_the_idle_part_of_a_sample_between_two_to_the_first(self) -> None:
-        assert told(1, 0, 0.5, 0, 1) == [
+        assert states(1, 0, 0.5, 0, 1) == [
             (0, WORKING), (1, PAUSED), (2.5, WORKING), (3, PAUSED), (4, WORKING), (5, UNOBSERVED),
         ]  # fmt: skip
 
     def test_is_none_before_the_first_active_sample_or_after_the_last(self) -> None:
-        assert told(0, 0.5, 0.5, 0) == [
+        assert states(0, 0.5, 0.5, 0) == [
             (0, OUT_OF_USE), (1, WORKING), (3, OUT_OF_USE), (4, UNOBSERVED),
         ]  # fmt: skip
 
     def test_is_none_where_it_lasts_longer_than_a_job_can(self) -> None:
-        assert told(0.5, *[0] * 61, 0.5) == [
+        assert states(0.5, *[0] * 61, 0.5) == [
             (0, WORKING), (1, OUT_OF_USE), (62, WORKING), (63, UNOBSERVED),
         ]  # fmt: skip
-        assert told(1, *[0] * 60, 1)[1] == (1, PAUSED)
+        assert states(1, *[0] * 60, 1)[1] == (1, PAUSED)
 
     def test_is_none_where_the_job_is_known_to_have_ended(self) -> None:
         changes = StateChanges(DEFAULT_SETTINGS, ChangeRoom())
@@ -75,7 +80,7 @@ class TestAPause:
         ]  # fmt: skip
 
     def test_goes_on_after_a_silence(self) -> None:
-        assert told(1, 0, None, 0, 1) == [
+        assert states(1, 0, None, 0, 1) == [
             (0, WORKING), (1, PAUSED), (2, UNOBSERVED), (3, PAUSED), (4, WORKING), (5, UNOBSERVED),
         ]  # fmt: skip
 
@@ -105,7 +110,7 @@ class TestTheRoom:
 
         assert ChangeRoom().left - room.left == 2
 
-    def test_does_not_hold_times_that_nobody_lives_to_see(self) -> None:
+    def test_does_not_hold_times_that_no_user_lives_to_see(self) -> None:
         room = ChangeRoom()
 
         assert list(changes_of([BusySample(1 << 62, 1 << 63, 1.0)], room)) == []

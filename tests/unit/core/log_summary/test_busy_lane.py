@@ -60,7 +60,7 @@ class TestALane:
 
         assert lane.observed_ns == (1, 1, 0, 0, 0, 0, 1, 1)
 
-    def test_tells_a_little_work_from_none(self) -> None:
+    def test_reports_a_little_work_from_none(self) -> None:
         lane = lane_of((0, 2, 0.06), (2, 4, 0.04), (4, 8, 0.0))
 
         assert lane.active_ns == (1, 1, 0, 0, 0, 0, 0, 0)
@@ -77,7 +77,7 @@ class TestALane:
         assert len(lane.observed_ns) <= 8
         assert sum(lane.observed_ns) == 2 * S
 
-    def test_tells_a_short_burst_in_a_long_log_by_its_place(self) -> None:
+    def test_reports_a_short_burst_in_a_long_log_by_its_place(self) -> None:
         # 700 comes long after the first samples, which are kept as they are.
         samples = [(second * S, (second + 1) * S, float(second == 700)) for second in range(1000)]
         lane = lane_of(*samples, limit=2_000)

@@ -20,7 +20,7 @@ HALF_A_PERIOD = s(0.5)
 
 
 def changes_of(ratios: Sequence[float | None], offset_s: float = 0.0) -> StateChanges:
-    """What a GPU did: a ratio a second, ``None`` where nobody knows."""
+    """What a GPU did: a ratio a second, ``None`` if unknown."""
     changes = StateChanges(DEFAULT_SETTINGS, ChangeRoom())
     changes.observe(
         [
@@ -86,7 +86,7 @@ ALWAYS, LATE = [1.0] * 10, [1, 1, 0, 0, 1]
 BESIDE: dict[str, tuple[Sequence[float | None], Sequence[float | None], float]] = {
     "for as long as it pauses": ([1] * 61, [*RHYTHM, 1], 24),
     "all the time where it is never used": ([*RHYTHM, 1], [0.0] * 61, 37),
-    "but while nobody knows what it does": (ALWAYS, [0.0, 0.0, None, None, 0.0], 3),
+    "but while it is unobserved": (ALWAYS, [0.0, 0.0, None, None, 0.0], 3),
     "but beside one that worked at another time": (ALWAYS, [None] * 10 + [0.0] * 10, 0),
     "but for less than half a period": (LATE, [1, 0.7, 0, 0, 1], 0),
     "for half a period": (LATE, [1, 0.5, 0, 0, 1], 0.5),

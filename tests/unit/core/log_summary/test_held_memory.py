@@ -49,7 +49,7 @@ class TestMemory:
 
         assert held([0] * 200, used) == (s(200), s(200), 9 * GIB)
 
-    def test_is_not_known_to_be_held_where_a_row_does_not_tell(self) -> None:
+    def test_is_not_known_to_be_held_where_a_row_lacks_it(self) -> None:
         assert held([0] * 201, [MUCH] * 100 + [None] + [MUCH] * 100) == (s(200), s(100), MUCH)
 
     def test_is_held_on_where_a_few_rows_are_missing_which_do_not_count(self) -> None:

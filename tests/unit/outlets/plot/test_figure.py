@@ -1,4 +1,4 @@
-"""Specification of the picture of a log: everything is said, at its time, and nothing touches."""
+"""Specification of the picture of a log: everything is shown, at its time, and nothing overlaps."""
 
 from __future__ import annotations
 
@@ -91,13 +91,13 @@ class TestWhatItSays:
         ) in words_of(figure_of(*shown))
 
     @pytest.mark.parametrize(
-        ("samples", "said"), [(HOLE, "not observed"), (LATE, "not in use: 50 s")]
+        ("samples", "message"), [(HOLE, "not observed"), (LATE, "not in use: 50 s")]
     )
     def test_has_in_its_legend_what_is_in_it_and_nothing_else(
-        self, samples: list[BusySample], said: str
+        self, samples: list[BusySample], message: str
     ) -> None:
-        assert said in words_of(figure_of(*logged(samples)))
-        assert said[:10] not in words_of(figure_of(*logged(WELL)))
+        assert message in words_of(figure_of(*logged(samples)))
+        assert message[:10] not in words_of(figure_of(*logged(WELL)))
 
     def test_are_the_sixteen_that_lost_most_of_many_gpus(self) -> None:
         report, lanes = many(40)
@@ -194,10 +194,10 @@ class TestTheClock:
     ) -> None:
         if started_at.endswith("Z"):
             started_at = f"{started_at[:-1]}+00:00"  # Python 3.10 reads no Z
-        labels, said = clock_of(span_s, started_at)
+        labels, message = clock_of(span_s, started_at)
 
         assert label in labels
-        assert said == caption
+        assert message == caption
 
     @pytest.mark.parametrize("started_at", ["9999-12-01T00:00:00", "soon"])
     def test_is_none_beyond_the_calendar(self, started_at: str) -> None:
@@ -281,8 +281,8 @@ def trained(
     for number, name in enumerate(names):
         uuids = tuple(f"GPU-{index}" for index in range(gpus))
         runs.append(replace(run(wall_s=seconds), run=name, pid=number, gpu_uuids=uuids))
-        told = {reason: (s(share),) * half + (0,) * half for reason, share in reasons.items()}
-        lanes.append(RunLane(name, number, s(0), s(seconds - number), s(1), phases, told))
+        by_reason = {reason: (s(share),) * half + (0,) * half for reason, share in reasons.items()}
+        lanes.append(RunLane(name, number, s(0), s(seconds - number), s(1), phases, by_reason))
         phases = {phase: cells[:-1] for phase, cells in phases.items()}
     reports = [replace(one, uuid=f"GPU-{one.index}") for one in log.report.gpus]
     report = replace(log.report, gpus=tuple(reports), runs=tuple(runs))

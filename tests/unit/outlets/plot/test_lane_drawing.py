@@ -73,12 +73,12 @@ class TestTimeOutOfUse:
 
         away_ns = sum(one.duration_ns for one in out_of_use(shown, s(60)))
 
-        said_ns = sum(
+        reported_ns = sum(
             idle_ns
             for cause, idle_ns in report.gpus[0].totals.idle_ns.items()
             if cause.value == "not_in_use"
         )
-        assert away_ns == pytest.approx(said_ns, abs=s(40 * 0.02) + 4 * shown.cell_ns)
+        assert away_ns == pytest.approx(reported_ns, abs=s(40 * 0.02) + 4 * shown.cell_ns)
 
 
 def test_stretches_that_are_close_together_are_drawn_as_one() -> None:
@@ -100,7 +100,7 @@ class TestARunInTraining:
 
         assert [*in_training(lane)] == [Interval(s(11), s(12)), Interval(s(12), s(13))]
 
-    def test_is_in_none_where_nothing_is_told(self) -> None:
+    def test_is_in_none_where_nothing_is_reported(self) -> None:
         assert [*in_training(RunLane("train", 1, 0, s(2), s(1), {}))] == []
 
 

@@ -41,16 +41,16 @@ EXAMPLES = {
         refused="time stands still: .*; log the time of",
     ),
     **{
-        f"trouble alone is refused: {said[:20]}": example(
-            said, "", said, refused="no GPU could be read when this was logged"
+        f"trouble alone is refused: {message[:20]}": example(
+            message, "", message, refused="no GPU could be read when this was logged"
         )
-        for said in TROUBLE
+        for message in TROUBLE
     },
     **{
-        f"what is no log is said to be {said}: {lines[0]}": example(
-            *lines, refused=rf"line \d: this is .*{said}.*; .* `nvidia-smi --query-gpu"
+        f"what is no log is named {message}: {lines[0]}": example(
+            *lines, refused=rf"line \d: this is .*{message}.*; .* `nvidia-smi --query-gpu"
         )
-        for said, *lines in (
+        for message, *lines in (
             ("a page of HTML", "<!DOCTYPE html>", "<html><body>a, b, 5 %</body></html>"),
             ("a page of HTML", "", "<html>"),
             ("an exporter", "# HELP DCGM_FI_DEV_GPU_UTIL in %", 'DCGM_FI_DEV_GPU_UTIL{gpu="0"} 97'),

@@ -120,7 +120,7 @@ class _EndlessLine(io.RawIOBase):
 
 
 class TestALineWithoutAnEnd:
-    def test_comes_in_pieces_of_which_the_last_has_the_newline(self, tmp_path: Path) -> None:
+    def test_comes_in_pieces_and_the_last_one_has_the_newline(self, tmp_path: Path) -> None:
         line = "5" * (2 * MAX_PIECE) + "end\n"
 
         pieces = lines_of(file_with(tmp_path, line.encode() + b"next\n"))
@@ -161,15 +161,15 @@ BINARY = "is binary, not text; .*tables, CSV and JSON"
 
 class TestOneSentenceComes:
     @pytest.mark.parametrize(
-        ("name", "said"),
+        ("name", "message"),
         [("gpu.csv", "no such file"), (".", "is a directory"), ("gpu\0.csv", "cannot be opened")],
     )
-    def test_for_what_is_no_file(self, tmp_path: Path, name: str, said: str) -> None:
-        with pytest.raises(UnreadableLogError, match=said):
+    def test_for_what_is_no_file(self, tmp_path: Path, name: str, message: str) -> None:
+        with pytest.raises(UnreadableLogError, match=message):
             LogText(f"{tmp_path}/{name}")
 
     @pytest.mark.parametrize(
-        ("data", "said"),
+        ("data", "message"),
         [
             (b"", "is empty"),
             (b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR", BINARY),
@@ -179,8 +179,8 @@ class TestOneSentenceComes:
         ],
         ids=["empty", "a picture", "all bytes", "half of gzip", "the beginning of gzip"],
     )
-    def test_for_what_is_no_text(self, tmp_path: Path, data: bytes, said: str) -> None:
-        with pytest.raises(UnreadableLogError, match=said):
+    def test_for_what_is_no_text(self, tmp_path: Path, data: bytes, message: str) -> None:
+        with pytest.raises(UnreadableLogError, match=message):
             lines_of(file_with(tmp_path, data))
 
 
@@ -197,7 +197,7 @@ class TestAnyBytes:
 
 
 class TestHowFarItIsRead:
-    def test_is_told_for_a_file_and_not_for_a_pipe(self, tmp_path: Path) -> None:
+    def test_is_reported_for_a_file_and_not_for_a_pipe(self, tmp_path: Path) -> None:
         with LogText(str(file_with(tmp_path, TEXT.encode()))) as text:
             list(text.lines())
             assert text.position_bytes() == text.size_bytes == len(TEXT)

@@ -25,7 +25,7 @@ class Sample:
 
     Attributes:
         text: Its lines.
-        began: The first moment, in the log's own clock; ``None``: nobody can tell.
+        began: The first moment, in the log's own clock; ``None``: unknown.
         gpus: How many GPUs it has.
         skipped: Lines that cannot be used.
     """
@@ -273,13 +273,13 @@ def read(data: bytes) -> tuple[dict[int, list[tuple[float, float | None]]], str 
         reader = reader_for(text.lines(), name="log", options=LogOptions())
         samples = list(reader.samples())
     first_ns = min(one.stamp_ns for one in samples)
-    said: dict[int, list[tuple[float, float | None]]] = {}
+    message: dict[int, list[tuple[float, float | None]]] = {}
     for one in samples:
         percent = None if one.busy_ratio is None else round(100 * one.busy_ratio, 6)
-        said.setdefault(one.gpu, []).append(((one.stamp_ns - first_ns) / 1e9, percent))
+        message.setdefault(one.gpu, []).append(((one.stamp_ns - first_ns) / 1e9, percent))
     facts = reader.facts()
     began = facts.clock.iso(first_ns)
-    return said, began, facts.skipped_lines
+    return message, began, facts.skipped_lines
 
 
 def expected(sample: Sample) -> dict[int, list[tuple[float, float | None]]]:
@@ -300,9 +300,9 @@ class TestALogOfAStranger:
     def test_says_what_each_gpu_did_and_when(self, name: str) -> None:
         sample = SAMPLES[name]
 
-        said, began, skipped = read(encoded(name, sample.text))
+        message, began, skipped = read(encoded(name, sample.text))
 
-        assert said == expected(sample)
+        assert message == expected(sample)
         assert (began or "")[:19] == (sample.began or "")
         assert skipped == sample.skipped
 
@@ -317,9 +317,9 @@ class TestALogOfAStranger:
             "no last line end": lambda: encoded(name, text.rstrip("\n")),
         }
 
-        said, _, _ = read(forms[form]())
+        message, _, _ = read(forms[form]())
 
-        assert said == expected(SAMPLES[name])
+        assert message == expected(SAMPLES[name])
 
     def test_says_the_same_with_every_cell_in_quotes(self, name: str) -> None:
         text = SAMPLES[name].text
@@ -330,9 +330,9 @@ class TestALogOfAStranger:
         out = io.StringIO()
         csv.writer(out, delimiter=separator, quoting=csv.QUOTE_ALL).writerows(rows)
 
-        said, _, _ = read(out.getvalue().encode())
+        message, _, _ = read(out.getvalue().encode())
 
-        assert said == expected(SAMPLES[name])
+        assert message == expected(SAMPLES[name])
 
 
 class TestALegacyEncoding:
@@ -342,9 +342,9 @@ class TestALegacyEncoding:
          ("headings in another language: Utilización GPU", "latin-1")],
     )  # fmt: skip
     def test_says_the_same(self, name: str, encoding: str) -> None:
-        said, _, _ = read(SAMPLES[name].text.encode(encoding))
+        message, _, _ = read(SAMPLES[name].text.encode(encoding))
 
-        assert said == expected(SAMPLES[name])
+        assert message == expected(SAMPLES[name])
 
 
 NO_UTILISATION = {
@@ -406,9 +406,9 @@ class TestWhatAnotherToolWrote:
             read((OTHERS[tool] + "\n").encode() * 3)
 
     def test_does_not_matter_below_a_log(self) -> None:
-        said, _, _ = read((QUERY + "rocm-smi\n").encode())
+        message, _, _ = read((QUERY + "rocm-smi\n").encode())
 
-        assert len(said[0]) == len(BUSY)
+        assert len(message[0]) == len(BUSY)
 
 
 class TestAMissingColumn:
@@ -421,9 +421,9 @@ class TestAMissingColumn:
         kept = {name: cell for name, cell in cells.items() if name not in missing}
         text = written(", ".join(kept), row=", ".join(kept.values()))
 
-        said, _, skipped = read(text.encode())
+        message, _, skipped = read(text.encode())
 
-        assert said == expected(SAMPLES["nvidia-smi"])
+        assert message == expected(SAMPLES["nvidia-smi"])
         assert skipped == 0
 
 

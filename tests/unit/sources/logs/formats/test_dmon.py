@@ -34,7 +34,7 @@ EXAMPLES = {
         *U, "0 40 3", "0 " * 30_000, "0 50 3",
         busy=[40, 50], skipped=1, noted="Skipped 1 line too long",
     ),
-    "MIG instances are told apart": example(
+    "MIG instances are distinguished": example(
         "# gpu gi ci sm", "0 - - -", "0 1 0 40", "0 2 0 60", "0 1 0 50",
         of=[0, 1, 2, 1], busy=[None, 40, 60, 50], skipped=1,
         gpus=(LoggedGpu(index=0), LoggedGpu(0, mig_index=0), LoggedGpu(0, mig_index=1)),
@@ -53,7 +53,7 @@ EXAMPLES = {
     "the clock is a second a row where there is none but a date": example(
         "#Date gpu sm", "20260124 0 45", "20260124 0 50", at_s=[0, 1], noted="1 s a row (assumed"
     ),
-    "the clock is the period that the user told": example(
+    "the clock is the period of the user": example(
         *U, "0 45 3", "0 50 3",
         options=LogOptions(period_ns=5 * 10**9), at_s=[0, 5], period_ns=5 * 10**9,
     ),

@@ -1,4 +1,4 @@
-"""Specification of dcgmi dmon: the best field that tells how busy, of GPUs and MIG instances."""
+"""Specification of dcgmi dmon: the best field of utilisation, of GPUs and MIG instances."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ EXAMPLES = {
         "#Entity GRACT", "ID", "GPU 2 0.5", "GPU-I 0 0.6", "GPU-I 1 0.7",
         gpus=(LoggedGpu(2, mig_enabled=True), LoggedGpu(2, mig_index=0), LoggedGpu(2, mig_index=1)),
     ),
-    "an instance of nobody knows which GPU keeps the name that dcgmi gives": example(
+    "an instance of an unknown GPU keeps the name that dcgmi gives": example(
         "#Entity GRACT", "ID", "GPU 0 0.5", "GPU 1 0.6", "GPU-I 4 0.7",
         gpus=(LoggedGpu(index=0), LoggedGpu(index=1), LoggedGpu(name="GPU-I 4")),
     ),

@@ -12,8 +12,8 @@ A40 = LoggedGpu(index=0, uuid="GPU-0", name="NVIDIA A40", memory_bytes=46_068 <<
 
 
 def gpu(percent: object) -> dict[str, Any]:
-    said = {"index": 0, "uuid": "GPU-0", "name": "NVIDIA A40", "utilization.gpu": percent}
-    return {**said, "memory.used": 12_000, "memory.total": 46_068}
+    message = {"index": 0, "uuid": "GPU-0", "name": "NVIDIA A40", "utilization.gpu": percent}
+    return {**message, "memory.used": 12_000, "memory.total": 46_068}
 
 
 def reading(second: int, *gpus: dict[str, Any], **layout: Any) -> str:
@@ -21,11 +21,11 @@ def reading(second: int, *gpus: dict[str, Any], **layout: Any) -> str:
     return json.dumps({"hostname": "node-7", "query_time": moment, "gpus": gpus}, **layout)
 
 
-NAMELESS = {name: said for name, said in gpu(0).items() if name != "uuid"}
+NAMELESS = {name: message for name, message in gpu(0).items() if name != "uuid"}
 WHOLE = reading(1, gpu(96), indent=4)
 
 READINGS = {
-    "tell what is known of the GPU": example(reading(1, gpu(96)), gpus=(A40,), used_mib=[12_000]),
+    "describe the GPU": example(reading(1, gpu(96)), gpus=(A40,), used_mib=[12_000]),
     "without a moment are counted": example(
         reading(1, gpu(96)), json.dumps({"query_time": None, "gpus": [gpu(3)]}),
         busy=[96], skipped=1,
@@ -91,11 +91,11 @@ LINES = {
         head(1), line(96), " ├─ 2211 ( 100%,  512MB): python train.py", OTHER, OTHER,
         busy=[96], skipped=2,
     ),
-    "under a head in a language that nobody knows are counted, not guessed": example(
+    "under a head in a language that is unknown are counted, not guessed": example(
         head(1), line(96), FOREIGN, line(3),
         busy=[96], skipped=1, noted="with a time that cannot be read",
     ),
-    "without heads count the period told": example(
+    "without heads count the user's period": example(
         line(96), line(3), options=LogOptions(period_ns=5 * 10**9), at_s=[0, 5], period_ns=5 * 10**9
     ),
 }  # fmt: skip

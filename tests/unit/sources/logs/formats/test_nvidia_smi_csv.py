@@ -20,13 +20,13 @@ from tests.builders.logs import (
     rows,
     smi_log,
     smi_stamp,
-    told,
+    util_at,
     verified,
 )
 
 ONE, TWO, THREE = (smi_stamp(second) for second in (1, 2, 3))
 UTIL = "utilization.gpu [%]"
-TOLD_BOTH = LogOptions(columns={"timestamp": 0, "utilization.gpu": 2})
+BOTH_COLUMNS = LogOptions(columns={"timestamp": 0, "utilization.gpu": 2})
 STAMPED = f"timestamp, {UTIL}"
 ERRORS = (
     "Unable to determine the device handle for GPU 0000:3B:00.0: Unknown Error",
@@ -54,38 +54,38 @@ EXAMPLES = {
         for of_gpu in ("", "index,")
     },
     "columns may be named by the user": example(
-        "when,a,b", f"{ONE},3,45", options=TOLD_BOTH, busy=[45]
+        "when,a,b", f"{ONE},3,45", options=BOTH_COLUMNS, busy=[45]
     ),
-    "columns may count from 0 to 1, which is said": example(
+    "columns may count from 0 to 1, with a note": example(
         "time,util", "0,0.25", "1,0.97", busy=[25, 97], noted="between 0 and 1"
     ),
     "columns named by the user against the header are so under its repetitions, too": example(
         f"timestamp, index, {UTIL}", f"{ONE}, 0, 45", f"timestamp, index, {UTIL}", f"{TWO}, 0, 45",
-        options=told(1), busy=[0, 0], notes=(),
+        options=util_at(1), busy=[0, 0], notes=(),
     ),
-    "GPUs are told apart by their index": example(
+    "GPUs are distinguished by their index": example(
         HEADER, *(f"{at}, {gpu}, A40, {gpu + 1} %, 1 MiB" for at in (ONE, TWO) for gpu in (0, 1)),
         of=[0, 1] * 2, busy=[1, 2] * 2, gpus=(LoggedGpu(0, name="A40"), LoggedGpu(1, name="A40")),
     ),
-    "GPUs are told apart by their names where no time and nothing else does": example(
+    "GPUs are distinguished by their names where no time and nothing else does": example(
         f"name, {UTIL}", "A40, 5 %", "A10, 6 %", "A10, 7 %", "A40, 8 %",
         of=[0, 1, 0, 1], busy=[5, 6, 8, 7],
     ),
-    "GPUs are told apart by their index without a header": example(
+    "GPUs are distinguished by their index without a header": example(
         *(f"{smi_stamp(at)}, {gpu}, {(50, 98)[gpu]}" for at in range(4) for gpu in (0, 1)),
         of=[0, 1] * 4, busy=[50, 98] * 4, gpus=(LoggedGpu(index=0), LoggedGpu(index=1)),
         noted="column 3 as utilization.gpu",
     ),
-    "GPUs are not told apart by a blank at the line end": example(
+    "GPUs are not distinguished by a blank at the line end": example(
         f"{UTIL}, uuid", "5 %, GPU-aa", "6 %,GPU-aa ", "7 %, GPU-aa", of=[0, 0, 0]
     ),
-    "GPUs are told apart by their order where nothing names them": example(
+    "GPUs are distinguished by their order where nothing names them": example(
         f"timestamp, {UTIL}",
         *(f"{smi_stamp(at + gpu * 0.003)}, {gpu + 1} %" for at in range(5) for gpu in (0, 1)),
         of=[0, 1] * 5, busy=[1, 2] * 5, gpu_count=2,
         noted="the 2 rows of one time were taken as 2 GPUs",
     ),
-    "rows without stamps are a second apart, which is said": example(
+    "rows without stamps are a second apart, with a note": example(
         UTIL, "1 %", "2 %", "3 %", at_s=[0, 1, 2], is_wall=False, noted="1 s a row (assumed"
     ),
     "rows without stamps are as far apart as the user says": example(
@@ -117,7 +117,7 @@ EXAMPLES = {
     "a repeated header that names no GPU any more goes on with the only one": example(
         "time,util,index", "1,45,0", "time,util", "2,36", "3,37", of=[0, 0, 0], busy=[45, 36, 37]
     ),
-    "a repeated header that names no GPU any more tells nothing of several": example(
+    "a repeated header that names no GPU any more is skipped for several": example(
         "time,util,index", "1,45,0", "1,45,1", "time,util", "2,1", "3,45", of=[0, 1],
         skipped=3, noted="3 lines of a table without a utilisation",
     ),
@@ -178,7 +178,7 @@ EXAMPLES = {
         smi_log([5, 6]), "", *ERRORS,
         busy=[5, 6], skipped=4, noted="4 lines in which nvidia-smi could not read",
     ),
-    "memory of the GPU is told once": example(
+    "memory of the GPU is reported once": example(
         "index, utilization.gpu [%], memory.used [MiB], memory.total [MiB]",
         "0, 5 %, 1 MiB, 32768 MiB", gpus=(LoggedGpu(index=0, memory_bytes=32 << 30),),
     ),
@@ -186,18 +186,18 @@ EXAMPLES = {
         "time,load,utilization.memory [%],utilization.gpu [%],utilization.encoder [%]",
         "1,2,3,4,5", busy=[4],
     ),
-    "a name that comes twice is ambiguous, and what settles it is said": example(
+    "a name that comes twice is ambiguous, with what settles it": example(
         "time,GPU util,gpu_load", "1,5,6",
         refused=r'line 1: the utilisation could be any of the columns 2 "GPU util", 3 "gpu_load"; '
         r"say which: --column utilization\.gpu=2",
     ),
     "a name that comes twice is settled by the user": example(
-        "time,GPU util,gpu_load", "1,5,6", options=told(2), busy=[6]
+        "time,GPU util,gpu_load", "1,5,6", options=util_at(2), busy=[6]
     ),
-    "a name said by the user must be there": example(
-        "time,util", "1,5", options=told("gamma"), refused="no such column; it has time, util"
+    "a name named by the user must be there": example(
+        "time,util", "1,5", options=util_at("gamma"), refused="no such column; it has time, util"
     ),
-    "up to a thousand GPUs are told apart": example(
+    "up to a thousand GPUs are distinguished": example(
         "timestamp, index, utilization.gpu [%]",
         *(f"{smi_stamp(at)}, {gpu}, {gpu % 100} %" for at in range(4) for gpu in range(1_000)),
         of=[*range(1_000)] * 4, gpu_count=1_000, notes=(),
@@ -218,20 +218,20 @@ EXAMPLES = {
         STAMPED, *stamped(0, 4), "timestamp, temperature.gpu", *stamped(4, 8),
         busy=[5, 5, 5, 5], skipped=5,
     ),
-    "a heading that nobody knows is the time where moments follow under it": example(
+    "a heading that is unknown is the time where moments follow under it": example(
         "Ymd,index,util", *(f"{1_772_442_000 + at // 2},{at % 2},90" for at in range(10)),
         at_s=[0, 0, 1, 1, 2, 2, 3, 3, 4, 4], noted='Column 1, "Ymd", was taken as timestamp',
     ),
-    "a heading that nobody knows is the index where it counts GPUs": example(
+    "a heading that is unknown is the index where it counts GPUs": example(
         "time,board,util", *(f"{1_772_442_000 + at // 2},{at % 2},90" for at in range(10)),
         gpus=(LoggedGpu(index=0), LoggedGpu(index=1)), noted='2, "board", was taken as index',
     ),
-    "a heading that nobody knows is no time where any numbers are under it": example(
+    "a heading that is unknown is no time where any numbers are under it": example(
         "vram_b,util", "12582912000,94", "9663676416,94", "12582912000,94", "2147483648,94",
         is_wall=False,
     ),
     **{
-        f"memory in use is told with its row: {cell} of {heading}": example(
+        f"memory in use comes with its row: {cell} of {heading}": example(
             f"time,util,{heading}", f"1,5,{cell}", f"2,6,{cell}", used_mib=[used_mib, used_mib]
         )
         for heading, cell, used_mib in (
@@ -276,9 +276,9 @@ class TestTheNameOfAColumn:
     def test_may_be_any_sensible_one(self, heading: str) -> None:
         assert ratios(rows(f"time,{heading}", "1,5", "2,60")) == [0.05, 0.6]
 
-    @pytest.mark.parametrize("said", ["Beta [%]", " Beta [%]"])
-    def test_may_be_said_by_the_user(self, said: str) -> None:
-        assert ratios(rows("time,alpha,Beta [%]", "1,5,6"), told(said)) == [0.06]
+    @pytest.mark.parametrize("message", ["Beta [%]", " Beta [%]"])
+    def test_may_be_named_by_the_user(self, message: str) -> None:
+        assert ratios(rows("time,alpha,Beta [%]", "1,5,6"), util_at(message)) == [0.06]
 
 
 class TestALogOfSomethingElse:

@@ -75,7 +75,7 @@ EXAMPLES = {
     "a page without its unit is no utilisation": example(
         *WHOLE, *moment(15, page("2")), busy=[29, None], skipped=1
     ),
-    "a GPU in instances is not observed, and that is said": example(
+    "a GPU in instances is not observed, with a note": example(
         *moment(14, page("N/A", mig="Enabled")), busy=[None], skipped=1,
         gpus=(replace(A40, mig_enabled=True),), noted="MIG is on, on GPU 0: ",
     ),

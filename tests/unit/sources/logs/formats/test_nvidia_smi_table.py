@@ -125,13 +125,13 @@ CLOCKS = {
         *WHOLE, "Sat Jan 24 09:52:19 PM UTC 2026", *table("30%"),
         busy=[29], skipped=1, noted="Skipped 1 line with a time that cannot be read",
     ),
-    "is the period that the user told where there is no date": example(
+    "is the period of the user where there is no date": example(
         *table("29%"), *table("30%"), options=LogOptions(period_ns=60 * 10**9), at_s=[0, 60]
     ),
     "is read in German": example(
         IN_GERMAN, *table("29%"), IN_GERMAN.replace(":14", ":19"), *table("30%"), at_s=[0, 5],
     ),
-    "is not read in a language that nobody knows, and that is counted": example(
+    "is not read in a language that is unknown, and that is counted": example(
         IN_ELVISH, *table("29%"), IN_ELVISH, *table("30%"), at_s=[0, 1],
         skipped=2, noted="2 lines with a time that cannot be read; first at line 1",
     ),

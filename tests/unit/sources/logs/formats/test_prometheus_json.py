@@ -9,7 +9,7 @@ import pytest
 
 from gpumon.sources.logs.formats.prometheus_json import PrometheusLog
 from gpumon.sources.logs.log_sample import LoggedGpu, LogOptions
-from tests.builders.logs import example, told, verified
+from tests.builders.logs import example, util_at, verified
 
 UTIL = "DCGM_FI_DEV_GPU_UTIL"
 ACTIVE = "DCGM_FI_PROF_GR_ENGINE_ACTIVE"
@@ -38,7 +38,7 @@ ACTIVITY = series([0.5], ACTIVE, gpu="0")
 
 
 SERIES = {
-    "tells who it is of": example(
+    "names its GPU": example(
         answer(series([96], **LABELS)),
         gpus=(LoggedGpu(index=3, uuid="GPU-9", name="NVIDIA A40", mig_index=7),),
     ),
@@ -89,20 +89,20 @@ SERIES = {
         answer(BUSIER, ACTIVITY), busy=[96], noted=f"{UTIL} as the utilisation, not {ACTIVE}"
     ),
     "may be of the metric that the user names": example(
-        answer(BUSIER, ACTIVITY), options=told(ACTIVE), busy=[50]
+        answer(BUSIER, ACTIVITY), options=util_at(ACTIVE), busy=[50]
     ),
     "is of utilisation, though that comes later": example(answer(ACTIVITY, BUSIER), busy=[96]),
     "is named where it was chosen by the first answer": example(
         answer(ACTIVITY) + answer(BUSIER), busy=[50], noted=f"Read {ACTIVE} as the utilisation, not"
     ),
     "is read where it is named, though it comes later": example(
-        answer(ACTIVITY, BUSIER), options=told(UTIL), busy=[96]
+        answer(ACTIVITY, BUSIER), options=util_at(UTIL), busy=[96]
     ),
     "that the user names has to be there": example(
-        answer(BUSIER), options=told("my_gpu_busy"), refused="no series of my_gpu_busy"
+        answer(BUSIER), options=util_at("my_gpu_busy"), refused="no series of my_gpu_busy"
     ),
     "cannot be named by a number": example(
-        answer(BUSIER), options=told(1), refused="has no columns; name a metric"
+        answer(BUSIER), options=util_at(1), refused="has no columns; name a metric"
     ),
     "that only rises is refused with the query to use": example(
         answer(series([1, 2], "gpumon_gpu_busy_seconds_total", uuid="a")),
@@ -135,8 +135,8 @@ SERIES = {
         answer(series([0, 1, 1], None, gpu="0")), refused="values are 0 and 1 only"
     ),
     **{
-        f"over no time is refused with what to ask: {said}": example(text, refused=f"{said}.*query")
-        for text, said in (
+        f"over no time is refused with what to ask: {part}": example(text, refused=f"{part}.*query")
+        for text, part in (
             ('{"status":"success","data":{"resultType":"vector","result":[]}}', "a vector"),
             ('{"data":{"result":[{"metric":{},"value":[1,"2"]}]}}', "values of one moment"),
             ('{"status":"error","errorType":"bad_data","error":"parse error"}', "parse error"),

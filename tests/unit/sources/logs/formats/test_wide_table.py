@@ -10,7 +10,7 @@ import pytest
 from gpumon.sources.logs.log_sample import LoggedGpu, LogOptions
 from gpumon.sources.logs.table.column_names import Column
 from gpumon.sources.logs.table.headings import heading_of
-from tests.builders.logs import example, read_log, rows, seconds_of, told, verified
+from tests.builders.logs import example, read_log, rows, seconds_of, util_at, verified
 
 RUN = "night - system/gpu.0.gpu"
 OF_ANOTHER_RUN = "day - system/gpu.0.gpu"
@@ -102,13 +102,13 @@ TABLES = {
         "time,gpu0,gpu0_util,gpu1_util", "1,61,10,20", busy=[10, 20]
     ),
     "is settled by the place that the user names": example(
-        "time,gpu0_util,gpu1_util", "1,10,20", options=told(2), busy=[20]
+        "time,gpu0_util,gpu1_util", "1,10,20", options=util_at(2), busy=[20]
     ),
     "is settled by the heading that the user names": example(
-        "time,gpu0_util,gpu1_util", "1,10,20", options=told("gpu0_util"), busy=[10]
+        "time,gpu0_util,gpu1_util", "1,10,20", options=util_at("gpu0_util"), busy=[10]
     ),
     "is refused without the column that the user names": example(
-        "time,gpu0_util,gpu1_util", "1,10,20", options=told("gpu7_util"),
+        "time,gpu0_util,gpu1_util", "1,10,20", options=util_at("gpu7_util"),
         refused=r"utilization\.gpu=gpu7_util: the log has no such",
     ),
     "is not what names a GPU in each row": example(
@@ -121,7 +121,7 @@ TABLES = {
         "time;gpu0 [%];gpu0_mem_mib;gpu1 [%]", "1;5;1024,5;6", "2;5;1,024.5;6",
         "3;5;1024.5 MiB;6", "4;5;1.0245e3;6", used_mib=[1024.5, None] * 4,
     ),
-    "tells days from months by later rows": example(
+    "finds days and months by later rows": example(
         "time,gpu0,gpu1", *(f"{day}/06/2025 10:00:00,97,98" for day in (11, 12, 13)), notes=()
     ),
     "says that days and months were assumed": example(
@@ -171,12 +171,12 @@ class TestATable:
         assert samples == of_long
 
 
-def events(*told: Mapping[str, object]) -> tuple[str, ...]:
+def events(*objects: Mapping[str, object]) -> tuple[str, ...]:
     """A W&B run's events file, a row each 2 s."""
-    stamps = (1_700_000_000.5 + 2 * at for at in range(len(told)))
+    stamps = (1_700_000_000.5 + 2 * at for at in range(len(objects)))
     return tuple(
         json.dumps({**one, "_timestamp": stamp, "_wandb": True})
-        for one, stamp in zip(told, stamps, strict=True)
+        for one, stamp in zip(objects, stamps, strict=True)
     )
 
 
@@ -197,8 +197,8 @@ OBJECTS = {
         f'{{"{ON_GPU_0}/gpu_utilization (%)/mean": 5.0, "{ON_GPU_0}/memory_total (MiB)/mean": 9}}',
         gpus=(LoggedGpu(index=0, memory_bytes=9 << 20),),
     ),
-    "have keys that are known, of which the user names the time alone": example(
-        *events({GPU_0: 5, "mine": 1}), options=told("mine"), refused="only timestamp can be named"
+    "have known keys: the user names only the time": example(
+        *events({GPU_0: 5, "mine": 1}), options=util_at("mine"), refused="only timestamp can be"
     ),
     "of more GPUs than there are say so": example(
         *events({f"run{at} - system/gpu.0.gpu": 5 for at in range(1_030)}),
@@ -213,11 +213,11 @@ OBJECTS = {
     "of nvitop's outer collection are read where one runs inside another": example(
         json.dumps(ONE_COLLECTION_IN_ANOTHER), busy=[10], is_wall=True
     ),
-    "are read in the order of their lines beyond the 512 from which the unit is told": example(
+    "are read in the order of their lines beyond the 512 that show the unit": example(
         *events(*({GPU_0: at % 101} for at in range(600))),
         at_s=[2 * at for at in range(600)], busy=[at % 101 for at in range(600)],
     ),
-    "that cannot be used are named beyond the 512 from which the unit is told": example(
+    "that cannot be used are named beyond the 512 that show the unit": example(
         *events(*({GPU_0: 5_000 if at == 549 else 50} for at in range(600))),
         skipped=1, noted=": line 550.",
     ),

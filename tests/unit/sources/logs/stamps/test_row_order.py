@@ -45,7 +45,7 @@ def in_order(samples: Sequence[LogSample]) -> tuple[list[LogSample], LogFacts]:
 
 
 def settled(written: Sequence[LogSample]) -> tuple[list[LogSample], tuple[str, ...]]:
-    """What becomes of these rows, and what is said of it; whatever is dropped has been counted."""
+    """What becomes of these rows, and the notes on it; whatever is dropped has been counted."""
     samples, facts = in_order(written)
     assert len(samples) + facts.skipped_lines == len(written)
     return samples, facts.notes
@@ -144,7 +144,7 @@ ORDERS: dict[str, tuple[Any, ...]] = {
         ("late back", "64 rows there twice", "3,536 rows that came more than 64 rows late"),
     ),
     "the begin of summer time is a hole": (TO_SUMMER, TO_SUMMER, ()),
-    "a clock that is set back counts time that it tells again once": (
+    "a clock that is set back counts repeated time once": (
         [*every_second(TEN, 500), *every_second(TEN + 300, 2_000)], every_second(TEN, 2_300),
         ("late back", "65 rows there twice", "135 rows that came more than 64 rows late"),
     ),
@@ -157,16 +157,16 @@ ORDERS: dict[str, tuple[Any, ...]] = {
 
 
 class TestAClock:
-    @pytest.mark.parametrize("told", ORDERS.values(), ids=ORDERS)
-    def test_is_read_so_that(self, told: tuple[Any, ...]) -> None:
-        written, kept, said = told
+    @pytest.mark.parametrize("order", ORDERS.values(), ids=ORDERS)
+    def test_is_read_so_that(self, order: tuple[Any, ...]) -> None:
+        written, kept, message = order
 
         samples, notes = settled(written)
 
         assert samples == kept
-        if said is not None:
-            assert len(notes) == len(said)
-            assert all(part in note for part, note in zip(said, notes, strict=True))
+        if message is not None:
+            assert len(notes) == len(message)
+            assert all(part in note for part, note in zip(message, notes, strict=True))
 
     def test_that_is_put_back_in_a_short_log_is_refused_with_where_to_cut_it(self) -> None:
         with pytest.raises(UnreadableLogError, match=r"of 15,000 rows.*cut where the clock"):
@@ -236,7 +236,7 @@ class TestAStampOfWholeSeconds:
         assert seconds(in_order(log)[0])[3] < TEN + 1
 
     @pytest.mark.parametrize("more", [0, 1, 143])
-    def test_is_told_with_the_pace_of_most_rows_whatever_the_last_ones_have(
+    def test_is_reported_with_the_pace_of_most_rows_whatever_the_last_ones_have(
         self, more: int
     ) -> None:
         log = [row(TEN + at // 428 * 60) for at in range(428 * 7 + more)]

@@ -79,9 +79,9 @@ READ_ON: dict[str, tuple[float, Callable[[], list[str]]]] = {
 
 
 class TestLogsPutTogether:
-    @pytest.mark.parametrize(("said", "made"), REFUSED.values(), ids=REFUSED)
-    def test_are_refused(self, said: str, made: Callable[[], list[str]]) -> None:
-        with pytest.raises(UnreadableLogError, match=said):
+    @pytest.mark.parametrize(("message", "made"), REFUSED.values(), ids=REFUSED)
+    def test_are_refused(self, message: str, made: Callable[[], list[str]]) -> None:
+        with pytest.raises(UnreadableLogError, match=message):
             analysed(rows(*made()))
 
 

@@ -78,10 +78,10 @@ class TestAClock:
         assert stamps.parse(later) == hours * 3600 * 1_000_000_000
 
 
-def stamps(*texts: str, heading: str = "time", **told: Any) -> Example:
-    """A table of such moments, and what has to be heard of them."""
+def stamps(*texts: str, heading: str = "time", **expected: Any) -> Example:
+    """A table of such moments, and what is expected of them."""
     lines = (f"{text};{at}" for at, text in enumerate(texts, start=5))
-    return example(f"{heading};util", *lines, **told)
+    return example(f"{heading};util", *lines, **expected)
 
 
 DATES = (
@@ -125,7 +125,7 @@ COLUMNS = {
     "dates without a year name no beginning and pass New Year": stamps(
         "Dec 31 23:59:59", "Jan  1 00:00:00", at_s=[0, 1], began=None, noted="no year"
     ),
-    "days and months are told by a later row": stamps(
+    "days and months are shown by a later row": stamps(
         "06/12/2025 23:59:59", "06/13/2025 00:00:00",
         at_s=[0, 1], began="2025-06-12T23:59:59.000", notes=(),
     ),
@@ -134,7 +134,7 @@ COLUMNS = {
         at_s=[0, 1, 2], notes=(),
     ),
     **{
-        f"days and months that nothing tells are said: {date}": stamps(
+        f"days and months that nothing shows are noted: {date}": stamps(
             f"{date} 10:00:00", f"{date} 10:00:01", began=f"{day}T10:00:00.000",
             noted="could begin with day or month: read as day/month",
         )
@@ -144,14 +144,14 @@ COLUMNS = {
             ("12/05/2025", "2025-05-12"),
         )
     },
-    "times of day begin anew at midnight": stamps(
+    "times of day restart at midnight": stamps(
         "23:59:58", "23:59:59.5", "00:00:01", "00:00:02",
         at_s=[0, 1.5, 3, 4], began=None, noted="no date",
     ),
     "times of day may have twelve hours": stamps(
         "11:59:59 AM", "12:00:00 PM", "12:00:01 PM", "1:00:01 PM", at_s=[0, 1, 2, 3602]
     ),
-    "times of day begin anew at midnight on a clock of twelve hours": stamps(
+    "times of day restart at midnight on a clock of twelve hours": stamps(
         "11:59:59 PM", "12:00:00 AM", at_s=[0, 1]
     ),
     "times from the start go on beyond a day": stamps(

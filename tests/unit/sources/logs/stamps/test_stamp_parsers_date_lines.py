@@ -24,15 +24,15 @@ class TestADate:
         ),
     )  # fmt: skip
     def test_is_the_moment_that_was_written(self, moment: datetime, form: str) -> None:
-        told = date_in(moment.strftime(form))
+        printed = date_in(moment.strftime(form))
 
-        assert told is not None
-        assert told.clock.iso(told.stamp_ns) == moment.isoformat(timespec="milliseconds")
+        assert printed is not None
+        assert printed.clock.iso(printed.stamp_ns) == moment.isoformat(timespec="milliseconds")
 
     @pytest.mark.parametrize(
         ("zone", "hours_east"), [("UTC", 0), ("GMT", 0), ("+0100", 1), ("-08:00", -8)]
     )
-    def test_counts_from_utc_where_its_zone_tells_the_distance(
+    def test_counts_from_utc_where_its_zone_has_the_distance(
         self, zone: str, hours_east: int
     ) -> None:
         there = date_in(f"Sat Jan 24 21:52:14 {zone} 2026")
@@ -54,9 +54,9 @@ class TestADate:
 
     @given(st.text(alphabet="SatJn240:5.,+-/ PMUTC²٣\n", max_size=40))
     def test_is_looked_for_in_any_text(self, text: str) -> None:
-        told = date_in(text)
+        printed = date_in(text)
 
-        assert told is None or told.clock.iso(told.stamp_ns) is not None
+        assert printed is None or printed.clock.iso(printed.stamp_ns) is not None
 
     @pytest.mark.parametrize(
         ("text", "is_one"),

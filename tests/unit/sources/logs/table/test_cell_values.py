@@ -38,7 +38,7 @@ class TestACell:
             ("[GPU requires reset]", Refusal.RESET),
         ],
     )  # fmt: skip
-    def test_with_an_error_of_the_driver_is_told_from_one_without_an_answer(
+    def test_with_an_error_of_the_driver_is_reported_from_one_without_an_answer(
         self, cell: str, reason: Refusal
     ) -> None:
         assert read(cell) == [reason]
@@ -61,7 +61,7 @@ class TestACell:
         assert isinstance(found, Refusal) or 0.0 <= found <= 1.0
 
 
-class TestSkippedLinesAreTold:
+class TestSkippedLines:
     def test_by_reason_with_the_first_of_each(self) -> None:
         skipped = SkippedLines()
         for number in (17, 18, 99):

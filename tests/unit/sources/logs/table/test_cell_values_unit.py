@@ -12,7 +12,7 @@ from tests.builders.logs import example, rows, verified
 IDLE_PERCENT = ["0", "0.4", "0.2"] * 200
 LATE_SHARE = [*["0", "1"] * 300, "0.97"]
 LONG, WIDE, BARE = "time,gpu_util", "time,gpu0,gpu1", ","
-SAID = ("time,gpu_util_percent", "time,gpu0_util_pct,gpu1_util_pct", "time,gpu util (%)")
+NOTED = ("time,gpu_util_percent", "time,gpu0_util_pct,gpu1_util_pct", "time,gpu util (%)")
 """Headings that say percent."""
 
 
@@ -34,7 +34,7 @@ def query(values: Sequence[str], indent: int | None = None) -> str:
     return json.dumps({"resultType": "matrix", "result": [series]}, indent=indent)
 
 
-def told(unit: str, column: int | str) -> LogOptions:
+def chosen(unit: str, column: int | str) -> LogOptions:
     return LogOptions(columns={f"utilization.gpu [{unit}]": column})
 
 
@@ -46,17 +46,17 @@ UNITS = {
         )
         for heading, line in ((LONG, 602), (WIDE, 602), (BARE, 601))
     },
-    "percent that a later header alone tells is refused": example(
+    "percent that only a later header shows is refused": example(
         log(LONG, [*("01" * 300), "0.4"]),
         "time,utilization.gpu [%]", "2026-05-11 15:00:00,97 %",
         refused=r"line 602: the utilisation is 0\.4 here",
     ),
-    "percent that a query tells by what no GPU can have is refused": example(
+    "percent of a query with impossible values is refused": example(
         query([*["0.5"] * 3, "150", *["0.5"] * 56]), refused=r"the utilisation is 0\.5 here.*by 100"
     ),
     **{
-        f"percent is that where the told name says so: {heading}": example(
-            log(heading, [*IDLE_PERCENT, "97"]), options=told("%", column),
+        f"percent is that where the user says so: {heading}": example(
+            log(heading, [*IDLE_PERCENT, "97"]), options=chosen("%", column),
             busy=[*[0, 0.4, 0.2] * 200, 97],
         )
         for heading, column in ((LONG, 1), (WIDE, "gpu1"), (BARE, 1))
@@ -92,7 +92,7 @@ UNITS = {
             log(heading, values * 200),
             refused=r"line 3: the heading says percent.*0\.97.*from 0 to 1.*\[ratio\]=",
         )
-        for heading in SAID
+        for heading in NOTED
         for values in (["0", "0.97"], ["1.0", "0.97"])
     },
     **{
@@ -100,7 +100,7 @@ UNITS = {
             log(heading, [*IDLE_PERCENT, "2"]),
             busy=[share for share in (*[0, 0.4, 0.2] * 200, 2) for _ in heading.split(",")[1:]],
         )
-        for heading in SAID
+        for heading in NOTED
     },
     **{
         f"fractions of a percent are those where a tool writes the heading: {heading}": example(
@@ -111,21 +111,21 @@ UNITS = {
             'GPU util % {gpu="0"}',
         )
     },
-    "fractions of a percent are those where the told name says so, too": example(
-        log(SAID[0], IDLE_PERCENT), options=told("%", 1), busy=[0, 0.4, 0.2] * 200
+    "fractions of a percent are those where the user says so, too": example(
+        log(NOTED[0], IDLE_PERCENT), options=chosen("%", 1), busy=[0, 0.4, 0.2] * 200
     ),
-    "shares are those where the told name says so under a heading that says percent": example(
-        log(SAID[0], ["0.5", "0.97"] * 30), options=told("ratio", 1), busy=[50, 97] * 30
+    "shares are those where the user says so under a heading that says percent": example(
+        log(NOTED[0], ["0.5", "0.97"] * 30), options=chosen("ratio", 1), busy=[50, 97] * 30
     ),
     **{
-        f"a 1 is what the told name says: {unit}": example(
-            log(LONG, ["0", "1"] * 30), options=told(unit, 1), busy=[0, one] * 30
+        f"a 1 is what the user says: {unit}": example(
+            log(LONG, ["0", "1"] * 30), options=chosen(unit, 1), busy=[0, one] * 30
         )
         for unit, one in (("%", 1), ("ratio", 100))
     },
     **{
-        f"a share is one where the told name says so: {heading}": example(
-            log(heading, LATE_SHARE), options=told("ratio", column), busy=[*[0, 100] * 300, 97]
+        f"a share is one where the user says so: {heading}": example(
+            log(heading, LATE_SHARE), options=chosen("ratio", column), busy=[*[0, 100] * 300, 97]
         )
         for heading, column in ((LONG, 1), ("time,gpu0", "gpu0"))
     },

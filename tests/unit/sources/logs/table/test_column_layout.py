@@ -26,43 +26,45 @@ NAMING_NONE = (
 )
 
 
-def told(name: str, place: int | str, **more: int) -> LogOptions:
+def chosen(name: str, place: int | str, **more: int) -> LogOptions:
     return LogOptions(columns={name: place, **more})
 
 
 COLUMNS = {
     "of a name that says share is one": example("time,busy_ratio", "1,1", "2,0", busy=[100, 0]),
-    "tells GPUs apart by uuid before index": example(
+    "distinguishes GPUs by uuid before index": example(
         "index,utilization.gpu [%],uuid", "0,1,GPU-a", "0,2,GPU-b", of=[0, 1]
     ),
-    "of names does not tell GPUs apart beside moments": example(
+    "of names does not distinguish GPUs beside moments": example(
         "time,utilization.gpu [%],name", "1,1,A40", "2,2,T4", of=[0, 0]
     ),
     "that the user names must be there": example(
-        "time,util", "1,5", options=told("utilization.gpu", 8),
+        "time,util", "1,5", options=chosen("utilization.gpu", 8),
         refused=r"utilization\.gpu=9: the log has 2 columns",
     ),
     "that the user names against the header is read": example(
-        "time, index ,utilization.memory [%]", "0,0,5", options=told("util", 2, index=0), busy=[5],
+        "time, index ,utilization.memory [%]", "0,0,5", options=chosen("util", 2, index=0),
+        busy=[5],
     ),
     **{
-        f"of a log that names none is a wrong command line: {name} of {log[:20]!r}": example(
-            log, options=told(name, 1), refused=rf"--column {re.escape(name)}: .* are known; leave"
+        f"of a log that names none is refused: {name} of {log[:20]!r}": example(
+            log, options=chosen(name, 1),
+            refused=rf"--column {re.escape(name)}: .* are known; leave"
         )
         for log in NAMING_NONE
         for name in ("utilization.gpu", "index")
     },
-    "of which the log names no such says which can be named": example(
-        ANSWER, options=told("timestamp", 1), refused=r"where only utilization\.gpu can be named"
+    "of a log that names no such lists what can be named": example(
+        ANSWER, options=chosen("timestamp", 1), refused=r"where only utilization\.gpu can be named"
     ),
     **{
         f"that means nothing is named: {log[:20]!r}": example(
-            log, options=told("mood", 1), refused="--column mood: not a column gpumon uses"
+            log, options=chosen("mood", 1), refused="--column mood: not a column gpumon uses"
         )
         for log in (GPUSTAT, ANSWER, OF_ALL_GPUS)
     },
     "of a table of all GPUs may have any name of the utilisation": example(
-        OF_ALL_GPUS, options=told("util", "gpu1"), busy=[97] * 9
+        OF_ALL_GPUS, options=chosen("util", "gpu1"), busy=[97] * 9
     ),
 }  # fmt: skip
 

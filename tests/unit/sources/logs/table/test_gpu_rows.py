@@ -23,7 +23,7 @@ class TestRowsOfATick:
             pytest.param(3, [at // 3 * 1_000 + at % 3 * 7 for at in range(24)], id="lie close"),
             pytest.param(1, [1_000 * tick for tick in range(64)], id="lie evenly"),
             pytest.param(1, [0, 1_000, 2_000, 2_000, 3_000, 4_000, 5_000], id="one came twice"),
-            pytest.param(1, [0, 0, 1_000, 1_000], id="are too few to tell"),
+            pytest.param(1, [0, 0, 1_000, 1_000], id="are too few"),
         ],
     )
     def test_are_counted_where_they(self, count: int, stamps: list[int]) -> None:

@@ -24,7 +24,7 @@ def ticks(*cells_of_gpus: tuple[str, ...], count: int = 4) -> list[str]:
 
 
 def guessed(lines: list[str], **chosen: int) -> tuple[dict[Column, int], str]:
-    """Where which column is, and what is said of it."""
+    """Where which column is, and the notes on it."""
     layout, note = guess_layout([line.split(",") for line in lines], chosen, "gpu.csv")
     return dict(layout.positions), note
 
@@ -51,7 +51,7 @@ FOUND = {
     "what is left beside the index of several GPUs": (
         {STAMP: 0, INDEX: 1, BUSY: 2}, ticks(("50", "47"), ("98", "0"))
     ),
-    "what is left beside an index of which a row is missing": (
+    "what is left beside an index without one row": (
         {STAMP: 0, INDEX: 1, BUSY: 2}, ROW_MISSING
     ),
     "what is left beside an index in many rows of a minute": (
@@ -71,7 +71,7 @@ FOUND = {
     ),
 }  # fmt: skip
 REFUSED = {
-    "of which several could be it": ("any of the columns 2, 3, 4; say", [f"{AT}, 4 %, 2 %, 3 %"]),
+    "several of which could be it": ("any of the columns 2, 3, 4; say", [f"{AT}, 4 %, 2 %, 3 %"]),
     "in percent that are no neighbours": ("any of the columns 1, 3", ["45 %, 364 MiB, 30 %"]),
     "of memory that is busier than the GPU": (
         "could be any", ["0 %, 45 %", "3 %, 60 %", "9 %, 8 %"]
@@ -103,7 +103,7 @@ REFUSED = {
     "of text without any number": ("no utilisation column", ["Dear diary, today", "I saw, a GPU"]),
     "of a number that is no percentage": ("utilisation", ["1718238472", "1718238473"]),
 }  # fmt: skip
-SAID: dict[str, tuple[str, list[str], dict[str, int]]] = {
+NOTED: dict[str, tuple[str, list[str], dict[str, int]]] = {
     "which columns it took, counted from 1": (
         "column 1 as timestamp, column 2 as utilization.gpu. Use --column", [f"{AT}, 45 %"], {}
     ),
@@ -130,16 +130,16 @@ class TestTheUtilisation:
         with pytest.raises(UsageError, match="has 1 columns"):
             guessed(["45"], **{"utilization.gpu": 1})
 
-    @pytest.mark.parametrize(("said", "lines"), REFUSED.values(), ids=REFUSED)
-    def test_is_not_guessed_among_columns(self, said: str, lines: list[str]) -> None:
-        with pytest.raises(UnreadableLogError, match=said):
+    @pytest.mark.parametrize(("message", "lines"), REFUSED.values(), ids=REFUSED)
+    def test_is_not_guessed_among_columns(self, message: str, lines: list[str]) -> None:
+        with pytest.raises(UnreadableLogError, match=message):
             guessed(lines)
 
 
 class TestAGuess:
-    @pytest.mark.parametrize(("said", "lines", "chosen"), SAID.values(), ids=SAID)
-    def test_says(self, said: str, lines: list[str], chosen: dict[str, int]) -> None:
-        assert said in guessed(lines, **chosen)[1]
+    @pytest.mark.parametrize(("message", "lines", "chosen"), NOTED.values(), ids=NOTED)
+    def test_says(self, message: str, lines: list[str], chosen: dict[str, int]) -> None:
+        assert message in guessed(lines, **chosen)[1]
 
     def test_of_an_index_gives_way_to_the_one_the_user_names(self) -> None:
         assert guessed(INDEX_TWICE, index=3)[0][INDEX] == 3
@@ -147,7 +147,7 @@ class TestAGuess:
 
 
 def lines_of(pattern: str) -> str:
-    """What a training, or a logger of GPUs, prints in five minutes."""
+    """What a training run, or a logger of GPUs, prints in five minutes."""
     return rows(
         *(
             pattern.format(
@@ -176,9 +176,9 @@ class TestLinesOfWordsWithoutAHeader:
             ratios(lines_of(pattern))
 
     def test_are_read_once_the_user_says_which_number_it_is(self) -> None:
-        told = LogOptions(columns={"utilization.gpu": 4})
+        options = LogOptions(columns={"utilization.gpu": 4})
 
-        assert ratios(lines_of("{stamp} util is {busy} %"), told)[:3] == [0.96, 0.95, 0.94]
+        assert ratios(lines_of("{stamp} util is {busy} %"), options)[:3] == [0.96, 0.95, 0.94]
 
     @pytest.mark.parametrize(
         "pattern",

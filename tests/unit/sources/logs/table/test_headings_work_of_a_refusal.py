@@ -93,7 +93,7 @@ class TestAHeading:
     def test_that_is_as_long_as_a_file_is_not_taken_apart(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """Each of its brackets was held against each sign after it."""
+        """Each of its brackets was compared with each sign after it."""
         taken: list[str] = []
         monkeypatch.setattr(headings, "heading_of", taken.append)
 
