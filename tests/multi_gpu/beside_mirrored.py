@@ -1,7 +1,7 @@
-"""A process of its own: a plain MirroredStrategy, and what is made before, beside and after it.
+"""Runs in its own process: a plain MirroredStrategy, and models made before, beside and after it.
 
-TensorFlow numbers what joins the devices of each plain strategy from one start, so that a second
-one of another model fails, and after that every model on several devices of the process.
+TensorFlow numbers the device groups of each plain strategy from 1, so that a second strategy fails,
+and after it every model on several devices of the process.
 """
 
 from __future__ import annotations
@@ -39,19 +39,21 @@ def main() -> None:
     with tf.distribute.MirroredStrategy(["CPU:1", "CPU:2"]).scope():
         mirrored = m.made(1)[1]
     expected = evaluated(one)
-    told = {"mirrored": evaluated(mirrored), "before": evaluated(before)}
-    told["beside"] = evaluated(m.made(2)[1])
+    losses = {"mirrored": evaluated(mirrored), "before": evaluated(before)}
+    losses["beside"] = evaluated(m.made(2)[1])
     keras.utils.clear_session()
-    told["cleared"] = evaluated(m.made(3)[1])
-    said: dict[str, Any] = {name: b.furthest([values], [expected]) for name, values in told.items()}
+    losses["cleared"] = evaluated(m.made(3)[1])
+    results: dict[str, Any] = {
+        name: b.furthest([values], [expected]) for name, values in losses.items()
+    }
 
     samples = tf.data.Dataset.from_tensor_slices((x, y))
     for kind, data in (("arrays", (x, y)), ("tf.data", samples)):
         copies = fixed_batches(data, 8, tail="pad")
         mirrored.fit(copies, verbose=0)
-        said[f"evaluate of {kind}"] = refusal(mirrored.evaluate, copies)
-        said[f"validation of {kind}"] = refusal(mirrored.fit, x, y, validation_data=copies)
-    print(json.dumps(said))
+        results[f"evaluate of {kind}"] = refusal(mirrored.evaluate, copies)
+        results[f"validation of {kind}"] = refusal(mirrored.fit, x, y, validation_data=copies)
+    print(json.dumps(results))
 
 
 if __name__ == "__main__":

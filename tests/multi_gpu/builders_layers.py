@@ -1,4 +1,4 @@
-"""Models whose layers keep, add, freeze or draw something, and losses of the user's own."""
+"""Models whose layers keep state, add losses or draw random numbers, and custom losses."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ TWICE = 2.0
 
 
 class Keeps(keras.Layer):  # type: ignore[misc]  # Keras has no types
-    """Counts its steps, notes that it was trained, and has a metric of what it saw."""
+    """Counts its steps, records that it was trained, and has a metric of its inputs."""
 
     def __init__(self, **named: Any) -> None:
         super().__init__(**named)
@@ -34,7 +34,7 @@ class Keeps(keras.Layer):  # type: ignore[misc]  # Keras has no types
 
 
 class CountsByItself(keras.Layer):  # type: ignore[misc]
-    """Counts its calls in a variable of TensorFlow's, which is in no list of Keras'."""
+    """Counts its calls in a tf.Variable, unknown to Keras."""
 
     def __init__(self, **named: Any) -> None:
         super().__init__(**named)
@@ -46,7 +46,7 @@ class CountsByItself(keras.Layer):  # type: ignore[misc]
 
 
 class AddsLoss(keras.Layer):  # type: ignore[misc]
-    """Adds a mean, and one number for each sample, of which Keras takes the sum."""
+    """Adds a mean, and one number per sample, which Keras sums up."""
 
     def call(self, inputs: Any) -> Any:
         each = keras.ops.mean(keras.ops.square(inputs), axis=-1)
@@ -56,7 +56,7 @@ class AddsLoss(keras.Layer):  # type: ignore[misc]
 
 
 class Noise(keras.Layer):  # type: ignore[misc]
-    """Draws in predictions, too."""
+    """Draws random numbers, also in predictions."""
 
     def __init__(self, **named: Any) -> None:
         super().__init__(**named)
@@ -67,7 +67,7 @@ class Noise(keras.Layer):  # type: ignore[misc]
 
 
 class TwoHeads(keras.Model):  # type: ignore[misc]
-    """Says nowhere that it has two outputs, and has a metric of what it saw."""
+    """Has two undeclared outputs and a metric of its inputs."""
 
     def __init__(self, **named: Any) -> None:
         super().__init__(**named)
@@ -102,7 +102,7 @@ def keeping() -> keras.Model:
 
 
 def adding() -> keras.Model:
-    """Half frozen; its function knows names of this module."""
+    """Half frozen; its function uses names of this module."""
     keras.utils.set_random_seed(3)
     model = keras.Sequential(
         [
@@ -130,12 +130,12 @@ def rows_for_two_heads() -> tuple[Any, Any, Any]:
 
 
 def one_number(y_true: Any, y_pred: Any) -> Any:
-    """The loss of the whole batch, as a function of the user's may tell it."""
+    """A custom loss function that returns the loss of the whole batch."""
     return keras.ops.mean(keras.losses.sparse_categorical_crossentropy(y_true, y_pred))
 
 
 def sparing_scaled() -> keras.optimizers.Optimizer:
-    """Scales its loss, halves its rate, and lets the weights of no kernel decay."""
+    """Scales its loss, halves its rate, and excludes kernels from weight decay."""
     inner = keras.optimizers.AdamW(Halving(), weight_decay=0.3)
     inner.exclude_from_weight_decay(var_names=["kernel"])
     return keras.optimizers.LossScaleOptimizer(inner, initial_scale=4.0)
@@ -150,14 +150,14 @@ def stateful() -> keras.Model:
     return keras.Sequential([layers.Input(batch_shape=(4, 2, 3)), layers.GRU(2, stateful=True)])
 
 
-def of_words() -> keras.Model:
-    """Takes strings, makes four rows of each, and keeps a vocabulary that it was taught."""
-    words = layers.TextVectorization(output_sequence_length=4)
-    words.adapt(["a b c d"])
+def of_strings() -> keras.Model:
+    """Takes strings, makes four rows of each, and has a vocabulary."""
+    vectorized = layers.TextVectorization(output_sequence_length=4)
+    vectorized.adapt(["a b c d"])
     return keras.Sequential(
         [
             layers.Input((1,), dtype="string"),
-            words,
+            vectorized,
             layers.Embedding(9, 2),
             layers.Lambda(lambda found: keras.ops.reshape(found, (-1, 2))),
         ]

@@ -1,4 +1,4 @@
-"""Trainings in whose middle a callback reads or saves weights, on one device or on several."""
+"""Training runs during which a callback reads or saves weights, on one device or several."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from trainer_hooks.multi_gpu import multi_gpu_model, serialize
 
 ROWS = 42
 BATCH = 6
-"""Seven batches an epoch, all alike: a step is traced once."""
+"""Seven equal batches per epoch, so that a step is traced once."""
 EPOCHS = 3
 FEATURES = 4
 DEVICES = ("CPU:1", "CPU:2", "CPU:3")
@@ -37,7 +37,7 @@ def rows(*, seed: int = 0) -> tuple[Any, Any]:
 
 
 def batched(*, seed: int) -> tf.data.Dataset:
-    """The same in batches: to cut arrays, Keras would trace functions for each call anew."""
+    """The same as a dataset: with arrays Keras would trace functions for each call."""
     return tf.data.Dataset.from_tensor_slices(rows(seed=seed)).batch(BATCH)
 
 
@@ -47,19 +47,19 @@ def single_model() -> keras.Model:
 
 
 def spread(model: Any, devices: int, ratios: Sequence[float] | None = None) -> Any:
-    """``model`` itself on one device."""
+    """The parallel model; on one device ``model`` itself."""
     if devices == 1:
         return model
     return multi_gpu_model(model, gpus=list(DEVICES[:devices]), ratios=ratios)
 
 
 def plain(model: Any) -> Any:
-    """The model for one device."""
+    """The single-device model."""
     return serialize(model) if hasattr(model, "template") else model
 
 
 def made(devices: int, *, average: bool = False, eagerly: bool = False) -> tuple[Any, Any]:
-    """The single-device model, and what trains it: on one device the same."""
+    """The single-device model and the one that trains it; on one device the same."""
     single = single_model()
     model = spread(single, devices, RATIOS[:devices])
     optimizer = keras.optimizers.SGD(0.02, momentum=0.8, use_ema=average)
@@ -75,7 +75,7 @@ def _made_once(devices: int, *, average: bool) -> tuple[Any, Any, list[Any]]:
 
 
 def models(devices: int, *, average: bool = False) -> tuple[Any, Any]:
-    """As ``made``, as they were then; the same ones each time, so that no step is traced anew."""
+    """Like ``made``, but always the same models, reset, so that steps are traced once."""
     single, model, values = _made_once(devices, average=average)
     state = [*model.variables, *model.optimizer.variables]
     for variable, value in zip(state, values, strict=True):
@@ -85,14 +85,14 @@ def models(devices: int, *, average: bool = False) -> tuple[Any, Any]:
 
 @dataclass
 class Trained:
-    """One training, with all that was seen and left behind.
+    """A training run and its results.
 
     Attributes:
         single: The single-device model; on one device the model itself.
-        model: What trains.
-        folder: For files of this training.
-        seen: What callbacks saw on the way.
-        history: Of each epoch.
+        model: The model that trains.
+        folder: For its files.
+        seen: Numbers seen by callbacks.
+        history: Logs per epoch.
     """
 
     devices: int
@@ -111,16 +111,16 @@ class Trained:
         self.seen += [np.array(value) for value in keras.tree.flatten(values)]
 
     def by_fit(self, callbacks: Sequence[Any], *, validates: bool) -> None:
-        told = {"validation_data": batched(seed=1)} if validates else {}
+        validated = {"validation_data": batched(seed=1)} if validates else {}
         history = self.model.fit(
-            batched(seed=0), epochs=EPOCHS, verbose=0, callbacks=list(callbacks), **told
+            batched(seed=0), epochs=EPOCHS, verbose=0, callbacks=list(callbacks), **validated
         ).history
         self.history = [
             dict(zip(history, row, strict=True)) for row in zip(*history.values(), strict=True)
         ]
 
     def by_batches(self, callbacks: Sequence[Any], *, validates: bool) -> None:
-        """The loop that people write round ``train_on_batch``, with the callbacks called in it."""
+        """A custom loop around ``train_on_batch`` that calls the callbacks."""
         called = keras.callbacks.CallbackList(list(callbacks), model=self.model, epochs=EPOCHS)
         called.on_train_begin()
         for epoch in range(EPOCHS):
@@ -131,8 +131,8 @@ class Trained:
                 logs = self.model.train_on_batch(x, y, return_dict=True)
                 called.on_train_batch_end(number, logs)
             if validates:
-                told = self.model.evaluate(batched(seed=1), verbose=0, return_dict=True)
-                logs = {**logs, **{f"val_{name}": value for name, value in told.items()}}
+                losses = self.model.evaluate(batched(seed=1), verbose=0, return_dict=True)
+                logs = {**logs, **{f"val_{name}": value for name, value in losses.items()}}
             self.history.append(logs)
             called.on_epoch_end(epoch, logs)
             if self.model.stop_training:
@@ -140,7 +140,7 @@ class Trained:
         called.on_train_end(logs)
 
     def left(self) -> dict[str, list[Any]]:
-        """Numbers to compare: what was logged, seen, and is there in the end."""
+        """All numbers to compare: logs, seen values and the final state."""
         return {
             "history": [value for logs in self.history for _, value in sorted(logs.items())],
             "seen": self.seen,
@@ -161,13 +161,13 @@ def batches() -> Iterator[tuple[Any, Any]]:
 
 
 Kind = Callable[[Trained, str], list[Any]]
-"""Makes the callbacks of a training; told what to monitor."""
+"""Makes the callbacks of a training run for a monitored metric."""
 
 
-def checkpoints(name: str, **words: Any) -> Kind:
+def checkpoints(name: str, **arguments: Any) -> Kind:
     def made(trained: Trained, monitor: str) -> list[Any]:
         path = str(trained.folder / name)
-        return [keras.callbacks.ModelCheckpoint(path, monitor=monitor, **words)]
+        return [keras.callbacks.ModelCheckpoint(path, monitor=monitor, **arguments)]
 
     return made
 
@@ -182,7 +182,7 @@ def backups(save_freq: Any) -> Kind:
 
 
 def reading(act: Callable[[Trained], None]) -> Kind:
-    """Acts in the middle of every epoch and at its end."""
+    """Calls ``act`` in the middle of every epoch and at its end."""
 
     def made(trained: Trained, monitor: str) -> list[Any]:
         def after_batch(batch: int, logs: Any) -> None:
@@ -228,7 +228,7 @@ def evaluated(trained: Trained) -> None:
     trained.saw(trained.model.evaluate(batched(seed=2), verbose=0))
 
 
-# What falls is taken for worse: it stops in the second epoch, and goes back to the first.
+# A falling metric counts as worse: stops in the second epoch and restores the first.
 WORSE: dict[str, Any] = {"mode": "max", "patience": 1}
 
 KINDS: dict[str, Kind] = {
@@ -256,27 +256,27 @@ KINDS: dict[str, Kind] = {
 }
 
 
-def told_by_files(folder: Path) -> dict[str, list[Any]]:
-    """All numbers in each file of a training: weights, and the state of the optimizer."""
+def numbers_in_files(folder: Path) -> dict[str, list[Any]]:
+    """All numbers in the saved files: weights and the state of the optimizer."""
     found: dict[str, list[Any]] = {}
     for path in sorted(folder.rglob("*")):
-        told = str(path.relative_to(folder))
+        name = str(path.relative_to(folder))
         if path.suffix == ".keras":
             with zipfile.ZipFile(path) as stored, stored.open("model.weights.h5") as file:
-                found |= _numbers_in(file, told)
+                found |= _numbers_in(file, name)
         elif path.suffix == ".h5":
             with path.open("rb") as file:
-                found |= _numbers_in(file, told)
+                found |= _numbers_in(file, name)
     return found
 
 
-def _numbers_in(file: IO[bytes], told: str) -> dict[str, list[Any]]:
-    """By their names in the file, which say what of the model loads them."""
+def _numbers_in(file: IO[bytes], prefix: str) -> dict[str, list[Any]]:
+    """By their names in the file."""
     numbers: dict[str, list[Any]] = {}
 
     def note(name: str, found: Any) -> None:
         if isinstance(found, h5py.Dataset):
-            numbers[f"{told}: {name}"] = [found[()]]
+            numbers[f"{prefix}: {name}"] = [found[()]]
 
     with h5py.File(file) as stored:
         stored.visititems(note)
@@ -284,12 +284,12 @@ def _numbers_in(file: IO[bytes], told: str) -> dict[str, list[Any]]:
 
 
 def differing(some: dict[str, list[Any]], others: dict[str, list[Any]]) -> dict[str, float]:
-    """The groups of numbers that are not the same, and by how much."""
+    """The groups of numbers that differ, and by how much."""
     assert some.keys() == others.keys()
     far = {name: furthest(some[name], others[name]) for name in others}
     return {name: off for name, off in far.items() if not off <= CLOSE}
 
 
 def trains_alike(left: Callable[[int], Sequence[Any]], several: int) -> bool:
-    """Whether what a training leaves behind is the same on one device and on several."""
+    """Whether the results are the same on one device and on several."""
     return furthest(left(several), left(1)) <= CLOSE

@@ -1,4 +1,4 @@
-"""Small models and data, and what a training on one device or on several leaves behind."""
+"""Small models and data, and training runs on one device or several."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ RATIOS = (4, 3, 2)
 FEATURES = 6
 CLASSES = 3
 ROWS = 57
-"""Two batches of 28, and a last one of a single sample: fewer than there are devices."""
+"""Two batches of 28 and one of a single sample: fewer than devices."""
 
 SINGLE_PRECISION = 1e-6
-"""As near as sums in another order come."""
+"""The tolerance for sums in another order."""
 
 layers = keras.layers
 
@@ -32,7 +32,7 @@ def rows(count: int = ROWS, *, seed: int = 0) -> tuple[Any, Any, Any]:
 
 
 def dense(*, regularized: bool = False) -> keras.Model:
-    """A classifier whose layers treat every sample by itself."""
+    """A classifier whose layers treat samples independently."""
     keras.utils.set_random_seed(3)
     extra = {"kernel_regularizer": "l2"} if regularized else {}
     loss = {"activity_regularizer": "l2"} if regularized else {}
@@ -46,7 +46,7 @@ def dense(*, regularized: bool = False) -> keras.Model:
 
 
 def normalized(*, dropout: float = 0.0) -> keras.Model:
-    """A classifier with BatchNorm, whose statistics are those of each part of the batch."""
+    """A classifier with BatchNorm, whose statistics are per part of the batch."""
     keras.utils.set_random_seed(3)
     return keras.Sequential(
         [
@@ -69,7 +69,7 @@ def parallel(
 
 @dataclass
 class Outcome:
-    """What a training leaves behind, to be compared."""
+    """The results of a training run."""
 
     history: dict[str, list[float]]
     evaluated: list[float]
@@ -78,7 +78,7 @@ class Outcome:
     iterations: int
 
     def furthest_from(self, other: Outcome) -> dict[str, float]:
-        """The largest difference of each kind of number."""
+        """The largest difference per kind of number."""
         assert self.history.keys() == other.history.keys()
         return {
             "history": furthest(list(self.history.values()), list(other.history.values())),
@@ -90,10 +90,7 @@ class Outcome:
 
 
 def furthest(some: Sequence[Any], others: Sequence[Any]) -> float:
-    """The largest difference between numbers at the same places.
-
-    Infinite where one has more of them, or one is none.
-    """
+    """The largest difference between two lists of arrays; infinite for other shapes or NaN."""
     if [np.shape(one) for one in some] != [np.shape(one) for one in others]:
         return float("inf")
     far = [
@@ -105,16 +102,16 @@ def furthest(some: Sequence[Any], others: Sequence[Any]) -> float:
 
 @dataclass
 class Training:
-    """One training, to be made on one device and on several.
+    """A training run for one device or several.
 
     Attributes:
-        build: Makes the model, the same one each time.
-        compiled: What ``compile`` is given; an optimizer is made by calling it.
-        fitted: What ``fit`` is given beside the data; callbacks are made by calling it.
-        weighted: Whether the samples have weights.
-        evaluates: Whether to validate and to evaluate as well.
-        predicts: Whether to predict as well, afterwards.
-        within: How near all numbers are to be on several.
+        build: Makes the model, always the same.
+        compiled: Arguments of ``compile``; an optimizer is a function that makes it.
+        fitted: Arguments of ``fit`` besides the data; callbacks are a function that makes them.
+        weighted: Whether samples have weights.
+        evaluates: Whether to validate and evaluate, too.
+        predicts: Whether to predict afterwards, too.
+        within: The tolerance for all numbers.
     """
 
     build: Callable[[], keras.Model] = dense
@@ -127,15 +124,15 @@ class Training:
     within: float = SINGLE_PRECISION
 
     def on(self, model: Any) -> Outcome:
-        """Compile, fit, evaluate and predict; ``model`` is a template or a parallel model."""
-        words = {"loss": "sparse_categorical_crossentropy", "metrics": ["accuracy"]}
-        words |= {k: v() if k == "optimizer" else v for k, v in self.compiled.items()}
-        model.compile(**{"optimizer": keras.optimizers.SGD(0.05), **words})
+        """Compile, fit, evaluate and predict with a template or a parallel model."""
+        arguments = {"loss": "sparse_categorical_crossentropy", "metrics": ["accuracy"]}
+        arguments |= {k: v() if k == "optimizer" else v for k, v in self.compiled.items()}
+        model.compile(**{"optimizer": keras.optimizers.SGD(0.05), **arguments})
         x, y, weights = self.data()
-        told = {"sample_weight": weights} if self.weighted else {}
+        weighted = {"sample_weight": weights} if self.weighted else {}
         validated = {"validation_data": (x, y)} if self.evaluates else {}
         own = {name: value() if callable(value) else value for name, value in self.fitted.items()}
-        fitted = {"batch_size": 28, **validated, **own, **told}
+        fitted = {"batch_size": 28, **validated, **own, **weighted}
         history = model.fit(x, y, epochs=2, shuffle=False, verbose=0, **fitted)
         evaluated = model.evaluate(x, y, batch_size=28, verbose=0) if self.evaluates else []
         outputs = model.predict(x, batch_size=20, verbose=0) if self.predicts else []
@@ -148,10 +145,10 @@ class Training:
         )
 
     def on_one(self) -> Outcome:
-        """Keras alone, run eagerly unless ``compiled`` says otherwise: nothing need be traced.
+        """Keras alone, run eagerly by default, so that nothing is traced.
 
-        The numbers are the same, but those of each of several losses, of which Keras takes the
-        mean over batches as if all were equally large where it knows no sizes.
+        The numbers are the same except for each of several losses: without static sizes Keras
+        averages them over batches as if all batches were equally large.
         """
         compiled = {"run_eagerly": True, **self.compiled}
         return replace(self, compiled=compiled).on(self.build())
@@ -175,7 +172,7 @@ def named_rows() -> tuple[Any, Any, Any]:
 
 
 def masked() -> keras.Model:
-    """Tells a class for each word; a word of 0 is none, and masked."""
+    """Predicts a class per token; token 0 is masked."""
     keras.utils.set_random_seed(3)
     return keras.Sequential(
         [
@@ -187,15 +184,15 @@ def masked() -> keras.Model:
 
 
 def sentences() -> tuple[Any, Any, Any]:
-    """Of 0 to 5 words, so that the parts of a batch have different numbers of them."""
+    """Sequences of 1 to 5 tokens, so that the parts of a batch have different numbers."""
     random = np.random.default_rng(1)
-    words = random.integers(1, 10, (ROWS, 5))
-    words[np.arange(5)[None, :] >= random.integers(1, 6, (ROWS, 1))] = 0
-    return words, random.integers(0, CLASSES, (ROWS, 5)), np.ones(ROWS, "float32")
+    tokens = random.integers(1, 10, (ROWS, 5))
+    tokens[np.arange(5)[None, :] >= random.integers(1, 6, (ROWS, 1))] = 0
+    return tokens, random.integers(0, CLASSES, (ROWS, 5)), np.ones(ROWS, "float32")
 
 
 class Tower(keras.Model):  # type: ignore[misc]  # Keras has no types
-    """A model that is no graph of layers, but says what it was made with."""
+    """A subclassed model with a configuration."""
 
     def __init__(self, width: int, **named: Any) -> None:
         super().__init__(**named)
@@ -230,7 +227,7 @@ def only_dropout() -> keras.Model:
 
 
 class Scaled(keras.Layer):  # type: ignore[misc]
-    """One weight, so that there is something to train."""
+    """A layer with one weight."""
 
     def build(self, _: Any) -> None:
         self.factor = self.add_weight(shape=(), initializer="ones")
@@ -240,33 +237,33 @@ class Scaled(keras.Layer):  # type: ignore[misc]
 
 
 def seen_in_training(model: Any, x: Any) -> list[Any]:
-    """What each replica's outputs were in one step of training, in the order of the devices."""
+    """Each replica's outputs in one training step, in the order of the devices."""
     seen: dict[int, Any] = {}
     forward = model._parts.step._forward
 
-    def listened(data: Any, *words: Any) -> Any:
-        outputs, *others = forward(data, *words)
+    def observed(data: Any, *arguments: Any) -> Any:
+        outputs, *others = forward(data, *arguments)
         import tensorflow as tf
 
         at = tf.distribute.get_replica_context().replica_id_in_sync_group
         seen[int(at)] = outputs.numpy()
         return outputs, *others
 
-    model._parts.step._forward = listened
+    model._parts.step._forward = observed
     model.run_eagerly = True
     model.train_on_batch(x, x)
     return [seen[at] for at in sorted(seen)]
 
 
 class OwnStep(keras.Sequential):  # type: ignore[misc]
-    """Trains in a way that nothing can split."""
+    """Has a custom train_step."""
 
     def train_step(self, data: Any) -> Any:
         return super().train_step(data)
 
 
 class OwnLoss(keras.Sequential):  # type: ignore[misc]
-    """Its loss is one that no ``compile`` is told of."""
+    """Has a custom compute_loss."""
 
     def compute_loss(self, x: Any, y: Any, y_pred: Any, *_: Any, **__: Any) -> Any:
         return keras.ops.mean(keras.ops.square(y - y_pred))
@@ -277,7 +274,7 @@ def with_own(kind: type[keras.Model]) -> keras.Model:
 
 
 class Unrepeatable(keras.Model):  # type: ignore[misc]
-    """Says nothing of what it was made with."""
+    """A subclassed model without a configuration."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -13,12 +13,12 @@ __all__ = ["own_runtime_folder"]
 
 DEVICES = 5
 THREADS = 16
-"""Where a device sleeps, for it stands for a GPU, it holds one of TensorFlow's threads up."""
+"""A sleeping device occupies one of TensorFlow's threads."""
 
 
 @pytest.fixture(scope="session", autouse=True)
 def logical_devices(request: pytest.FixtureRequest) -> None:
-    """TensorFlow with as many devices as these tests name; skipped where it is not installed."""
+    """TensorFlow with enough devices for these tests; skipped where it is not installed."""
     missing = [module for module in ("keras", "tensorflow") if find_spec(module) is None]
     if missing and os.environ.get("GPUMON_REQUIRE_KERAS") == "1":
         pytest.fail(f"{' and '.join(missing)} must be installed here")

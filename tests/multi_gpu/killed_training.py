@@ -1,4 +1,4 @@
-"""A training on three devices in a process of its own, which ends as by a power cut.
+"""A training run on three devices in its own process, killed within an epoch.
 
 python -m tests.multi_gpu.killed_training BACKUP
 """
@@ -17,10 +17,7 @@ import tensorflow as tf
 
 
 def trained(devices: int, backup: str, *, ended_by: Callable[[], Any] | None = None) -> Any:
-    """A model that was backed up after each second step, or ended in mid-epoch.
-
-    Where there is a backup, the training goes on from there.
-    """
+    """A model trained with a backup after every second step; continues from a backup, if any."""
     from tests.multi_gpu import builders_parallel as b
 
     steps = count(1)

@@ -1,4 +1,4 @@
-"""The builders of these tests: Keras and TensorFlow come with them, when one is first used."""
+"""The builders of these tests, which import Keras and TensorFlow when first used."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Which device TensorFlow gave each operation of the functions that it really ran.
+"""The device of each operation that TensorFlow ran.
 
-Before a function first runs, TensorFlow places and optimizes its graph and cuts it into one for
-each device: those graphs are what its executors run, and they are read here.
+Before a function first runs, TensorFlow places and optimizes its graph and partitions it by device:
+those graphs are read here.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ class Operation(NamedTuple):
     """One operation on a device such as ``"CPU:1"``; the backward pass is a tape's gradient.
 
     Attributes:
-        joined_by: What moves the data of an operation that joins devices: ``"ring"``, ``"nccl"``.
+        joined_by: How an operation that joins devices communicates: ``"ring"``, ``"nccl"``.
     """
 
     kind: str
@@ -30,7 +30,7 @@ class Operation(NamedTuple):
 
 
 def operations_of(run: Callable[[], object]) -> list[Operation]:
-    """All operations of the functions that ran for the first time while ``run`` did."""
+    """All operations of the functions that ran for the first time during ``run``."""
     context.enable_run_metadata()
     try:
         run()
@@ -41,7 +41,7 @@ def operations_of(run: Callable[[], object]) -> list[Operation]:
 
 
 def computing(operations: list[Operation]) -> dict[str, Counter[str]]:
-    """How many matrix products and convolutions each device made, forward and backward."""
+    """The number of matrix products and convolutions per device, forward and backward."""
     found: dict[str, Counter[str]] = {}
     for one in operations:
         if any(word in one.kind for word in COMPUTES):

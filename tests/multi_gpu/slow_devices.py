@@ -115,13 +115,13 @@ class SlowTraining:
         """Arguments of ``fit`` for a number of batches and ``more`` samples."""
         random, count = np.random.default_rng(0), self.batch * steps + more
         x = random.normal(size=(count, 32)).astype("float32")
-        words = {"batch_size": self.batch, "shuffle": False, "verbose": 0}
-        return {"x": x, "y": random.integers(0, 10, count), **words}
+        arguments = {"batch_size": self.batch, "shuffle": False, "verbose": 0}
+        return {"x": x, "y": random.integers(0, 10, count), **arguments}
 
-    def fit(self, *callbacks: Any, steps: int, more: int = 0, **said: Any) -> Any:
+    def fit(self, *callbacks: Any, steps: int, more: int = 0, **more_arguments: Any) -> Any:
         """Fit, and return self."""
-        words = {**self.rows(steps, more=more), **said}
-        self.model.fit(**words, callbacks=list(callbacks))
+        arguments = {**self.rows(steps, more=more), **more_arguments}
+        self.model.fit(**arguments, callbacks=list(callbacks))
         return self
 
     def fit_undisturbed(self, balancer: Any, *callbacks: Any, steps: int) -> Any:

@@ -36,9 +36,9 @@ def assert_refused(match: str, *, model: Any = None, **arguments: Any) -> None:
 
 class TestGpus:
     @pytest.mark.parametrize(
-        ("words", "sentence"),
+        ("arguments", "sentence"),
         [
-            *[(words, NO_GPU) for words in ({}, {"gpus": 2}, {"gpus": [0, 1]})],
+            *[(arguments, NO_GPU) for arguments in ({}, {"gpus": 2}, {"gpus": [0, 1]})],
             ({"gpus": ["GPU:7"]}, "there is no device GPU:7 here; TensorFlow sees CPU:0, CPU:1"),
             ({"gpus": ["CPU:1", "/device:cpu:1"]}, "gpus names CPU:1 twice"),
             *[
@@ -48,8 +48,8 @@ class TestGpus:
             ({"gpus": []}, "gpus is an empty list"),
         ],
     )
-    def test_that_do_not_exist_are_refused(self, words: dict[str, Any], sentence: str) -> None:
-        assert_refused(sentence, **words)
+    def test_that_do_not_exist_are_refused(self, arguments: dict[str, Any], sentence: str) -> None:
+        assert_refused(sentence, **arguments)
 
 
 class TestRatios:
@@ -108,13 +108,13 @@ class TestAModel:
             multi_gpu.serialize(b.dense())
 
 
-def sgd(**words: Any) -> Any:
-    return keras.optimizers.SGD(0.1, **words)
+def sgd(**arguments: Any) -> Any:
+    return keras.optimizers.SGD(0.1, **arguments)
 
 
 class TestCompile:
     @pytest.mark.parametrize(
-        ("words", "sentence"),
+        ("arguments", "sentence"),
         [
             (lambda: {"jit_compile": True}, "jit_compile=True would run every part .* on one GPU"),
             (lambda: {"steps_per_execution": 4}, "steps_per_execution=4 cannot be spread over GPU"),
@@ -132,9 +132,9 @@ class TestCompile:
             ),
         ],
     )
-    def test_refuses_what_needs_one_device(self, words: Any, sentence: str) -> None:
+    def test_refuses_what_needs_one_device(self, arguments: Any, sentence: str) -> None:
         with pytest.raises(ValueError, match=sentence):
-            b.parallel(b.dense()).compile(**{"loss": "mse", **words()})
+            b.parallel(b.dense()).compile(**{"loss": "mse", **arguments()})
 
     def test_refuses_an_optimizer_that_cannot_be_recreated(self) -> None:
         class Closed(keras.optimizers.SGD):  # type: ignore[misc]

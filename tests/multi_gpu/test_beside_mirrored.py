@@ -13,17 +13,19 @@ pytestmark = [pytest.mark.multi_gpu, in_make_truth]
 
 
 @pytest.fixture(scope="module")
-def told() -> Any:
+def results() -> Any:
     """How far from one device, or what was refused."""
     return told_by("tests.multi_gpu.beside_mirrored")
 
 
 @pytest.mark.parametrize("which", ["mirrored", "before", "beside", "cleared"])
-def test_neither_is_in_the_others_way_with_clear_session_or_without(told: Any, which: str) -> None:
-    assert told[which] <= 1e-6
+def test_neither_is_in_the_others_way_with_clear_session_or_without(
+    results: Any, which: str
+) -> None:
+    assert results[which] <= 1e-6
 
 
 @pytest.mark.parametrize("kind", ["arrays", "tf.data"])
 @pytest.mark.parametrize("act", ["evaluate", "validation"])
-def test_copies_of_samples_are_not_evaluated_on_it(told: Any, act: str, kind: str) -> None:
-    assert "evaluate" in told[f"{act} of {kind}"]
+def test_it_does_not_evaluate_copies_of_samples(results: Any, act: str, kind: str) -> None:
+    assert "evaluate" in results[f"{act} of {kind}"]

@@ -1,4 +1,4 @@
-"""Each callback that acts in the middle of a training does what it would on one device."""
+"""Callbacks that act during training do the same as on one device."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from tests.multi_gpu.later import m
 
 pytestmark = pytest.mark.multi_gpu
 
-IS_WHOLE = bool(os.environ.get("GPUMON_WHOLE_TABLE"))
-"""Whether each cell of the table is tried, on both numbers of devices, as ``make truth`` does."""
-SEVERAL = (2, 3) if IS_WHOLE else (2,)
+IS_COMPLETE = bool(os.environ.get("GPUMON_WHOLE_TABLE"))
+"""Whether to test all combinations, on two and on three devices, as ``make truth`` does."""
+SEVERAL = (2, 3) if IS_COMPLETE else (2,)
 WAYS = [("by_fit", True), ("by_batches", False)]
-if IS_WHOLE:
+if IS_COMPLETE:
     WAYS += [("by_fit", False), ("by_batches", True)]
 
 
@@ -38,13 +38,13 @@ KINDS = (
 
 @pytest.mark.parametrize(("way", "validates"), WAYS)
 @pytest.mark.parametrize("kind", KINDS)
-class TestEachCallbackThatActsInTheMiddle:
-    def test_sees_and_leaves_what_it_would_on_one_device(
+class TestEachCallback:
+    def test_has_the_same_results_as_on_one_device(
         self, kind: str, way: str, validates: bool, tmp_path: Path
     ) -> None:
         def left(devices: int) -> Any:
             training = trained(devices, way, kind, validates=validates, folder=tmp_path)
-            return {**training.left(), **m.told_by_files(training.folder)}
+            return {**training.left(), **m.numbers_in_files(training.folder)}
 
         one = left(1)
         for devices in SEVERAL:

@@ -43,16 +43,16 @@ def given_masks(devices: int) -> Any:
     part = keras.Sequential([keras.Input((5, 4)), pooled, keras.layers.Dense(4)])
     part = spread(part, devices)
     keras.utils.set_random_seed(4)
-    words = keras.Input((5,))
-    embedded = keras.layers.Embedding(10, 4, mask_zero=True)(words)
-    return keras.Model(words, keras.layers.Dense(b.CLASSES)(part(embedded)))
+    tokens = keras.Input((5,))
+    embedded = keras.layers.Embedding(10, 4, mask_zero=True)(tokens)
+    return keras.Model(tokens, keras.layers.Dense(b.CLASSES)(part(embedded)))
 
 
 def giving_masks(devices: int) -> Any:
     part = spread(b.masked(), devices)
     keras.utils.set_random_seed(4)
-    words = keras.Input((5,))
-    return keras.Model(words, keras.layers.GlobalAveragePooling1D()(part(words)))
+    tokens = keras.Input((5,))
+    return keras.Model(tokens, keras.layers.GlobalAveragePooling1D()(part(tokens)))
 
 
 def of_several(devices: int) -> Any:
@@ -110,8 +110,8 @@ def narrowed() -> tuple[Any, Any]:
 
 
 def kinds_of_sentences() -> tuple[Any, Any]:
-    words, _, _ = b.sentences()
-    return words[:56], np.eye(b.CLASSES)[words[:56, 0] % b.CLASSES]
+    tokens, _, _ = b.sentences()
+    return tokens[:56], np.eye(b.CLASSES)[tokens[:56, 0] % b.CLASSES]
 
 
 def frozen(devices: int) -> Any:
@@ -139,10 +139,12 @@ class Case(NamedTuple):
         (x, y), model = self.data(), self.build(devices)
         momentum = keras.optimizers.SGD(0.05, momentum=0.9)
         model.compile(momentum, loss="mse", run_eagerly=self.eagerly or devices == 1)
-        words = {"validation_data": (x, y)} if self.evaluates else {}
-        told = model.fit(x, y, batch_size=28, epochs=2, shuffle=False, verbose=0, **words).history
+        fitted: dict[str, Any] = {"batch_size": 28, "epochs": 2, "shuffle": False, "verbose": 0}
+        if self.evaluates:
+            fitted["validation_data"] = (x, y)
+        history = model.fit(x, y, **fitted).history
         predicted = model.predict(x, batch_size=28, verbose=0) if self.evaluates else []
-        return [*told.values(), *keras.tree.flatten(predicted), *model.get_weights()]
+        return [*history.values(), *keras.tree.flatten(predicted), *model.get_weights()]
 
 
 CASES = {

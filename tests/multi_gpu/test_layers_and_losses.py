@@ -29,14 +29,14 @@ class TestTraining:
 
     def test_keeps_the_metrics_of_an_earlier_compile(self) -> None:
         x, y, _ = b.rows(20)
-        told = []
+        results = []
         for model in (b.dense(), b.parallel(b.dense())):
             model.compile("sgd", "sparse_categorical_crossentropy", metrics=["accuracy"])
             model.compile("sgd", "sparse_categorical_crossentropy")
-            told.append(model.fit(x, y, batch_size=20, verbose=0).history)
+            results.append(model.fit(x, y, batch_size=20, verbose=0).history)
 
-        assert told[1] == {name: pytest.approx(values) for name, values in told[0].items()}
-        assert told[0]["accuracy"][0] > 0
+        assert results[1] == {name: pytest.approx(values) for name, values in results[0].items()}
+        assert results[0]["accuracy"][0] > 0
 
     def test_continues_with_the_state_of_the_templates_optimizer(self) -> None:
         x, y, _ = b.rows(20)
@@ -76,13 +76,13 @@ class TestOtherCalls:
         assert len(np.unique(np.concatenate(drawn).round(6), axis=0)) == 27
 
     def test_predict_several_rows_per_sample_from_strings(self) -> None:
-        words = tf.constant([["a b"], ["b c d"], ["c"], ["d"], ["a"]])
-        template = kinds.of_words()
+        texts = tf.constant([["a b"], ["b c d"], ["c"], ["d"], ["a"]])
+        template = kinds.of_strings()
 
-        predicted = b.parallel(template).predict(words, verbose=0)
+        predicted = b.parallel(template).predict(texts, verbose=0)
 
         assert predicted.shape == (20, 2)
-        assert_near([predicted], [template.predict(words, verbose=0)])
+        assert_near([predicted], [template.predict(texts, verbose=0)])
 
 
 def assert_near(some: Any, others: Any) -> None:

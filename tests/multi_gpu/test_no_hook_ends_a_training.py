@@ -25,8 +25,8 @@ class Training:
     def left(self, *callbacks: Any) -> list[bytes]:
         self.model.set_weights(self._weights)
         x, y, _ = b.rows(30)
-        words = {"batch_size": 6, "shuffle": False, "verbose": 0}
-        self.model.fit(x, y, callbacks=list(callbacks), **words)
+        arguments = {"batch_size": 6, "shuffle": False, "verbose": 0}
+        self.model.fit(x, y, callbacks=list(callbacks), **arguments)
         return [weight.tobytes() for weight in self.model.get_weights()]
 
     def left_balanced(self) -> list[bytes]:
@@ -52,9 +52,9 @@ class TestATrainingRun:
 
         for name, code in guarded.items():
             balanced = Training()
-            with warnings.catch_warnings(record=True) as said, broken(code) as calls:
+            with warnings.catch_warnings(record=True) as warned, broken(code) as calls:
                 warnings.simplefilter("always")
                 left = balanced.left_balanced()
             assert calls, name
             assert left == bare, name
-            assert len([one for one in said if "RatioBalancer" in str(one.message)]) <= 1, name
+            assert len([one for one in warned if "RatioBalancer" in str(one.message)]) <= 1, name

@@ -45,8 +45,8 @@ class Training:
     def fit(self, *callbacks: Any) -> list[bytes]:
         """Two epochs; the weights after them."""
         x, y, _ = b.rows()
-        words = {"batch_size": 8, "shuffle": False, "epochs": 2, "verbose": 0}
-        self.model.fit(x, y, callbacks=list(callbacks), **words)
+        arguments = {"batch_size": 8, "shuffle": False, "epochs": 2, "verbose": 0}
+        self.model.fit(x, y, callbacks=list(callbacks), **arguments)
         return [weight.tobytes() for weight in self.model.get_weights()]
 
 
@@ -69,13 +69,13 @@ class TestTrainingIsUnchanged:
         assert left == Training().fit()
 
     def test_where_it_is_switched_on_between_two_fits(self) -> None:
-        bare, levelled = Training(), Training()
-        levelled.model.time_replicas()
-        assert levelled.fit() == bare.fit()
+        bare, balanced = Training(), Training()
+        balanced.model.time_replicas()
+        assert balanced.fit() == bare.fit()
         forbid_clocks()
 
         with k.one_warning("RatioBalancer cannot see how long each GPU takes.*op determinism"):
-            left = levelled.fit(balancer(), tagger())
+            left = balanced.fit(balancer(), tagger())
 
         assert left == bare.fit()
 

@@ -126,9 +126,9 @@ class TestAParallelModel:
 class TestAFileThatCannotBeUsed:
     """The weights, the optimizer and the compile state stay complete."""
 
-    @pytest.mark.parametrize("words", [{}, {"skip_mismatch": True}])
+    @pytest.mark.parametrize("arguments", [{}, {"skip_mismatch": True}])
     def test_of_another_architecture_is_refused_or_loaded_where_it_fits(
-        self, words: dict[str, Any], tmp_path: Path
+        self, arguments: dict[str, Any], tmp_path: Path
     ) -> None:
         keras.utils.set_random_seed(5)
         layers = keras.layers
@@ -141,11 +141,11 @@ class TestAFileThatCannotBeUsed:
 
         warned = pytest.warns(UserWarning, match="could not be loaded")
         refused = pytest.raises(ValueError, match="shape")
-        with warned if words else refused:
-            model.load_weights(tmp_path / "other.weights.h5", **words)
+        with warned if arguments else refused:
+            model.load_weights(tmp_path / "other.weights.h5", **arguments)
 
         now = model.get_weights()
-        assert np.array_equal(now[0], donor.get_weights()[0] if words else first)
+        assert np.array_equal(now[0], donor.get_weights()[0] if arguments else first)
         assert np.array_equal(now[2], others[1])
         assert int(model.optimizer.iterations.numpy()) == steps
         assert equal(model.template, model)
@@ -159,13 +159,13 @@ class TestAFileThatCannotBeUsed:
         full.symlink_to("/dev/full")
         template, (x, y, _) = b.dense(), b.rows()
         model, one = compiled(b.parallel(template)), compiled(b.dense())
-        words = {"batch_size": 28, "shuffle": False, "verbose": 0}
+        arguments = {"batch_size": 28, "shuffle": False, "verbose": 0}
         checkpoint = keras.callbacks.ModelCheckpoint(str(full), save_freq=2)
 
         with pytest.raises(OSError, match="No space"):
-            model.fit(x, y, callbacks=[checkpoint], **words)
+            model.fit(x, y, callbacks=[checkpoint], **arguments)
         assert not template.compiled
-        model.fit(x[56:], y[56:], **words)  # the batch that was not reached
-        one.fit(x, y, **words)
+        model.fit(x[56:], y[56:], **arguments)  # the batch that was not reached
+        one.fit(x, y, **arguments)
 
         assert near(template, one)

@@ -65,11 +65,11 @@ def test_a_process_that_is_no_script_is_refused(tmp_path: Path) -> None:
     )
 
 
-def ran_on_stand_ins(*words: str, folder: Path) -> subprocess.CompletedProcess[str]:
+def ran_on_stand_ins(*arguments: str, folder: Path) -> subprocess.CompletedProcess[str]:
     environ = {
         "KERAS_BACKEND": "tensorflow",
         "GPUMON_STAND_IN_GPUS": "2",
         "GPUMON_RUNTIME_DIR": str(folder),
         "CUDA_VISIBLE_DEVICES": "",
     }
-    return ran(sys.executable, *words, cwd=folder, environ=environ, timeout_s=120)
+    return ran(sys.executable, *arguments, cwd=folder, environ=environ, timeout_s=120)

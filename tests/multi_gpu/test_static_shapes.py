@@ -25,12 +25,12 @@ def trained(model: Any, source: str, *callbacks: Any) -> dict[str, list[float]]:
     """The history of two epochs, whose last batch is smaller where sizes may differ."""
     model.compile("sgd", {"kind": "sparse_categorical_crossentropy", "size": "mse"})
     x, y, _ = b.named_rows()
-    said = {"x": x, "y": y, "batch_size": BATCH}
+    data = {"x": x, "y": y, "batch_size": BATCH}
     if source != "arrays":
         rows = tf.data.Dataset.from_tensor_slices((x, y))
-        said = {"x": rows.batch(BATCH, drop_remainder=True)}
-    words = {"epochs": 2, "shuffle": False, "verbose": 0, "callbacks": list(callbacks)}
-    history: dict[str, list[float]] = model.fit(**said, **words).history
+        data = {"x": rows.batch(BATCH, drop_remainder=True)}
+    arguments = {"epochs": 2, "shuffle": False, "verbose": 0, "callbacks": list(callbacks)}
+    history: dict[str, list[float]] = model.fit(**data, **arguments).history
     return history
 
 

@@ -1,4 +1,4 @@
-"""Specification of the machines whose pauses come of programs that contend for resources."""
+"""The synthetic machines whose pauses come from programs that contend for resources."""
 
 from __future__ import annotations
 
@@ -25,9 +25,7 @@ def half_an_hour(kind: str, seed: int = 1) -> Workload:
 
 @pytest.mark.parametrize("kind", KINDS)
 class TestEachKind:
-    def test_makes_spans_that_are_sorted_disjoint_and_within_the_machine_s_time(
-        self, kind: str
-    ) -> None:
+    def test_makes_sorted_disjoint_spans_within_the_machines_time(self, kind: str) -> None:
         made = half_an_hour(kind)
 
         assert made.gpus
@@ -36,7 +34,7 @@ class TestEachKind:
                 assert (np.diff(spans.ravel()) > 0).all()
                 assert iou(spans, clipped(spans, 0, made.duration_ms)) == 1.0
 
-    def test_starves_idle_gpus_within_jobs_only(self, kind: str) -> None:
+    def test_starves_only_idle_gpus_within_jobs(self, kind: str) -> None:
         for gpu in half_an_hour(kind).gpus:
             assert total_ms(intersection(gpu.busy, gpu.starved)) == 0
             assert total_ms(intersection(gpu.starved, gpu.lost)) == gpu.starved_ms
@@ -49,7 +47,7 @@ class TestEachKind:
             assert total_ms(intersection(gpu.jobs, gpu.held)) == gpu.in_use_ms
             assert gpu.memory_mib > 0
 
-    def test_is_made_of_its_seed(self, kind: str) -> None:
+    def test_depends_only_on_its_seed(self, kind: str) -> None:
         once, again = half_an_hour(kind), machine(kind, 1, 0.5)
 
         for one, other in zip(once.gpus, again.gpus, strict=True):
@@ -57,7 +55,7 @@ class TestEachKind:
             assert np.array_equal(one.starved, other.starved)
         assert not np.array_equal(once.gpus[0].busy, half_an_hour(kind, 2).gpus[0].busy)
 
-    def test_begins_as_a_shorter_one_does(self, kind: str) -> None:
+    def test_starts_like_a_shorter_one(self, kind: str) -> None:
         longer, shorter = half_an_hour(kind), machine(kind, 1, 0.2)
 
         for one, other in zip(longer.gpus, shorter.gpus, strict=True):
@@ -66,7 +64,7 @@ class TestEachKind:
 
 class TestStarvation:
     @pytest.mark.parametrize("kind", LATE)
-    def test_is_there_in_most_machines_that_lose_time_to_late_input(self, kind: str) -> None:
+    def test_exists_in_most_machines_with_late_input(self, kind: str) -> None:
         assert sum(half_an_hour(kind, seed).is_starved for seed in SEEDS) >= 7
 
     @pytest.mark.parametrize("kind", OTHERS)
@@ -74,7 +72,7 @@ class TestStarvation:
         for seed in SEEDS:
             assert all(gpu.starved_ratio < 0.02 for gpu in half_an_hour(kind, seed).gpus)
 
-    def test_comes_in_pauses_that_a_log_can_show(self) -> None:
+    def test_comes_in_pauses_long_enough_for_a_log(self) -> None:
         longest = [
             max(lengths_ms(gpu.starved).max(initial=0) for gpu in half_an_hour(kind, seed).gpus)
             for kind in LATE
@@ -83,8 +81,8 @@ class TestStarvation:
         assert np.mean(np.asarray(longest) >= 500) >= 0.8
 
 
-def test_pauses_of_other_kinds_are_there_too() -> None:
-    """Whoever takes each pause for a late loader would be wrong."""
+def test_most_other_machines_have_pauses_too() -> None:
+    """So not every pause is due to the loader."""
     lossy = [
         gpu.lost_ms >= 0.05 * gpu.in_use_ms
         for kind in OTHERS
@@ -95,7 +93,7 @@ def test_pauses_of_other_kinds_are_there_too() -> None:
     assert np.mean(lossy) >= 0.8
 
 
-def test_a_fixed_program_gives_the_spans_that_one_reckons_by_hand() -> None:
+def test_a_fixed_program_gives_the_spans_computed_by_hand() -> None:
     """Two workers need 1 s for a batch, a step takes 0.2 s: two steps, then 0.6 s of waiting."""
     m = Machine("by_hand", 0, 5 / 3_600)
     gpu = Gpu(m)

@@ -118,8 +118,8 @@ def checked_rule(batch_size: int, multiple_of: int, tail: str, reduction: str) -
         ValueError: An argument is not allowed, or ``batch_size`` is no multiple of ``multiple_of``.
     """
     for name, number in (("batch_size", batch_size), ("multiple_of", multiple_of)):
-        whole = hasattr(number, "__index__") and not isinstance(number, bool)
-        if not whole or number < 1:
+        is_whole = hasattr(number, "__index__") and not isinstance(number, bool)
+        if not is_whole or number < 1:
             raise ValueError(f"{name} must be a whole number, 1 or more, not {number!r}")
     if batch_size % multiple_of:
         lower = batch_size - batch_size % multiple_of

@@ -30,17 +30,19 @@ def fixed_dataset(dataset: Any, rule: BatchRule) -> Any:  # noqa: ANN401
     samples = _samples_in(dataset, batched=batched)
     drop = rule.tail == "drop"
     if batched:
-        whole = dataset.rebatch(rule.batch_size, drop_remainder=drop)
+        rebatched = dataset.rebatch(rule.batch_size, drop_remainder=drop)
     else:
-        whole = dataset.batch(rule.batch_size, drop_remainder=drop)
+        rebatched = dataset.batch(rule.batch_size, drop_remainder=drop)
     if not drop:
-        whole = whole.map(lambda *batch: _finished(batch, dataset.element_spec, rule))
+        rebatched = rebatched.map(lambda *batch: _finished(batch, dataset.element_spec, rule))
     if int(dataset.cardinality()) == tf.data.INFINITE_CARDINALITY:
-        return whole.apply(tf.data.experimental.assert_cardinality(tf.data.INFINITE_CARDINALITY))
+        return rebatched.apply(
+            tf.data.experimental.assert_cardinality(tf.data.INFINITE_CARDINALITY)
+        )
     if samples is not None:
         batches = tf.data.experimental.assert_cardinality(rule.count(samples))
-        whole = whole.apply(batches)
-    return only_for_training(whole, rule.tail) if rule.fills_up(samples) else whole
+        rebatched = rebatched.apply(batches)
+    return only_for_training(rebatched, rule.tail) if rule.fills_up(samples) else rebatched
 
 
 def _holds_batches(dataset: Any) -> bool:  # noqa: ANN401
@@ -108,9 +110,9 @@ def _stages(
 
 def _finished(batch: tuple[Any, ...], spec: Any, rule: BatchRule) -> Any:  # noqa: ANN401
     """One batch, completed within the graph; ``batch`` is unpacked by ``map``."""
-    whole = batch if isinstance(spec, tuple) else batch[0]
+    full = batch if isinstance(spec, tuple) else batch[0]
     size = rule.batch_size
-    rows = tf.shape(tf.nest.flatten(whole)[0])[0]
+    rows = tf.shape(tf.nest.flatten(full)[0])[0]
     in_turn = tf.range(size) % rows
 
     def filled(leaf: Any) -> Any:  # noqa: ANN401
@@ -124,8 +126,8 @@ def _finished(batch: tuple[Any, ...], spec: Any, rule: BatchRule) -> Any:  # noq
             return many
         return tf.ensure_shape(many, [size, *leaf.shape[1:]])
 
-    whole = tf.nest.map_structure(filled, whole)
-    return _weighted(whole, rows, rule) if rule.tail == "pad" else whole
+    full = tf.nest.map_structure(filled, full)
+    return _weighted(full, rows, rule) if rule.tail == "pad" else full
 
 
 def _weighted(batch: Any, rows: Any, rule: BatchRule) -> Any:  # noqa: ANN401

@@ -140,8 +140,8 @@ class EpochShape:
     @property
     def step_count(self) -> int:
         """Optimizer steps in an epoch: the same on every rank."""
-        whole, rest = divmod(self.samples, self.batch_size)
-        return whole + bool(rest and not self.drop_last)
+        full, rest = divmod(self.samples, self.batch_size)
+        return full + bool(rest and not self.drop_last)
 
     @property
     def batch_count(self) -> int:

@@ -114,11 +114,11 @@ class BatchSplit:
 
 
 def _largest_remainder(total: Tensor, weights: Tensor) -> Tensors:
-    whole = tf.reduce_sum(weights)
+    weight = tf.reduce_sum(weights)
     products = total * weights
-    counts = products // whole
+    counts = products // weight
     left = total - tf.reduce_sum(counts)
-    by_remainder = tf.argsort(products % whole, direction="DESCENDING", stable=True)
+    by_remainder = tf.argsort(products % weight, direction="DESCENDING", stable=True)
     rank = tf.cast(tf.math.invert_permutation(by_remainder), tf.int64)
     return counts + tf.cast(rank < left, tf.int64)
 

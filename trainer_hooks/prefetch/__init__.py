@@ -74,9 +74,9 @@ def _checked_depth(depth: object) -> int:
     try:
         if isinstance(depth, bool):
             raise TypeError
-        whole = operator.index(depth)  # type: ignore[arg-type]
+        count = operator.index(depth)  # type: ignore[arg-type]
     except TypeError:
         raise TypeError(f"{what}{depth!r}") from None
-    if whole < 1:
-        raise ValueError(f"{what}{whole}")
-    return whole
+    if count < 1:
+        raise ValueError(f"{what}{count}")
+    return count

@@ -1,4 +1,4 @@
-"""Made-up GPU machines whose pauses come of programs that contend for cores, disks and peers."""
+"""Synthetic machines whose pauses come from programs that contend for cores, disks and peers."""
 
 from __future__ import annotations
 
@@ -40,11 +40,11 @@ _BY_NAME: Final = {program.__name__: program for program in _PROGRAMS}
 KINDS: Final[Mapping[str, LikelyCause | None]] = {
     program.__name__: lost_to for program, lost_to in _PROGRAMS.items()
 }
-"""What most idle time of each kind is lost to; ``None``: to little, or to what no cause names."""
+"""The main cause of idle time of each kind; ``None``: little, or no named cause."""
 
 
 def machine(kind: str, seed: int, hours: float) -> Workload:
-    """One machine of a kind in ``KINDS``; a longer one begins as a shorter one of the seed does."""
+    """One machine of a kind in ``KINDS``; a shorter one with the same seed is a prefix of it."""
     made = Machine(kind, seed, hours)
     _BY_NAME[kind](made)
     return made.run()

@@ -1,6 +1,6 @@
 """A small discrete-event simulation: programs are generators, resources make them wait.
 
-A program yields how many milliseconds it sleeps, or a deque in which it waits to be woken.
+A program yields the milliseconds that it sleeps, or a deque in which it waits to be woken.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ from tests.truth.workloads.truth import GpuTruth, Workload
 Sleeper = Callable[[], object]
 Program = Generator["float | deque[Sleeper]", None, None]
 Making = Generator["float | deque[Sleeper]", None, int]
-"""Makes batches and returns how many."""
+"""Makes batches and returns their number."""
 MINUTE_MS: Final = 60_000.0
 _KERNELS_MS: Final = 32.0
-"""A step that does not fill its GPU works and rests about so often."""
+"""A step that does not fill its GPU alternates between busy and idle about this often."""
 
 
 class Machine:
     """The clock, chance, the GPUs, and the CPU cores and disk that all programs share.
 
     Attributes:
-        now_ms: Since the machine's begin.
-        sessions_ms: From when to when each job runs; the last ends after the machine does.
+        now_ms: Since the start.
+        sessions_ms: Start and end of each job; the last ends after the machine.
     """
 
     def __init__(self, kind: str, seed: int, hours: float) -> None:
@@ -55,29 +55,29 @@ class Machine:
         self.disk = Shared(self, self.log(0.15, 2.5))
 
     def log(self, low: float, high: float) -> float:
-        """Drawn from ``low`` to ``high``, each factor as likely as another."""
+        """A log-uniform number."""
         return math.exp(self.rng.uniform(math.log(low), math.log(high)))
 
     def spread(self, mean: float, sigma: float) -> float:
-        """Log-normal with this mean; ``sigma`` 0 is the mean itself."""
+        """A log-normal number with this mean; with ``sigma`` 0 the mean itself."""
         return mean * self.rng.lognormvariate(-sigma * sigma / 2, sigma)
 
     def start(self, program: Program) -> None:
-        """Begin it now, beside all others."""
+        """Start a program now."""
         self.at(self.now_ms, program.__next__)
 
     def at(self, at_ms: float, sleeper: Sleeper) -> None:
-        """Wake it then."""
+        """Wake a program at that time."""
         self._entries += 1
         heapq.heappush(self._agenda, (at_ms, self._entries, sleeper))
 
     def wake(self, waiting: deque[Sleeper]) -> None:
-        """The one that has waited longest goes on, if there is one."""
+        """Wake the one that has waited longest, if any."""
         if waiting:
             self.at(self.now_ms, waiting.popleft())
 
     def run(self) -> Workload:
-        """Until the end; returns what happened."""
+        """Run to the end; return what happened."""
         while self._agenda and self._agenda[0][0] < self.duration_ms:
             self.now_ms, _, sleeper = heapq.heappop(self._agenda)
             try:
@@ -93,7 +93,7 @@ class Machine:
 
 
 class Work(NamedTuple):
-    """One piece of work on a GPU, and the share of it in which the GPU is busy."""
+    """Work on a GPU, and the part of it in which the GPU is busy."""
 
     begin_ms: float
     end_ms: float
@@ -101,7 +101,7 @@ class Work(NamedTuple):
 
 
 class Gpu:
-    """Works off what it is given, one piece after the other; ``machine.gpus`` has those seen."""
+    """Does work in sequence; ``machine.gpus`` lists the visible ones."""
 
     def __init__(self, machine: Machine, *, seen: bool = True) -> None:
         self.free_ms = 0.0
@@ -112,7 +112,6 @@ class Gpu:
             machine.gpus.append(self)
 
     def truth(self, duration_ms: int, memory_mib: int) -> GpuTruth:
-        """What happened on it."""
         works = np.asarray(self.works, dtype=np.float64).reshape(-1, 3)
         length_ms, fill = works[:, 1] - works[:, 0], works[:, 2]
         count = np.where(fill < 1, np.maximum(1, np.rint(length_ms / _KERNELS_MS)), 1).astype(int)
@@ -143,7 +142,7 @@ def _whole(edges_ms: NDArray[np.float64], duration_ms: int) -> Spans:
 
 
 class Process:
-    """A program that holds memory of a GPU; ``work_ms``: its first and last work's edges."""
+    """A program that holds GPU memory; ``work_ms``: start of its first and end of its last work."""
 
     def __init__(self, machine: Machine, gpu: Gpu) -> None:
         self._machine, self.gpu = machine, gpu
@@ -152,7 +151,7 @@ class Process:
         gpu.processes.append(self)
 
     def compute(self, ms: float, fill: float = 1.0, lead_ms: float = 0.0) -> Program:
-        """Work on the GPU; the program goes on ``lead_ms`` before the GPU has done it."""
+        """Work on the GPU; the program continues ``lead_ms`` before the GPU is done."""
         now_ms = self._machine.now_ms
         begin_ms = max(now_ms, self.gpu.free_ms)
         end_ms = self.gpu.free_ms = begin_ms + ms
@@ -162,7 +161,7 @@ class Process:
             yield end_ms - lead_ms - now_ms
 
     def finish(self) -> Program:
-        """Wait until the GPU has done all."""
+        """Wait until the GPU is done."""
         yield max(0.0, self.gpu.free_ms - self._machine.now_ms)
 
     def ask(self, batch: Program) -> Program:
@@ -173,7 +172,7 @@ class Process:
 
 
 class Shared:
-    """A rate that all who use it share equally, each ``most`` at most: cores, a disk, a network."""
+    """A rate shared equally by its users, at most ``most`` each: cores, a disk, a network."""
 
     def __init__(self, machine: Machine, rate: float, most: float = math.inf) -> None:
         self._machine, self.rate, self._most = machine, rate, most
@@ -182,19 +181,19 @@ class Shared:
         self._turn = 0
 
     def use(self, amount: float) -> Program:
-        """Done when ``amount`` of it was had."""
+        """Wait until ``amount`` was received."""
         self._advance()
         waiting: deque[Sleeper] = deque()
         self._turn += 1
         heapq.heappush(self._users, (self._reach + amount, self._turn, waiting))
-        self._look_ahead()
+        self._schedule()
         yield waiting
 
     def _advance(self) -> None:
         self._reach += (self._machine.now_ms - self._at_ms) * self._each
         self._at_ms = self._machine.now_ms
 
-    def _look_ahead(self) -> None:
+    def _schedule(self) -> None:
         if self._users:
             self._each = min(self._most, self.rate / len(self._users))
             turn, left = self._turn, max(0.0, self._users[0][0] - self._reach)
@@ -202,22 +201,22 @@ class Shared:
 
     def _serve(self, turn: int) -> None:
         if turn != self._turn:
-            return  # another came or went since
+            return  # the users have changed since
         self._advance()
         self._turn += 1
         self._machine.wake(heapq.heappop(self._users)[2])
-        self._look_ahead()
+        self._schedule()
 
 
 class Barrier:
-    """Nobody goes on until ``count`` have come."""
+    """Releases its programs when ``count`` have arrived."""
 
     def __init__(self, machine: Machine, count: int) -> None:
         self._machine, self._count = machine, count
         self._waiting: deque[Sleeper] = deque()
 
     def wait(self) -> Program:
-        """Until the last has come."""
+        """Wait for the last one."""
         if len(self._waiting) + 1 < self._count:
             yield self._waiting
         else:
@@ -226,7 +225,7 @@ class Barrier:
 
 
 class Queue:
-    """Holds so many items at most: who puts into a full one waits, who gets from an empty too."""
+    """A bounded queue: ``put`` waits while it is full, ``get`` while it is empty."""
 
     def __init__(self, machine: Machine, capacity: int) -> None:
         self._machine, self._capacity, self.count = machine, capacity, 0
@@ -234,14 +233,12 @@ class Queue:
         self._getting: deque[Sleeper] = deque()
 
     def put(self) -> Program:
-        """Add one."""
         while self.count >= self._capacity:
             yield self._putting
         self.count += 1
         self._machine.wake(self._getting)
 
     def get(self) -> Program:
-        """Remove one."""
         while not self.count:
             yield self._getting
         self.count -= 1
@@ -249,7 +246,7 @@ class Queue:
 
 
 class Loader:
-    """Workers with a bounded queue each, emptied in turn, as PyTorch's DataLoader does."""
+    """Workers with a bounded queue each, read in turn, like PyTorch's DataLoader."""
 
     def __init__(
         self,
@@ -273,18 +270,18 @@ class Loader:
                 yield from queue.put()
 
     def get(self) -> Program:
-        """The next batch, in order."""
+        """Wait for the next batch, in order."""
         queue = self._queues[self._turn % len(self._queues)]
         self._turn += 1
         yield from queue.get()
 
 
 Act = Callable[[Process], Program]
-"""What a training does after every so many steps."""
+"""What a training run does after every n steps."""
 
 
 def sessions(m: Machine, gpu: Gpu, run: Callable[[Process, float], Program]) -> None:
-    """A process for each session, which loads for a while and then runs until its end."""
+    """A process per session, which loads for a while and then runs until its end."""
     load_ms, compile_ms = m.log(3_000, 60_000), m.rng.choice((0.0, 0.0, m.log(2_000, 60_000)))
 
     def all_sessions() -> Program:
@@ -303,7 +300,7 @@ def sessions(m: Machine, gpu: Gpu, run: Callable[[Process, float], Program]) -> 
 
 
 class Steps:
-    """How long a training's steps take, on the GPU and on the host after it."""
+    """The duration of a training run's steps, on the GPU and on the host after it."""
 
     def __init__(self, m: Machine, ms: float, sigma: float | None = None) -> None:
         self._m, self.ms = m, ms
@@ -313,7 +310,7 @@ class Steps:
         self.lead_ms = m.rng.choice((0.0, 0.9 * ms))
 
     def one(self, process: Process) -> Program:
-        """Take one."""
+        """Do one step."""
         step_ms = self._m.spread(self.ms, self.sigma)
         yield from process.compute(step_ms, self.fill, self.lead_ms)
         if self.host_ms:
@@ -327,10 +324,10 @@ def train(
     acts: tuple[tuple[int, Act], ...] = (),
     epoch: int | None = None,
 ) -> Callable[[Process, float], Program]:
-    """A loop: ask for a batch, take a step, and after every n steps act.
+    """A loop: wait for a batch, do a step, and act after every n steps.
 
-    It ends where it does the first act, so that ranks that meet in it end together. After each
-    ``epoch`` steps its loader starts anew; ``None``: the workers live on.
+    It ends after the first act, so that ranks that meet in it end together. The loader is
+    restarted every ``epoch`` steps; ``None``: never.
     """
     ends_every = acts[0][0] if acts else 1
 
@@ -354,7 +351,7 @@ def train(
 
 
 def decoding(m: Machine, core_ms: float, sigma: float, mb: float = 0.0) -> Callable[[], Making]:
-    """Makes one batch: reads so much from the disk, then decodes it on one core."""
+    """Makes one batch: reads it from the disk, then decodes it on one core."""
 
     def make() -> Making:
         if mb:
@@ -366,7 +363,7 @@ def decoding(m: Machine, core_ms: float, sigma: float, mb: float = 0.0) -> Calla
 
 
 def metrics_call(m: Machine) -> Program:
-    """A metric server answers at once, and now and then after its client tried again."""
+    """A call to a metric server, which sometimes needs a retry."""
     yield m.spread(120, 0.8) if m.rng.random() > 0.05 else m.log(2_000, 15_000)
 
 

@@ -1,4 +1,4 @@
-"""The programs: what each does; parameters are drawn where they are named.
+"""The programs: what each does; parameters are drawn where they are used.
 
 Times are in ms, sizes in MB, rates in MB per ms, loads and shares from 0 to 1.
 """
@@ -31,17 +31,17 @@ from tests.truth.programs.engine import (
 
 
 def loading(m: Machine, workers: int, make: Callable[[], Making]) -> Callable[[], Loader]:
-    """Begins a loader that holds 1 batch per worker, as PyTorch's does unless asked, or more."""
+    """Start a loader that holds one batch per worker, PyTorch's default, or more."""
     return partial(Loader, m, workers, make, m.rng.choice((1, 1, 1, 3, 7)), m.log(50, 5_000))
 
 
 def epoch_of(m: Machine, steps: Steps) -> int | None:
-    """Half of the trainings start their workers anew after epochs of 1 to 40 minutes."""
+    """Half of the runs restart their workers after epochs of 1 to 40 minutes."""
     return m.rng.choice((None, max(2, round(m.log(1, 40) * 60_000 / steps.ms))))
 
 
 def few_workers(m: Machine, most: float) -> Callable[[Process, float], Program]:
-    """A training whose workers make from 0.2 to ``most`` of the batches that it could take."""
+    """A training run whose workers make 0.2 to ``most`` of the batches that it could use."""
     workers = m.rng.choice((1, 2, 2, 3, 4, 4, 6, 8))
     steps = Steps(m, m.log(180, 1_500))
     late = m.rng.uniform(0.2, most)
@@ -75,7 +75,7 @@ def _just(make: Callable[[], Making]) -> Program:
 
 
 def segmentation_augmented(m: Machine) -> None:
-    """Augmentation in more workers than there are cores left, cost varies with the picture."""
+    """Augmentation in more workers than there are cores left, cost varies by image."""
     m.cpu.rate = float(m.rng.choice((2, 3, 4, 6)))
     workers = round(m.cpu.rate * m.rng.uniform(1.0, 2.5))
     steps = Steps(m, m.log(250, 2_500))
@@ -85,7 +85,7 @@ def segmentation_augmented(m: Machine) -> None:
 
 
 def video_clips(m: Machine) -> None:
-    """Decoding of clips whose lengths vary: a long one holds up all behind it."""
+    """Decoding of clips whose lengths vary: a long one delays all behind it."""
     workers = m.rng.choice((2, 3, 4, 6, 8))
     steps = Steps(m, m.log(250, 2_000))
     make = decoding(m, workers * steps.ms / m.rng.uniform(0.3, 0.95), m.rng.uniform(0.35, 1.0))
@@ -93,7 +93,7 @@ def video_clips(m: Machine) -> None:
 
 
 def object_store_shards(m: Machine) -> None:
-    """Each worker fetches a shard, then gives its batches; the link is too slow for the GPU."""
+    """Each worker fetches a shard, then yields its batches; the link is too slow for the GPU."""
     workers, batches = m.rng.choice((1, 1, 2, 4)), round(m.log(4, 60))
     steps = Steps(m, m.log(200, 1_500))
     shard_ms = batches * workers * steps.ms
@@ -157,14 +157,14 @@ def late_data_parallel(m: Machine) -> None:
 
 
 def two_late_jobs(m: Machine) -> None:
-    """Two trainings with too few workers on one GPU."""
+    """Two training runs with too few workers on one GPU."""
     gpu = Gpu(m)
     for _ in range(2):
         sessions(m, gpu, few_workers(m, 0.45))
 
 
 def jpeg_enough_workers(m: Machine) -> None:
-    """The same with workers to spare; some validate, whose loader starts anew."""
+    """The same with workers to spare; some validate with a new loader each time."""
     workers = m.rng.choice((4, 8))
     steps = Steps(m, m.log(250, 1_500))
     make = decoding(m, workers * steps.ms * m.rng.uniform(0.2, 0.7), m.log(0.01, 0.1))
@@ -232,7 +232,7 @@ def finetune_checkpoints(m: Machine) -> None:
 
 
 def finetune_asynchronous_checkpoints(m: Machine) -> None:
-    """The same, written beside the training, which waits for the copy and the last writing."""
+    """The same, written in the background; training waits for the copy and the last write."""
     _checkpoints(m, Gpu(m), beside=True)
 
 
@@ -319,7 +319,7 @@ def federated_client(m: Machine) -> None:
 
 
 def slow_rank(m: Machine) -> None:
-    """Data parallel: 1 or 2 ranks here wait on the host for one elsewhere that is slower."""
+    """Data parallel: 1 or 2 ranks here wait for a slower one elsewhere."""
     here, elsewhere = m.rng.choice((1, 2)), m.rng.choice((1, 3, 6))
     steps, every = Steps(m, m.log(500, 6_000)), round(m.log(1, 12))
     peers = Barrier(m, here + elsewhere)
@@ -361,7 +361,7 @@ def pipeline_bubbles(m: Machine) -> None:
 
 
 def llm_server(m: Machine) -> None:
-    """Requests come as people do, more by day; those that wait are answered together."""
+    """Random requests, more by day; waiting ones are answered together."""
     waiting, answer_ms = Queue(m, 1_000), m.log(500, 8_000)
     load, day, fill = m.rng.uniform(0.05, 0.9), m.rng.uniform(0, 0.9), m.rng.uniform(0.6, 1)
     hour = m.rng.uniform(0, 24)
@@ -387,7 +387,7 @@ def llm_server(m: Machine) -> None:
 
 
 def batch_inference(m: Machine) -> None:
-    """Objects from S3 in order, by a few threads; one in some tens is throttled and tried again."""
+    """Objects from S3 in order, by a few threads; some are throttled and retried."""
     threads, link = m.rng.choice((1, 2, 4, 8)), Shared(m, m.log(0.05, 0.5))
     steps = Steps(m, m.log(200, 2_000))
     late, again = m.rng.uniform(0.3, 1.1), m.log(0.005, 0.06)
@@ -404,7 +404,7 @@ def batch_inference(m: Machine) -> None:
 
 
 def notebook(m: Machine) -> None:
-    """A person runs cells of 0.2 to 60 s, looks and thinks for 10 s to many minutes."""
+    """A person runs cells of 0.2 to 60 s and thinks for 10 s to many minutes."""
     think_ms, cell_ms = m.log(20_000, 300_000), m.log(500, 30_000)
 
     def run(process: Process, end_ms: float) -> Program:
