@@ -21,7 +21,7 @@ from gpumon.outlets.http.server import HttpServer
 from gpumon.outlets.metrics.metric_table import METRICS, MetricSpec
 from gpumon.outlets.metrics.metric_values import Reader
 from gpumon.outlets.metrics.prometheus import MetricsExporter
-from gpumon.outlets.text.said import said_of
+from gpumon.outlets.text.page_text import page_text
 from gpumon.pipeline.reports import report_of
 from tests.builders.state import StoppedClock
 from tests.needs import missing
@@ -102,7 +102,7 @@ def serving(
         exporter=exporter,
         clock=clock,
         report=report or no_report,
-        said=said or (lambda state: said_of(report_of(state))),
+        said=said or (lambda state: page_text(report_of(state))),
         limits=limits,
         token=token,
     )

@@ -36,7 +36,7 @@ from gpumon.outlets.http.routes import ReportScope
 from gpumon.outlets.http.server import DEFAULT_LISTEN, HttpServer, parse_listen
 from gpumon.outlets.metrics.prometheus import MetricsExporter
 from gpumon.outlets.state_file import StateFile
-from gpumon.outlets.text.said import said_of
+from gpumon.outlets.text.page_text import page_text
 from gpumon.pipeline.monitor import Monitor
 from gpumon.pipeline.past_reports import Reports
 from gpumon.pipeline.watch import Watch
@@ -139,7 +139,7 @@ class Daemon:
             clock=clock,
             token=token,
             report=self._report_document,
-            said=lambda state: said_of(self._reports.report_on(state)),
+            said=lambda state: page_text(self._reports.report_on(state)),
         )
         try:
             self._folder = HeldFolder()

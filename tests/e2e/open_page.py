@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from gpumon.core.report.report import Advice, Report
 from gpumon.core.state import GpuState, MonitorState
 from gpumon.outlets.http.server import HttpServer
-from gpumon.outlets.text.said import said_of
+from gpumon.outlets.text.page_text import page_text
 from gpumon.pipeline.reports import report_of
 from tests.builders.state import RunningClock, S, monitor_state
 from tests.patience import PATIENCE_S
@@ -95,7 +95,7 @@ def showing(
     """A server whose ages are true; ``change`` is done to each report before it is told."""
 
     def said(state: MonitorState) -> Mapping[str, Any]:
-        return said_of(change(report_of(state)))
+        return page_text(change(report_of(state)))
 
     return serving(*states, said=said, listen=listen, clock=RunningClock())
 

@@ -18,7 +18,7 @@ from gpumon.core.state import CollectorState
 from gpumon.errors import SourceUnavailableError
 from gpumon.outlets.text.headline import verdict_line
 from gpumon.outlets.text.report_lines import next_line
-from gpumon.outlets.text.said import said_of
+from gpumon.outlets.text.page_text import page_text
 from gpumon.pipeline.reports import report_of
 from tests.builders.driver import DriverStory
 from tests.builders.driver_faults import (
@@ -112,7 +112,7 @@ class TestADriverThatFails:
         assert what == sentence
         assert verdict_line(report) == f"no GPU can be read: {sentence}."
         assert next_line(report) == f"{todo.rstrip('.')}."
-        assert said_of(report)["headline"]["tone"] == "bad"
+        assert page_text(report)["headline"]["tone"] == "bad"
 
     def test_is_named_for_each_gpu_where_some_were_read_before(self, story: DriverStory) -> None:
         REPLACED.begin(story.fake)

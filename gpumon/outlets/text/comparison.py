@@ -1,4 +1,4 @@
-"""Two reports beside each other: what was lost, to what, what was gained."""
+"""Two reports side by side: what was lost, to what, and what was gained."""
 
 from __future__ import annotations
 
@@ -26,8 +26,24 @@ from gpumon.outlets.text.report_lines import in_all, in_milliseconds, main_advic
 from gpumon.outlets.text.style import TextStyle, wrapped
 
 _MOST_RUNS: Final = 8
-"""With more trainings than that, the table shows the first of them."""
+"""With more runs than that, the table shows the first of them."""
 _LONG_STEP_NS: Final = 10 * NS_PER_S
+
+_NOT_COUNTED: Final = "unknown, because steps were not counted in both. A tagged run counts them."
+_RENAMED: Final = "no run has the same name in both: set GPUMON_RUN to compare them."
+_NOT_COMPARED: Final = (
+    "not compared, because of the differences above; the table has the step time of each."
+)
+_SPEED: Final = "{times} times as fast, in {measure}."
+_SPEED_OF_MANY: Final = "{times} times as fast, in {measure}, over the {count} runs in both."
+_COMPUTE: Final = "The compute itself was {own} times as fast: less waiting accounts for {rest}."
+_PROMISE_KEPT: Final = "The advice on {cause} said: at most {bound} times; that held."
+_PROMISE_EXCEEDED: Final = "The advice on {cause} said: at most {bound} times; that did not hold."
+_PROMISE_UNUSED: Final = (
+    "The advice on {cause} said: at most {bound} times; none of it was gained, as if it had not "
+    "been followed."
+)
+_PROMISE_OF_MORE: Final = "The advice on {cause} said: {bound} times, or more."
 
 
 def side_by_side(
@@ -39,7 +55,7 @@ def side_by_side(
 ) -> str:
     """Both reports as one table, with the gain and whether the advice kept its promise.
 
-    In what they are not alike stands first.
+    Differences between the two come first.
 
     Args:
         before: The report whose advice was followed.
@@ -65,8 +81,8 @@ def side_by_side(
     pairs, found = pairs_of(before, after), unlike(before, after)
     lines += _pace_rows(pairs)
     lines += ["", *_verdicts(before, after, titles), *_gain(before, after, pairs, found)]
-    said = [line for one in found for line in wrapped(one.text)]
-    lines = [*said, "", *lines] if said else lines
+    differences = [line for one in found for line in wrapped(one.text)]
+    lines = [*differences, "", *lines] if differences else lines
     return style.plain("\n".join(line.rstrip() for line in lines)) + "\n"
 
 
@@ -77,7 +93,7 @@ def _gain(before: Report, after: Report, pairs: RunPairs, found: Sequence[Unlike
     is_gain = freed_ns > 0 and shares[1] < shares[0]
     won = f"{in_all(freed_ns, before.gpus)} won back." if is_gain else "nothing won back."
     if any(one.of_work or one.of_length for one in found):
-        won = "a smaller share." if shares[1] < shares[0] else "no smaller share."
+        won = "a smaller share." if shares[1] < shares[0] else "not a smaller share."
     lines = wrapped(
         f"Lost {in_percent(_lost_ratio(before))} of the time in use before, "
         f"{in_percent(_lost_ratio(after))} after: {won}",
@@ -89,43 +105,38 @@ def _gain(before: Report, after: Report, pairs: RunPairs, found: Sequence[Unlike
 def _speed(before: Report, after: Report, pairs: RunPairs, found: Sequence[Unlikeness]) -> str:
     measured = pairs.speedup
     if measured is None:
-        if pairs.both or not (pairs.only_before and pairs.only_after):
-            return (
-                "steps were not counted in both: it cannot be told. A tagged training counts them."
-            )
-        return "no training of one name is in both: name them alike with GPUMON_RUN, to compare."
+        is_renamed = not pairs.both and pairs.only_before and pairs.only_after
+        return _RENAMED if is_renamed else _NOT_COUNTED
     if any(one.of_work for one in found):
-        return "not compared, as the first lines say; the table has the time of a step in each."
+        return _NOT_COMPARED
     in_samples = all(pair.has_unlike_steps for pair in pairs.both)
-    measure = "samples a second" if in_samples else "wall time a step"
-    text = f"{measured:.2f} times as fast, in {measure}"
-    text += f", over the {len(pairs.both)} trainings in both." if len(pairs.both) > 1 else "."
+    sentences = [
+        (_SPEED if len(pairs.both) == 1 else _SPEED_OF_MANY).format(
+            times=f"{measured:.2f}",
+            measure="samples per second" if in_samples else "wall time per step",
+            count=len(pairs.both),
+        )
+    ]
     own = compute_speedup(before, after) or 1.0
     if abs(own - 1.0) >= 0.01:
         measured /= own
-        text += (
-            f" The compute itself was {own:.2f} times as fast: less waiting gave {measured:.2f}."
-        )
-    # What other trainings did as well, no advice can be held to.
+        sentences.append(_COMPUTE.format(own=f"{own:.2f}", rest=f"{measured:.2f}"))
+    # Advice is not compared with what other runs gained.
     advice = main_advice(before) if pairs.is_whole else None
-    bound = advice.speedup_upper_bound if advice is not None else None
-    # To train for longer, or to give a GPU back, promises no speed.
+    bound = None if advice is None else advice.speedup_upper_bound
+    # To train for longer, or to release a GPU, promises no speed.
     if advice is not None and advice.lost_seconds > 0.0 and bound is not None:
         is_first = advice.cause == FIRST_INPUT_WAIT
-        word = WORD_OF_FIRST_WAIT if is_first else WORD_OF_CAUSE[IdleCause(advice.cause)]
-        text += f" The advice on {word} said: "
-        if advice.may_be_more:
-            return f"{text}{bound:.2f} times, or more."
-        text += f"at most {bound:.2f} times; {_what_became_of(bound, measured)}."
-    return text
+        cause = WORD_OF_FIRST_WAIT if is_first else WORD_OF_CAUSE[IdleCause(advice.cause)]
+        row = _PROMISE_OF_MORE if advice.may_be_more else _promise(bound, measured)
+        sentences.append(row.format(cause=cause, bound=f"{bound:.2f}"))
+    return " ".join(sentences)
 
 
-def _what_became_of(bound: float, measured: float) -> str:
+def _promise(bound: float, measured: float) -> str:
     if not promise_was_kept(bound, measured):
-        return "that did not hold"
-    if measured < WAVERS < bound:
-        return "nothing of it was gained, as if it had not been followed"
-    return "that held"
+        return _PROMISE_EXCEEDED
+    return _PROMISE_UNUSED if measured < WAVERS < bound else _PROMISE_KEPT
 
 
 def _verdicts(before: Report, after: Report, titles: tuple[str, str]) -> list[str]:
@@ -155,16 +166,16 @@ def _shares(title: str, before: Report, after: Report, amounts_ns: Sequence[int]
 
 
 def _pace_rows(pairs: RunPairs) -> list[str]:
-    """How fast each training went, and which of them is in one report alone."""
+    """How fast each run went, and which of them is in one report alone."""
     counted_pairs = [pair for pair in pairs.both if pair.before.steps or pair.after.steps]
     lines: list[str] = []
     if len(counted_pairs) == 1:
         lines += _rows_of_one(counted_pairs[0])
     elif counted_pairs:
-        lines.append("wall time a step")
+        lines.append("wall time per step")
         lines += map(_steps_of_many, counted_pairs[:_MOST_RUNS])
         resized = [pair for pair in counted_pairs[:_MOST_RUNS] if pair.has_unlike_steps]
-        lines += ["samples a second", *map(_samples_of_many, resized)] if resized else []
+        lines += ["samples per second", *map(_samples_of_many, resized)] if resized else []
         if len(counted_pairs) > _MOST_RUNS:
             lines.append(f"  and {len(counted_pairs) - _MOST_RUNS} more: --json has all of them")
     for title, alone in (("before", pairs.only_before), ("after", pairs.only_after)):
@@ -176,12 +187,12 @@ def _pace_rows(pairs: RunPairs) -> list[str]:
 
 def _rows_of_one(pair: RunPair) -> Iterator[str]:
     both = pair.before, pair.after
-    yield _row("wall time a step", *(_step_cell(pace.step_wall_ns) for pace in both))
+    yield _row("wall time per step", *(_step_cell(pace.step_wall_ns) for pace in both))
     if all(pace.step_ns for pace in both):
         yield _row("  median step", *(_step_cell(pace.step_ns) for pace in both))
     rates = [pace.samples_per_second for pace in both]
     if all(rates):
-        yield _row("  samples a second", *(f"{rate:,.1f}" for rate in rates))
+        yield _row("  samples per second", *(f"{rate:,.1f}" for rate in rates))
 
 
 def _steps_of_many(pair: RunPair) -> str:

@@ -16,7 +16,7 @@ from gpumon.core.verdict import VerdictName
 from gpumon.core.wording import capital
 from gpumon.outlets.text.headline import verdict_line, why_line
 from gpumon.outlets.text.report_lines import next_line
-from gpumon.outlets.text.said import said_of
+from gpumon.outlets.text.page_text import page_text
 from tests.builders.report import gpu, report, run, with_totals
 from tests.builders.time import s
 
@@ -31,7 +31,7 @@ def now(one: GpuReport, **changes: Any) -> GpuReport:
 
 
 def headline(one: Report) -> dict[str, Any]:
-    page: dict[str, Any] = said_of(one)["headline"]
+    page: dict[str, Any] = page_text(one)["headline"]
     return page
 
 
@@ -115,7 +115,7 @@ class TestTheToneAndTheTitle:
 def test_the_notes_and_the_advice_are_those_of_the_document() -> None:
     one = replace(report(now(STARVED)), notes=("GPU 1 is no longer there.",))
 
-    page = said_of(one)
+    page = page_text(one)
 
     assert page["notes"] == ["GPU 1 is no longer there."]
     assert [advice["text"] for advice in page["advice"]] == [one.text for one in one.advice]

@@ -1,4 +1,4 @@
-"""The words of a report on a live state, for the page: the same lines as in the terminal."""
+"""The texts of a report on a live state, for the page: the same lines as in the terminal."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from gpumon.outlets.text.trouble_lines import trouble_words, worst_of
 _TONES = {Severity.NONE: "quiet", Severity.MODERATE: "warn", Severity.HIGH: "bad"}
 
 
-def said_of(report: Report) -> dict[str, Any]:
-    """The words of a report for the page.
+def page_text(report: Report) -> dict[str, Any]:
+    """The texts of a report for the page.
 
     Returns:
-        ``notes`` and ``advice`` as in the whole document, and ``headline``: the lines ``verdict``,
-        ``why`` and ``next``, a short ``title``, the ``tone`` (``bad``, ``warn``, ``good``,
-        ``quiet``) and which ``advice`` the line on what is next gives; ``None``: none.
+        ``notes`` and ``advice`` as in the complete document, and ``headline``: the lines
+        ``verdict``, ``why`` and ``next``, a short ``title``, the ``tone`` (``bad``, ``warn``,
+        ``good``, ``quiet``), and which ``advice`` the line ``next`` gives; ``None``: none.
     """
     advice = next_advice(report)
     return {
@@ -57,7 +57,7 @@ def _tone(report: Report) -> str:
 
 
 def _title(report: Report) -> str:
-    """A few words for the browser's tab."""
+    """A short title for the browser's tab."""
     if report.source_error is not None:
         return "no GPU can be read"
     gpus = report.at_present.gpus
