@@ -122,10 +122,10 @@ def what_gpumon_said(daemon: RunningDaemon) -> Said:
     idle = {k: v for k, v in gpu["idle_by_cause"].items() if k not in ("not_in_use", "start_up")}
     cause = max(idle, key=idle.__getitem__) if idle else NOTHING
     is_well = gpu["verdict"] in ("healthy", "not_in_use")
-    is_told = gpu["verdict"] in ("starved", "stalled")  # the others claim no cause
+    is_reported = gpu["verdict"] in ("starved", "stalled")  # the others claim no cause
     return Said(
         " ".join(text.removeprefix("Verdict:").split()),
-        NOTHING if is_well else cause if is_told else SILENT,
+        NOTHING if is_well else cause if is_reported else SILENT,
         report["runs"][0]["steps"] if report["runs"] else None,
         None if is_well else idle[cause],
     )

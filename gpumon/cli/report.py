@@ -322,15 +322,15 @@ def _judge(report: Report, *percents: float | None) -> int:
     Raises:
         NothingToJudgeError: There are limits, but no GPU has a verdict.
     """
-    from gpumon.core.diagnosis.gate import Limits, judgement
+    from gpumon.core.diagnosis.gate import Limits, compared
 
     starved, lost = (None if percent is None else percent / 100.0 for percent in percents)
     limits = Limits(starved=starved, lost=lost)
     if limits == Limits():
         return 0
-    found = judgement(report, limits)
-    if not found.is_any_judged:
-        raise NothingToJudgeError(f"no verdict: {found.unjudged}")
+    found = compared(report, limits)
+    if not found.is_any_diagnosed:
+        raise NothingToJudgeError(f"no verdict: {found.undiagnosed}")
     for sentence in found.failures:
         complain(sentence)
     for note in found.notes:

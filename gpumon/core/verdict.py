@@ -22,7 +22,7 @@ class VerdictName(str, Enum):
     PARTIAL = "partial"
 
     @property
-    def is_judged(self) -> bool:
+    def is_conclusive(self) -> bool:
         """Whether it is about the time in use, and there was enough of it."""
         return self not in (
             self.HANGING, self.TOO_FEW_SAMPLES, self.NOT_IN_USE, self.TOO_SHORT_TO_JUDGE
@@ -31,7 +31,7 @@ class VerdictName(str, Enum):
     @property
     def is_of_a_loss(self) -> bool:
         """Whether it reports lost time."""
-        return self.is_judged and self is not self.HEALTHY
+        return self.is_conclusive and self is not self.HEALTHY
 
 
 class Severity(str, Enum):

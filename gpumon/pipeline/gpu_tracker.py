@@ -19,8 +19,8 @@ from gpumon.core.device.fill import FillLedger
 from gpumon.core.device.held import HoldWatch
 from gpumon.core.device.in_job import InJobLedger
 from gpumon.core.device.troubles import ErrorWatch
-from gpumon.core.diagnosis.judging_now import GpuMoment, JudgedNow
-from gpumon.core.diagnosis.verdict_rules import judge
+from gpumon.core.diagnosis.current_verdict import CurrentVerdict, GpuMoment
+from gpumon.core.diagnosis.verdict_rules import diagnose
 from gpumon.core.phase import IdleCause
 from gpumon.core.sample import BusySample, GpuSample
 from gpumon.core.settings.detector import DetectorSettings
@@ -64,7 +64,7 @@ class GpuTracker:
         self._awaited = AwaitedWork()
         self._hang = _Hang()
         self._suspended_since_ns: int | None = None
-        self._now = JudgedNow(settings)
+        self._now = CurrentVerdict(settings)
         self._hold = HoldWatch(settings.held_after_ns)
 
     @property
@@ -329,7 +329,7 @@ class GpuTracker:
         return GpuState(
             device=newest.device,
             totals=totals,
-            verdict=judge(totals, self._settings),
+            verdict=diagnose(totals, self._settings),
             latest=newest if newest.error is None else None,
             present=listed and answered_ns is not None and now_ns - answered_ns <= silence_ns,
             last_sample_at_ns=last_ns if last_ns >= 0 else None,

@@ -16,7 +16,7 @@ from gpumon.core.accounting.totals import GpuTotals
 from gpumon.core.clock import NS_PER_S, nanoseconds, seconds
 from gpumon.core.device.troubles import errors_of
 from gpumon.core.diagnosis.since import report_since
-from gpumon.core.diagnosis.verdict_rules import judge
+from gpumon.core.diagnosis.verdict_rules import diagnose
 from gpumon.core.log_summary.busy_lane import Lane
 from gpumon.core.phase import PHASES, IdleCause, InputWaitReason
 from gpumon.core.report.lanes import Lanes, RunLane
@@ -31,7 +31,7 @@ _SNAPSHOTS_PER_LEVEL: Final = 80
 _DENSE_NS: Final = 640 * NS_PER_S
 _PACK_EVERY: Final = 8
 """Snapshots are packed together: one by one takes four times as long."""
-_NO_VERDICT: Final = judge(GpuTotals())
+_NO_VERDICT: Final = diagnose(GpuTotals())
 """A placeholder: ``report_since`` finds the verdict again."""
 _MAX_LANES_WITH_ENDED: Final = 32
 """Lanes of ended runs are kept while there are no more lanes than that."""

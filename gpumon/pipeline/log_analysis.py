@@ -11,7 +11,7 @@ from gpumon.core.accounting.totals import GpuTotals
 from gpumon.core.clock import NS_PER_S, seconds
 from gpumon.core.device.troubles import Trouble, ended_in_log, error_of
 from gpumon.core.diagnosis.advice import advise
-from gpumon.core.diagnosis.verdict_rules import has_too_few_samples, judge
+from gpumon.core.diagnosis.verdict_rules import diagnose, has_too_few_samples
 from gpumon.core.log_summary.activity import MOST_CHANGES, ChangeRoom
 from gpumon.core.log_summary.common_pauses import Together, together
 from gpumon.core.report.lanes import Lanes
@@ -109,7 +109,7 @@ class LogAnalysis:
             self._totals(track, gpu, 0 if lost else _unusable(track, lost_share))
             for (_, gpu, track), lost in zip(named, troubles_by_track, strict=True)
         ]
-        verdicts = [judge(totals, self._settings) for totals in totals_of]
+        verdicts = [diagnose(totals, self._settings) for totals in totals_of]
         troubles_of = [
             lost or tuple(self._ended_early(track, verdict, facts.clock))
             for track, verdict, lost in zip(tracks, verdicts, troubles_by_track, strict=True)

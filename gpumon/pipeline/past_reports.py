@@ -212,7 +212,7 @@ def _beside(namesakes: Sequence[RunKey], report: Report, key: RunKey) -> Report:
 
 def _starves_now(opened: _Open, totals: GpuTotals) -> bool:
     """Whether the run itself starves: the GPU's own flag also covers earlier runs."""
-    settings, totals = DEFAULT_SETTINGS, totals.judged
+    settings, totals = DEFAULT_SETTINGS, totals.diagnosed
     if opened.gone_ns is not None or totals.in_use_ns < settings.min_in_use_ns:
         return False
     if totals.in_use_ns >= settings.flag_window_ns:

@@ -19,7 +19,7 @@ from gpumon.core.device.troubles import error_of
 from gpumon.core.diagnosis.advice import advise
 from gpumon.core.diagnosis.imbalance_advice import imbalance_notes
 from gpumon.core.diagnosis.silence import run_named, silence_sentence
-from gpumon.core.diagnosis.verdict_rules import judge
+from gpumon.core.diagnosis.verdict_rules import diagnose
 from gpumon.core.report.report import GpuReport, Report, RunReport
 from gpumon.core.ring_format.events import RingCounts
 from gpumon.core.ring_format.facts import has_gross_waits
@@ -110,7 +110,7 @@ def _unknown(state: MonitorState) -> Iterator[GpuReport]:
         uuid=None,
         name=None,
         totals=GpuTotals(),
-        verdict=judge(GpuTotals()),
+        verdict=diagnose(GpuTotals()),
         error=error,
     )
 

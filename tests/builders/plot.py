@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from matplotlib.text import Text
 
 from gpumon.core.diagnosis.advice import advise
-from gpumon.core.diagnosis.verdict_rules import judge
+from gpumon.core.diagnosis.verdict_rules import diagnose
 from gpumon.core.log_summary.busy_lane import BusyLane
 from gpumon.core.report.lanes import Lanes
 from gpumon.core.report.report import GpuReport, Report, sampling_of
@@ -42,7 +42,7 @@ def logged(
         totals = settled(samples)
         name = names[index] if index < len(names) else None
         reports.append(
-            GpuReport(index=index, uuid=None, name=name, totals=totals, verdict=judge(totals))
+            GpuReport(index=index, uuid=None, name=name, totals=totals, verdict=diagnose(totals))
         )
     first = gpus[0][0]
     report = Report(

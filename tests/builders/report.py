@@ -14,7 +14,7 @@ from gpumon.core.clock import NS_PER_S
 from gpumon.core.codecs.report_codec import encode_report
 from gpumon.core.device.fill import GpuFill, Mean
 from gpumon.core.diagnosis.advice import advise
-from gpumon.core.diagnosis.verdict_rules import judge
+from gpumon.core.diagnosis.verdict_rules import diagnose
 from gpumon.core.host.evidence import HostEvidence, TaskLook
 from gpumon.core.host.reasons import WaitFigures, WaitReason
 from gpumon.core.host.wait_rules import LoaderPlace, ShortOf
@@ -62,14 +62,14 @@ def gpu(
         pauses=gaps,
     )
     return GpuReport(
-        index=index, uuid=f"GPU-{index}", name="NVIDIA A40", totals=totals, verdict=judge(totals)
+        index=index, uuid=f"GPU-{index}", name="NVIDIA A40", totals=totals, verdict=diagnose(totals)
     )
 
 
 def with_totals(one: GpuReport, **changes: Any) -> GpuReport:
     """The GPU with these totals changed, and judged by them."""
     totals = one.totals._replace(**changes)
-    return replace(one, totals=totals, verdict=judge(totals))
+    return replace(one, totals=totals, verdict=diagnose(totals))
 
 
 MIG_PARENT = replace(gpu(0.0), uuid="GPU-a", mig_enabled=True)

@@ -73,14 +73,14 @@ def ranks(daemon: FollowingDaemon, garbage: dict[str, int]) -> Iterator[list[int
 
 
 @pytest.fixture(scope="module")
-def judged(daemon: FollowingDaemon, garbage: dict[str, int], ranks: list[int]) -> dict[str, Any]:
+def diagnosed(daemon: FollowingDaemon, garbage: dict[str, int], ranks: list[int]) -> dict[str, Any]:
     """The report once all that work well have worked for long enough to be judged."""
 
-    def is_judged() -> bool:
+    def is_conclusive() -> bool:
         gpus = daemon.report()["gpus"]
         return all(gpus[gpu]["in_use_seconds"] > JUDGED_FROM_S for gpu in (HEALTHY, RANK_0))
 
-    wait_until(is_judged, 60)
+    wait_until(is_conclusive, 60)
     return daemon.report()
 
 

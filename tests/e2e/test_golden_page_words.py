@@ -11,7 +11,7 @@ from gpumon.core.accounting.suspicion import Suspicion
 from gpumon.core.accounting.totals import GapTotals, GpuTotals, NowVerdict
 from gpumon.core.device.held import HeldGpu
 from gpumon.core.device.troubles import ErrorTimes
-from gpumon.core.diagnosis.verdict_rules import judge
+from gpumon.core.diagnosis.verdict_rules import diagnose
 from gpumon.core.phase import IdleCause, InputWaitReason, TrainingPhase
 from gpumon.core.report.report import Advice, Report
 from gpumon.core.ring_format.silence import RunSilence
@@ -36,7 +36,7 @@ pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
 READ_FIRST = ("#simulated", "#replayed", "#sentence", "#why", "#next")
 NO_TIME = GpuTotals()
-UNUSED = judge(NO_TIME)
+UNUSED = diagnose(NO_TIME)
 PAUSES = GapTotals(count=10, total_ns=25 * S, longest_ns=3 * S, p50_ns=5 * S // 2)
 LATE = (LikelyCause.LATE_INPUT,)
 CHECKPOINTS = (LikelyCause.EVERY_N_STEPS, LikelyCause.OTHER_MACHINES)
@@ -70,7 +70,9 @@ def used(busy_s: int, *, index: int = 0, **idle_s: int) -> GpuState:
         observed_ns=whole_ns, busy_ns=busy_s * S, idle_ns=idle_ns, in_use_ns=whole_ns,
         in_use_busy_ns=busy_s * S, low_ns=whole_ns - busy_s * S, high_ns=busy_s * S,
     )  # fmt: skip
-    return healthy_gpu(device=device(index, f"GPU-{index}"), totals=totals, verdict=judge(totals))
+    return healthy_gpu(
+        device=device(index, f"GPU-{index}"), totals=totals, verdict=diagnose(totals)
+    )
 
 
 def stalled(gpu: GpuState, **idle_s: int) -> GpuState:
@@ -89,7 +91,7 @@ def suspected(index: int = 0, probability: float = 0.82) -> GpuState:
         suspected_ns=25 * S if is_late else 0, pauses=PAUSES, gaps=PAUSES,
         suspicion=Suspicion(probability, LATE if is_late else CHECKPOINTS),
     )  # fmt: skip
-    return one._replace(totals=totals, verdict=judge(totals))
+    return one._replace(totals=totals, verdict=diagnose(totals))
 
 
 def late_at_first() -> GpuState:
@@ -109,7 +111,7 @@ def with_xid(gpu: GpuState, xid: int) -> GpuState:
 
 def cut() -> GpuState:
     me = device(0, "GPU-a", mig_enabled=True)
-    return healthy_gpu(device=me, totals=NO_TIME, verdict=judge(NO_TIME), last_sample_at_ns=None)
+    return healthy_gpu(device=me, totals=NO_TIME, verdict=diagnose(NO_TIME), last_sample_at_ns=None)
 
 
 def part(number: int, like: GpuState) -> GpuState:
@@ -131,7 +133,13 @@ def at_present(
     lately = used(60, input_wait=1).totals if is_well else used(45, input_wait=15).totals
     since_ns = ORIGIN_NS + 60 * S
     now = NowVerdict(
-        name, since_ns, lately, judge(lately), since_ns if is_over else None, is_suspended, before
+        name,
+        since_ns,
+        lately,
+        diagnose(lately),
+        since_ns if is_over else None,
+        is_suspended,
+        before,
     )
     return one._replace(now=now)
 
@@ -140,7 +148,7 @@ def held() -> GpuState:
     """A GPU of one hour on which a process has been for as long, and nothing has run."""
     totals = GpuTotals(observed_ns=3600 * S, idle_ns={IdleCause.NOT_IN_USE: 3600 * S})
     by = HeldGpu(4711, "1000", None, 20 << 30, ORIGIN_NS + 30 * S)
-    return healthy_gpu(device=device(0, "GPU-0"), totals=totals, verdict=judge(totals), held=by)
+    return healthy_gpu(device=device(0, "GPU-0"), totals=totals, verdict=diagnose(totals), held=by)
 
 
 def without_gaps(text: str) -> str:
@@ -210,7 +218,7 @@ def test_words_of_the_page(visit: Any) -> Chapters:
             "one that waits for input, and more is suspected": said(starved_gpu()),
             "one that waited for its very first batch": said(first),
             "one that lost nothing else to its input": said(
-                first._replace(verdict=judge(first.totals))
+                first._replace(verdict=diagnose(first.totals))
             ),
             "one that saves": said(used(80, checkpoint=20)),
             "two that are held up": said(
@@ -223,7 +231,7 @@ def test_words_of_the_page(visit: Any) -> Chapters:
             "one at a level": said(used(50, unknown=50)),
             "one that has just begun": said(used(4)),
             "one that has just begun beside another": said(used(4), healthy_gpu()),
-            "one without work": said(healthy_gpu(totals=NO_TIME, verdict=judge(NO_TIME))),
+            "one without work": said(healthy_gpu(totals=NO_TIME, verdict=diagnose(NO_TIME))),
             "one that a process holds, beside one without work": said(
                 held(), healthy_gpu(device=device(1, "GPU-1"), totals=NO_TIME, verdict=UNUSED)
             ),

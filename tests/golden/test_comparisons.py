@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from gpumon.core.diagnosis.gate import Limits, judgement
+from gpumon.core.diagnosis.gate import Limits, compared
 from gpumon.core.diagnosis.unlike import unlike
 from gpumon.core.phase import IdleCause
 from gpumon.core.report.report import GpuReport, Report, RunReport, sampling_of
@@ -128,9 +128,11 @@ def test_what_reports_are_unlike_in() -> Chapters:
 @golden_story
 def test_reports_against_limits() -> Chapters:
     def told(*gpus: GpuReport, runs: Sequence[RunReport] = (), limits: Limits) -> str:
-        found = judgement(report(*gpus, runs=tuple(runs)), limits)
+        found = compared(report(*gpus, runs=tuple(runs)), limits)
         lines = [*found.failures, *(f"note: {note}" for note in found.notes)]
-        return "\n".join(lines if found.is_any_judged else [f"nothing to judge: {found.unjudged}"])
+        return "\n".join(
+            lines if found.is_any_diagnosed else [f"nothing to judge: {found.undiagnosed}"]
+        )
 
     def lost(*gpus: GpuReport, runs: Sequence[RunReport] = ()) -> str:
         return told(*gpus, runs=runs, limits=Limits(lost=0.20))

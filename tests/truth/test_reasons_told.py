@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.truth.host.cells import Cell, Told, all_cells, judged, together
+from tests.truth.host.cells import Cell, Told, all_cells, diagnosed, together
 from tests.truth.host.conditions import CONDITIONS, LOADERS
 from tests.truth.host.loaders import BATCHES
 from tests.truth.host.page import is_met, results_table
@@ -28,12 +28,12 @@ class TestASecondLost:
     def test_is_right_wrong_or_unknown_by_its_reason(self) -> None:
         said = gpu({"disk_bound": 5.0, "cpu_bound": 2.0, "unknown": 1.0}, {}, input_wait=8.0)
 
-        told = judged(CONDITIONS[DISK], said, idle_s=8.0)
+        told = diagnosed(CONDITIONS[DISK], said, idle_s=8.0)
 
         assert (told.right_s, told.wrong_s, told.unknown_s) == (5.0, 2.0, 1.0)
 
     def test_without_any_reason_is_unknown(self) -> None:
-        told = judged(CONDITIONS[DISK], gpu({}, {}, input_wait=8.0), idle_s=8.0)
+        told = diagnosed(CONDITIONS[DISK], gpu({}, {}, input_wait=8.0), idle_s=8.0)
 
         assert (told.right_s, told.wrong_s, told.unknown_s) == (0.0, 0.0, 8.0)
 
@@ -42,19 +42,19 @@ class TestASecondLost:
             {"unknown": 1.0}, {"gil_bound": 4.0, "unknown": 2.0}, input_wait=1.0, within_step=6.0
         )
 
-        told = judged(CONDITIONS[GIL], said, idle_s=7.0)
+        told = diagnosed(CONDITIONS[GIL], said, idle_s=7.0)
 
         assert (told.right_s, told.wrong_s, told.unknown_s) == (4.0, 0.0, 3.0)
 
     def test_within_steps_is_wrong_where_nobody_holds_the_gil(self) -> None:
         said = gpu({"disk_bound": 5.0}, {"gil_bound": 4.0}, input_wait=5.0, within_step=6.0)
 
-        told = judged(CONDITIONS[DISK], said, idle_s=9.0)
+        told = diagnosed(CONDITIONS[DISK], said, idle_s=9.0)
 
         assert (told.right_s, told.wrong_s, told.unknown_s) == (5.0, 4.0, 0.0)
 
     def test_may_have_no_reason_where_none_can_be_seen(self) -> None:
-        told = judged(CONDITIONS["slow pipe"], gpu({}, {}, input_wait=8.0), idle_s=8.0)
+        told = diagnosed(CONDITIONS["slow pipe"], gpu({}, {}, input_wait=8.0), idle_s=8.0)
 
         assert (told.right_s, told.wrong_s, told.unknown_s) == (8.0, 0.0, 0.0)
 

@@ -150,7 +150,7 @@ class GpuTotals(NamedTuple):
         return low_ns, idle_ns + self.may_be_more_ns.get(cause, 0)
 
     @property
-    def judged(self) -> GpuTotals:
+    def diagnosed(self) -> GpuTotals:
         """The totals that a verdict rests on: without waits for the first batch and hangs."""
         if not self.first_input_wait_ns and not self.hanging_idle_ns:
             return self

@@ -272,12 +272,12 @@ def _coverage(gpu: GpuReport) -> float:
     """0 for a GPU without utilisation data, of which nothing is known."""
     if gpu.verdict.coverage_ratio is not None:
         return gpu.verdict.coverage_ratio
-    return 1.0 if gpu.is_judgeable else 0.0
+    return 1.0 if gpu.is_diagnosable else 0.0
 
 
 def _decode_verdict(gpu: Mapping[str, Any], totals: GpuTotals) -> Verdict:
     verdict, in_use_ns = _VERDICT.decode(gpu), totals.in_use_ns
-    if verdict.name.is_judged and totals.judged.in_use_ns <= 0:
+    if verdict.name.is_conclusive and totals.diagnosed.in_use_ns <= 0:
         raise MalformedError("a verdict without time in use")
     if not in_use_ns:
         return verdict._replace(lost_ratio=None, starved_ratio=None, coverage_ratio=None)

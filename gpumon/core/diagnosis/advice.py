@@ -35,8 +35,8 @@ from gpumon.core.report.report import (
     Advice,
     GpuReport,
     RunReport,
+    diagnosed,
     hanging_on,
-    judged,
 )
 from gpumon.core.settings.detector import DEFAULT_SETTINGS, AdviceSettings, DetectorSettings
 from gpumon.core.settings.rule import RuleKind, rule
@@ -211,7 +211,7 @@ def _evidence(cause: IdleCause, gpus: Sequence[GpuReport], loss: LossReason | No
     worst = worst_first[0].totals
     in_pauses = cause in (IdleCause.INPUT_WAIT, IdleCause.UNKNOWN) and worst.pauses.count
     # A GPU's pauses are of all causes: they are evidence of the greatest alone.
-    if in_pauses and cause is main_cause(worst.judged):
+    if in_pauses and cause is main_cause(worst.diagnosed):
         sentences.append(_paused(worst_first[0]))
     if cause is IdleCause.INPUT_WAIT and hides_much(worst):
         sentences.append(messages.HIDDEN_WAIT.format(hidden=in_time(worst.hidden_input_wait_ns)))
@@ -319,7 +319,7 @@ def _hanging_runs(gpus: Sequence[GpuReport], runs: Sequence[RunReport]) -> Advic
 
 
 def _late_first_batch(gpus: Sequence[GpuReport]) -> Advice | None:
-    late = [gpu for gpu in judged(gpus) if is_first_batch_late(gpu)]
+    late = [gpu for gpu in diagnosed(gpus) if is_first_batch_late(gpu)]
     if not late:
         return None
     late.sort(key=lambda gpu: -gpu.totals.first_input_wait_ns)
@@ -346,7 +346,7 @@ def _late_first_batch(gpus: Sequence[GpuReport]) -> Advice | None:
 
 
 def _unused_gpus(gpus: Sequence[GpuReport], runs: Sequence[RunReport]) -> Advice | None:
-    unused = [gpu for gpu in judged(gpus) if _is_unused(gpu) and gpu.listed and gpu.held is None]
+    unused = [gpu for gpu in diagnosed(gpus) if _is_unused(gpu) and gpu.listed and gpu.held is None]
     if not unused:
         return None
     in_use_ns = max(gpu.totals.in_use_ns for gpu in unused)
@@ -370,4 +370,4 @@ def _unused_gpus(gpus: Sequence[GpuReport], runs: Sequence[RunReport]) -> Advice
 def _is_unused(gpu: GpuReport) -> bool:
     is_hanging = gpu.verdict.name is VerdictName.HANGING
     is_suspended = gpu.now is not None and gpu.now.is_suspended
-    return not (gpu.verdict.name.is_judged or is_hanging or is_suspended or is_few(gpu))
+    return not (gpu.verdict.name.is_conclusive or is_hanging or is_suspended or is_few(gpu))

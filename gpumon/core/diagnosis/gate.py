@@ -57,35 +57,35 @@ class Limits:
     lost: float | None = None
 
 
-class Judgement(NamedTuple):
+class GateResult(NamedTuple):
     """The result of comparing a report with limits.
 
     Attributes:
         failures: A sentence on each limit that a GPU is above.
         notes: What a reader must know besides, a sentence each.
-        unjudged: The GPUs that cannot be judged, and why; empty where there are none.
-        is_any_judged: Whether there is a verdict on at least one GPU. Without one, neither
+        undiagnosed: The GPUs that cannot be judged, and why; empty where there are none.
+        is_any_diagnosed: Whether there is a verdict on at least one GPU. Without one, neither
             "above" nor "below" is known.
     """
 
     failures: tuple[str, ...]
     notes: tuple[str, ...]
-    unjudged: str
-    is_any_judged: bool
+    undiagnosed: str
+    is_any_diagnosed: bool
 
 
-def judgement(report: Report, limits: Limits) -> Judgement:
+def compared(report: Report, limits: Limits) -> GateResult:
     """Compare every GPU that has a verdict with the limits.
 
     A GPU that was not in use, or for too short a time, is never judged, because a share of a few
     seconds means nothing. Exactly at a limit is not above it.
     """
-    gpus = [gpu for gpu in report.gpus if _is_judged(gpu)]
-    unjudged = _unjudged(report)
+    gpus = [gpu for gpu in report.gpus if _is_diagnosed(gpu)]
+    undiagnosed = _undiagnosed(report)
     failures: list[str] = []
     notes: list[str] = []
-    if gpus and unjudged:
-        notes.append(f"not judged: {unjudged}")
+    if gpus and undiagnosed:
+        notes.append(f"not judged: {undiagnosed}")
     if limits.starved is not None:
         what = "starved, or suspected to be, for more than {} of the time in use"
         failures += _above(what, limits.starved, [(gpu, _starved(gpu), "") for gpu in gpus])
@@ -95,12 +95,12 @@ def judgement(report: Report, limits: Limits) -> Judgement:
         failures += _above("more than {} of the time in use is lost", limits.lost, lost)
     if limits != Limits():
         notes += [_of_before(gpu) for gpu in gpus if gpu.error is not None]
-    return Judgement(tuple(failures), tuple(notes), unjudged, bool(gpus))
+    return GateResult(tuple(failures), tuple(notes), undiagnosed, bool(gpus))
 
 
-def _is_judged(gpu: GpuReport) -> bool:
-    is_known = gpu.verdict.name.is_judged and gpu.verdict.lost_ratio is not None
-    return is_known and gpu.is_judgeable
+def _is_diagnosed(gpu: GpuReport) -> bool:
+    is_known = gpu.verdict.name.is_conclusive and gpu.verdict.lost_ratio is not None
+    return is_known and gpu.is_diagnosable
 
 
 def _above(claim: str, limit: float, gpus: Sequence[tuple[GpuReport, float, str]]) -> list[str]:
@@ -122,7 +122,9 @@ def _main_cause(gpu: GpuReport) -> str:
     """The cause that took most; where that is unknown, what is proved as well."""
     totals = gpu.totals
     parts = {
-        WORD_OF_CAUSE[one]: ns for one, ns in totals.judged.idle_ns.items() if one not in UNPROVED
+        WORD_OF_CAUSE[one]: ns
+        for one, ns in totals.diagnosed.idle_ns.items()
+        if one not in UNPROVED
     }
     parts[WORD_OF_FIRST_WAIT] = totals.first_input_wait_ns
     cause = max(parts, key=parts.__getitem__)
@@ -167,8 +169,10 @@ def _of_before(gpu: GpuReport) -> str:
 # -- GPUs that cannot be judged ------------------------------------------------------
 
 
-def _unjudged(report: Report) -> str:
-    gpus = [gpu for gpu in report.gpus if not _is_judged(gpu) and not _has_instances(gpu, report)]
+def _undiagnosed(report: Report) -> str:
+    gpus = [
+        gpu for gpu in report.gpus if not _is_diagnosed(gpu) and not _has_instances(gpu, report)
+    ]
     groups: dict[tuple[Counted | str, str], list[str]] = {}
     for gpu in gpus:
         groups.setdefault(_reason(gpu), []).append(gpu.label)
@@ -214,7 +218,7 @@ def _reason(gpu: GpuReport) -> tuple[Counted | str, str]:
         return _ONLY_HUNG, ""
     if totals.in_use_ns:
         after = " after its first batch" if totals.first_input_wait_ns else ""
-        return _SHORT_USE, f"{_short(totals.judged.in_use_ns)}{after}"
+        return _SHORT_USE, f"{_short(totals.diagnosed.in_use_ns)}{after}"
     if gpu.is_hardly_observed:
         return _SHORT_WATCH, _short(totals.observed_ns)
     return _UNUSED, ""

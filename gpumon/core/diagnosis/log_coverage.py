@@ -7,7 +7,7 @@ from typing import Final
 
 from gpumon.core.clock import NS_PER_S
 from gpumon.core.diagnosis import messages
-from gpumon.core.report.report import TOO_FEW_SAMPLES, Advice, GpuReport, judged
+from gpumon.core.report.report import TOO_FEW_SAMPLES, Advice, GpuReport, diagnosed
 from gpumon.core.settings.detector import DEFAULT_SETTINGS
 from gpumon.core.verdict import VerdictName
 from gpumon.core.wording import counted, gpus_named, in_percent, in_time
@@ -59,7 +59,7 @@ def few_samples_reason(gpu: GpuReport) -> str:
 
 def few_samples_advice(gpus: Sequence[GpuReport]) -> Advice | None:
     """What to log, where there is a GPU with too few samples."""
-    few = [gpu for gpu in judged(gpus) if is_few(gpu)]
+    few = [gpu for gpu in diagnosed(gpus) if is_few(gpu)]
     if not few:
         return None
     without = [gpu.label for gpu in few if not gpu.totals.samples]

@@ -13,7 +13,7 @@ from gpumon.core.report.report import (
     GpuReport,
     LogFinding,
     Report,
-    judged,
+    diagnosed,
     well_sampled,
 )
 from gpumon.core.settings.detector import DEFAULT_SETTINGS, DetectorSettings
@@ -120,7 +120,7 @@ def _all_pause(report: Report) -> Iterator[LogFinding]:
         return
     labels = [gpu.label for gpu in in_use]
     who = gpus_named(labels)
-    if len(labels) == len(judged(report.gpus)):
+    if len(labels) == len(diagnosed(report.gpus)):
         who = f"All {len(labels):,} GPUs" if len(labels) > 2 else "Both GPUs"
     yield LogFinding(
         rule="all_pause_together",

@@ -43,7 +43,7 @@ def waits_much(gpu: GpuReport) -> bool:
     if gpu.waits_for is None:
         return False
     stands = gpu.verdict.name in (VerdictName.STALLED, VerdictName.PARTIAL)
-    return may_wait_for_rank(gpu.totals.judged, _UNTIL_OFF if stands else DEFAULT_SETTINGS)
+    return may_wait_for_rank(gpu.totals.diagnosed, _UNTIL_OFF if stands else DEFAULT_SETTINGS)
 
 
 def wait_in_percent(totals: GpuTotals, *limits: float) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 from gpumon.core.diagnosis.run_pace import RunPairs, pairs_of
-from gpumon.core.report.report import Report, judged
+from gpumon.core.report.report import Report, diagnosed
 from gpumon.core.verdict import VerdictName
 from gpumon.core.wording import counted, in_time, label_text, listed
 
@@ -60,7 +60,7 @@ def _machines(before: Report, after: Report) -> Iterator[Unlikeness]:
 
 def _are_of_one_kind(before: Report, after: Report) -> bool:
     """Whether they have the same number of GPUs of the same models, as far as is known."""
-    boards = [judged(report.gpus) for report in (before, after)]
+    boards = [diagnosed(report.gpus) for report in (before, after)]
     if len(boards[0]) != len(boards[1]):
         return False
     names = [[gpu.name for gpu in gpus] for gpus in boards]
@@ -70,7 +70,7 @@ def _are_of_one_kind(before: Report, after: Report) -> bool:
 
 def _machine(report: Report, *, is_marked: bool) -> str:
     """Its GPUs by model; ``is_marked``: with the mark of a simulation."""
-    models = Counter(gpu.name for gpu in judged(report.gpus))
+    models = Counter(gpu.name for gpu in diagnosed(report.gpus))
     parts = [
         f"{count} {_TIMES} {label_text(name, 40)}" if name else counted(count, "GPU", "GPUs")
         for name, count in models.items()
@@ -81,7 +81,7 @@ def _machine(report: Report, *, is_marked: bool) -> str:
 
 def _gpus_in_use(before: Report, after: Report) -> Iterator[Unlikeness]:
     counts = [
-        sum(gpu.verdict.name is not VerdictName.NOT_IN_USE for gpu in judged(report.gpus))
+        sum(gpu.verdict.name is not VerdictName.NOT_IN_USE for gpu in diagnosed(report.gpus))
         for report in (before, after)
     ]
     if counts[0] == counts[1]:

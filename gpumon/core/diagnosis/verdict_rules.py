@@ -201,14 +201,14 @@ VERDICT_RULES: Final = (
 _IN_ORDER: Final = tuple((VerdictName(one.id), one.holds) for one in VERDICT_RULES)
 
 
-def judge(totals: GpuTotals, settings: DetectorSettings = DEFAULT_SETTINGS) -> Verdict:
+def diagnose(totals: GpuTotals, settings: DetectorSettings = DEFAULT_SETTINGS) -> Verdict:
     """The verdict on one GPU's time so far.
 
     Thresholds are inclusive where they say "at least" and exclusive where
     they say "more than"; ``gpumon doctor --rules`` has each rule in words.
     The wait for the very first batch is in the ratios, and in nothing else.
     """
-    rest, in_use_ns = totals.judged, totals.in_use_ns
+    rest, in_use_ns = totals.diagnosed, totals.in_use_ns
     name = _first_that_holds(rest, settings)
     if not rest.in_use_ns or name is VerdictName.TOO_FEW_SAMPLES:
         severity = Severity.HIGH if name is VerdictName.HANGING else Severity.NONE

@@ -12,9 +12,9 @@ from gpumon.core.host.evidence import HostEvidence
 from gpumon.core.host.wait_rules import (
     LoaderPlace,
     ShortOf,
-    WaitJudgement,
+    WaitDiagnosis,
     active_tasks,
-    judge_wait,
+    diagnose_wait,
     locked_ratio,
 )
 from gpumon.core.phase import IdleCause, InputWaitReason
@@ -78,13 +78,13 @@ class WaitReason(NamedTuple):
 class _Look(NamedTuple):
     start_ns: int
     end_ns: int
-    judgement: WaitJudgement
+    diagnosis: WaitDiagnosis
     figures: WaitFigures
 
     def reason_of(self, cause: IdleCause) -> InputWaitReason:
         if cause is IdleCause.INPUT_WAIT:
-            return self.judgement.reasons[0]
-        is_gil = self.judgement.is_gil_bound
+            return self.diagnosis.reasons[0]
+        is_gil = self.diagnosis.is_gil_bound
         return InputWaitReason.GIL_BOUND if is_gil else InputWaitReason.UNKNOWN
 
 
@@ -106,7 +106,7 @@ class _Sum:
         self.waited_ns += waited_ns
         self.looked_ns += waited_ns
         self.newest = look
-        self.also.update(look.judgement.reasons[1:])
+        self.also.update(look.diagnosis.reasons[1:])
         for name, value in zip(WaitFigures._fields, look.figures, strict=True):
             if value is not None:
                 total, of_ns = self.figures.get(name, (0.0, 0))
@@ -135,8 +135,8 @@ class RunReasons:
         if self._recent and evidence.start_ns - self._recent[-1].end_ns > settings.look_ns:
             self._recent.clear()  # what it did before it stopped waiting says nothing of now
         self._recent.append(evidence)
-        judgement = judge_wait(tuple(self._recent), settings)
-        active = active_tasks(judgement.place, evidence, settings)
+        diagnosis = diagnose_wait(tuple(self._recent), settings)
+        active = active_tasks(diagnosis.place, evidence, settings)
         figures = WaitFigures(
             tasks=len(active),
             wanted_cores=sum(task.wanted_cores for task in active),
@@ -155,7 +155,7 @@ class RunReasons:
         if self._looks:
             start_ns = max(start_ns, self._looks[-1].end_ns)
         if start_ns < evidence.end_ns:
-            self._looks.append(_Look(start_ns, evidence.end_ns, judgement, figures))
+            self._looks.append(_Look(start_ns, evidence.end_ns, diagnosis, figures))
             del self._looks[:-_MOST_LOOKS]
 
     def forget_before(self, time_ns: int) -> None:
@@ -220,7 +220,7 @@ class RunReasons:
             reason,
             found.waited_ns,
             confidence=found.looked_ns / looked_ns if looked_ns else None,
-            place=look.judgement.place,
+            place=look.diagnosis.place,
             short_of=(ShortOf.WORKERS if has_cores else ShortOf.CORES)
             if reason is InputWaitReason.CPU_BOUND
             else None,

@@ -39,7 +39,7 @@ class ShortOf(str, Enum):
     WORKERS = "workers"
 
 
-class WaitJudgement(NamedTuple):
+class WaitDiagnosis(NamedTuple):
     """What one look, in the light of those before, says.
 
     Attributes:
@@ -63,10 +63,10 @@ _LOCK: Final = ("futex", "flock", "locks_", "fcntl_", "do_lock_file")
 """A worker that sleeps in one of these waits for a lock, or until another thread wakes it."""
 
 
-def judge_wait(looks: Looks, settings: HostSettings = DEFAULT_HOST_SETTINGS) -> WaitJudgement:
+def diagnose_wait(looks: Looks, settings: HostSettings = DEFAULT_HOST_SETTINGS) -> WaitDiagnosis:
     """Why a training waits for input, as its last looks tell."""
     reasons = tuple(reason for reason, holds in _REASONS if holds(looks, settings))
-    return WaitJudgement(
+    return WaitDiagnosis(
         reasons=reasons or (InputWaitReason.UNKNOWN,),
         place=_place_of(looks, settings),
         is_gil_bound=is_gil_bound(looks, settings) and not is_disk_bound(looks, settings),

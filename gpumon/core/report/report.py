@@ -239,20 +239,20 @@ class GpuReport:
         return is_instance and not self.totals.observed_ns and self.error is None
 
     @property
-    def is_judgeable(self) -> bool:
+    def is_diagnosable(self) -> bool:
         """Whether it can have a verdict."""
         return not (self.is_partitioned or self.has_no_utilisation)
 
 
-def judged(gpus: Sequence[GpuReport]) -> list[GpuReport]:
+def diagnosed(gpus: Sequence[GpuReport]) -> list[GpuReport]:
     """The GPUs that can have a verdict."""
-    return [gpu for gpu in gpus if gpu.is_judgeable]
+    return [gpu for gpu in gpus if gpu.is_diagnosable]
 
 
 def well_sampled(gpus: Sequence[GpuReport]) -> list[GpuReport]:
     """The GPUs that can have a verdict and have enough samples."""
     few = VerdictName.TOO_FEW_SAMPLES
-    return [gpu for gpu in judged(gpus) if gpu.verdict.name is not few]
+    return [gpu for gpu in diagnosed(gpus) if gpu.verdict.name is not few]
 
 
 def idle_in(causes: Sequence[IdleCause], gpus: Iterable[GpuReport]) -> int:
@@ -468,7 +468,7 @@ class MachineTime(NamedTuple):
 
 def machine_time(gpus: Sequence[GpuReport]) -> MachineTime:
     """The time of all GPUs that can have a verdict."""
-    known = judged(gpus)
+    known = diagnosed(gpus)
     totals, out_of_use_ns = [gpu.totals for gpu in known], idle_in(OUT_OF_USE, known)
     return MachineTime(
         gpus=len(known),

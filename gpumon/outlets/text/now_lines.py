@@ -62,7 +62,7 @@ def title_of_now(gpu: GpuReport, report: Report, word: str) -> str:
         return f"hanging{since}"
     if waits_for_first_batch(gpu, report):
         return "waiting for the first batch"
-    return f"{word}{since}{loss}" if now.name.is_judged else word
+    return f"{word}{since}{loss}" if now.name.is_conclusive else word
 
 
 def is_over(gpu: GpuReport) -> bool:
@@ -146,7 +146,7 @@ def what_to_do_without_a_gpu(runs: Sequence[RunReport]) -> str:
 
 def waits_for_first_batch(gpu: GpuReport, report: Report) -> list[RunReport]:
     """The runs whose first batch this GPU waits for, as far as is known; it was not used yet."""
-    if gpu.verdict.name.is_judged or gpu.now is None or gpu.now.ended_ns is not None:
+    if gpu.verdict.name.is_conclusive or gpu.now is None or gpu.now.ended_ns is not None:
         return []
     return [
         run

@@ -106,7 +106,7 @@ def short_use_reason(gpu: GpuReport, who: str) -> str:
 
 
 def _healthy(gpu: GpuReport, fields: dict[str, str]) -> str:
-    rest, count, once = gpu.totals.judged, DEFAULT_SETTINGS.min_pauses, _once(gpu)
+    rest, count, once = gpu.totals.diagnosed, DEFAULT_SETTINGS.min_pauses, _once(gpu)
     is_much = rest.lost_ns >= DEFAULT_SETTINGS.lost_share * rest.in_use_ns
     if once:
         row = messages.REST_FEW_PAUSES if is_much else messages.REST_LITTLE

@@ -17,7 +17,7 @@ from gpumon.core.diagnosis.loss_range import is_wide
 from gpumon.core.diagnosis.messages import WORD_OF_CAUSE, WORD_OF_REASON
 from gpumon.core.diagnosis.rank_advice import wait_in_time, waits_much
 from gpumon.core.phase import CAUSES, OUT_OF_USE, IdleCause, InputWaitReason
-from gpumon.core.report.report import GpuReport, Report, judged
+from gpumon.core.report.report import GpuReport, Report, diagnosed
 from gpumon.core.settings.detector import DEFAULT_FILL_SETTINGS, DEFAULT_SETTINGS
 from gpumon.core.verdict import Severity
 from gpumon.core.wording import (
@@ -66,7 +66,7 @@ def render_report(report: Report, style: TextStyle) -> str:
     troubles = bullets("In trouble:", trouble_paragraphs(report))
     blocks += filter(None, [machine, troubles])
     shown = report.gpus
-    if len(judged(report.gpus)) > _WHOLE_TABLES:
+    if len(diagnosed(report.gpus)) > _WHOLE_TABLES:
         blocks.append(_overview(report))
         main = main_gpu(report.at_present.gpus)
         shown = tuple(gpu for gpu in report.gpus if main is not None and gpu.label == main.label)

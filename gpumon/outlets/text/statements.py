@@ -87,7 +87,7 @@ def statement_on(gpu: GpuReport, alike: Sequence[GpuReport], report: Report) -> 
     match gpu.verdict.name:
         case VerdictName.STARVED:
             # Without suspected time, as the verdict takes it.
-            share = cost_in_percent(gpu.totals.judged, IdleCause.INPUT_WAIT, *LOSS_LIMITS)
+            share = cost_in_percent(gpu.totals.diagnosed, IdleCause.INPUT_WAIT, *LOSS_LIMITS)
             return messages.STARVED.of(is_past(gpu), gpu=gpu.label, share=share)
         case VerdictName.STALLED:
             return _stalled(gpu)
@@ -135,8 +135,8 @@ def _stalled(gpu: GpuReport) -> str:
     if waits_for_rank(gpu):
         return _waiting_for_rank(gpu)
     fields = {"gpu": gpu.label, "share": _idle_share(gpu)}
-    if is_split_open(gpu.totals.judged):
-        causes = [WORD_OF_CAUSE[cause] for cause in possible_causes(gpu.totals.judged)]
+    if is_split_open(gpu.totals.diagnosed):
+        causes = [WORD_OF_CAUSE[cause] for cause in possible_causes(gpu.totals.diagnosed)]
         either = " or ".join(causes[:MOST_CAUSES])
         return messages.STALLED_OPEN.of(is_past(gpu), causes=either, **fields)
     cause = greatest_proved(gpu)
@@ -173,7 +173,7 @@ def doing(gpu: GpuReport, cause: IdleCause) -> str:
 
 def waits_for_rank(gpu: GpuReport) -> bool:
     """Whether the verdict rests on a wait for a late rank more than on idle time."""
-    totals = gpu.totals.judged
+    totals = gpu.totals.diagnosed
     if gpu.verdict.name not in (VerdictName.STALLED, VerdictName.PARTIAL):
         return False
     is_proved = gpu.verdict.name is VerdictName.STALLED
@@ -185,13 +185,13 @@ def _waiting_for_rank(gpu: GpuReport) -> str:
     assert gpu.waits_for is not None
     is_proved = gpu.verdict.name is VerdictName.STALLED
     row = messages.WAITING_FOR_RANK if is_proved else messages.PERHAPS_WAITING_FOR_RANK
-    share = wait_in_percent(gpu.totals.judged, *LOSS_LIMITS)
+    share = wait_in_percent(gpu.totals.diagnosed, *LOSS_LIMITS)
     return row.of(is_past(gpu), gpu=gpu.label, rank=rank_named(gpu.waits_for), share=share)
 
 
 def _idle_share(gpu: GpuReport) -> str:
     """How much it lost, as the verdict takes it: without the wait for the first batch."""
-    totals = gpu.totals.judged
+    totals = gpu.totals.diagnosed
     return in_percent(totals.lost_ns / totals.in_use_ns, *LOSS_LIMITS)
 
 
@@ -251,7 +251,7 @@ def _unused(gpus: Sequence[GpuReport]) -> str:
 
 
 def _lost_ratio(gpu: GpuReport) -> float:
-    totals = gpu.totals.judged
+    totals = gpu.totals.diagnosed
     return totals.lost_ns / totals.in_use_ns if totals.in_use_ns else 0.0
 
 
@@ -262,7 +262,7 @@ def _unused_ratio(gpu: GpuReport) -> float:
 
 def greatest_proved(gpu: GpuReport) -> IdleCause:
     """The known cause with the most idle time in use, without the wait for the first batch."""
-    idle_ns = gpu.totals.judged.idle_ns
+    idle_ns = gpu.totals.diagnosed.idle_ns
     known = (cause for cause in idle_ns if cause not in UNPROVED)
     return max(filter(idle_ns.get, known), key=idle_ns.__getitem__, default=IdleCause.UNKNOWN)
 

@@ -134,7 +134,7 @@ def _judge(entries: list[Entry], trees: Sequence[Scratch], asked: argparse.Names
     for tree in trees:
         free.put(tree)
 
-    def judge(entry: Entry) -> None:
+    def diagnose(entry: Entry) -> None:
         tree = free.get()
         try:
             entry["noticed"] = noticed_by(_mutation(entry), entry["reached"], tree) or ESCAPED
@@ -145,7 +145,7 @@ def _judge(entries: list[Entry], trees: Sequence[Scratch], asked: argparse.Names
         _keep(entries, asked.into)
 
     with ThreadPoolExecutor(len(trees)) as side_by_side:
-        list(side_by_side.map(judge, [e for e in entries if e["noticed"] is None]))
+        list(side_by_side.map(diagnose, [e for e in entries if e["noticed"] is None]))
 
 
 def _escaped(entry: Entry) -> bool:

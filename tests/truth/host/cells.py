@@ -128,10 +128,10 @@ def told_of(
             log = (folder / "training.log").read_text(encoding="utf-8")
             raise RuntimeError(f"{cell}: the training failed:\n{log}")
         gpu = daemon.settled_report(patience_s=60)["gpus"][0]
-    return judged(condition, gpu, json.loads(said.splitlines()[-1])["idle_s"])
+    return diagnosed(condition, gpu, json.loads(said.splitlines()[-1])["idle_s"])
 
 
-def judged(condition: Condition, gpu: Mapping[str, Any], idle_s: float) -> Told:
+def diagnosed(condition: Condition, gpu: Mapping[str, Any], idle_s: float) -> Told:
     """The seconds that a report gives reasons for: of waits, and where the GIL is held, of steps.
 
     The GIL within steps is a wrong reason wherever no thread holds it.

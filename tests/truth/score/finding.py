@@ -50,7 +50,7 @@ def finding_of(gpu: GpuReport, origin_ns: int, detected_at_ms: float | None) -> 
     is_starved = gpu.verdict.name in STARVED
     return Finding(
         is_starved=is_starved,
-        lost_s=totals.judged.lost_ns / 1e9,
+        lost_s=totals.diagnosed.lost_ns / 1e9,
         starved_s=(totals.starved_ns + totals.suspected_ns) / 1e9,
         starved=spans_of(spans),
         detected_at_ms=detected_at_ms if is_starved else None,

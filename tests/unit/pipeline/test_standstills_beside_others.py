@@ -102,7 +102,7 @@ class TestAHangThatIsOver:
 
         assert totals.hanging_idle_ns[IdleCause.INPUT_WAIT] > 0
         assert totals.starved_ns == 0
-        assert totals.judged.idle_ns[IdleCause.INPUT_WAIT] >= 0
+        assert totals.diagnosed.idle_ns[IdleCause.INPUT_WAIT] >= 0
 
     def test_with_its_job_is_named_and_dated(self, trained: Story) -> None:
         trained.pass_seconds(600, 0.0, phases=[(0.0, STEP)])

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from gpumon.core.accounting.ledger import GpuLedger
 from gpumon.core.accounting.totals import GpuTotals
 from gpumon.core.attribution.idle_sharing import SharedIdle
-from gpumon.core.diagnosis.verdict_rules import judge
+from gpumon.core.diagnosis.verdict_rules import diagnose
 from gpumon.core.phase import IdleCause, InputWaitReason
 from gpumon.core.sample import BusySample
 from gpumon.core.settings.detector import DetectorSettings
@@ -151,7 +151,7 @@ class TestLaws:
             ledger = GpuLedger(settings)
             ledger.observe(every(1.0, some))
             ledger.end_job()
-            return judge(ledger.snapshot(), settings).name
+            return diagnose(ledger.snapshot(), settings).name
 
         loose = verdict(DetectorSettings(min_low_share=share))
         strict = verdict(DetectorSettings(min_low_share=share + more_share))

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from gpumon.core.accounting.ledger import GpuLedger
 from gpumon.core.accounting.totals import GpuTotals
 from gpumon.core.attribution.idle_sharing import SharedIdle
-from gpumon.core.diagnosis.verdict_rules import judge
+from gpumon.core.diagnosis.verdict_rules import diagnose
 from gpumon.core.phase import IdleCause
 from gpumon.core.verdict import VerdictName
 from tests.builders.cycles import cycles, late_waves, on_and_off
@@ -196,8 +196,8 @@ class TestALevel:
         once = counted([1.0] * 60, [0.25] * 20, [1.0] * 60)
 
         assert (often.low_levels, once.low_levels) == (5, 1)
-        assert judge(often).name is VerdictName.PARTIAL
-        assert judge(once).name is VerdictName.HEALTHY
+        assert diagnose(often).name is VerdictName.PARTIAL
+        assert diagnose(once).name is VerdictName.HEALTHY
 
     def test_is_never_suspected(self) -> None:
         totals = counted(*[[1.0] * 10, [0.2] * 4] * 30, [1.0])

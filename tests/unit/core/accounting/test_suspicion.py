@@ -14,7 +14,7 @@ from gpumon.core.accounting.cycles import PauseShape
 from gpumon.core.accounting.ledger import GpuLedger
 from gpumon.core.accounting.suspicion import Suspicion, input_probability
 from gpumon.core.accounting.totals import GpuTotals
-from gpumon.core.diagnosis.verdict_rules import judge
+from gpumon.core.diagnosis.verdict_rules import diagnose
 from gpumon.core.settings.detector import DEFAULT_SETTINGS
 from gpumon.core.settings.input_model import (
     AT_LEAST,
@@ -122,7 +122,7 @@ class TestTheModel:
 class TestPausesOfALateLoader:
     def test_are_suspected_and_all_of_them_counted(self) -> None:
         totals = totals_of(WAVES)
-        verdict = judge(totals)
+        verdict = diagnose(totals)
 
         assert verdict.name is VerdictName.STARVATION_SUSPECTED
         assert (verdict.likely_causes or ())[0] is LikelyCause.LATE_INPUT
@@ -138,7 +138,7 @@ class TestPausesOfALateLoader:
 class TestOtherPauses:
     def test_that_come_every_so_many_steps_are_told_and_not_suspected(self) -> None:
         totals = totals_of(CHECKPOINTS)
-        verdict = judge(totals._replace(low_ns=totals.in_use_ns // 10))
+        verdict = diagnose(totals._replace(low_ns=totals.in_use_ns // 10))
 
         assert verdict.name is VerdictName.HEALTHY or verdict.name is VerdictName.PARTIAL
         assert suspicion_in(totals).likely_causes[0] is LikelyCause.EVERY_N_STEPS
@@ -150,7 +150,7 @@ class TestOtherPauses:
         waits = [min(55, round(3 * one)) for one in waits_of_a_person(150)]
         totals = totals_of(zip(bursts, waits, strict=True))
 
-        assert judge(totals).name is VerdictName.PARTIAL
+        assert diagnose(totals).name is VerdictName.PARTIAL
         assert LikelyCause.REQUESTS in suspicion_in(totals).likely_causes
         assert totals.suspected_ns == 0
 

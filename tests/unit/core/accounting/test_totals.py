@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gpumon.core.accounting.totals import NowVerdict
-from gpumon.core.diagnosis.verdict_rules import judge
+from gpumon.core.diagnosis.verdict_rules import diagnose
 from gpumon.core.verdict import VerdictName
 from tests.builders.report import gpu
 from tests.builders.time import s
@@ -18,7 +18,7 @@ TOTALS = gpu(60).totals
 def test_a_gpu_has_recovered_if_it_is_healthy_after_a_loss(
     name: VerdictName, before: VerdictName | None
 ) -> None:
-    now = NowVerdict(name, s(7), TOTALS, judge(TOTALS), before=before)
+    now = NowVerdict(name, s(7), TOTALS, diagnose(TOTALS), before=before)
 
     was_lossy = before is not None and before.is_of_a_loss
     assert now.has_recovered == (name is VerdictName.HEALTHY and was_lossy)

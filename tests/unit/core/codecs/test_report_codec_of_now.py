@@ -11,7 +11,7 @@ import pytest
 from gpumon.core.accounting.rank_wait import SUSPENDED, RankWait
 from gpumon.core.accounting.totals import GpuTotals, NowVerdict
 from gpumon.core.codecs.report_codec import decode_report, encode_report
-from gpumon.core.diagnosis.verdict_rules import judge
+from gpumon.core.diagnosis.verdict_rules import diagnose
 from gpumon.core.phase import CAUSES, IdleCause, TrainingPhase
 from gpumon.core.report.report import Report
 from gpumon.core.ring_format.silence import RunSilence
@@ -31,7 +31,7 @@ WINDOW = gpu(30, {WAIT: 10}).totals._replace(
     rank_wait_low_ns=s(1),
     rank_wait_high_ns=s(4),
 )
-NOW = NowVerdict(VerdictName.STARVED, s(37), WINDOW, judge(WINDOW), before=VerdictName.HEALTHY)
+NOW = NowVerdict(VerdictName.STARVED, s(37), WINDOW, diagnose(WINDOW), before=VerdictName.HEALTHY)
 FULL = replace(
     with_totals(
         gpu(40, {WAIT: 20}),
@@ -208,6 +208,8 @@ def test_a_damaged_document_is_refused(part: str, changes: dict[str, Any]) -> No
 
 
 def test_the_totals_of_nothing_have_no_bounds() -> None:
-    (one,) = read_back(report(replace(gpu(1), totals=GpuTotals(), verdict=judge(GpuTotals())))).gpus
+    (one,) = read_back(
+        report(replace(gpu(1), totals=GpuTotals(), verdict=diagnose(GpuTotals())))
+    ).gpus
 
     assert (one.totals.may_be_less_ns, one.totals.may_be_more_ns) == ({}, {})

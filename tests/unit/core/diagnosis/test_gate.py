@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import pytest
 
-from gpumon.core.diagnosis.gate import Limits, judgement
+from gpumon.core.diagnosis.gate import Limits, compared
 from gpumon.core.phase import IdleCause
 from gpumon.core.report.report import GpuReport, RunReport
 from tests.builders.report import gpu, report, run, with_totals
@@ -29,13 +29,13 @@ class Held(NamedTuple):
 
     failures: int
     notes: int
-    is_any_judged: bool
+    is_any_diagnosed: bool
 
 
 def held(*gpus: GpuReport, limits: Limits, runs: Sequence[RunReport] = ()) -> Held:
-    found = judgement(report(*gpus, runs=tuple(runs)), limits)
-    assert found.is_any_judged or found.unjudged
-    return Held(len(found.failures), len(found.notes), found.is_any_judged)
+    found = compared(report(*gpus, runs=tuple(runs)), limits)
+    assert found.is_any_diagnosed or found.undiagnosed
+    return Held(len(found.failures), len(found.notes), found.is_any_diagnosed)
 
 
 class TestALossAboveTheLimit:
@@ -44,7 +44,7 @@ class TestALossAboveTheLimit:
         one = gpu(50, {WAIT: 20, IdleCause.START_UP: 100, IdleCause.NOT_IN_USE: 100})
         one = with_totals(one, first_input_wait_ns=s(20))
 
-        (sentence,) = judgement(report(one), LOST_20).failures
+        (sentence,) = compared(report(one), LOST_20).failures
 
         assert one.verdict.lost_ratio == pytest.approx(20 / 70)
         assert "29 %" in sentence
@@ -52,7 +52,7 @@ class TestALossAboveTheLimit:
     def test_names_every_gpu_above_it_and_no_other(self) -> None:
         gpus = [gpu(50, {WAIT: 50}, index=at) for at in range(8)]
 
-        (sentence,) = judgement(report(*gpus, gpu(90, {WAIT: 10}, index=8)), LOST_20).failures
+        (sentence,) = compared(report(*gpus, gpu(90, {WAIT: 10}, index=8)), LOST_20).failures
 
         assert all(f"GPU {at} (50 %" in sentence for at in range(8))
         assert "GPU 8" not in sentence
@@ -112,7 +112,7 @@ class TestARunOnNoGpu:
     NOWHERE = replace(run(), gpu_uuids=())
 
     def test_is_named(self) -> None:
-        assert "train" in judgement(report(runs=(self.NOWHERE,)), LOST_20).unjudged
+        assert "train" in compared(report(runs=(self.NOWHERE,)), LOST_20).undiagnosed
         assert held(HEALTHY, runs=[self.NOWHERE], limits=LOST_20).notes == 1
 
     @pytest.mark.parametrize("label", ["train", "train-12"])
@@ -120,7 +120,7 @@ class TestARunOnNoGpu:
         same, other = (replace(self.NOWHERE, run=name, pid=12) for name in (label, "another"))
 
         assert held(HEALTHY, runs=[same, run()], limits=LOST_20).notes == 0
-        (note,) = judgement(report(HEALTHY, runs=(same, run(), other, other)), LOST_20).notes
+        (note,) = compared(report(HEALTHY, runs=(same, run(), other, other)), LOST_20).notes
         assert note.count("another") == 1
         assert label not in note
 

@@ -99,9 +99,9 @@ class TestTheTimeBetween:
 
 
 class TestTheRuns:
-    @pytest.mark.parametrize(("was_alive", "is_told"), [(True, True), (False, False)])
+    @pytest.mark.parametrize(("was_alive", "is_reported"), [(True, True), (False, False)])
     def test_are_those_that_were_not_over_whatever_is_still_counted_of_them(
-        self, was_alive: bool, is_told: bool
+        self, was_alive: bool, is_reported: bool
     ) -> None:
         earlier = replace(run(), alive=was_alive, step_busy_ratios={"GPU-0": 0.996})
         later = replace(run(), alive=False, step_busy_ratios={"GPU-0": 0.995})
@@ -109,4 +109,4 @@ class TestTheRuns:
 
         runs = report_since(report(runs=(earlier,)), report(runs=(later, new))).runs
 
-        assert runs == ((later, new) if is_told else (new,))
+        assert runs == ((later, new) if is_reported else (new,))

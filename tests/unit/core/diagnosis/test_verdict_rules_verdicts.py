@@ -10,7 +10,7 @@ from gpumon.core.accounting.ledger import GpuLedger
 from gpumon.core.accounting.suspicion import Suspicion
 from gpumon.core.accounting.totals import GpuTotals
 from gpumon.core.attribution.idle_sharing import SharedIdle
-from gpumon.core.diagnosis.verdict_rules import judge
+from gpumon.core.diagnosis.verdict_rules import diagnose
 from gpumon.core.phase import IdleCause
 from gpumon.core.sample import BusySample
 from gpumon.core.verdict import LikelyCause, Pattern, Severity, Verdict, VerdictName
@@ -22,7 +22,7 @@ BREAK = [1.0] * 50 + [0.0] * 20 + [1.0] * 50
 
 
 def verdict(ratios: Sequence[float]) -> Verdict:
-    return judge(settled(every(1.0, ratios)))
+    return diagnose(settled(every(1.0, ratios)))
 
 
 def tagged(ratios: Sequence[float], cause: IdleCause, explained: float = 1.0) -> Verdict:
@@ -33,7 +33,7 @@ def tagged(ratios: Sequence[float], cause: IdleCause, explained: float = 1.0) ->
         idle_ns -= round(idle_ns * sample.busy_ratio)
         ledger.observe_shared(sample, SharedIdle({cause: int(idle_ns * explained)}))
     ledger.end_job()
-    return judge(ledger.snapshot())
+    return diagnose(ledger.snapshot())
 
 
 class TestUseThatIsTooShort:
@@ -172,13 +172,13 @@ class TestALossInFewPauses:
             suspicion=Suspicion(probability, (LikelyCause.LATE_INPUT,)),
         )
 
-        assert judge(totals).name is name
-        assert judge(totals).input_probability == probability
+        assert diagnose(totals).name is name
+        assert diagnose(totals).input_probability == probability
 
 
 class TestNoFiguresAreMadeUp:
     def test_without_any_use_there_is_no_ratio(self) -> None:
-        found = judge(GpuTotals())
+        found = diagnose(GpuTotals())
 
         assert (found.lost_ratio, found.coverage_ratio) == (None, None)
 
@@ -189,4 +189,4 @@ class TestNoFiguresAreMadeUp:
             waits = SharedIdle({WAIT: sample.end_ns - sample.start_ns})
             ledger.observe_shared(BusySample(*sample), waits)
 
-        assert judge(ledger.snapshot()).starved_ratio == pytest.approx(200 / 201)
+        assert diagnose(ledger.snapshot()).starved_ratio == pytest.approx(200 / 201)

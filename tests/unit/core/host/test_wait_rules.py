@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gpumon.core.host.evidence import HostEvidence, TaskLook
-from gpumon.core.host.wait_rules import LoaderPlace, judge_wait, locked_ratio
+from gpumon.core.host.wait_rules import LoaderPlace, diagnose_wait, locked_ratio
 from gpumon.core.phase import InputWaitReason
 from tests.builders.report import MB, NAP, NETWORK, PIPE, QUEUE, gil_threads, look, task
 
@@ -53,14 +53,14 @@ class TestWhatWasMeasured:
     def test_is_told_by_its_reason(
         self, seen: HostEvidence, reasons: tuple[InputWaitReason, ...], place: LoaderPlace | None
     ) -> None:
-        judged = judge_wait([seen])
+        judged = diagnose_wait([seen])
 
         assert (judged.reasons, judged.place) == (reasons, place)
 
     def test_of_threads_that_hold_steps_up(self) -> None:
         burners = look(task(0.05, sleeps_in=QUEUE), threads=gil_threads(2), waiting=0.0)
 
-        assert judge_wait([burners]).is_gil_bound
+        assert diagnose_wait([burners]).is_gil_bound
 
 
 class TestTheShareOfWorkersInALock:
@@ -91,9 +91,9 @@ class TestWhatNobodyTells:
             read_bytes_per_second=None, disk_busy_ratio=None, memory_stalled_ratio=None,
         )  # fmt: skip
 
-        assert judge_wait([hidden]) == ((UNKNOWN,), None, False)
+        assert diagnose_wait([hidden]) == ((UNKNOWN,), None, False)
 
     def test_leaves_what_demand_alone_tells(self) -> None:
         hidden = look(workers=(task(1.0, state="S"),) * 2, read_bytes_per_second=None)
 
-        assert judge_wait([hidden]).reasons == (CPU,)
+        assert diagnose_wait([hidden]).reasons == (CPU,)

@@ -47,16 +47,16 @@ class TestTheGpuTheySpeakOf:
 
 
 class TestWhy:
-    @pytest.mark.parametrize(("share", "is_told"), [(0.9, True), (0.4, False)])
+    @pytest.mark.parametrize(("share", "is_reported"), [(0.9, True), (0.4, False)])
     def test_tells_the_reason_that_explains_most_of_the_wait(
-        self, share: float, is_told: bool
+        self, share: float, is_reported: bool
     ) -> None:
         why = seen(CPU, tasks=4, wanted=4.0, given=2.0, usable=2)
         late = with_totals(gpu(40, {WAIT: 40}), input_wait_by_reason_ns={CPU.value: s(40 * share)})
 
         said = why_line(report(late, runs=(replace(run(), reasons=(why,)),)))
 
-        assert (reason_seen(why) in said) is is_told
+        assert (reason_seen(why) in said) is is_reported
 
 
 class TestFigures:

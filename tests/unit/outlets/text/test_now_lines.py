@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from gpumon.core.accounting.totals import NowVerdict
-from gpumon.core.diagnosis.verdict_rules import judge
+from gpumon.core.diagnosis.verdict_rules import diagnose
 from gpumon.core.phase import IdleCause, TrainingPhase
 from gpumon.core.report.report import GpuReport, Report, RunReport
 from gpumon.core.ring_format.silence import RunSilence
@@ -44,7 +44,7 @@ def at_work(
     """A GPU, of which this is the verdict at present, since 14:03, on the last 100 s in use."""
     one = gpu(200, window if whole is None else whole, index=index)
     totals = gpu(100 - sum(window.values()), window).totals
-    found = NowVerdict(name, now.pop("since_ns", AT_14_03), totals, judge(totals), **now)
+    found = NowVerdict(name, now.pop("since_ns", AT_14_03), totals, diagnose(totals), **now)
     if name is HANGING:
         one = with_totals(one, hanging_now=True)
     return replace(one, now=found)

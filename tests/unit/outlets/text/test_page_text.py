@@ -8,15 +8,15 @@ from typing import Any
 import pytest
 
 from gpumon.core.accounting.totals import NowVerdict
-from gpumon.core.diagnosis.verdict_rules import judge
+from gpumon.core.diagnosis.verdict_rules import diagnose
 from gpumon.core.phase import IdleCause, TrainingPhase
 from gpumon.core.report.report import GpuReport, Report
 from gpumon.core.ring_format.silence import RunSilence
 from gpumon.core.verdict import VerdictName
 from gpumon.core.wording import capital
 from gpumon.outlets.text.headline import verdict_line, why_line
-from gpumon.outlets.text.report_lines import next_line
 from gpumon.outlets.text.page_text import page_text
+from gpumon.outlets.text.report_lines import next_line
 from tests.builders.report import gpu, report, run, with_totals
 from tests.builders.time import s
 
@@ -102,7 +102,7 @@ class TestTheToneAndTheTitle:
             STARVED,
             name=VerdictName.HEALTHY,
             totals=well,
-            verdict=judge(well),
+            verdict=diagnose(well),
             before=VerdictName.STARVED,
         )
 

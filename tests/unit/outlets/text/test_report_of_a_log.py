@@ -36,10 +36,10 @@ def sampled_every(period_s: float, one: GpuReport) -> Report:
 
 class TestAFinding:
     @pytest.mark.parametrize(
-        ("paused_s", "by_chance_s", "is_told"), [(720, 0, True), (410, 400, False)]
+        ("paused_s", "by_chance_s", "is_reported"), [(720, 0, True), (410, 400, False)]
     )
     def test_that_gpus_pause_together_is_none_where_it_is_chance(
-        self, paused_s: float, by_chance_s: float, is_told: bool
+        self, paused_s: float, by_chance_s: float, is_reported: bool
     ) -> None:
         joined = Together(
             in_use_ns=s(3_600), all_paused_ns=s(paused_s), all_pauses=30, in_use_gpu_ns=s(7_200),
@@ -48,21 +48,25 @@ class TestAFinding:
         )  # fmt: skip
         one = replace(report(gpu(60), gpu(60, index=1)), together=joined)
 
-        assert found(one) == [("all_pause_together", ("0", "1"))] * is_told
+        assert found(one) == [("all_pause_together", ("0", "1"))] * is_reported
 
-    @pytest.mark.parametrize(("held_s", "is_told"), [(7_560, True), (120, False)])
-    def test_that_memory_is_held_is_none_for_minutes(self, held_s: float, is_told: bool) -> None:
+    @pytest.mark.parametrize(("held_s", "is_reported"), [(7_560, True), (120, False)])
+    def test_that_memory_is_held_is_none_for_minutes(
+        self, held_s: float, is_reported: bool
+    ) -> None:
         held = replace(HEALTHY, held_memory=HeldMemory(s(held_s), s(held_s), 73 << 30))
 
-        assert found(report(held)) == [("memory_held", ("0",))] * is_told
+        assert found(report(held)) == [("memory_held", ("0",))] * is_reported
 
     @pytest.mark.parametrize(
-        ("period_s", "is_told"), [(0.1, False), (1, False), (4.9, False), (5, True), (60, True)]
+        ("period_s", "is_reported"), [(0.1, False), (1, False), (4.9, False), (5, True), (60, True)]
     )
     def test_that_samples_are_far_apart_is_none_where_they_are_not(
-        self, period_s: float, is_told: bool
+        self, period_s: float, is_reported: bool
     ) -> None:
-        assert found(sampled_every(period_s, HEALTHY)) == [("sampling_too_coarse", ())] * is_told
+        assert (
+            found(sampled_every(period_s, HEALTHY)) == [("sampling_too_coarse", ())] * is_reported
+        )
 
     def test_stands_in_one_place_of_a_report(self) -> None:
         coarse = sampled_every(5, SUSPECTED)
@@ -90,17 +94,17 @@ class TestHowOftenItPauses:
 
 
 class TestTheLengthOfAPause:
-    @pytest.mark.parametrize(("longest_s", "is_told"), [(9, False), (10, True)])
+    @pytest.mark.parametrize(("longest_s", "is_reported"), [(9, False), (10, True)])
     def test_is_not_told_where_so_few_samples_cannot_show_it(
-        self, longest_s: float, is_told: bool
+        self, longest_s: float, is_reported: bool
     ) -> None:
         pauses = replace(SUSPECTED.totals.pauses, p50_ns=s(5), longest_ns=s(longest_s))
         one = sampled_every(5, with_totals(SUSPECTED, pauses=pauses))
 
         levels = " ".join(levels_lines(one.gpus[0], one.sampling))
 
-        assert (f"longest {longest_s:g} s" in why_line(one)) is is_told
-        assert (f"longest {longest_s:g} s" in levels) is is_told
+        assert (f"longest {longest_s:g} s" in why_line(one)) is is_reported
+        assert (f"longest {longest_s:g} s" in levels) is is_reported
 
     def test_nor_a_level_is_told_of_a_gpu_that_was_not_used(self) -> None:
         assert levels_lines(gpu(0, {NOT_IN_USE: 60}), sampling_of(s(1))) == []

@@ -254,10 +254,10 @@ for pid in sys.argv[1:]:
         seen = look.inspect(now_ns, None, rates, waiting_ratio=0.8, is_waiting=True)
         looks += [] if seen is None else [seen]
         time.sleep(0.4)
-    print(judge_wait(looks).reasons[0].value, seen.read_bytes_per_second)
+    print(diagnose_wait(looks).reasons[0].value, seen.read_bytes_per_second)
 """
 IMPORTS = """
-from gpumon.core.host.wait_rules import judge_wait
+from gpumon.core.host.wait_rules import diagnose_wait
 from gpumon.sources.host.kept_files import KeptFiles
 from gpumon.sources.host.machine_totals import MachineTotals
 from gpumon.sources.host.run_inspection import RunInspection

@@ -60,7 +60,7 @@ class TestASight:
         thread = threading.Thread(target=is_over.wait, daemon=True)
         thread.start()
         wchan = Path(f"/proc/self/task/{thread.native_id}/wchan")
-        is_told = until(lambda: wchan.read_text() not in ("", "0"), within_s=0.5)
+        is_reported = until(lambda: wchan.read_text() not in ("", "0"), within_s=0.5)
         is_over.set()
 
-        assert read_host_visibility().names_sleep is is_told
+        assert read_host_visibility().names_sleep is is_reported

@@ -172,7 +172,7 @@ class TestAValueThatNoBoardCanMean:
         assert all(frame.rejected for frame in story.frames)
 
     @pytest.mark.parametrize(
-        ("field", "value", "attribute", "is_told"),
+        ("field", "value", "attribute", "is_reported"),
         [
             ("performance_state", 15, "performance_state", 15),  # the slowest
             ("performance_state", 32, "performance_state", None),  # unknown, as the driver says
@@ -180,12 +180,12 @@ class TestAValueThatNoBoardCanMean:
         ],
     )
     def test_is_none_of_these(
-        self, fake: Fake, field: str, value: int, attribute: str, is_told: object
+        self, fake: Fake, field: str, value: int, attribute: str, is_reported: object
     ) -> None:
         setattr(fake.gpu(0), field, value)
         story = fake.story(on=["fan"])
 
-        assert told(story, attribute) == is_told
+        assert told(story, attribute) == is_reported
         assert story.frame.rejected == 0
 
 

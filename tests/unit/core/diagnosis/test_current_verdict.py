@@ -9,7 +9,7 @@ import pytest
 
 from gpumon.core.accounting.pending import NOTHING_UNSETTLED
 from gpumon.core.accounting.totals import GpuTotals, NowVerdict
-from gpumon.core.diagnosis.judging_now import GpuMoment, JudgedNow
+from gpumon.core.diagnosis.current_verdict import CurrentVerdict, GpuMoment
 from gpumon.core.phase import IdleCause
 from gpumon.core.settings.detector import DEFAULT_SETTINGS
 from gpumon.core.verdict import VerdictName
@@ -23,7 +23,7 @@ class Gpu:
     """A GPU whose time passes in ticks of ten seconds."""
 
     def __init__(self) -> None:
-        self.judged = JudgedNow(DEFAULT_SETTINGS)
+        self.diagnosed = CurrentVerdict(DEFAULT_SETTINGS)
         self.at_s = self.last_active_s = self.jobs = 0
         self.totals = GpuTotals()
         self.verdicts: list[NowVerdict] = []
@@ -92,7 +92,7 @@ class Gpu:
             suspended_since_ns=None if suspended_since_s is None else s(suspended_since_s),
             hanging_since_ns=None if hanging_since_s is None else s(hanging_since_s),
         )
-        self.verdicts.append(self.judged.update(moment))
+        self.verdicts.append(self.diagnosed.update(moment))
 
 
 @pytest.fixture
@@ -187,7 +187,7 @@ class TestAJob:
     def test_is_too_short_to_judge_at_first(self, gpu: Gpu) -> None:
         gpu.works(10, 0.5)
         gpu.totals = gpu.totals._replace(in_use_ns=s(9), in_use_busy_ns=s(4))
-        judged = JudgedNow(DEFAULT_SETTINGS)
+        judged = CurrentVerdict(DEFAULT_SETTINGS)
         first = GpuMoment(
             s(10), gpu.totals, NOTHING_UNSETTLED, last_active_ns=s(10), jobs=1, in_job=True
         )

@@ -10,7 +10,7 @@ from gpumon.core.accounting.pending import NOTHING_UNSETTLED, Unsettled
 from gpumon.core.accounting.snapshots import Packer
 from gpumon.core.accounting.totals import GpuTotals, NowVerdict
 from gpumon.core.diagnosis.since import totals_since
-from gpumon.core.diagnosis.verdict_rules import judge
+from gpumon.core.diagnosis.verdict_rules import diagnose
 from gpumon.core.settings.detector import DetectorSettings
 from gpumon.core.verdict import VerdictName
 
@@ -67,7 +67,7 @@ _JOBS: Final = GpuMoment._fields.index("jobs")
 _NEVER: Final = _Mark(GpuTotals(), NOTHING_UNSETTLED)
 
 
-class JudgedNow:
+class CurrentVerdict:
     """Follows one GPU from tick to tick.
 
     A verdict of a loss begins at 5 % of the window, as all do, and ends below 3 %, so that it does
@@ -165,13 +165,13 @@ class JudgedNow:
     def _found_by_totals(self, now: GpuMoment, totals: GpuTotals) -> NowVerdict:
         """The verdict where nothing but the totals decides, and since when it has been so."""
         totals = totals._replace(hanging_now=False)
-        verdict, before = judge(totals, self._settings), self._word
+        verdict, before = diagnose(totals, self._settings), self._word
         name = verdict.name
         if name is VerdictName.HEALTHY and before is not None and before.is_of_a_loss:
-            name = judge(totals, self._until_off).name
+            name = diagnose(totals, self._until_off).name
         if name is not before:
             # The first word of a job is on all of its time.
-            is_first = name.is_judged and self._is_new
+            is_first = name.is_conclusive and self._is_new
             self._since_ns = now.at_ns - totals.in_use_ns if is_first else now.at_ns
             self._is_new = self._is_new and not is_first
             self._change_to(name)
@@ -180,7 +180,7 @@ class JudgedNow:
     def _change_to(self, name: VerdictName) -> None:
         """What was before stays known while there is too little to judge."""
         former = self._word
-        if former is not None and (former.is_judged or former is VerdictName.HANGING):
+        if former is not None and (former.is_conclusive or former is VerdictName.HANGING):
             self._before = former
         self._word = name
 
@@ -197,7 +197,7 @@ class JudgedNow:
         if name is not self._word:
             self._change_to(name)
         self._since_ns = since_ns
-        verdict = judge(totals._replace(hanging_now=False), self._settings)
+        verdict = diagnose(totals._replace(hanging_now=False), self._settings)
         return NowVerdict(
             name, since_ns, totals, verdict, ended_ns, is_suspended, before=self._before
         )
