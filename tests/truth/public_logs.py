@@ -85,7 +85,7 @@ def table(folder: Path) -> str:
             continue
         report, percents = analyse_file(str(path), LogOptions()), _percents(path)
         accused = any(gpu.verdict.name in STARVED for gpu in report.gpus)
-        words = ", ".join(_page_text(gpu.verdict) for gpu in report.gpus)
+        words = ", ".join(_verdict_text(gpu.verdict) for gpu in report.gpus)
         agrees = "nobody says"
         if log.is_starved is not None:
             judged, agreed = judged + 1, agreed + (accused is log.is_starved)
@@ -123,7 +123,7 @@ def _percents(path: Path) -> Percents:
     return np.asarray(np.rint(100 * np.asarray(ratios)), dtype=np.uint8)
 
 
-def _page_text(verdict: Verdict) -> str:
+def _verdict_text(verdict: Verdict) -> str:
     word = verdict.name.value.replace("_", " ")
     if verdict.input_probability is None:
         return word

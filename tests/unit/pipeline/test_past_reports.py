@@ -190,7 +190,7 @@ class TestSeveralRunsOfOneName:
 
 
 class TestWhetherARunStarvesNow:
-    def test_is_page_text_itself_and_not_of_the_one_before_it(self, watched: Watched) -> None:
+    def test_is_about_itself_and_not_about_the_one_before_it(self, watched: Watched) -> None:
         watched.train("slow", WAIT, 20)
         watched.train("fast", SAVE, 8, pid=43, ends=False)
 
@@ -209,7 +209,7 @@ class TestWhetherARunStarvesNow:
 
         assert not watched.starves("train")
 
-    def test_is_not_page_text_one_that_is_over(self, slow: Watched) -> None:
+    def test_is_not_about_one_that_is_over(self, slow: Watched) -> None:
         assert slow.now().gpus[0].totals.starved_now
         assert not slow.starves("slow")
 

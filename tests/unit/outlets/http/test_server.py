@@ -166,7 +166,7 @@ class TestReady:
 
 
 class TestTheStream:
-    def test_sends_the_newest_state_at_once_and_each_tick_after_with_what_is_page_text_it(
+    def test_sends_the_newest_state_at_once_and_each_tick_after_with_its_texts(
         self,
     ) -> None:
         def said(state: MonitorState) -> dict[str, object]:

@@ -259,7 +259,7 @@ class TestTellingOfThem:
 
         assert self.told(writer)["made_at"] == f"{HERE}:{line}"
 
-    def test_keeps_what_is_page_text_the_other_loader(self, writer: RingWriter) -> None:
+    def test_keeps_what_belongs_to_the_other_loader(self, writer: RingWriter) -> None:
         report_loader({"workers": 1})
         report_loader({"kind": "arrays", "workers": 2}, validates=True)
         report_loader({"kind": "tf.data"}, validates=True)

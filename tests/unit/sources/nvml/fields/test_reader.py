@@ -227,7 +227,7 @@ class TestAFieldThatIsSwitchedOff:
 
 
 class TestAFieldThatIsSlow:
-    def test_changes_nothing_of_what_is_page_text_other_gpus(
+    def test_changes_nothing_of_what_belongs_to_other_gpus(
         self, fake: Fake, open_source: Open
     ) -> None:
         for slot in (0, 1):
