@@ -13,7 +13,7 @@ from gpumon.core.device.fill import fill_since
 from gpumon.core.device.in_job import in_job_since
 from gpumon.core.device.troubles import troubles_since
 from gpumon.core.diagnosis.advice import advise
-from gpumon.core.diagnosis.verdict_rules import judge
+from gpumon.core.diagnosis.verdict_rules import diagnose
 from gpumon.core.phase import OUT_OF_USE, UNPROVED, IdleCause, InputWaitReason
 from gpumon.core.report.report import Report, RunReport
 
@@ -174,7 +174,7 @@ def report_since(before: Report, after: Report) -> Report:
         in_job = in_job_since(None if was is None else was.in_job, gpu.in_job)
         gpus.append(
             replace(
-                gpu, totals=totals, verdict=judge(totals), fill=fill, in_job=in_job,
+                gpu, totals=totals, verdict=diagnose(totals), fill=fill, in_job=in_job,
                 reported_troubles=told,
             )
         )  # fmt: skip

@@ -21,7 +21,7 @@ from gpumon.core.diagnosis.log_findings import coarse_sentence
 from gpumon.core.diagnosis.silence import silence_sentence
 from gpumon.core.diagnosis.verdict_rules import certain_lost_ns
 from gpumon.core.phase import IdleCause
-from gpumon.core.report.report import GpuReport, Report, judged
+from gpumon.core.report.report import GpuReport, Report, diagnosed
 from gpumon.core.settings.detector import DEFAULT_SETTINGS
 from gpumon.core.verdict import Severity, VerdictName
 from gpumon.core.wording import (
@@ -83,7 +83,7 @@ def main_gpu(gpus: Sequence[GpuReport]) -> GpuReport | None:
     Where none lost enough, one with low SM utilisation. MIG-partitioned GPUs and instances without
     utilisation data are left out; ``None`` where there is no other.
     """
-    known = judged(gpus)
+    known = diagnosed(gpus)
     readable = [gpu for gpu in known if not gpu.is_lost] or known
     return min(readable, key=_how_well, default=None)
 
@@ -97,7 +97,7 @@ def _how_well(gpu: GpuReport) -> tuple[int, bool, bool, int, int, int]:
         return 3, is_full, is_over(gpu), place, -lost_ns, gpu.held is None
     # A late rank comes before the GPUs that wait for it.
     waits = waits_for_rank(gpu) or gpu.verdict.main_cause is IdleCause.IMBALANCE
-    certain_ns = certain_lost_ns(gpu.totals.judged)
+    certain_ns = certain_lost_ns(gpu.totals.diagnosed)
     return 2 if is_over(gpu) else 1, True, waits, -certain_ns, -lost_ns, place
 
 
@@ -156,7 +156,7 @@ def _without_a_gpu(report: Report) -> str:
 
 
 def _time_statement(gpu: GpuReport, report: Report) -> str:
-    known = judged(report.gpus)
+    known = diagnosed(report.gpus)
     readable = [other for other in known if gpu.is_lost or not other.is_lost]
     held = held_statements(readable, report)
     if stands_still(gpu, report):
@@ -173,7 +173,7 @@ def _time_statement(gpu: GpuReport, report: Report) -> str:
     partitioned = [
         one for one in report.gpus if one.is_partitioned and not has_instance(one, report.gpus)
     ]
-    in_use = [one for one in readable if not is_over(one) and one.verdict.name.is_judged]
+    in_use = [one for one in readable if not is_over(one) and one.verdict.name.is_conclusive]
     sentences = [
         statement,
         statements_on_others(gpu, present),
@@ -218,7 +218,7 @@ def _why(gpu: GpuReport, report: Report) -> str:
         return messages.UNUSED_BEFORE.format(gpu=gpu.label)
     if verdict.name is VerdictName.TOO_FEW_SAMPLES:
         return few_samples_reason(gpu)
-    who = f"GPU {gpu.label}" if len(judged(report.gpus)) > 1 else "it"
+    who = f"GPU {gpu.label}" if len(diagnosed(report.gpus)) > 1 else "it"
     if verdict.name in (VerdictName.NOT_IN_USE, VerdictName.TOO_SHORT_TO_JUDGE):
         return short_use_reason(gpu, who)
     reason = reason_of(gpu, report, who)
@@ -250,7 +250,7 @@ def _since_the_start(gpu: GpuReport, report: Report) -> str:
 def _as_far_as_seen(gpu: GpuReport, report: Report) -> str:
     """The limits of a verdict where rows, pauses or waits for another GPU are not visible."""
     if has_gaps(gpu):
-        whose = "the" if have_one_share(judged(report.gpus)) else "its"
+        whose = "the" if have_one_share(diagnosed(report.gpus)) else "its"
         return f", as far as {usable_share(gpu)} of {whose} rows can tell"
     if gpu.verdict.name is not VerdictName.HEALTHY or stands_still(gpu, report):
         return ""

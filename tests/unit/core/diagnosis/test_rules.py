@@ -17,7 +17,7 @@ from gpumon.core.accounting.suspicion import Suspicion
 from gpumon.core.accounting.totals import GapTotals, GpuTotals
 from gpumon.core.device.fill import NO_FILL, Mean
 from gpumon.core.diagnosis.rules import ALL_RULES, BESIDE_RULES
-from gpumon.core.diagnosis.verdict_rules import VERDICT_RULES, judge
+from gpumon.core.diagnosis.verdict_rules import VERDICT_RULES, diagnose
 from gpumon.core.host.wait_rules import REASON_RULES
 from gpumon.core.log_summary.common_pauses import Together
 from gpumon.core.log_summary.held_memory import HeldMemory
@@ -79,7 +79,7 @@ LOOKS = (
 
 
 def reported(totals: GpuTotals) -> GpuReport:
-    return GpuReport(index=0, uuid=None, name=None, totals=totals, verdict=judge(totals))
+    return GpuReport(index=0, uuid=None, name=None, totals=totals, verdict=diagnose(totals))
 
 
 EXAMPLES: dict[str, Sequence[tuple[Any, ...]]] = {
