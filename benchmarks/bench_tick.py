@@ -86,7 +86,7 @@ def everything_cycle() -> Cycle:
         exporter=exporter,
         clock=clock,
         report=lambda _: None,
-        said=lambda _: {"notes": [], "advice": []},
+        texts=lambda _: {"notes": [], "advice": []},
     )
 
     def cycle() -> object:

@@ -15,7 +15,7 @@ from gpumon.core.clock import Clock
 from gpumon.core.state import MonitorState
 from gpumon.outlets.http.bounded_server import ServerLimits
 from gpumon.outlets.http.callers import WebToken
-from gpumon.outlets.http.live_state import SaidReader
+from gpumon.outlets.http.live_state import TextsReader
 from gpumon.outlets.http.routes import ReportReader, ReportScope
 from gpumon.outlets.http.server import HttpServer
 from gpumon.outlets.metrics.metric_table import METRICS, MetricSpec
@@ -30,7 +30,7 @@ from tests.patience import PATIENCE_S
 _LIMITS = ServerLimits()
 
 
-def nothing_said(state: MonitorState) -> Mapping[str, Any]:
+def no_texts(state: MonitorState) -> Mapping[str, Any]:
     """Where nobody makes reports."""
     return {"notes": [], "advice": []}
 
@@ -85,7 +85,7 @@ def serving(
     *states: MonitorState,
     listen: str | Sequence[str] = "127.0.0.1:0",
     report: ReportReader | None = None,
-    said: SaidReader | None = None,
+    said: TextsReader | None = None,
     limits: ServerLimits = _LIMITS,
     token: WebToken | None = None,
     clock: Clock | None = None,
@@ -102,7 +102,7 @@ def serving(
         exporter=exporter,
         clock=clock,
         report=report or no_report,
-        said=said or (lambda state: page_text(report_of(state))),
+        texts=said or (lambda state: page_text(report_of(state))),
         limits=limits,
         token=token,
     )

@@ -139,7 +139,7 @@ class Daemon:
             clock=clock,
             token=token,
             report=self._report_document,
-            said=lambda state: page_text(self._reports.report_on(state)),
+            texts=lambda state: page_text(self._reports.report_on(state)),
         )
         try:
             self._folder = HeldFolder()

@@ -31,7 +31,7 @@ from gpumon.sources.ring_reader.phase_rings import MAX_RINGS
 from tests.builders.monitor import reading, ring_reading
 from tests.builders.nvml import DriverClock
 from tests.fakenvml.control import FakeNvml
-from tests.serving import nothing_said
+from tests.serving import no_texts
 
 _SCRAPE_EVERY_S: Final = 60.0
 _REPORT_EVERY_S: Final = 300.0
@@ -68,7 +68,7 @@ class Day:
             Trainings(run_s) if at_a_time == 1 else ShortTrainings(run_s, at_a_time=at_a_time)
         )
         self._reports = Reports()
-        self._live = LiveState(self._clock, nothing_said)
+        self._live = LiveState(self._clock, no_texts)
         self._exporter = MetricsExporter(clock=self._clock, version="0")
         self._file = StateFile(folder / "state.json")
         self._every = {

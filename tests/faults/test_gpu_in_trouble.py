@@ -28,7 +28,7 @@ from tests.fakenvml.control import FakeNvml
 from tests.faults.faulty_machine import Machine, gpu
 from tests.patience import wait_until
 from tests.processes import ending
-from tests.serving import nothing_said
+from tests.serving import no_texts
 
 Begin = Callable[[FakeNvml], DriverStory]
 Told = list[list[tuple[str, str]]]
@@ -70,7 +70,7 @@ def told(story: DriverStory) -> Headline:
 
 def troubles(story: DriverStory) -> Told:
     """As ``/api/v1/state`` has them."""
-    live = LiveState(story.clock, nothing_said)
+    live = LiveState(story.clock, no_texts)
     live.publish(story.state)
     gpus = (live.document() or {})["gpus"]
     return [[(one["kind"], one["severity"]) for one in gpu["troubles"]] for gpu in gpus]
@@ -148,7 +148,7 @@ class TestAGpuThatIsLostWithAnXid:
         assert (lost.advice, error.advice) == (remedy, remedy)
         document = encode_report(report)
         (note,) = document["notes"]
-        live = LiveState(story.clock, nothing_said)
+        live = LiveState(story.clock, no_texts)
         live.publish(story.state)
         sentence = f"the GPU is lost (NVML 15): {remedy}"
         assert note == f"GPU 0: {sentence}"

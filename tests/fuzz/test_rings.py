@@ -34,7 +34,7 @@ from tests.fuzz.figures import check_report, parsed
 from tests.fuzz.fuzzing import Case, Fuzz, Growth, for_seconds_and_minutes
 from tests.fuzz.neighbours_rings import HONEST_PID, honest_training, neighbour
 from tests.patience import no_hang
-from tests.serving import nothing_said
+from tests.serving import no_texts
 
 _MOST_GROWTH_KIB = 32_768
 _FEW_CASES = 50
@@ -69,7 +69,7 @@ class Daemon:
         self.monitor = Monitor(replace(facts(), boot_id=BOOT_ID))
         self.reports = Reports()
         self.exporter = MetricsExporter(clock=self.clock, version="0")
-        self.live = LiveState(self.clock, nothing_said)
+        self.live = LiveState(self.clock, no_texts)
         self.file = StateFile(folder / "state.json")
         self.rings: tuple[RingReading, ...] = ()
         self.strangers = 0

@@ -20,7 +20,7 @@ from gpumon.core.state import REPLAY, MonitorState, gpu_troubles, origin_of, unk
 from gpumon.core.wording import label_text
 from gpumon.outlets.http.page_history import PageHistory
 
-SaidReader = Callable[[MonitorState], Mapping[str, Any]]
+TextsReader = Callable[[MonitorState], Mapping[str, Any]]
 """Returns the ``headline``, the ``notes`` and the ``advice`` of the report on a state."""
 
 
@@ -31,9 +31,9 @@ class LiveState:
     once for all of them.
     """
 
-    def __init__(self, clock: Clock, said: SaidReader) -> None:
+    def __init__(self, clock: Clock, texts: TextsReader) -> None:
         self._clock = clock
-        self._said = said
+        self._texts = texts
         self.history = PageHistory()
         self.address: str | None = None
         self._changed = threading.Condition()
@@ -115,7 +115,7 @@ class LiveState:
             if self._event[0] != tick:
                 document: dict[str, Any] = {"state": None, "history": self.history.newest()}
                 if state is not None:
-                    document |= {"state": self._document(state), **self._said(state)}
+                    document |= {"state": self._document(state), **self._texts(state)}
                 body = encode_document(document)
                 self._event = (tick, b"event: tick\nid: %d\ndata: %s\n" % (tick, body))
             return self._event[1]

@@ -18,7 +18,7 @@ from gpumon.errors import GpumonError, UsageError
 from gpumon.outlets.http.bounded_server import BoundedServer, Job, PoolKind, ServerLimits
 from gpumon.outlets.http.callers import Caller, WebToken, is_loopback
 from gpumon.outlets.http.faults import FaultLog
-from gpumon.outlets.http.live_state import LiveState, SaidReader
+from gpumon.outlets.http.live_state import LiveState, TextsReader
 from gpumon.outlets.http.request import Refused, Request, read_head
 from gpumon.outlets.http.routes import (
     PUBLIC_PATHS,
@@ -86,7 +86,7 @@ class HttpServer:
         exporter: MetricsExporter,
         clock: Clock,
         report: ReportReader,
-        said: SaidReader,
+        texts: TextsReader,
         token: WebToken | None = None,
         limits: ServerLimits = _LIMITS,
     ) -> None:
@@ -99,7 +99,7 @@ class HttpServer:
             report: Returns the body of ``/api/v1/report`` for a scope, or
                 ``None`` before there is one; raises ``UsageError``
                 for an unknown run. Called on a thread of the server.
-            said: Returns the texts of the report on a tick, for the page. Called on a thread of
+            texts: Returns the texts of the report on a tick, for the page. Called on a thread of
                 the server.
             token: Token with which other machines get everything.
             limits: Limits on what clients may use.
@@ -109,7 +109,7 @@ class HttpServer:
             GpumonError: A port is not available; says who uses it. Then none is bound.
         """
         self._exporter = exporter
-        self._live = LiveState(clock, said)
+        self._live = LiveState(clock, texts)
         listeners = _bound([parse_listen(word) for word in listen or (DEFAULT_LISTEN,)])
         self.endpoints = tuple(Endpoint(*one.getsockname()[:2]) for one in listeners)
         reached = [

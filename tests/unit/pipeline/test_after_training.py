@@ -1,4 +1,4 @@
-"""What is proved stays said: a process that lives on after its training loses nothing of it."""
+"""What is proved stays text: a process that lives on after its training loses nothing of it."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def trained(request: pytest.FixtureRequest, story: Story) -> Story:
 
 
 class TestAProcessThatLivesOn:
-    def test_loses_nothing_of_what_its_training_proved(self, trained: Story) -> None:
+    def test_keeps_what_its_training_proved(self, trained: Story) -> None:
         before = gpu(trained.state)
         trained.pass_second(0.0, over_at=0.0)
         after = gpu(trained.pass_seconds(300, 0.0))
@@ -62,7 +62,7 @@ class TestAProcessThatLivesOn:
         assert totals.idle_ns == {IdleCause.INPUT_WAIT: s(20), IdleCause.NOT_IN_USE: s(10)}
         assert totals.in_use_ns == s(41)
 
-    def test_and_works_on_without_tags_is_judged_as_one_without(self, trained: Story) -> None:
+    def test_and_works_on_without_tags_is_diagnosed_as_untagged(self, trained: Story) -> None:
         trained.pass_second(0.0, over_at=0.0)
         for _ in range(10):
             trained.pass_second(0.0)

@@ -15,7 +15,7 @@ OTHER = TrainingPhase.OTHER
 
 @pytest.fixture
 def starting(story: Story) -> Story:
-    """A training that has said no more than that it starts up, for two seconds."""
+    """A training that has text no more than that it starts up, for two seconds."""
     story.ring()
     story.pass_second(0.0, phases=[(0.0, START_UP)])
     story.pass_second(0.0)
@@ -61,7 +61,7 @@ class TestTheWaitForTheVeryFirstBatch:
         assert not gpu(state).totals.starved_now
         assert gpu(state).totals.episodes == 0
 
-    def test_is_told_apart_from_those_that_follow(self, waiting: Story) -> None:
+    def test_is_distinguished_from_those_that_follow(self, waiting: Story) -> None:
         waiting.pass_second(1.0, phases=[(0.0, STEP)])
         waiting.pass_seconds(20, 0.5, phases=[(0.0, WAIT), (0.5, STEP)])
         state = waiting.pass_second(1.0)
@@ -80,9 +80,7 @@ class TestTheWaitForTheVeryFirstBatch:
         assert totals.idle_ns == {IdleCause.NOT_IN_USE: s(10)}
         assert totals.first_input_wait_ns == 0
 
-    def test_is_told_where_the_samples_come_later_than_the_end_of_the_training(
-        self, starting: Story
-    ) -> None:
+    def test_is_known_if_samples_come_after_the_end_of_the_run(self, starting: Story) -> None:
         wait_for_the_first_batch(starting, 3)
         late = starting.second
         starting.pass_second(None, phases=[(0.0, STEP), (0.5, STEP)], over_at=0.9)
@@ -127,7 +125,7 @@ class TestALoopWithoutTheStepPhase:
 
 
 class TestWhatElseComesBeforeTheFirstWork:
-    def test_is_compiling_where_a_phase_says_so(self, starting: Story) -> None:
+    def test_is_compiling_in_the_compile_phase(self, starting: Story) -> None:
         starting.pass_second(0.0, phases=[(0.0, COMPILE)])
         starting.pass_second(0.0)
         totals = gpu(starting.pass_second(1.0, phases=[(0.0, STEP)])).totals
@@ -135,7 +133,7 @@ class TestWhatElseComesBeforeTheFirstWork:
         assert totals.idle_ns == {IdleCause.COMPILE: s(2), IdleCause.START_UP: s(2)}
         assert totals.in_use_ns == s(3)
 
-    def test_is_compiling_where_the_step_tells_so_only_at_its_end(self, starting: Story) -> None:
+    def test_is_compiling_if_a_step_has_that_amount_at_its_end(self, starting: Story) -> None:
         starting.pass_second(0.0, phases=[(0.0, STEP)])
         starting.pass_second(0.0)
         starting.pass_second(0.0, amounts=[(0.9, COMPILE, 2.9)])

@@ -93,9 +93,9 @@ def what_two_others_waited_for(comes: Comes) -> GpuState:
     training(story)
     training(story, "bob", uid=1001, pid=99)
     comes(story)
-    told = {"train": [(0.0, COMPILE)], "bob": [(0.0, SAVE)], "stranger": [(0.0, WAIT)]}
+    reported = {"train": [(0.0, COMPILE)], "bob": [(0.0, SAVE)], "stranger": [(0.0, WAIT)]}
     for _ in range(4):
-        story.pass_second_with(told, 0.0)
+        story.pass_second_with(reported, 0.0)
     story.processes[0] = (ADAS_PROCESS, BOBS_PROCESS)
     return gpu(story.pass_second_with({}, 1.0))
 
@@ -115,7 +115,7 @@ class TestARunOfAnotherUser:
 
     @pytest.mark.parametrize("read_every", [1, 5])
     @pytest.mark.parametrize("comes_at", [-3, 0, 7])
-    def test_changes_nothing_of_another_ones_training(self, read_every: int, comes_at: int) -> None:
+    def test_does_not_affect_another_run(self, read_every: int, comes_at: int) -> None:
         alone, beside = played(None, read_every), played(comes_at, read_every)
 
         assert gpu(beside).totals == gpu(alone).totals
@@ -135,9 +135,7 @@ class TestARunOfAnotherUser:
 
         assert idle_ns == {IdleCause.COMPILE: s(2), IdleCause.CHECKPOINT: s(2)}
 
-    def test_gains_nothing_by_the_pid_of_another_written_into_a_ring_that_nobody_holds(
-        self, story: Story
-    ) -> None:
+    def test_gains_nothing_by_writing_another_pid_into_an_unlocked_ring(self, story: Story) -> None:
         training(story, "stranger", uid=STRANGER, pid=ADAS_PID)
         for second in range(6):
             story.end_ring("stranger", after_s=1.0)
@@ -174,7 +172,7 @@ class TestARunOfAnotherUser:
         assert gpu(state).totals.starved_ns == 0
         assert state.runs[0].refused_uuids == ("GPU-0",)
 
-    def test_is_no_peer_of_a_training_whose_job_he_names(self, story: Story) -> None:
+    def test_is_no_peer_of_a_run_whose_job_it_names(self, story: Story) -> None:
         story.processes[1] = (ProcessSample(STRANGERS_PID, None, uid=STRANGER),)
         story.ring("train", gpus=("0",), pid=ADAS_PID, uid=ADA)
         story.ring("stranger", gpus=("1",), pid=STRANGERS_PID, uid=STRANGER)
@@ -192,8 +190,8 @@ class TestARunOfAnotherUser:
         training(story)
         story.ring("stranger", gpus=("0", "1"), pid=STRANGERS_PID, job="both", uid=STRANGER)
         for _ in range(5):
-            told = {"train": [(0.0, STEP)], "stranger": [(0.0, STEP)]}
-            state = story.pass_second_with(told, 0.5, 1.0)
+            reported = {"train": [(0.0, STEP)], "stranger": [(0.0, STEP)]}
+            state = story.pass_second_with(reported, 0.5, 1.0)
 
         assert gpu(state).totals.idle_ns == {IdleCause.WITHIN_STEP: s(2.5)}
         assert state.runs[0].refused_uuids == ("GPU-0", "GPU-1")
@@ -210,12 +208,12 @@ def played(stranger_comes_at: int | None, read_every: int) -> MonitorState:
         if second % read_every == 0:
             story.processes[0] = (ADAS_PROCESS,) if second >= 0 else ()
             story.processes_at_ns = story.now_ns + s(1)
-        told: dict[str, Phases] = {}
+        reported: dict[str, Phases] = {}
         if stranger_comes_at is not None and second >= stranger_comes_at:
-            told["stranger"] = [(0.0, WAIT)]
+            reported["stranger"] = [(0.0, WAIT)]
         if second >= -2:
-            told["train"] = PHASES[second] if second >= 0 else [(0.0, COMPILE)]
-        state = story.pass_second_with(told, LEVELS[second] if second >= 0 else 0.0)
+            reported["train"] = PHASES[second] if second >= 0 else [(0.0, COMPILE)]
+        state = story.pass_second_with(reported, LEVELS[second] if second >= 0 else 0.0)
         assert closes(gpu(state))
     return state
 
@@ -332,7 +330,7 @@ class TestABinding:
 
         assert gpu(starve(story, level)).claims_refused == refused
 
-    def test_of_a_short_training_is_not_lost_because_its_process_has_left_with_it(
+    def test_of_a_short_run_is_not_lost_because_its_process_has_left_with_it(
         self, story: Story
     ) -> None:
         story.processes[0] = ()
@@ -346,9 +344,7 @@ class TestABinding:
 
         assert gpu(state).totals.starved_ns == s(2)
 
-    def test_is_waited_for_by_the_report_of_a_training_that_ended_meanwhile(
-        self, story: Story
-    ) -> None:
+    def test_is_awaited_by_the_report_of_a_run_that_ended_meanwhile(self, story: Story) -> None:
         reports = RunReports()
         story.processes_at_ns = story.now_ns
         story.processes[0] = (ADAS_PROCESS._replace(pid=99),)
@@ -361,8 +357,8 @@ class TestABinding:
             state = starve(story, 0.5 if second < 4 else 0.0, key="train" if second < 4 else "")
             reports.follow(state)
 
-        (told,) = reports.of("train", report_of(state)).gpus
-        assert told.totals.idle_ns[IdleCause.INPUT_WAIT] == s(2)
+        (reported,) = reports.of("train", report_of(state)).gpus
+        assert reported.totals.idle_ns[IdleCause.INPUT_WAIT] == s(2)
 
 
 class TestSumsWhileABindingIsOpen:
@@ -401,7 +397,7 @@ class TestPendingTime:
         assert work.owners == ANN | BOB
         assert (work.drop(ANN), work.drop(BOB)) == (100, 50)
 
-    def test_is_less_by_what_nobody_waits_for_any_more(self, work: AwaitedWork) -> None:
+    def test_is_less_once_its_work_is_not_awaited_any_more(self, work: AwaitedWork) -> None:
         for owners, awaited_ns in ((ANN, 100), (BOB, 150), (CID, 170)):
             work.note_pending(owners, awaited_ns)
         assert work.drop(ANN) == 100

@@ -98,7 +98,7 @@ class TestARun:
     def test_else_counts_where_cuda_lets_it(self, visible: str | None, uuids: list[str]) -> None:
         assert joined(gpus(None, None, None), visible_devices=visible) == uuids
 
-    def test_knows_gpus_by_their_index_in_whatever_order_they_are_told(self) -> None:
+    def test_knows_gpus_by_their_index_in_whatever_order_they_are_reported(self) -> None:
         backwards = gpus(None, None, None)[::-1]
 
         assert joined(backwards, visible_devices="0") == ["GPU-0a"]
@@ -145,7 +145,7 @@ class TestARunOnAMigInstance:
         assert joined(machine(), gpus=("0",)) == []
         assert joined(machine(), visible_devices="0") == []
 
-    def test_may_tell_the_share_of_each_instance(self) -> None:
+    def test_may_have_a_share_for_each_instance(self) -> None:
         join = GpuJoin(machine((PID,), (PID,)), simulated=False)
 
         assert join.shares_of(run_that_says(shares={"0:0": 0.25, SECOND: 0.5, "1": 0.25})) == {
@@ -173,7 +173,7 @@ class TestTheSharesOfARun:
             ),
         ],
     )  # fmt: skip
-    def test(self, told: dict[str, float], shares: dict[str, float]) -> None:
+    def test(self, reported: dict[str, float], shares: dict[str, float]) -> None:
         join = GpuJoin(gpus(None, None, None), simulated=False)
 
-        assert join.shares_of(run_that_says(shares=told)) == shares
+        assert join.shares_of(run_that_says(shares=reported)) == shares

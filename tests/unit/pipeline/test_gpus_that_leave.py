@@ -19,7 +19,7 @@ PART = Device(uuid="MIG-a", index=0, parent_uuid="GPU-0", mig_index=0)
 
 
 class Machine:
-    """A monitor that is told which GPUs are listed, second by second."""
+    """A monitor that is reported which GPUs are listed, second by second."""
 
     def __init__(self) -> None:
         self.now_ns = s(1000)
@@ -86,7 +86,7 @@ class TestAnInstanceThatIsDestroyed:
         assert gone.pending_ns == 0
         assert gone.idle_ns == {IdleCause.NOT_IN_USE: s(1)}
 
-    def test_is_told_of_for_15_minutes_and_then_forgotten(self, machine: Machine) -> None:
+    def test_is_listed_for_15_minutes_and_then_forgotten(self, machine: Machine) -> None:
         machine.second(WHOLE, PART, OTHER)
         machine.second(WHOLE, OTHER)
         machine.now_ns += KEEP_ENDED_NS - s(1)

@@ -107,7 +107,7 @@ class TestAHeldGpu:
         assert held is not None
         assert (held.pid, held.process_count) == (7, 2)
 
-    def test_is_held_by_nobody_where_processes_come_and_go(self, story: Story) -> None:
+    def test_is_not_held_if_processes_come_and_go(self, story: Story) -> None:
         for pid in range(20):
             story.processes[0] = (ProcessSample(100 + pid, 1 << 30, uid=1000),)
             state = story.pass_seconds(60, 0.0)
@@ -134,7 +134,7 @@ class TestAHeldGpu:
         assert gpu(story.pass_second(0.0)).held == before
         assert gpu(story.pass_seconds(40, 0.0)).held is None
 
-    def test_is_told_once_of_a_process_that_holds_several(self, story: Story) -> None:
+    def test_is_reported_once_for_a_process_that_holds_several(self, story: Story) -> None:
         story.processes = {0: NOTEBOOK, 1: NOTEBOOK}
         report = report_of(story.pass_seconds(700, 0.0, 0.0))
 

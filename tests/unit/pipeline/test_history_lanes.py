@@ -60,19 +60,19 @@ class TestTheLaneOfAGpu:
         assert second.busy_ns == (S, S, 0)
         assert (first.start_ns, first.cell_ns, first.observed_ns) == (s(1000), S, (S, S, S))
 
-    def test_tells_when_it_worked_at_all(self, followed: Followed) -> None:
+    def test_has_the_time_in_which_it_worked_at_all(self, followed: Followed) -> None:
         for level in (0.0, 0.02, 0.5, 0.0):
             followed.pass_second(level)
 
         assert followed.lanes.gpus[0].active_ns == (0, 0, S, 0)
 
-    def test_has_no_time_in_which_it_told_nothing(self, followed: Followed) -> None:
+    def test_has_no_time_in_which_it_reported_nothing(self, followed: Followed) -> None:
         for level in (1.0, None, None, 1.0):
             followed.pass_second(level)
 
         assert followed.lanes.gpus[0].observed_ns == (S, 0, 0, S)
 
-    def test_is_empty_of_one_that_was_never_heard(self, followed: Followed) -> None:
+    def test_is_empty_for_one_that_was_never_observed(self, followed: Followed) -> None:
         followed.pass_second(1.0)
         report = report_of(followed.story.state)
         unknown = replace(report, gpus=(replace(report.gpus[0], uuid=None),))
@@ -105,9 +105,9 @@ class TestTheLaneOfARun:
         assert sum(run.phase_ns[STEP]) == s(4)
         for number in range(len(run.phase_ns[STEP])):
             at_ns = run.start_ns + number * run.cell_ns
-            told = {phase for phase, cells in run.phase_ns.items() if cells[number]}
-            assert STEP in told or at_ns < s(1002) or at_ns >= s(1006) - run.cell_ns
-            assert SAVE not in told or at_ns >= s(1006) - run.cell_ns
+            reported = {phase for phase, cells in run.phase_ns.items() if cells[number]}
+            assert STEP in reported or at_ns < s(1002) or at_ns >= s(1006) - run.cell_ns
+            assert SAVE not in reported or at_ns >= s(1006) - run.cell_ns
 
     def test_begins_with_the_daemon_where_the_run_is_older(self, followed: Followed) -> None:
         followed.story.ring()

@@ -218,7 +218,7 @@ class TestRanksThatAreInTime:
             assert gpu(state, index).waits_for == RankWait("train-r2", 2, phase.value)
             assert gpu(state, index).verdict.name is VerdictName.STALLED
 
-    def test_may_not_have_waited_where_nobody_knows_that_they_do_the_same_work(self) -> None:
+    def test_may_not_have_waited_if_equal_work_is_not_known(self) -> None:
         longer = Rank(0, EARLY_S, step_s=0.2, samples=0)
         work = RanksAtWork(longer, Rank(1, 0.15, jitter=0.2, samples=0))
         low_s, high_s = bounds_s(gpu(work.train(60)))
@@ -264,7 +264,7 @@ class TestRanksThatAreInTime:
 
 
 class TestALateRank:
-    def test_waits_for_nobody(self) -> None:
+    def test_waits_for_no_one(self) -> None:
         late = gpu(job().train(60), 2)
 
         assert (bounds_s(late), late.waits_for) == ((0, 0), None)
@@ -286,7 +286,7 @@ class TestALateRank:
         assert (low_s, one.verdict.name) == (0, VerdictName.PARTIAL)
         assert high_s > 20
 
-    def test_that_is_done_before_the_others_delays_nobody(self) -> None:
+    def test_that_is_done_before_the_others_delays_none(self) -> None:
         work = RanksAtWork(
             Rank(0, EARLY_S, step_s=0.3), Rank(1, EARLY_S, step_s=0.3), Rank(2, LATE_S)
         )
@@ -302,7 +302,7 @@ class TestALateRank:
             assert bounds_s(one)[1] < 0.01 * one.totals.in_use_ns / s(1)
             assert one.verdict.name is VerdictName.HEALTHY
 
-    def test_of_another_job_is_waited_for_by_nobody_here(self) -> None:
+    def test_of_another_job_delays_no_rank_here(self) -> None:
         here = [Rank(0, EARLY_S), Rank(1, EARLY_S)]
         there = [Rank(2, LATE_S, job="other"), Rank(3, EARLY_S, job="other")]
         state = RanksAtWork(*here, *there).train(60)
@@ -310,7 +310,7 @@ class TestALateRank:
         assert gpu(state, 0).verdict.name is gpu(state, 1).verdict.name is VerdictName.HEALTHY
         assert gpu(state, 3).waits_for == RankWait("train-r2", 2, "input_wait")
 
-    def test_that_is_alone_in_its_job_is_waited_for_by_nobody(self) -> None:
+    def test_that_is_alone_in_its_job_delays_no_other(self) -> None:
         one = gpu(RanksAtWork(Rank(0, LATE_S)).train(30))
 
         assert (bounds_s(one), one.waits_for) == ((0, 0), None)

@@ -1,4 +1,4 @@
-"""Specification of quick rows put together into what the driver said once."""
+"""Specification of quick rows put together into what the driver text once."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ class TestRowsThatSayTheSame:
         ids=["", "of the longest window at most", "where no hole is between"],
     )
     def test_are_one_sample(
-        self, told: list[BusySample], joined_s: list[tuple[float, float, float]]
+        self, reported: list[BusySample], joined_s: list[tuple[float, float, float]]
     ) -> None:
-        assert merge_equal_samples(told) == [
+        assert merge_equal_samples(reported) == [
             (s(begin), s(end), ratio) for begin, end, ratio in joined_s
         ]
 

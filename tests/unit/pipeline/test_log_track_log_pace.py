@@ -60,7 +60,7 @@ class TestALogWhosePeriodChanges:
         assert observed_s(report) == 4 * 3_600 + 1
         assert report.started_at == "2026-03-02T08:59:59.000"
 
-    def test_has_holes_judged_by_its_period_of_the_time(self) -> None:
+    def test_has_gaps_by_its_period_at_that_time(self) -> None:
         report = busy_log((60, 100), (1, 300), (30, 1), (1, 20))
 
         assert observed_s(report) == 1 + 6_000 + 300 + 1 + 20

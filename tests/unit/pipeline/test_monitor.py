@@ -118,7 +118,7 @@ class TestAGpuThatIsLost:
         assert gpu(state, 1).present
         assert gpu(state, 1).totals.observed_ns == s(2)
 
-    def test_is_told_of_until_the_driver_itself_is_gone(self, story: Story) -> None:
+    def test_is_reported_until_the_driver_is_gone(self, story: Story) -> None:
         lost = story.pass_second(1.0, 1.0)
         gone = story.miss(NO_DRIVER)
 

@@ -75,8 +75,8 @@ class Watched:
         self.reports.follow(self.story.pass_second(level, 0.0, phases=phases, key=key))
 
 
-def pids_in(said: str) -> list[str]:
-    return re.findall(r"\b4\d\b", said)
+def pids_in(message: str) -> list[str]:
+    return re.findall(r"\b4\d\b", message)
 
 
 @pytest.fixture
@@ -99,7 +99,7 @@ class TestTwoRunsOneAfterTheOther:
         slow.idle(5)
         return slow
 
-    def test_are_added_up_in_the_whole_report_which_says_so(self, watched: Watched) -> None:
+    def test_are_added_up_in_the_complete_report_with_a_note(self, watched: Watched) -> None:
         assert watched.now().gpus[0].totals.busy_ns == s(30)
         assert re.findall(r"GPU \d|\d runs|slow|saves", watched.note()) == [
             "GPU 0", "2 runs", "slow", "saves",
@@ -143,7 +143,7 @@ class TestSeveralRunsOfOneName:
             watched.idle(3)
         return watched
 
-    def test_are_told_of_where_the_newest_is_shown(self, thrice: Watched) -> None:
+    def test_are_noted_beside_the_newest(self, thrice: Watched) -> None:
         assert thrice.idle_s("train") == {IdleCause.VALIDATION: 10}
         assert pids_in(thrice.of("train").notes[-1]) == ["44", "43", "42"]
 
@@ -158,7 +158,7 @@ class TestSeveralRunsOfOneName:
         assert " 3 runs" in thrice.note()
         assert pids_in(thrice.note().partition("one of ")[2]) == ["42", "43"]
 
-    def test_are_told_of_too_where_one_lives_beside_the_other(self, watched: Watched) -> None:
+    def test_are_also_noted_if_both_live(self, watched: Watched) -> None:
         watched.train("train", WAIT, 5, ends=False)
         watched.begin("train", 43)
         watched.idle(2)
@@ -177,7 +177,7 @@ class TestSeveralRunsOfOneName:
         assert [run.alive for run in report.runs] == [False]
         assert " is over: " in report.advice[-1].text
 
-    def test_are_not_told_of_where_there_is_one(self, slow: Watched) -> None:
+    def test_are_not_noted_if_there_is_one(self, slow: Watched) -> None:
         slow.train("other", WAIT, 10, pid=43)
 
         assert not any("pid" in note for note in slow.of("slow").notes)
@@ -203,7 +203,7 @@ class TestWhetherARunStarvesNow:
 
         assert watched.starves("slow")
 
-    def test_is_judged_by_its_last_minute_where_it_has_one(self, watched: Watched) -> None:
+    def test_is_diagnosed_by_its_last_minute_where_it_has_one(self, watched: Watched) -> None:
         watched.train("train", WAIT, 10, ends=False)
         watched.train("train", STEP, 70, ends=False)
 
@@ -215,7 +215,7 @@ class TestWhetherARunStarvesNow:
 
 
 class TestARun:
-    def test_that_is_under_way_is_told_up_to_now(self) -> None:
+    def test_that_is_under_way_is_reported_up_to_now(self) -> None:
         watched = Watched(idle_s=0)
         watched.train("first", SAVE, 10)
         watched.idle(5)
@@ -242,7 +242,7 @@ class TestARun:
 
         assert slow.idle_s("slow") == {IdleCause.INPUT_WAIT: 20}
 
-    def test_beside_another_on_its_gpu_says_so(self, watched: Watched) -> None:
+    def test_beside_another_on_its_gpu_has_a_note(self, watched: Watched) -> None:
         watched.train("other", STEP, 1, pid=7, ends=False)
         watched.train("slow", WAIT, 20)
 
@@ -278,12 +278,14 @@ class TestARunThatEndedBeforeObservationBegan:
         watched.train("today", STEP, 3)
         return watched
 
-    def test_is_told_from_one_that_ended_since_also_in_json(self, watched: Watched) -> None:
+    def test_is_distinguished_from_one_that_ended_since_also_in_json(
+        self, watched: Watched
+    ) -> None:
         now = watched.now()
 
         for report in (now, decode_report(encode_report(now))):
-            told = {run.run: run.ended_before for run in report.runs}
-            assert told == {"yesterday": True, "today": False}
+            reported = {run.run: run.ended_before for run in report.runs}
+            assert reported == {"yesterday": True, "today": False}
 
     @pytest.mark.parametrize("name", ["yesterday", "7"])
     def test_is_refused_with_the_reason_where_it_is_asked_for(
@@ -317,12 +319,12 @@ class TestTheLanesOfOneRun:
         return reports
 
     @pytest.mark.parametrize(("run", "busy_s"), [("first", 4), ("second", 6)])
-    def test_have_its_time_and_nobody_elses(self, reports: Reports, run: str, busy_s: int) -> None:
-        told = reports.report_with_lanes(run=run)
+    def test_have_its_time_alone(self, reports: Reports, run: str, busy_s: int) -> None:
+        reported = reports.report_with_lanes(run=run)
 
-        assert told is not None
-        assert told.lanes is not None
-        (gpu,), (lane,) = told.lanes
+        assert reported is not None
+        assert reported.lanes is not None
+        (gpu,), (lane,) = reported.lanes
         assert sum(gpu.busy_ns) == s(busy_s)
         assert {phase: sum(cells) for phase, cells in lane.phase_ns.items()} == {STEP: s(busy_s)}
         assert lane.end_ns <= gpu.end_ns <= lane.end_ns + s(3)
@@ -330,10 +332,10 @@ class TestTheLanesOfOneRun:
     def test_are_gone_where_so_many_came_after_it(
         self, reports: Reports, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        told = reports.report_with_lanes(run="first")
+        reported = reports.report_with_lanes(run="first")
         monkeypatch.setattr(reports._lanes, "end_of", lambda run: None)
 
         forgotten = reports.report_with_lanes(run="first")
 
-        assert told is not None
-        assert forgotten == told._replace(lanes=None)
+        assert reported is not None
+        assert forgotten == reported._replace(lanes=None)

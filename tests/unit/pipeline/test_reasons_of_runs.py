@@ -27,7 +27,7 @@ class TestAWait:
 
         assert by_reason(training) == {"cpu_bound": s(1), "disk_bound": s(1)}
 
-    def test_that_nobody_looked_at_has_none(self, training: Story) -> None:
+    def test_that_no_process_looked_at_has_none(self, training: Story) -> None:
         training.pass_second(0.0, phases=[(0.0, WAIT)])
         training.looks["train"] = CROWDED
         training.pass_second(0.0)
@@ -59,16 +59,16 @@ class TestAWait:
         assert [one.waited_ns for one in first.reasons] == [s(0.5)]
         assert [one.waited_ns for one in second.reasons] == [s(0.5)]
 
-    def test_is_told_of_the_run_with_what_was_seen(self, training: Story) -> None:
+    def test_is_in_the_run_with_its_figures(self, training: Story) -> None:
         training.looks["train"] = CROWDED
         training.pass_seconds(4, 0.5, phases=[(0.0, WAIT)])
 
-        (told,) = training.state.runs[0].reasons
+        (reported,) = training.state.runs[0].reasons
 
-        assert (told.cause, told.reason.value) == (IdleCause.INPUT_WAIT, "cpu_bound")
-        assert (told.waited_ns, told.confidence) == (s(2), 1.0)
-        assert told.figures is not None
-        assert told.figures.wanted_cores == pytest.approx(4.0)
+        assert (reported.cause, reported.reason.value) == (IdleCause.INPUT_WAIT, "cpu_bound")
+        assert (reported.waited_ns, reported.confidence) == (s(2), 1.0)
+        assert reported.figures is not None
+        assert reported.figures.wanted_cores == pytest.approx(4.0)
 
 
 class TestAStep:

@@ -1,4 +1,4 @@
-"""Specification of what a user is told of a ring or a file that could not be read."""
+"""Specification of what a user is reported of a ring or a file that could not be read."""
 
 from __future__ import annotations
 

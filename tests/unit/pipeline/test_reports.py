@@ -29,9 +29,9 @@ def test_a_run_says_whether_it_trains_and_how_long_its_steps_take(alive: bool) -
     assert (run.alive, run.step_ns) == (alive, s(0.02))
 
 
-@pytest.mark.parametrize(("said", "notes"), [("gross", 1), ("measured", 0)])
-def test_a_run_whose_waits_are_gross_is_told_of(said: str, notes: int) -> None:
-    run = run_state(loader={"input_wait": said})
+@pytest.mark.parametrize(("output", "notes"), [("gross", 1), ("measured", 0)])
+def test_gross_waits_of_a_run_are_noted(output: str, notes: int) -> None:
+    run = run_state(loader={"input_wait": output})
 
     found = [note for note in reported(runs=(run,)).notes if f"of {run.run} are gross" in note]
 
@@ -103,7 +103,7 @@ class TestTheStepsOfARun:
         assert (untold.steps, untold.samples) == (100, None)
         assert (run.steps, run.wall_ns, run.samples) == (130, s(1.5), 130 * 32)
 
-    def test_never_fall_behind_what_the_last_tick_said(self, counted: Story) -> None:
+    def test_never_fall_behind_what_the_last_tick_reported(self, counted: Story) -> None:
         (run,) = report_of(counted.state, {42: RingCounts(steps=90, wall_ns=s(0.5))}).runs
 
         assert (run.steps, run.wall_ns) == (100, s(1))
@@ -128,7 +128,7 @@ class TestARunThatIsJoinedToNoGpu:
         return "".join(notes)
 
     @pytest.mark.parametrize(
-        ("changes", "said"),
+        ("changes", "output"),
         [
             pytest.param({}, ["resnet", "4242", "GPUMON_GPUS=0", "gpus=[0]"], id="what to set"),
             pytest.param({"steps": 0}, [], id="nothing while it begins"),
@@ -147,13 +147,13 @@ class TestARunThatIsJoinedToNoGpu:
             pytest.param({"gpus": ()}, [], id="nothing where no GPU is watched"),
         ],
     )  # fmt: skip
-    def test_is_told(self, changes: dict[str, Any], said: list[str]) -> None:
+    def test_is_reported(self, changes: dict[str, Any], output: list[str]) -> None:
         note = self.note_of(**changes)
 
-        assert [word for word in said if word not in note] == []
-        assert bool(note) == bool(said)
+        assert [word for word in output if word not in note] == []
+        assert bool(note) == bool(output)
 
-    def test_is_one_of_many_that_are_told_in_a_few_notes(self) -> None:
+    def test_of_many_runs_is_in_a_few_notes(self) -> None:
         runs = tuple(run_state(f"r{k}", pid=k, gpu_uuids=()) for k in range(256))
 
         notes = reported(runs=runs, simulated=False).notes

@@ -103,7 +103,7 @@ class TestARunIsJoinedToItsGpus:
 
 
 class TestTwoRunsOfOneName:
-    def test_are_told_apart_by_their_pid_also_when_one_of_them_ends(self, story: Story) -> None:
+    def test_are_distinguished_by_pid_even_when_one_ends(self, story: Story) -> None:
         story.ring("first", run="a")
         story.ring("second", run="a", pid=43)
         story.alter_facts("second", started_ns=story.now_ns + s(1))
@@ -136,21 +136,21 @@ class TestThePhasesOfARun:
     def test_take_nothing_back_from_a_step_that_turns_out_to_have_been_compiling(
         self, training: Story
     ) -> None:
-        told = training.state.runs[0].phase_ns
+        reported = training.state.runs[0].phase_ns
         training.alter_ring(phase_ns={COMPILE: s(0.9)})
         then = training.pass_second(1.0, amounts=[(0.0, COMPILE, 0.9)]).runs[0].phase_ns
 
-        assert all(then.get(phase, 0) >= spent_ns for phase, spent_ns in told.items())
+        assert all(then.get(phase, 0) >= spent_ns for phase, spent_ns in reported.items())
         assert then[COMPILE] == s(0.9)
 
-    def test_never_fall_though_the_rings_sums_lag_behind_what_was_told_of_the_present_one(
+    def test_never_fall_though_the_rings_sums_lag_behind_the_present_phase(
         self, story: Story
     ) -> None:
         story.ring()
-        told = story.pass_second(0.0, phases=[(0.0, WAIT)]).runs[0].phase_ns[WAIT]
+        reported = story.pass_second(0.0, phases=[(0.0, WAIT)]).runs[0].phase_ns[WAIT]
         state = story.pass_second(1.0, phases=[(0.0, STEP)])  # its sums know of no wait yet
 
-        assert told == s(1)
+        assert reported == s(1)
         assert state.runs[0].phase_ns[WAIT] == s(1)
 
 
@@ -182,7 +182,7 @@ class TestARunThatIsOverForGood:
         assert first.bounds is second.bounds
         assert first.reasons is second.reasons
 
-    def test_is_shown_as_before_where_its_ring_is_read_anew(self, over: Story) -> None:
+    def test_is_shown_as_before_where_its_ring_is_read_again(self, over: Story) -> None:
         before = over.state.runs
 
         over.alter_ring(phase_ns={}, steps=0)

@@ -33,7 +33,7 @@ class TestALabel:
 
         assert sorted((run.run, run.owner_uid, run.pid) for run in state.runs) == labels
 
-    def test_of_a_run_that_lives_is_not_had_by_a_copy_that_nobody_holds(self, story: Story) -> None:
+    def test_of_a_living_run_is_not_given_to_an_unlocked_copy(self, story: Story) -> None:
         stranger(story)
         training(story)
         ring = story.rings["train"]
@@ -62,12 +62,12 @@ class TestTheReport:
         return story.pass_second(0.5)
 
     def test_says_whose_claim_was_refused_and_why(self, refused: MonitorState) -> None:
-        said = (
+        text = (
             "Run stranger (user 65534) names GPU 0, but no process of that user is on it: "
             "what it says is not counted there."
         )
 
-        assert any(note.startswith(said) for note in report_of(refused).notes)
+        assert any(note.startswith(text) for note in report_of(refused).notes)
 
     def test_takes_no_advice_from_the_facts_of_a_refused_run(self, refused: MonitorState) -> None:
         without = refused._replace(runs=tuple(run for run in refused.runs if run.run == "train"))

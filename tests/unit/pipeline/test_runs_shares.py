@@ -21,7 +21,7 @@ from trainer_hooks.ring.process_ring import ProcessRing
 FACTS = RunFacts(run="a", job="a", pid=1, boot_id="", started_ns=0)
 
 
-def told(*, changes: int, at_s: float | None = None, mark: int | None = None) -> RingReading:
+def reported(*, changes: int, at_s: float | None = None, mark: int | None = None) -> RingReading:
     """What a ring says at 10 s, with a mark at some instant."""
     mark = changes if mark is None else mark
     event = RingEvent(RingKind.EVENT, s(at_s or 0), TrainingPhase.TRAIN_STEP, mark)
@@ -44,7 +44,7 @@ class TestTheBusyPartOfSteps:
         assert balance.busy_ratios == {"GPU-0": 0.25, "GPU-1": 1.0}
         assert list(balance.busy_ratios) == ["GPU-0", "GPU-1"]
 
-    def test_is_not_told_of_less_than_a_second(self, balance: StepBalance) -> None:
+    def test_is_unknown_for_less_than_a_second(self, balance: StepBalance) -> None:
         balance.add("GPU-0", s(1), s(0.9), s(0.5))
 
         assert balance.busy_ratios == {}
@@ -54,16 +54,16 @@ class TestAChange:
     @pytest.mark.parametrize(
         ("reading", "counts_from_s"),
         [
-            (told(changes=1, at_s=7), 7),
-            (told(changes=1), 10),
-            (told(changes=1, at_s=7, mark=5), 10),  # a mark of something else
+            (reported(changes=1, at_s=7), 7),
+            (reported(changes=1), 10),
+            (reported(changes=1, at_s=7, mark=5), 10),  # a mark of something else
         ],
         ids=["marked", "unmarked", "another mark"],
     )
     def test_leaves_out_windows_from_before_it(
         self, balance: StepBalance, reading: RingReading, counts_from_s: int
     ) -> None:
-        balance.update(told(changes=0))
+        balance.update(reported(changes=0))
         balance.add("GPU-0", s(20), s(5), s(5))
         balance.update(reading)
         balance.add("GPU-0", s(counts_from_s) - 1, s(5), s(5))
@@ -72,16 +72,16 @@ class TestAChange:
         assert balance.busy_ratios == {"GPU-0": 0.2}
 
     def test_is_none_where_the_ring_says_the_same_again(self, balance: StepBalance) -> None:
-        balance.update(told(changes=2))
+        balance.update(reported(changes=2))
         balance.add("GPU-0", s(20), s(5), s(5))
-        balance.update(told(changes=2, at_s=9))
+        balance.update(reported(changes=2, at_s=9))
 
         assert balance.busy_ratios == {"GPU-0": 1.0}
 
-    def test_is_none_where_a_ring_that_tells_no_shares_is_first_read(
+    def test_is_none_where_a_ring_that_reports_no_shares_is_first_read(
         self, balance: StepBalance
     ) -> None:
-        first = told(changes=0)
+        first = reported(changes=0)
         balance.update(replace(first, facts=FACTS))
         balance.add("GPU-0", first.read_at_ns - s(2), s(2), s(1))
 

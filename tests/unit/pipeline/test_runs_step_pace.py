@@ -92,7 +92,7 @@ class TestTheTimeOfAStep:
 
         assert median_ms(back, ends(5), ends(5)) is None
 
-    def test_is_true_of_a_training_that_is_over_after_two_readings(self) -> None:
+    def test_is_true_of_a_run_that_is_over_after_two_readings(self) -> None:
         shuffled = Random(7).choices([0.08, 0.15, 0.18, 0.2, 0.3, 0.9], k=1_500)
         events = ends(*shuffled)
 
@@ -181,7 +181,7 @@ def test_a_run_is_shown_with_it() -> None:
 
 
 @pytest.mark.measured
-def test_what_a_real_ring_tells_is_what_the_steps_took(tmp_path: Path) -> None:
+def test_what_a_real_ring_reports_is_what_the_steps_took(tmp_path: Path) -> None:
     ring = WrittenRing(tmp_path)
     pace, ended_ns = StepPace(), []
     reader = PhaseRingReader((str(tmp_path),), boot_id=BOOT_ID)

@@ -136,7 +136,7 @@ class TestAHangThatIsOver:
 
 
 class TestTwoProcessesOnAGpu:
-    def test_of_which_one_is_stopped_leave_the_idle_time_to_the_other(self, story: Story) -> None:
+    def test_leave_the_idle_time_to_the_one_that_is_not_stopped(self, story: Story) -> None:
         story.ring("stopped", pid=41, job="a")
         story.ring("slow", pid=42, job="b")
         trains(story, 30, key="stopped")
@@ -149,9 +149,7 @@ class TestTwoProcessesOnAGpu:
         assert totals.idle_ns.get(IdleCause.NOT_IN_USE, 0) - before <= s(1)
         assert totals.idle_ns[IdleCause.INPUT_WAIT] >= s(39)
 
-    def test_of_which_one_is_done_are_suspended_where_the_other_is_stopped(
-        self, story: Story
-    ) -> None:
+    def test_are_suspended_if_one_is_done_and_the_other_stopped(self, story: Story) -> None:
         story.ring("done", pid=41, job="a")
         trains(story, 30, key="done")
         story.pass_second(0.0, over_at=0.1, key="done")

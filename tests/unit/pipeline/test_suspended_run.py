@@ -47,7 +47,7 @@ class TestAStoppedProcess:
         assert after.totals.idle_ns == {IdleCause.NOT_IN_USE: s(600)}
         assert after.totals.pending_ns == s(1)
 
-    def test_is_said_to_be_suspended_since_it_last_ran(self, trained: Story) -> None:
+    def test_is_suspended_since_it_last_ran(self, trained: Story) -> None:
         trained.pass_seconds(5, 0.0, phases=[(0.0, WAIT)])
         stopped_ns = trained.now_ns
         trained.stop()

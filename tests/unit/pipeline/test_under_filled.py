@@ -25,7 +25,7 @@ def named(index: int) -> Device:
 
 
 def watched(*gpus: Iterable[GpuSample]) -> list[MonitorState]:
-    """One state for each second in which these GPUs said that."""
+    """One state for each second in which these GPUs text that."""
     watching, states = monitor(), []
     for second, samples in enumerate(zip(*gpus, strict=True), start=1):
         at_ns = s(BEGAN_S + second)
@@ -76,7 +76,7 @@ class TestGpusThatAreEquallyBusy:
         assert quarter.verdict.name is VerdictName.HEALTHY
         assert idle.verdict.name is VerdictName.NOT_IN_USE
 
-    def test_are_said_to_be_throttled_where_they_are(self, states: list[MonitorState]) -> None:
+    def test_are_reported_as_throttled(self, states: list[MonitorState]) -> None:
         throttled = next(gpu for gpu in report_of(states[-1]).gpus if gpu.index == 4)
 
         assert throttled.fill is not None
@@ -84,7 +84,7 @@ class TestGpusThatAreEquallyBusy:
 
 
 class TestTheLastMinutes:
-    def test_are_judged_by_what_was_said_in_them(self) -> None:
+    def test_are_diagnosed_by_their_own_samples(self) -> None:
         empty = list(seconds_of(200, sm_active=0.2))
         full = list(seconds_of(200, sm_active=0.95, from_s=200.0))
         history = ReportHistory()
@@ -120,7 +120,7 @@ class TestMigInstances:
         assert [one.cause for one in report.advice] == [UNDER_FILLED]
         assert found(report)[0].startswith("GPU 0:1 ")
 
-    def test_are_said_to_be_gone_where_they_are(self) -> None:
+    def test_are_reported_as_gone(self) -> None:
         last = watched([GpuSample(CUT)] * 5, seconds_of(5, device=PARTS[0], sm_active=0.9))[-1]
         whole, part = last.gpus
         gone = part._replace(listed=False, present=False)

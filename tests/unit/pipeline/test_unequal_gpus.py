@@ -128,7 +128,7 @@ class TestTheRatiosThatLevel:
         ("speeds", "ratios"),
         [((300, 200), (1, 1)), ((90, 400), (1, 2)), ((300, 200, 100), (1,) * 3)],
     )
-    def test_are_those_of_the_speeds_and_once_applied_nobody_waits(
+    def test_are_those_of_the_speeds_and_end_all_waits(
         self, speeds: tuple[int, ...], ratios: tuple[int, ...], ranks: bool
     ) -> None:
         workload = UnequalGpus(speeds=speeds, ratios=ratios, ranks=ranks, batch=40)
@@ -155,7 +155,7 @@ class TestTheRatiosThatLevel:
 
 
 class TestAChangeOfTheRatios:
-    def test_begins_the_count_anew(self) -> None:
+    def test_begins_the_count_again(self) -> None:
         workload = two_even(batch=20)
         before = workload.train(20).runs[0]
         workload.split([3, 2])
@@ -197,7 +197,7 @@ class TestWhoIsOnTheGpusOfAJob:
 
         assert workload.train(10).gpus[0].in_job is None
 
-    def test_is_not_known_where_the_driver_lists_nobody(self) -> None:
+    def test_is_not_known_if_the_driver_lists_no_process(self) -> None:
         found = two_even(boards=[Board(), Board()]).train(10).gpus[0].in_job
 
         assert found is not None

@@ -128,7 +128,7 @@ class TestAfterAJob:
         assert now(training).verdict.name is STARVED
         assert s(1390) <= now(training).window_ns <= s(1402)
 
-    def test_a_gpu_that_nobody_used_has_no_last_job(self, story: Story) -> None:
+    def test_a_gpu_that_no_process_used_has_no_last_job(self, story: Story) -> None:
         story.pass_seconds(30, 0.0)
 
         assert (now(story).name, now(story).ended_ns) == (VerdictName.NOT_IN_USE, None)

@@ -78,7 +78,7 @@ class TestTheGrid:
     def test_the_next_deadline_is_on_it_and_in_the_future(self, now: float, expected: int) -> None:
         assert next_deadline_ns(s(10), s(now), s(1)) == s(expected)
 
-    def test_does_not_drift_when_reads_take_time_and_how_late_a_tick_is_is_said(
+    def test_does_not_drift_when_reads_take_time_and_measures_lateness(
         self, sampling: Sampling, clock: NotedClock
     ) -> None:
         sampling.does = lambda: clock.pass_seconds(0.25)
@@ -137,7 +137,7 @@ class TestAHangingCall:
 
 
 class TestASourceThatCannotBeRead:
-    def test_is_said_in_each_tick_until_it_can(self, sampling: Sampling) -> None:
+    def test_is_an_error_in_each_tick_until_it_can(self, sampling: Sampling) -> None:
         tries = iter(range(10))
 
         def make() -> GpuSource:

@@ -130,17 +130,17 @@ serving = partial(answering, at="/api/v1/report")
 
 def sentence_of(path: Path) -> str | None:
     """What reading that state is refused with; ``None``: it was still waiting after 5 s."""
-    told: list[str] = []
+    reported: list[str] = []
 
     def read() -> None:
         with pytest.raises(NoDaemonError, match="cannot be") as raised:
             read_state(path, HandClock(), BOOT)
-        told.append(str(raised.value))
+        reported.append(str(raised.value))
 
     reader = threading.Thread(target=read, daemon=True)
     reader.start()
     reader.join(5)
-    return told[0] if told else None
+    return reported[0] if reported else None
 
 
 class TestADaemonThatRuns:
@@ -153,24 +153,24 @@ class TestADaemonThatRuns:
         assert read_state(path, HandClock(1000 + late_s), BOOT)["address"] == "x:1"
 
     @pytest.mark.parametrize("scheme", ["", "http://"])
-    def test_tells_its_report(self, scheme: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_returns_its_report(self, scheme: str, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
         with serving(json.dumps(encode_report(REPORT)).encode()) as address:
             found = fetch_report({"address": scheme + address})
 
         assert found.gpus[0].totals == REPORT.gpus[0].totals
 
-    def test_tells_its_lanes_where_they_are_asked_for(self) -> None:
+    def test_returns_its_lanes_on_request(self) -> None:
         lanes = Lanes(
             tuple(Lane(start_ns=REPORT.origin_ns, end_ns=REPORT.origin_ns) for _ in REPORT.gpus)
         )
         body = json.dumps(encode_report_with_lanes(ReportWithLanes(REPORT, lanes))).encode()
         with answering(body, at="/api/v1/report/lanes") as address:
-            told = fetch_report_with_lanes({"address": address})
+            reported = fetch_report_with_lanes({"address": address})
 
-        assert told.lanes == Lanes((Lane(),))
+        assert reported.lanes == Lanes((Lane(),))
 
-    def test_may_be_too_old_to_tell_its_lanes(self) -> None:
+    def test_may_be_too_old_for_lanes(self) -> None:
         with (
             answering(b"Nothing here: try /\n", 404) as address,
             pytest.raises(NoDaemonError, match="older than this gpumon"),
@@ -197,7 +197,7 @@ class TestOneSentenceComes:
             ("no such host:x", "port"),
         ],
     )
-    def test_where_nobody_answers(self, address: str | None, said: str) -> None:
+    def test_where_no_one_answers(self, address: str | None, said: str) -> None:
         with pytest.raises(NoDaemonError, match=said):
             fetch_report({"address": address})
 
@@ -330,12 +330,14 @@ class TestADaemonThatIsSilent:
                 f"print(gpumon.sources.daemon.find_silent_daemon({said(folder)!r}, "
                 f"now_ns={s(1005)}))"
             )
-            told = subprocess.run(
+            reported = subprocess.run(
                 [sys.executable, "-c", program], capture_output=True, text=True, check=False
             )
             held.close()
 
-        assert told.stdout == f"SilentDaemon(pid={os.getpid()}, silent_ns={s(5)})\n", told.stderr
+        assert reported.stdout == f"SilentDaemon(pid={os.getpid()}, silent_ns={s(5)})\n", (
+            reported.stderr
+        )
 
     @pytest.mark.parametrize(
         ("now_s", "state"),
@@ -377,23 +379,21 @@ class TestAStateFile:
     @pytest.mark.parametrize(
         "text", ["", "{", "[]", "{}", '{"monotonic_ns": "x"}', "[" * 200_000], ids=range(6)
     )
-    def test_that_is_nonsense_is_none_and_says_so(self, folder: Path, text: str) -> None:
+    def test_that_is_invalid_is_refused(self, folder: Path, text: str) -> None:
         (folder / "state.json").write_text(text)
 
         assert find_state_file(said(folder), now_ns=s(1)) is None
         assert find_silent_daemon(said(folder), now_ns=s(1005)) is None
         assert sentence_of(folder / "state.json") is not None
 
-    def test_that_is_a_link_is_none_and_says_so(self, folder: Path, tmp_path: Path) -> None:
+    def test_that_is_a_link_is_refused(self, folder: Path, tmp_path: Path) -> None:
         (folder / "state.json").symlink_to(state_file(tmp_path))
 
         assert find_state_file(said(folder), now_ns=s(1000)) is None
         assert sentence_of(folder / "state.json") is not None
 
     @pytest.mark.parametrize("is_held_open", [False, True])
-    def test_that_is_a_pipe_is_none_and_says_so_at_once(
-        self, folder: Path, is_held_open: bool
-    ) -> None:
+    def test_that_is_a_pipe_is_refused_at_once(self, folder: Path, is_held_open: bool) -> None:
         path = folder / "state.json"
         os.mkfifo(path)
         held = os.open(path, os.O_RDWR) if is_held_open else None

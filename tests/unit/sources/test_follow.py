@@ -149,7 +149,7 @@ def trouble_of(followed: Followed, after_s: float) -> str | None:
 
 class TestBadInput:
     @pytest.mark.parametrize(
-        ("line", "said"),
+        ("line", "text"),
         [
             ("no json", 'not {"gpu": 0, "start_ns": 1, "end_ns": 2} in whole numbers, but '),
             ("[]", "in whole numbers"),
@@ -169,8 +169,8 @@ class TestBadInput:
             ('{"gpu": 0, "start_ns": 1, "end_ns": ' + "9" * 20 + "}", "in the future of CLOCK_M"),
         ],
     )
-    def test_is_counted_and_told_with_its_line_and_the_rest_is_read(
-        self, followed: Followed, line: str, said: str
+    def test_is_counted_and_named_by_its_line_and_the_rest_is_read(
+        self, followed: Followed, line: str, text: str
     ) -> None:
         followed.clock.pass_seconds(1.0)
         followed.busy(0.0, 0.5)
@@ -181,10 +181,10 @@ class TestBadInput:
         assert followed.rejected == 1
         assert followed.trouble is not None
         assert followed.trouble.startswith(f"{followed.path}, line 2: ")
-        assert said in followed.trouble
+        assert text in followed.trouble
         assert followed.busy_seconds() == pytest.approx(0.6, abs=0.01)
 
-    def test_is_told_once(self, followed: Followed) -> None:
+    def test_is_reported_once(self, followed: Followed) -> None:
         followed.write("no json")
         followed.read(1.0)
         followed.read(1.0)
@@ -204,7 +204,7 @@ class TestBadInput:
         assert followed.rejected == 0
         assert followed.busy_seconds() == pytest.approx(1.0, abs=0.02)
 
-    def test_a_file_that_was_begun_anew_is_read_from_its_start(self, followed: Followed) -> None:
+    def test_a_rewritten_file_is_read_from_its_start(self, followed: Followed) -> None:
         followed.clock.pass_seconds(2.0)
         followed.busy(0.0, 0.5)
         followed.busy(0.5, 0.6)

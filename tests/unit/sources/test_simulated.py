@@ -14,18 +14,18 @@ from tests.builders.time import HandClock, s
 
 
 def read_each_second(script: str, seconds: int, gpu: int = 0) -> list[GpuSample]:
-    """What is told of one GPU, second by second."""
+    """What is reported of one GPU, second by second."""
     clock = HandClock()
     source = SimulatedSource(script, clock)
-    told = []
+    reported = []
     for _ in range(seconds):
         clock.pass_seconds(1.0)
-        told.append(source.read().gpus[gpu])
-    return told
+        reported.append(source.read().gpus[gpu])
+    return reported
 
 
 def read_once(script: str, after_s: float) -> tuple[GpuSample, ...]:
-    """What is told of all its GPUs at once."""
+    """What is reported of all its GPUs at once."""
     clock = HandClock()
     source = SimulatedSource(script, clock)
     clock.pass_seconds(after_s)
@@ -84,7 +84,7 @@ class TestFallsOff:
 
 
 class TestUnderFilled:
-    def test_has_two_gpus_that_are_equally_busy_and_only_one_of_which_is_full(self) -> None:
+    def test_has_two_equally_busy_gpus_and_only_one_with_high_sm_utilisation(self) -> None:
         quarter, full = read_once("under-filled", 10.0)
 
         assert quarter.busy == full.busy
@@ -95,9 +95,9 @@ class TestUnderFilled:
         assert quarter.activity.graphics_ratio == full.activity.graphics_ratio
         assert (quarter.power_watts or 0) < 0.5 * (full.power_watts or 0)
 
-    def test_tells_activity_every_five_seconds_without_a_gap(self) -> None:
-        told = [one.activity for one in read_each_second("under-filled", 20)]
-        stretches = list(dict.fromkeys(activity for activity in told if activity))
+    def test_has_activity_every_five_seconds_without_a_gap(self) -> None:
+        reported = [one.activity for one in read_each_second("under-filled", 20)]
+        stretches = list(dict.fromkeys(activity for activity in reported if activity))
 
         assert len(stretches) == 4
         assert all(a.end_ns == b.start_ns for a, b in pairwise(stretches))

@@ -1,4 +1,4 @@
-"""Specification of what a job's pauses look like, told from its last cycles."""
+"""Specification of what a job's pauses look like, reported from its last cycles."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class TestTheShape:
         assert shape.burst_s == 41.0
         assert shape.burst_width_s == 39.0
 
-    def test_leaves_out_the_first_burst_whose_begin_nobody_saw(self) -> None:
+    def test_leaves_out_the_first_burst_whose_start_is_unknown(self) -> None:
         assert shape_of([(0.1, 2.0), *[(4.0, 2.0)] * 3]).burst_width_s == 0.0
 
     def test_is_of_the_last_ones_and_counts_them_all(self) -> None:
@@ -101,7 +101,7 @@ class TestHowMuchBurstsVary:
 
 
 class TestTheClock:
-    def test_is_told_of_long_cycles_that_hardly_differ(self) -> None:
+    def test_is_known_for_long_cycles_that_hardly_differ(self) -> None:
         assert cycles_of([(90.0, 7.0)] * 9).steady_ns == s(97.0)
 
     @pytest.mark.parametrize(
@@ -109,5 +109,5 @@ class TestTheClock:
         [[(90.0, 7.0)] * 7, [(9.0, 7.0)] * 20, [(90.0 + 40 * (k % 2), 7.0) for k in range(20)]],
         ids=["too few", "too short", "not alike"],
     )
-    def test_is_not_told_of_others(self, cycles: list[tuple[float, float]]) -> None:
+    def test_is_unknown_for_others(self, cycles: list[tuple[float, float]]) -> None:
         assert cycles_of(cycles).steady_ns is None

@@ -129,14 +129,14 @@ class TestPausesOfALateLoader:
         assert totals.suspected_ns == totals.gaps.total_ns
         assert totals.starved_now
 
-    def test_are_told_by_when_the_last_of_them_began(self) -> None:
+    def test_are_reported_with_the_start_of_the_last_ones(self) -> None:
         began_ns = suspicion_in(totals_of(WAVES)).began_ns
 
         assert began_ns == (s(478), s(486), s(497))
 
 
 class TestOtherPauses:
-    def test_that_come_every_so_many_steps_are_told_and_not_suspected(self) -> None:
+    def test_that_come_every_n_steps_are_reported_and_not_suspected(self) -> None:
         totals = totals_of(CHECKPOINTS)
         verdict = diagnose(totals._replace(low_ns=totals.in_use_ns // 10))
 
@@ -155,12 +155,12 @@ class TestOtherPauses:
         assert totals.suspected_ns == 0
 
     @pytest.mark.parametrize("pauses", [0, 1, 2])
-    def test_that_are_too_few_are_not_judged(self, pauses: int) -> None:
+    def test_that_are_too_few_are_not_diagnosed(self, pauses: int) -> None:
         assert totals_of([(9, 9)] * pauses).suspicion is None
 
 
 class TestALogThatChangesItsJob:
-    def test_is_told_by_the_worse_one_whichever_came_first(self) -> None:
+    def test_is_diagnosed_by_the_worse_one_whichever_came_first(self) -> None:
         between = [(1, 90)]  # a minute of silence ends a job
 
         for some in (WAVES + between + CHECKPOINTS, CHECKPOINTS + between + WAVES):

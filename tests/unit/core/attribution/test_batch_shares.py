@@ -52,7 +52,7 @@ class TestABatchIsSplit:
         assert split_counts(total, ratios) == counts
 
     @given(batches, ratio_lists)
-    def test_wholly_with_nobody_left_empty_where_there_is_a_sample_for_each(
+    def test_wholly_with_no_one_left_empty_where_there_is_a_sample_for_each(
         self, total: int, ratios: list[float]
     ) -> None:
         counts = split_counts(total, ratios)
@@ -88,13 +88,13 @@ REFUSED: list[tuple[Any, str]] = [
     ),
     *(([text, 2], "quotes") for text in ("3", b"3")),
 ]
-"""Ratios for two GPUs, and what is said of them."""
+"""Ratios for two GPUs, and what is message of them."""
 
 
 class TestRatios:
-    @pytest.mark.parametrize(("ratios", "said"), REFUSED, ids=[repr(one) for one, _ in REFUSED])
-    def test_that_split_nothing_are_refused_with_why(self, ratios: Any, said: str) -> None:
-        with pytest.raises(ValueError, match=said):
+    @pytest.mark.parametrize(("ratios", "message"), REFUSED, ids=[repr(one) for one, _ in REFUSED])
+    def test_that_split_nothing_are_refused_with_why(self, ratios: Any, message: str) -> None:
+        with pytest.raises(ValueError, match=message):
             checked_ratios(ratios, 2)
 
     @pytest.mark.parametrize(
@@ -123,12 +123,10 @@ class TestRatios:
         assert math.isclose(math.fsum(shares_of(ratios)), 1.0)
 
     @given(st.lists(st.integers(50, 2_000), min_size=1, max_size=6))
-    def test_are_told_in_the_smallest_numbers_that_are_nearly_the_same(
-        self, ratios: list[int]
-    ) -> None:
-        told = shares_of(simple_ratios(ratios))
+    def test_are_shown_in_the_smallest_similar_numbers(self, ratios: list[int]) -> None:
+        reported = shares_of(simple_ratios(ratios))
 
-        for share, due in zip(told, shares_of(ratios), strict=True):
+        for share, due in zip(reported, shares_of(ratios), strict=True):
             assert share == pytest.approx(due, rel=0.011, abs=0.002)
 
 

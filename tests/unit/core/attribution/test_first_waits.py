@@ -87,7 +87,7 @@ class TestARunWhoseBeginningIsLost:
         assert first_and_all(WAITS_TWICE[1:]) == (None, 0, s(5))
 
 
-def test_the_wait_of_a_validation_before_the_first_step_is_told_once() -> None:
+def test_the_wait_of_a_validation_before_the_first_step_is_reported_once() -> None:
     """As Lightning's sanity check waits for its batches."""
     sanity = RingEvent(RingKind.ENTER, s(1), WAIT, TrainingMode.VALIDATION)
     later = sanity._replace(at_ns=s(6))

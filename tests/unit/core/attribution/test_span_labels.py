@@ -41,7 +41,7 @@ class TestALabel:
         assert label_of(phase, mode).cause is cause_of(phase, mode)
 
     @pytest.mark.parametrize("phase", PHASES)
-    def test_is_a_step_where_training_gave_the_device_work(self, phase: TrainingPhase) -> None:
+    def test_is_a_step_if_training_gave_the_device_work(self, phase: TrainingPhase) -> None:
         is_step = phase in (STEP, TrainingPhase.DEVICE_SYNC)
 
         assert label_of(phase).is_step is is_step
@@ -101,7 +101,7 @@ class TestCodes:
         assert codes_of(NO_RECORDS) == b""
 
     @pytest.mark.parametrize("value", [len(TrainingMode), 255])
-    def test_of_a_mode_that_does_not_exist_are_those_of_training(self, value: int) -> None:
+    def test_of_an_unknown_mode_are_those_of_training(self, value: int) -> None:
         assert codes_of(entered(WAIT, value)) == codes_of(entered(WAIT, TRAIN))
 
     @pytest.mark.parametrize("mode", TrainingMode)

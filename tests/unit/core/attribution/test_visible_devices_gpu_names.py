@@ -1,4 +1,4 @@
-"""Specification of what is said of the GPUs that a training names, or is joined to."""
+"""Specification of what is text of the GPUs that a training names, or is joined to."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class TestNamesThatFitNone:
             (CUT, "GPUs 0, 0:0 and 0:1"),
         ],
     )
-    def test_are_told_with_those_there_are_and_what_to_set(
+    def test_are_reported_with_those_there_are_and_what_to_set(
         self, gpus: list[GpuName], there: str
     ) -> None:
         doubt = problem_with_names((gpus[0].label, "99"), gpus) or ""
@@ -47,35 +47,35 @@ class TestNamesThatFitNone:
         assert "GPUMON_GPUS" in those
 
     @pytest.mark.parametrize(
-        ("name", "said"),
+        ("name", "text"),
         [("cuda:0", "'cuda:0'"), ("-1", "'-1'"), ("None", "'None'"), ("a\nb" * 99, "'a")],
     )
-    def test_are_quoted_where_they_are_no_numbers(self, name: str, said: str) -> None:
+    def test_are_quoted_where_they_are_no_numbers(self, name: str, text: str) -> None:
         doubt = problem_with_names((name,), TWO)
 
         assert doubt is not None
-        assert doubt.startswith(f"names {said}")
+        assert doubt.startswith(f"names {text}")
         assert "\n" not in doubt
         assert len(doubt) < 250
 
-    def test_are_told_where_there_is_none_in_the_list(self) -> None:
+    def test_are_reported_if_the_list_is_empty(self) -> None:
         assert (problem_with_names((), TWO) or "").partition(", ")[0].endswith("no GPU")
 
 
 class TestARunThatWasSeenAtWorkNowhere:
     @pytest.mark.parametrize(("simulated", "why"), [(True, "simulated"), (False, "pid 42")])
-    def test_is_told_why_and_what_to_set(self, simulated: bool, why: str) -> None:
+    def test_says_why_and_what_to_set(self, simulated: bool, why: str) -> None:
         doubt = problem_with_work(None, TWO, simulated=simulated, pid=42)
 
         assert why in doubt
         assert WHAT_TO_SET in doubt
 
-    def test_is_told_of_strange_names_first(self) -> None:
+    def test_is_unknown_names_first(self) -> None:
         assert problem_with_work(("9",), TWO, simulated=True, pid=42) == problem_with_names(
             ("9",), TWO
         )
 
-    def test_is_told_that_the_gpu_it_names_did_nothing(self) -> None:
+    def test_is_that_the_gpu_it_names_did_nothing(self) -> None:
         doubt = problem_with_work(("1",), TWO, simulated=False, pid=42)
 
         assert doubt.startswith("names GPU 1")

@@ -65,7 +65,7 @@ class TestFacts:
 
 
 class TestTheThreadThatTrains:
-    def test_of_a_writer_that_knows_of_none_is_not_told(self) -> None:
+    def test_of_an_older_writer_is_unknown(self) -> None:
         old = json.loads(encode_facts(FACTS))
         del old["tid"]
 
@@ -84,7 +84,7 @@ class TestAModelOnTheCpu:
 
 
 class TestTheSharesOfABatch:
-    def test_of_a_writer_that_knows_of_none_are_not_told(self) -> None:
+    def test_of_an_older_writer_are_unknown(self) -> None:
         old = json.loads(encode_facts(FACTS))
         del old["shares"], old["ratio_changes"]
 
@@ -120,8 +120,8 @@ class TestTheSharesOfABatch:
 
         read = parse_facts(encode_facts(replace(FACTS, gpus=gpus, shares=shares)))
 
-        told = shares if have_room else {}
-        assert (read.gpus, read.shares, read.ratio_changes) == (gpus, told, 3)
+        reported = shares if have_room else {}
+        assert (read.gpus, read.shares, read.ratio_changes) == (gpus, reported, 3)
 
 
 class TestWhatAnybodyMayHaveWritten:

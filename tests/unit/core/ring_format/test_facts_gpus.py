@@ -20,7 +20,7 @@ LOADER: dict[str, str | int | float | bool | None] = {f"fact-{n}": "x" * 100 for
 
 class TestTheVisibleDevices:
     @pytest.mark.parametrize("names", [uuids(16), uuids(56, "MIG"), uuids(62)])
-    def test_are_told_to_the_last_name(self, names: list[str]) -> None:
+    def test_are_reported_to_the_last_name(self, names: list[str]) -> None:
         facts = replace(run_facts(), visible_devices=",".join(names), loader=LOADER)
 
         raw = encode_facts(facts)
@@ -29,7 +29,7 @@ class TestTheVisibleDevices:
         assert parse_facts(raw).visible_devices == ",".join(names)
         assert have_room_for_gpus(facts)
 
-    def test_are_told_without_the_blanks_between_them(self) -> None:
+    def test_are_reported_without_the_blanks_between_them(self) -> None:
         facts = replace(run_facts(), visible_devices=f" {' , '.join(uuids(62))} ")
 
         assert parse_facts(encode_facts(facts)).visible_devices == ",".join(uuids(62))
@@ -48,7 +48,7 @@ class TestTheVisibleDevices:
         assert parse_facts(encode_facts(facts)).loader == LOADER
         assert not have_room_for_gpus(facts)
 
-    def test_that_an_older_training_has_cut_are_not_believed(self) -> None:
+    def test_that_an_older_writer_truncated_are_ignored(self) -> None:
         raw = encode_facts(replace(run_facts(), visible_devices="0,GPU-8932"))
         cut = raw.replace(b"GPU-8932", "GPU-8932\N{HORIZONTAL ELLIPSIS}".encode())
 

@@ -158,9 +158,11 @@ class TestLaws:
     ) -> None:
         choice = choose_rings(claims, slots)
 
-        told = len(choice.taken) + len(choice.given_up) + sum(choice.left_out.values())
-        assert told == len(claims)
-        assert len(set(choice.taken) | set(choice.given_up)) == told - sum(choice.left_out.values())
+        reported = len(choice.taken) + len(choice.given_up) + sum(choice.left_out.values())
+        assert reported == len(claims)
+        assert len(set(choice.taken) | set(choice.given_up)) == reported - sum(
+            choice.left_out.values()
+        )
         assert len(choice.taken) == min(slots, len(claims))
         assert all(claim.freed_ns is not None for claim in choice.given_up)
 

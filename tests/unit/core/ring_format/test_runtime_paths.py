@@ -23,7 +23,7 @@ SESSION = {"XDG_RUNTIME_DIR": "/run/user/7"}
 
 
 class TestATrainingLooks:
-    def test_where_the_user_said_and_nowhere_else(self) -> None:
+    def test_where_the_user_reported_and_nowhere_else(self) -> None:
         environ = {**SESSION, "GPUMON_RUNTIME_DIR": "/data/rings"}
 
         assert writer_folders(environ, 7, system_folder_has_phases=True) == (Path("/data/rings"),)
@@ -81,7 +81,7 @@ class TestAFolderIsTrusted:
     def test_if_only_its_owner_or_the_superuser_rules_it(self, facts: os.stat_result) -> None:
         assert distrust(FOLDER, facts, uid=7, explicit=False) is None
 
-    def test_if_the_user_named_it_even_if_it_is_somebody_elses(self) -> None:
+    def test_of_another_user_if_it_was_named(self) -> None:
         assert distrust(FOLDER, folder(0o1777, 8), uid=7, explicit=True) is None
 
     @pytest.mark.parametrize("path", [SYSTEM_FOLDER, SYSTEM_FOLDER / PHASES])

@@ -167,7 +167,7 @@ class TestItIsNoHang:
 
         assert run.silence is None
 
-    def test_once_its_training_is_over(self, run: Run) -> None:
+    def test_once_training_is_over(self, run: Run) -> None:
         run.passes(4_000, OTHER, is_over=True)
 
         assert run.silence is None
@@ -200,7 +200,7 @@ class TestALoopThatTellsWhereItEnds:
         assert run.hangs
         assert not run.clock.may_be_over
 
-    def test_may_be_over_where_it_has_ended_or_never_told(self, run: Run) -> None:
+    def test_may_be_over_after_its_end_or_without_marks(self, run: Run) -> None:
         assert run.clock.may_be_over
         run.passes(1, OTHER, marks=[LOOP_BEGAN, LOOP_ENDED])
         assert run.clock.may_be_over
@@ -245,12 +245,12 @@ class TestALongPhase:
         run.passes(10, phase)
         assert run.hangs
 
-    def test_is_told_by_the_mode_too(self, run: Run) -> None:
+    def test_is_found_by_the_mode_too(self, run: Run) -> None:
         run.passes(600, WAIT, mode=TrainingMode.VALIDATION)
 
         assert not run.hangs
 
-    def test_lets_the_clock_of_steps_begin_anew(self, run: Run) -> None:
+    def test_restarts_the_step_clock(self, run: Run) -> None:
         run.passes(600, TrainingPhase.VALIDATION)
         run.passes(30, WAIT)
         assert not run.hangs

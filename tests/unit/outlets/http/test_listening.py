@@ -17,14 +17,14 @@ from gpumon.outlets.http.server import DEFAULT_LISTEN, HttpServer, parse_listen
 from gpumon.outlets.metrics.prometheus import MetricsExporter
 from tests.builders.state import StoppedClock, monitor_state
 from tests.patience import PATIENCE_S, until
-from tests.serving import ask, dial, no_report, nothing_said, own_address, serving
+from tests.serving import ask, dial, no_report, no_texts, own_address, serving
 
 TOKEN = "correct-horse-battery-staple"
 
 
 class TestOnEveryAddress:
     @pytest.mark.parametrize(("listen", "here"), [("0.0.0.0:0", "127.0.0.1"), ("[::]:0", "[::1]")])
-    def test_this_machine_gets_everything_at_the_address_that_is_told(
+    def test_this_machine_gets_everything_at_the_address_that_is_reported(
         self, listen: str, here: str
     ) -> None:
         with serving(monitor_state(), listen=listen, report=lambda _: {}) as server:
@@ -82,7 +82,7 @@ class TestOnSeveralAddresses:
         with pytest.raises(UsageError), serving(listen=pair):
             pass
 
-    def test_of_which_one_cannot_be_had_takes_none(self) -> None:
+    def test_binds_none_if_one_is_not_available(self) -> None:
         with serving() as first, serving() as second:
             free = second.address
             second.close()
@@ -99,7 +99,7 @@ def open_stream(server: HttpServer) -> socket.socket:
 
 
 class TestListening:
-    def test_is_on_loopback_unless_told_otherwise(self) -> None:
+    def test_is_on_loopback_by_default(self) -> None:
         assert is_loopback(parse_listen(DEFAULT_LISTEN).host)
         assert build_parser(["serve"]).parse_args(["serve"]).listen is None  # the default
 
@@ -128,7 +128,7 @@ class TestListening:
         clock = StoppedClock()
         exporter = MetricsExporter(clock=clock, version="0")
         server = HttpServer(
-            "127.0.0.1:0", exporter=exporter, clock=clock, report=no_report, said=nothing_said
+            "127.0.0.1:0", exporter=exporter, clock=clock, report=no_report, texts=no_texts
         )
 
         server.close()

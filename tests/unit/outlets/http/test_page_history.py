@@ -45,7 +45,7 @@ def points(history: PageHistory, uuid: str = STARVED_UUID) -> list[dict[str, Any
     return listed
 
 
-def told(*totals: GpuTotals) -> PageHistory:
+def reported(*totals: GpuTotals) -> PageHistory:
     history = PageHistory()
     for seconds, total in enumerate(totals, start=1):
         history.append(after(seconds, total))
@@ -54,7 +54,7 @@ def told(*totals: GpuTotals) -> PageHistory:
 
 class TestAPoint:
     def test_is_what_the_counters_grew_by_in_one_tick(self) -> None:
-        history = told(
+        history = reported(
             GpuTotals(observed_ns=S, busy_ns=S),
             GpuTotals(observed_ns=2 * S, busy_ns=S + 4, idle_ns={INPUT_WAIT: S - 4}),
         )
@@ -84,11 +84,11 @@ class TestPointsOfASourceThatIsNeverOnTime:
         for state in jittered_states(tmp_path, 30.0, 1.0):
             history.append(state)
 
-        told_points = points(history, "GPU-followed-0")[1:]
+        all_points = points(history, "GPU-followed-0")[1:]
 
         holes_ns = [
             after["end_ns"] - after["observed_ns"] - before["end_ns"]
-            for before, after in itertools.pairwise(told_points)
+            for before, after in itertools.pairwise(all_points)
         ]
         assert len(holes_ns) > 20
         assert {hole_ns for hole_ns in holes_ns if abs(hole_ns) > 1_000} == set()
@@ -102,17 +102,17 @@ class TestAPauseThatSettles:
     )
 
     def test_is_pending_while_it_lasts(self) -> None:
-        assert points(told(self.BUSY, self.PAUSING))[1]["pending_ns"] == 2 * S
+        assert points(reported(self.BUSY, self.PAUSING))[1]["pending_ns"] == 2 * S
 
     def test_gets_its_cause_where_it_was_and_not_where_it_ended(self) -> None:
-        _, pause, end = points(told(self.BUSY, self.PAUSING, self.SETTLED))
+        _, pause, end = points(reported(self.BUSY, self.PAUSING, self.SETTLED))
 
         assert (pause["pending_ns"], pause["idle_ns"]) == (0, {"unknown": 2 * S})
         assert (end["busy_ns"], end["idle_ns"]) == (S, {})
         assert (pause["suspected_ns"], end["suspected_ns"]) == (2 * S, 0)
 
     def test_takes_along_earlier_pauses_when_the_pattern_shows_at_last(self) -> None:
-        history = told(
+        history = reported(
             self.BUSY,
             self.PAUSING,
             self.SETTLED._replace(suspected_ns=0),
@@ -132,13 +132,13 @@ class TestAPauseThatSettles:
             observed_ns=5 * S, busy_ns=S, idle_ns={INPUT_WAIT: 4 * S}, first_input_wait_ns=3 * S
         )
 
-        told_points = points(told(*waited, begun, later))
+        all_points = points(reported(*waited, begun, later))
 
-        assert [one["idle_ns"].get("input_wait", 0) for one in told_points] == [S, S, S, 0, S]
-        assert [one["starved_ns"] for one in told_points] == [0, 0, 0, 0, S]
+        assert [one["idle_ns"].get("input_wait", 0) for one in all_points] == [S, S, S, 0, S]
+        assert [one["starved_ns"] for one in all_points] == [0, 0, 0, 0, S]
 
-    def test_is_told_again_to_those_who_already_have_its_points(self) -> None:
-        history = told(self.BUSY, self.PAUSING, self.SETTLED)
+    def test_is_sent_again_to_pages_that_have_its_points(self) -> None:
+        history = reported(self.BUSY, self.PAUSING, self.SETTLED)
 
         newest = history.newest()
 
@@ -172,7 +172,7 @@ class TestBounds:
             assert kept[0]["end_ns"] > at_ns - KEPT_PERIODS * S
 
     def test_a_daemon_that_stood_still_keeps_no_points_of_long_ago(self) -> None:
-        history = told(GpuTotals(observed_ns=S, busy_ns=S))
+        history = reported(GpuTotals(observed_ns=S, busy_ns=S))
         history.append(busy(7_000))
 
         assert [point["end_ns"] for point in points(history)] == [7_000 * S]
@@ -182,7 +182,7 @@ class TestBounds:
         [(600, 1.0, None), (650, 1.0, 50.0), (1_000, 0.5, 194.0)],
         ids=["all are kept", "the oldest are gone", "more came than there is room for"],
     )
-    def test_it_is_said_until_when_points_are_gone(
+    def test_the_end_of_dropped_points_is_known(
         self, ticks: int, every_s: float, gone_until_s: float | None
     ) -> None:
         history = PageHistory()
@@ -219,15 +219,15 @@ class TestLaws:
             totals = grown(totals, what, spent_ns)
             history.append(after(seconds, totals))
 
-        told_points = points(history) if story else []
+        all_points = points(history) if story else []
 
-        for point in told_points:
+        for point in all_points:
             idle_ns = sum(point["idle_ns"].values())
             assert point["busy_ns"] + idle_ns + point["pending_ns"] == point["observed_ns"]
             assert 0 <= point["suspected_ns"] <= point["idle_ns"].get("unknown", 0)
-        assert sum(point["pending_ns"] for point in told_points) == totals.pending_ns
-        assert sum(point["suspected_ns"] for point in told_points) == totals.suspected_ns
-        assert sum(point["busy_ns"] for point in told_points) == totals.busy_ns
+        assert sum(point["pending_ns"] for point in all_points) == totals.pending_ns
+        assert sum(point["suspected_ns"] for point in all_points) == totals.suspected_ns
+        assert sum(point["busy_ns"] for point in all_points) == totals.busy_ns
 
 
 def grown(totals: GpuTotals, what: str, spent_ns: int) -> GpuTotals:

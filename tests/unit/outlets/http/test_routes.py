@@ -14,7 +14,7 @@ from gpumon.outlets.http.request import Request
 from gpumon.outlets.http.routes import ReportReader, ReportScope, Response, Routes
 from gpumon.outlets.metrics.prometheus import MetricsExporter
 from tests.builders.state import StoppedClock
-from tests.serving import no_report, nothing_said
+from tests.serving import no_report, no_texts
 
 TOKEN = "correct-horse-battery-staple"
 ONLY_HERE = caller_of("127.0.0.1", "127.0.0.1")
@@ -28,9 +28,7 @@ OPEN = ["/metrics", "/-/healthy", "/-/ready"]
 def routes(report: ReportReader = no_report, token: WebToken | None = None) -> Routes:
     clock = StoppedClock()
     exporter = MetricsExporter(clock=clock, version="0")
-    return Routes(
-        live=LiveState(clock, nothing_said), exporter=exporter, report=report, token=token
-    )
+    return Routes(live=LiveState(clock, no_texts), exporter=exporter, report=report, token=token)
 
 
 def asking(path: str, host: str | None = None, query: str = "", **fields: str) -> Request:
@@ -67,7 +65,7 @@ class TestWhoComesFromLoopback:
         assert status(caller, path, host) == 403
 
     @pytest.mark.parametrize("path", OPEN)
-    def test_scrapes_under_a_local_name_only_where_nobody_else_can_come(self, path: str) -> None:
+    def test_scrapes_under_any_name_only_if_other_machines_can_reach_it(self, path: str) -> None:
         assert status(ONLY_HERE, path, "evil.example") == 403
         assert status(HERE, path, "gpu-node-7:19835") is None
 

@@ -38,9 +38,9 @@ def broken(_: object) -> Any:
     raise ZeroDivisionError("secret detail")
 
 
-def test_its_limits_are_those_that_people_are_told() -> None:
+def test_its_limits_are_those_in_the_docs() -> None:
     page = Path(__file__).resolve().parents[4] / "docs" / "configuration.md"
-    told, limits = page.read_text(encoding="utf-8"), ServerLimits()
+    reported, limits = page.read_text(encoding="utf-8"), ServerLimits()
 
     figures = (
         f"{limits.max_connections} connections, of which {limits.max_per_caller} a peer",
@@ -48,7 +48,7 @@ def test_its_limits_are_those_that_people_are_told() -> None:
         f"{limits.write_timeout_s:g} s to take an answer",
         f"Live pages are {limits.max_streams} in all",
     )
-    assert [figure for figure in figures if figure not in told] == []
+    assert [figure for figure in figures if figure not in reported] == []
 
 
 class TestEachAddress:
@@ -81,8 +81,8 @@ class TestEachAddress:
         why = seen(InputWaitReason.DISK_BOUND, tasks=1, wanted=0.2, given=0.2, disk_busy=0.9)
         document = json.loads(got("/api/v1/state", monitor_state(runs=(run(reasons=(why,)),))).body)
 
-        (told,) = document["runs"][0]["reasons"]
-        assert (told["reason"], told["seen"]) == ("disk_bound", reason_seen(why))
+        (reported,) = document["runs"][0]["reasons"]
+        assert (reported["reason"], reported["seen"]) == ("disk_bound", reason_seen(why))
 
     def test_report_is_what_the_reader_returns(self) -> None:
         answer = got("/api/v1/report", monitor_state(), report=lambda _: {"schema": "of/1"})
@@ -219,9 +219,9 @@ class TestEveryAnswer:
                 head, _, body = client.makefile("rb").read().decode().partition("\r\n\r\n")
 
         status, *fields = head.splitlines()
-        told = dict(field.split(": ", 1) for field in fields)
+        reported = dict(field.split(": ", 1) for field in fields)
         assert status.startswith(f"HTTP/1.1 {get.status} ")
-        assert {**told, "Date": ""} == {**get.headers, "Date": ""}
+        assert {**reported, "Date": ""} == {**get.headers, "Date": ""}
         assert body == ""
 
     @pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "OPTIONS", "TRACE", "BREW"])
@@ -277,7 +277,7 @@ class TestEveryAnswer:
 
 
 class TestAFaultOfOurs:
-    def test_costs_no_other_answer_shows_no_traceback_and_is_told_once_a_minute(
+    def test_costs_no_other_answer_and_is_logged_once_a_minute(
         self, caplog: pytest.LogCaptureFixture
     ) -> None:
         with serving(monitor_state(), report=broken) as server:
@@ -300,7 +300,7 @@ class TestAFaultOfOurs:
         assert caplog.text.count("Traceback") == 1
         assert "/api/v1/stream" in caplog.text
 
-    def test_of_a_minute_later_says_how_many_were_not_told(
+    def test_a_minute_later_says_how_many_were_not_logged(
         self, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         now_s = 0.0

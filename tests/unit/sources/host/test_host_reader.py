@@ -23,7 +23,7 @@ WAIT, STEP, OTHER = TrainingPhase.INPUT_WAIT, TrainingPhase.TRAIN_STEP, Training
 
 
 class Watched:
-    """One training on a made-up machine, told second by second."""
+    """One training on a made-up machine, reported second by second."""
 
     def __init__(self, folder: Path) -> None:
         self.proc = MadeUpProc(folder)
@@ -39,8 +39,8 @@ class Watched:
         """A second in which it is in that phase for so long, and else in none."""
         began_ns = s(self.second)
         self.second += 1
-        told = [(phase, began_ns), (OTHER, began_ns + s(for_s))][: 1 + (for_s < 1.0)]
-        events = RingRecords.of(RingEvent(RingKind.ENTER, at_ns, one, 0) for one, at_ns in told)
+        reported = [(phase, began_ns), (OTHER, began_ns + s(for_s))][: 1 + (for_s < 1.0)]
+        events = RingRecords.of(RingEvent(RingKind.ENTER, at_ns, one, 0) for one, at_ns in reported)
         spent_ns = dict(self.spent_ns)
         if for_s < 1.0:
             spent_ns[phase] = spent_ns.get(phase, 0) + s(for_s)
@@ -79,11 +79,15 @@ def read(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 class TestATrainingThatWaits:
     def test_is_looked_at_from_its_second_tick_on(self, watched: Watched) -> None:
-        told = [watched.passes(WAIT) for _ in range(3)]
+        reported = [watched.passes(WAIT) for _ in range(3)]
 
-        assert [list(one.of_run) for one in told] == [[], [watched.ring.key], [watched.ring.key]]
+        assert [list(one.of_run) for one in reported] == [
+            [],
+            [watched.ring.key],
+            [watched.ring.key],
+        ]
 
-    def test_is_told_for_how_long_it_waited(self, watched: Watched) -> None:
+    def test_has_the_time_it_waited(self, watched: Watched) -> None:
         watched.passes(WAIT)
         (evidence,) = watched.passes(WAIT, for_s=0.3).of_run.values()
 
@@ -101,16 +105,16 @@ class TestATrainingThatWaits:
 
 class TestATrainingInItsSteps:
     def test_is_looked_at_while_a_gpu_idles(self, watched: Watched) -> None:
-        told = [watched.passes(STEP, busy=0.5) for _ in range(2)]
+        reported = [watched.passes(STEP, busy=0.5) for _ in range(2)]
 
-        assert len(told[-1].of_run) == 1
+        assert len(reported[-1].of_run) == 1
 
     def test_is_left_alone_while_its_gpus_work(self, watched: Watched, read: list[str]) -> None:
         watched.passes(STEP, busy=1.0)
         read.clear()
-        told = [watched.passes(STEP, busy=0.97) for _ in range(3)]
+        reported = [watched.passes(STEP, busy=0.97) for _ in range(3)]
 
-        assert told == [HostReading()] * 3
+        assert reported == [HostReading()] * 3
         assert read == []
 
     def test_is_left_alone_where_it_does_something_else(
@@ -126,12 +130,12 @@ class TestATrainingInItsSteps:
 class TestATrainingThatCannotBeSeen:
     def test_says_why_and_is_tried_again_a_minute_later(self, watched: Watched) -> None:
         watched.proc.ends(PID)
-        told = [watched.passes(WAIT) for _ in range(2)]
+        reported = [watched.passes(WAIT) for _ in range(2)]
         watched.proc.task(PID)
         watched.second += 60
         later = [watched.passes(WAIT) for _ in range(2)]
 
-        assert all("resnet" in str(one.message) for one in told)
+        assert all("resnet" in str(one.message) for one in reported)
         assert [len(one.of_run) for one in later] == [0, 1]
         assert later[-1].message is None
 
@@ -139,10 +143,10 @@ class TestATrainingThatCannotBeSeen:
         hidden = replace(reading_of(99), key="hidden")
         watched.passes(WAIT)
         watched.second += 1
-        told = watched.inspect(0.0, hidden, replace(watched.ring, read_at_ns=s(watched.second)))
+        reported = watched.inspect(0.0, hidden, replace(watched.ring, read_at_ns=s(watched.second)))
 
-        assert list(told.of_run) == [watched.ring.key]
-        assert told.message is not None
+        assert list(reported.of_run) == [watched.ring.key]
+        assert reported.message is not None
 
 
 class TestManyRuns:

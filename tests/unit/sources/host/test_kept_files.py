@@ -24,7 +24,7 @@ def files(tmp_path: Path) -> list[str]:
 
 
 class TestAFile:
-    def test_is_read_anew_each_time(self, files: list[str]) -> None:
+    def test_is_read_again_each_time(self, files: list[str]) -> None:
         kept = KeptFiles()
         before = kept.read(files[0])
         Path(files[0]).write_text("later")

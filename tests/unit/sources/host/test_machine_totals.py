@@ -1,4 +1,4 @@
-"""Specification of the machine's totals: rates between two looks, and none where none is told."""
+"""Specification of machine totals: rates between two inspections, and none if unknown."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ class TestRates:
 
         assert read(totals, 2).disk_busy_ratio == pytest.approx(0.7)
 
-    def test_are_never_negative_where_counters_begin_anew(
+    def test_are_never_negative_where_counters_begin_again(
         self, totals: MachineTotals, machine: Set
     ) -> None:
         machine({"sda": (2**32 - 5, 10_240)}, 0)
@@ -114,7 +114,7 @@ class TestRates:
         assert read(totals, 2).received_bytes_per_second is None
         assert read(totals, 3).received_bytes_per_second == 0.0
 
-    def test_begin_anew_after_a_time_without_looks(
+    def test_begin_again_after_a_time_without_looks(
         self, totals: MachineTotals, machine: Set
     ) -> None:
         machine({"sda": (0, 512)}, 0)

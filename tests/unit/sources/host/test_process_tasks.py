@@ -167,7 +167,7 @@ class TestManyThreads:
         assert len(looks) == MOST_ASKED
         assert len(tasks.inner_numbers()) <= MOST_THREADS
 
-    def test_are_told_the_busiest_first(self, proc: MadeUpProc) -> None:
+    def test_are_reported_the_busiest_first(self, proc: MadeUpProc) -> None:
         proc.task(PID)
         for tid in (11, 12, 13):
             proc.task(PID, tid)
@@ -181,19 +181,19 @@ class TestManyThreads:
 
 class TestAProcess:
     @pytest.mark.parametrize("counters", ["", "1 2", "many"])
-    def test_without_counters_says_so(self, proc: MadeUpProc, counters: str) -> None:
+    def test_without_counters_is_an_error(self, proc: MadeUpProc, counters: str) -> None:
         (proc.task(PID) / "schedstat").write_text(counters)
 
         with pytest.raises(ValueError, match=r".+"):
             listed(proc)
 
-    def test_of_a_kernel_that_counts_nothing_says_so(self, proc: MadeUpProc) -> None:
+    def test_without_schedstat_raises(self, proc: MadeUpProc) -> None:
         (proc.task(PID) / "schedstat").unlink()
 
         with pytest.raises(FileNotFoundError):
             listed(proc)
 
-    def test_that_is_hidden_says_so(self, proc: MadeUpProc) -> None:
+    def test_that_is_hidden_raises(self, proc: MadeUpProc) -> None:
         with pytest.raises(FileNotFoundError):
             listed(proc)
 
@@ -235,7 +235,7 @@ class TestAProcess:
 
         assert (first, tasks.fetched_since()) == ((None, None), (8_192, 15))
 
-    def test_of_another_user_does_not_tell_what_it_read(self, proc: MadeUpProc) -> None:
+    def test_of_another_user_has_no_read_bytes(self, proc: MadeUpProc) -> None:
         proc.task(PID, faults=10)
         tasks = listed(proc)
         tasks.fetched_since()
@@ -290,10 +290,10 @@ class TestWords:
     def test_of_a_stat_come_after_any_name(self) -> None:
         raw = b"7 (x) R 1 (y)) D 1 2 3 4 5 6 7 8 " + b"9 0 0 0 0 0 0 0 0 0 300 0 0"
 
-        told = parse_stat(raw)
+        reported = parse_stat(raw)
 
-        assert (told.state, told.major_faults) == ("D", 9)
-        assert told.started_s == 300 / os.sysconf("SC_CLK_TCK")
+        assert (reported.state, reported.major_faults) == ("D", 9)
+        assert reported.started_s == 300 / os.sysconf("SC_CLK_TCK")
 
     @pytest.mark.parametrize("raw", [b"", b"7 (x) R 1 2", b"7 x R"])
     def test_that_are_no_stat_are_refused(self, raw: bytes) -> None:
@@ -304,5 +304,5 @@ class TestWords:
         assert inner_number(b"Name:\tx\nNSpid:\t4711\t7\nFoo:\t1\n") == 7
         assert inner_number(b"Name:\tx\n") is None
 
-    def test_that_nobody_says_add_up_to_none(self) -> None:
+    def test_that_no_process_says_add_up_to_none(self) -> None:
         assert (total_of([None, 3, 4]), total_of([None, None]), total_of([])) == (7, None, None)

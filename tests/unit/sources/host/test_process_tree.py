@@ -68,7 +68,7 @@ class TestWorkers:
 
         assert list(tree.workers) == [22]
 
-    def test_are_bounded_whatever_a_training_starts(self, proc: MadeUpProc) -> None:
+    def test_are_bounded_whatever_a_run_starts(self, proc: MadeUpProc) -> None:
         pids = range(10_000, 10_000 + 2 * MOST_WORKERS)
         for pid in pids:
             proc.task(pid)
@@ -139,7 +139,7 @@ class TestWorkers:
 
         assert list(tree.workers) == [22]
 
-    def test_are_not_told_by_a_kernel_without_lists_of_children(self, proc: MadeUpProc) -> None:
+    def test_are_unknown_without_lists_of_children(self, proc: MadeUpProc) -> None:
         (proc.folder / str(PID) / "task" / str(PID) / "children").unlink()
         tree = tree_of(proc)
         tree.advance(s(1), None)
@@ -184,7 +184,7 @@ class TestTheTraining:
 
         assert thread.on_cpu_cores == 0.5
 
-    def test_that_is_gone_says_so(self, proc: MadeUpProc) -> None:
+    def test_that_is_gone_raises(self, proc: MadeUpProc) -> None:
         tree = tree_of(proc)
         tree.advance(s(1), None)
         proc.ends(PID)
@@ -194,7 +194,7 @@ class TestTheTraining:
 
 
 class TestTheKernel:
-    def test_tells_of_two_generations_and_leaves_nothing_open(self) -> None:
+    def test_shows_two_generations_and_leaves_nothing_open(self) -> None:
         before = len([*Path("/proc/self/fd").iterdir()])
         parent = subprocess.Popen(
             [sys.executable, "-S", "-c", PARENT],

@@ -55,7 +55,7 @@ class TestTheFirstLook:
         assert looked(look, 2) is not None
 
     @pytest.mark.parametrize("into_a_hundredth_s", [0.0, 0.009])
-    def test_at_a_training_that_has_just_begun_tells_of_what_it_started(
+    def test_of_a_run_that_has_just_begun_covers_what_it_started(
         self, proc: MadeUpProc, into_a_hundredth_s: float
     ) -> None:
         now_ns = time.monotonic_ns()
@@ -111,7 +111,7 @@ class TestALook:
         assert evidence.main is not None
         assert evidence.main.wanted_cores == pytest.approx(0.5)
 
-    def test_tells_the_thread_that_trains_from_the_others(self, proc: MadeUpProc) -> None:
+    def test_distinguishes_the_training_thread_from_the_others(self, proc: MadeUpProc) -> None:
         proc.task(PID, 8)
         look = look_at(proc)
         looked(look, 1)
@@ -161,14 +161,14 @@ class TestALook:
         for second in range(1, 40):
             looked(look, second)
         machines = [0.5, 0.5, 0.1, 0.0]
-        told = [
+        reported = [
             looked(look, second, MachineRates(memory_stalled_ratio=stalled))
             for second, stalled in enumerate(machines, start=40)
         ]
 
-        assert [one and one.memory_stalled_ratio for one in told] == [0.40, 0.41, 0.1, 0.0]
+        assert [one and one.memory_stalled_ratio for one in reported] == [0.40, 0.41, 0.1, 0.0]
 
-    def test_takes_the_cores_that_the_training_may_use(self) -> None:
+    def test_takes_the_cores_that_the_run_may_use(self) -> None:
         look = RunInspection(reading_of(os.getpid()), KeptFiles())
         looked(look, 1)
         evidence = looked(look, 2)
@@ -206,7 +206,7 @@ class TestAPid:
         with pytest.raises(NotOursError, match="not the one"):
             look_at(proc, inner=7)
 
-    def test_that_the_lock_did_not_tell_is_refused(self, proc: MadeUpProc) -> None:
+    def test_that_the_lock_did_not_report_is_refused(self, proc: MadeUpProc) -> None:
         with pytest.raises(NotOursError, match="not visible"):
             look_at(proc, is_pid_seen=False)
 
@@ -217,7 +217,7 @@ class TestAPid:
         with pytest.raises(NotOursError, match="another user"):
             look_at(proc, owner_uid=4_242)
 
-    def test_that_is_hidden_is_told(self, proc: MadeUpProc) -> None:
+    def test_that_is_hidden_is_reported(self, proc: MadeUpProc) -> None:
         proc.ends(PID)
 
         with pytest.raises(FileNotFoundError):
@@ -285,16 +285,16 @@ def trainings(tmp_path: Path) -> Iterator[list[int]]:
 @as_root
 @pytest.mark.slow
 @pytest.mark.measured
-def test_what_another_user_is_shown_tells_processors_the_lock_and_disks(
+def test_what_another_user_is_shown_reports_processors_the_lock_and_disks(
     trainings: list[int],
 ) -> None:
     """As the shipped unit runs: a user of its own without any capability."""
     leaves = become(imports="psutil, gpumon, tests")
     program = f"{IMPORTS}{leaves}{WATCH}"
 
-    told = ran(sys.executable, "-c", program, *map(str, trainings), timeout_s=60)
+    reported = ran(sys.executable, "-c", program, *map(str, trainings), timeout_s=60)
 
-    assert told.returncode == 0, told.stderr
-    reasons, read = zip(*(line.split() for line in told.stdout.splitlines()), strict=True)
+    assert reported.returncode == 0, reported.stderr
+    reasons, read = zip(*(line.split() for line in reported.stdout.splitlines()), strict=True)
     assert reasons == ("cpu_bound", "gil_bound", "disk_bound")
     assert set(read) == {"None"}

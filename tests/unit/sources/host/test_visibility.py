@@ -55,7 +55,7 @@ class TestASight:
     def test_is_nothing_where_there_is_no_proc(self, tmp_path: Path) -> None:
         assert not any(read_host_visibility(str(tmp_path)))
 
-    def test_of_this_machine_is_what_a_thread_that_sleeps_is_said_to_do(self) -> None:
+    def test_of_this_machine_shows_a_sleeping_thread(self) -> None:
         is_over = threading.Event()
         thread = threading.Thread(target=is_over.wait, daemon=True)
         thread.start()

@@ -152,9 +152,7 @@ class TestAFolderThatIsHeld:
 
         assert not is_locked(folder)
 
-    def test_has_no_second_holder_who_is_told_of_the_first(
-        self, held: HeldFolder, folder: Path
-    ) -> None:
+    def test_has_no_second_holder_and_names_the_first(self, held: HeldFolder, folder: Path) -> None:
         with pytest.raises(FolderInUseError, match=rf"pid {os.getpid()}\).* {folder}:"):
             HeldFolder(said(folder))
 

@@ -1,4 +1,4 @@
-"""Specification of reading one ring: what is new, told once; detail may go, totals never."""
+"""Specification of reading one ring: what is new, reported once; detail may go, totals never."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def write_steps(ring: WatchedRing, count: int) -> None:
 
 
 class TestALivingRun:
-    def test_is_told_with_its_facts_and_the_holder_of_its_lock(self, ring: WatchedRing) -> None:
+    def test_is_listed_with_its_facts_and_the_holder_of_its_lock(self, ring: WatchedRing) -> None:
         with ring.held() as pid:
             run = ring.read()
 
@@ -32,7 +32,7 @@ class TestALivingRun:
         assert run.owner_uid == os.getuid()
         assert f"/{ring.path.name}#" in run.key
 
-    def test_is_told_by_what_is_new_each_time(self, ring: WatchedRing) -> None:
+    def test_is_diagnosed_by_what_is_new_each_time(self, ring: WatchedRing) -> None:
         with ring.held():
             first = ring.read()
             ring.writer.enter(INPUT_WAIT)
@@ -150,7 +150,7 @@ class TestBetweenTwoTicks:
         assert 0 < counts.wall_ns <= now() - ring.facts.started_ns
         assert kinds_read_later == ["STEP", "SAMPLES"]
 
-    def test_says_so_by_its_last_records_whatever_was_written_over(
+    def test_is_known_by_its_last_records_whatever_was_overwritten(
         self, ring: WatchedRing, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         read_bytes = 0

@@ -85,7 +85,7 @@ class TestARunThatEnded:
         assert ring.facts.started_ns < run.ended_ns <= written_ns
         assert run.host_pid == ring.facts.pid
 
-    def test_tells_its_events_once(self, ring: WatchedRing) -> None:
+    def test_has_its_events_once(self, ring: WatchedRing) -> None:
         assert ring.read().events
         assert not ring.read().events
 
@@ -112,7 +112,7 @@ class TestARunThatEnded:
         assert while_read > of_the_writer
         assert descriptors_of(ring.path) == of_the_writer
 
-    def test_is_no_longer_listed_but_left_alone_where_it_is_somebody_elses(
+    def test_of_another_user_is_no_longer_listed_but_not_removed(
         self, ring: WatchedRing, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         ring.read()
@@ -247,13 +247,13 @@ class TestManyRings:
 
         monkeypatch.setattr(phase_rings, "choose_rings", counted)
         rings_in(tmp_path, 5)  # of runs that ended: two are let go of
-        began_ns, told = now(), []
+        began_ns, reported = now(), []
 
         for tick in range(10):
             reader_of_three.read(began_ns + 10 * tick * NS_PER_S)
-            told.append(choices)
+            reported.append(choices)
 
-        assert 0 < told[4] == told[-1]
+        assert 0 < reported[4] == reported[-1]
 
     def test_may_be_three_hundred(self, ring: WatchedRing) -> None:
         written = ring.path.read_bytes()[: PAGE_BYTES + RECORD_BYTES]
@@ -302,7 +302,9 @@ class TestARingOfThisVeryProcess:
 
         assert reader.read(now()) == RingsReading()
 
-    def test_is_told_from_one_of_the_same_pid_in_a_container(self, ring: WatchedRing) -> None:
+    def test_is_distinguished_from_one_of_the_same_pid_in_a_container(
+        self, ring: WatchedRing
+    ) -> None:
         copy = ring.path.with_name(f"{os.getpid()}-8.ring")
         copy.write_bytes(ring.path.read_bytes())
         ring.path.rename(ring.path.with_name(f"{os.getpid()}-7.ring"))
