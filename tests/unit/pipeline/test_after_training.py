@@ -1,4 +1,4 @@
-"""What is proved stays text: a process that lives on after its training loses nothing of it."""
+"""Proved loss stays: a process that lives on after training loses none of it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ OTHER = TrainingPhase.OTHER
 
 
 def train(story: Story) -> None:
-    """Twenty seconds, of which it waits for input in every other one."""
+    """Twenty seconds, with a wait for input in every other one."""
     for _ in range(10):
         story.pass_second(0.0, phases=[(0.0, WAIT)])
         story.pass_second(1.0, phases=[(0.0, STEP)])
@@ -22,7 +22,7 @@ def train(story: Story) -> None:
 
 @pytest.fixture(params=[None, (ProcessSample(42, None),)], ids=["no list", "listed"])
 def trained(request: pytest.FixtureRequest, story: Story) -> Story:
-    """A training on GPU 0 that began with a burst; a notebook stays in the process list."""
+    """A run on GPU 0 that began with a burst; a notebook stays in the process list."""
     story.processes[0] = request.param
     story.ring()
     story.pass_second(1.0, phases=[(0.0, STEP)])

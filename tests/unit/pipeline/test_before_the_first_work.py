@@ -1,4 +1,4 @@
-"""Before a GPU's first work in a run, its phases are held: they settle when that work comes."""
+"""Idle time before a GPU's first work in a run is pending: it settles when work comes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ OTHER = TrainingPhase.OTHER
 
 @pytest.fixture
 def starting(story: Story) -> Story:
-    """A training that has text no more than that it starts up, for two seconds."""
+    """A run that has been in start-up for two seconds."""
     story.ring()
     story.pass_second(0.0, phases=[(0.0, START_UP)])
     story.pass_second(0.0)

@@ -43,8 +43,8 @@ STRANGERS_PROCESS = ProcessSample(99, None, uid=STRANGER)
 Comes = Callable[[Story], None]
 
 
-def nobody(story: Story) -> None:
-    """Nobody comes."""
+def no_other(story: Story) -> None:
+    """No other run."""
 
 
 def stranger_who_steps(story: Story) -> None:
@@ -55,7 +55,7 @@ def stranger_who_steps(story: Story) -> None:
 
 @pytest.fixture
 def story(story: Story) -> Story:
-    """The driver lists a process of Ada's on GPU 0, and nobody else's."""
+    """The driver lists a process of Ada's on GPU 0, and no other."""
     story.processes[0] = (ADAS_PROCESS,)
     return story
 
@@ -128,7 +128,7 @@ class TestARunOfAnotherUser:
     )
     @pytest.mark.parametrize("comes", [stranger, stranger_who_steps])
     def test_changes_nothing_of(self, state_of: Callable[[Comes], GpuState], comes: Comes) -> None:
-        assert state_of(comes).totals == state_of(nobody).totals
+        assert state_of(comes).totals == state_of(no_other).totals
 
     def test_takes_nothing_of_what_two_others_waited_for(self) -> None:
         idle_ns = what_two_others_waited_for(stranger).totals.idle_ns
@@ -198,7 +198,7 @@ class TestARunOfAnotherUser:
 
 
 def played(stranger_comes_at: int | None, read_every: int) -> MonitorState:
-    """One training, with or without a stranger who names its GPU."""
+    """One run, with or without another user's run that names its GPU."""
     story = Story()
     for second in range(-5, len(LEVELS)):
         if second == stranger_comes_at:

@@ -155,7 +155,7 @@ class TestARunOnAMigInstance:
 
 class TestTheSharesOfARun:
     @pytest.mark.parametrize(
-        ("told", "shares"),
+        ("reported", "shares"),
         [
             pytest.param(
                 {"2": 0.25, "GPU-0": 0.75}, {"GPU-2a": 0.25, "GPU-0a": 0.75},

@@ -1,4 +1,4 @@
-"""A run that hangs, from its ring to the verdict: of the GPU it uses, and of no other."""
+"""A run that hangs, from its ring to the verdict on its GPU."""
 
 from __future__ import annotations
 

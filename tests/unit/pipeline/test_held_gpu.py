@@ -1,4 +1,4 @@
-"""A process that stays on a GPU and lets nothing run: after ten minutes, it only holds it."""
+"""A process that stays on a GPU without running anything holds it after ten minutes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ NOTEBOOK = (ProcessSample(7, 1 << 30, uid=1000),)
 
 
 def notebook(story: Story) -> Story:
-    """A notebook computes for a minute, and then nobody runs a cell."""
+    """A notebook computes for a minute, and then runs no cell."""
     story.processes[0] = NOTEBOOK
     story.pass_seconds(60, 1.0)
     return story

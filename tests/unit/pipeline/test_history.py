@@ -1,4 +1,4 @@
-"""Specification of the report of the last so many seconds."""
+"""Specification of the report of the last seconds."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ NOTEBOOK = (ProcessSample(7, 1 << 30, uid=1000),)
 
 
 class Kept(Story):
-    """The same monitor, of which each second is kept as a daemon does."""
+    """A monitor whose states are kept each second, as by a daemon."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Specification of a log that shows too little: it says so, and accuses nobody."""
+"""Specification of a log with too little data: it says so, and suspects nothing."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def verdict_of(values: Sequence[object], period_s: float = 1.0) -> VerdictName:
 
 
 def mig_log(of_first: str, seconds: int = 120) -> str:
-    """Two GPUs, of which the first is cut by MIG and the second works."""
+    """Two GPUs: the first is MIG-partitioned, and the second works."""
     head = "timestamp, index, mig.mode.current, utilization.gpu [%]"
     lines = [head]
     for at_s in range(seconds):
@@ -135,7 +135,7 @@ class TestRowsThatEndEarly:
         value: object = None,
         step_s: int = 1,
     ) -> Report:
-        """Two GPUs that work, of which GPU 1 has other values, or no rows, from a second on."""
+        """Two GPUs that work; GPU 1 has other values, or no rows, from a second on."""
         lines = ["timestamp, index, utilization.gpu [%]"]
         for at_s in range(0, of_s, step_s):
             stamp = f"2026/03/02 09:{at_s // 60:02}:{at_s % 60:02}.000"

@@ -1,4 +1,4 @@
-"""Specification of a log of several GPUs: what each did beside the others, in any order of rows."""
+"""Specification of a log of several GPUs, in any order of rows."""
 
 from __future__ import annotations
 

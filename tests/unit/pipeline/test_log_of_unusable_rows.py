@@ -38,7 +38,7 @@ def log(
     row: Row = WITHOUT_AN_ANSWER,
     seconds: int = 300,
 ) -> Report:
-    """One GPU, a row each second, of which those that are not usable are ``row``."""
+    """One GPU, a row each second; unusable ones are ``row``."""
     lines = [HEADER]
     for at in range(seconds):
         stamp = smi_stamp(at)

@@ -1,4 +1,4 @@
-"""Specification of the second process: nobody can tell but by the time it takes."""
+"""Specification of the second process: it changes nothing but the time it takes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Specification of quick rows put together into what the driver text once."""
+"""Specification of joining fast rows into the driver's windows."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def rows(*ratios: float) -> list[BusySample]:
 
 class TestRowsThatSayTheSame:
     @pytest.mark.parametrize(
-        ("told", "joined_s"),
+        ("reported", "joined_s"),
         [
             (rows(0.4, 0.4, 0.4, 0.0), [(0.0, 0.3, 0.4), (0.3, 0.4, 0.0)]),
             (rows(*[0.0] * 25), [(0, 1, 0.0), (1, 2, 0.0), (2, 2.5, 0.0)]),

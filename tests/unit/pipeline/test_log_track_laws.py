@@ -1,4 +1,4 @@
-"""Laws of a GPU of a log: its ledger, its lane and its states agree, however its rows are cut."""
+"""Laws of a GPU of a log: ledger, lane and states agree, however its rows are split."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ BEGAN_S = 1_000
 
 
 class Row(NamedTuple):
-    """What a row tells, and how many times the same comes in turn."""
+    """A row, and how many times it comes in turn."""
 
     busy_ratio: float | None
     used_bytes: int | None

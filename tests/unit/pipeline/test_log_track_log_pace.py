@@ -1,4 +1,4 @@
-"""Specification of a log's pace: followed where it changes, and a hole is no change."""
+"""Specification of a log's pace: it may change, but a gap is no change."""
 
 from __future__ import annotations
 

@@ -174,14 +174,14 @@ class TestCounters:
                 for cause, amount_ns in early.totals.idle_ns.items():
                     assert totals.idle_ns[cause] >= amount_ns
 
-    @pytest.mark.parametrize(("phase", "told_ns"), [(SAVE, {SAVE: s(0.75)}), (STEP, {})])
+    @pytest.mark.parametrize(("phase", "known_ns"), [(SAVE, {SAVE: s(0.75)}), (STEP, {})])
     def test_of_a_run_include_the_phase_it_is_in_but_a_step_only_when_it_is_over(
-        self, story: Story, phase: TrainingPhase, told_ns: dict[TrainingPhase, int]
+        self, story: Story, phase: TrainingPhase, known_ns: dict[TrainingPhase, int]
     ) -> None:
         story.ring()
         (run,) = story.pass_second(1.0, phases=[(0.25, phase)]).runs
 
-        assert (run.phase, run.phase_ns) == (phase, told_ns)
+        assert (run.phase, run.phase_ns) == (phase, known_ns)
 
 
 def test_the_drivers_calls_are_those_of_the_newest_frame() -> None:

@@ -23,7 +23,7 @@ VALIDATE = TrainingPhase.VALIDATION
 
 
 class Watched:
-    """A story whose runs are followed as a daemon does; nobody does anything at first."""
+    """A story whose runs are followed as by a daemon; nothing happens at first."""
 
     def __init__(self, idle_s: int = 3) -> None:
         self.story = Story()
@@ -31,7 +31,7 @@ class Watched:
         self.idle(idle_s)
 
     def idle(self, seconds: int = 3) -> None:
-        """Nobody does anything."""
+        """Nothing happens."""
         for _ in range(seconds):
             self._tick(0.0)
 
@@ -304,7 +304,7 @@ class TestARunThatEndedBeforeObservationBegan:
 class TestTheLanesOfOneRun:
     @pytest.fixture
     def reports(self) -> Reports:
-        """A run of 4 s, another one of 6 s on the same GPU a while later, and then nobody."""
+        """A run of 4 s, another one of 6 s on the same GPU a while later, and then none."""
         story, reports = Story(), Reports()
         for name, busy_s in (("first", 4), ("second", 6)):
             for _ in range(3):

@@ -1,4 +1,4 @@
-"""Specification of reasons: each lost second of a GPU has that of the run that lost it then."""
+"""Specification of reasons: each lost second has the reason of the run that lost it."""
 
 from __future__ import annotations
 

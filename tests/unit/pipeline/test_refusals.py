@@ -1,4 +1,4 @@
-"""Specification of what a user is reported of a ring or a file that could not be read."""
+"""Specification of messages on a ring or a file that could not be read."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class TestARefusedRing:
     def test_is_noted_for_good_and_is_no_failure(self, second: Second) -> None:
         for state in (second(frame(), rings=REFUSED), second(frame(), rings=REFUSED)):
             assert report_of(state).notes == (f"phase_rings: {REFUSED.message}",)
-            assert state.collectors[1].success  # nobody is paged for it
+            assert state.collectors[1].success  # no alert
 
 
 class TestRingsLeftOut:

@@ -1,4 +1,4 @@
-"""Specification of a running daemon's report: the state of the last tick, and the newest steps."""
+"""Specification of a daemon's report: the state of the last tick, and the newest steps."""
 
 from __future__ import annotations
 

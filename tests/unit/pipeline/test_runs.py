@@ -1,4 +1,4 @@
-"""Specification of runs: which GPUs count for each, what they are called, and how they end."""
+"""Specification of runs: their GPUs, their labels, and their end."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Specification of what outlets show of somebody else's run: its label, its refused claim."""
+"""Specification of another user's run in outlets: its label, its refused binding."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class TestALabel:
             (STRANGER, 66, [("train", ADA, 42), ("train-66", STRANGER, 66)]),
             (ADA, 43, [("train", ADA, 43)]),
         ],
-        ids=["not to somebody else's", "to one of the same user"],
+        ids=["not to another user's", "to one of the same user"],
     )
     def test_passes_to_the_next_run(
         self, story: Story, uid: int, pid: int, labels: list[tuple[str, int, int]]
@@ -51,7 +51,7 @@ class TestALabel:
 class TestTheReport:
     @pytest.fixture
     def refused(self, story: Story) -> MonitorState:
-        """Ada trains, and a stranger claims her GPU and tells much of himself."""
+        """Ada trains, and another user's run names her GPU, with many facts."""
         story.processes[0] = (ADAS_PROCESS,)
         training(story)
         stranger(story)

@@ -1,4 +1,4 @@
-"""Specification of a run's shares, and how busy each GPU is in its steps since they changed."""
+"""Specification of a run's shares, and how busy each GPU is in its steps."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ class TestAChange:
         assert balance.busy_ratios == {"GPU-0": 0.5}
 
 
-class TestSharesThatATrainingTells:
+class TestSharesOfARun:
     def test_are_shown_by_uuid_and_follow_each_change(self, tmp_path: Path) -> None:
         ring = WrittenRing(tmp_path, replace(run_facts(), gpus=("0", "1")))
         reader = PhaseRingReader([tmp_path], boot_id=BOOT_ID)

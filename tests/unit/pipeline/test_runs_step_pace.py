@@ -1,4 +1,4 @@
-"""Specification of a step's time: a median that neither start-up nor a pause can bend."""
+"""Specification of a step's time: a median without start-up and pauses."""
 
 from __future__ import annotations
 

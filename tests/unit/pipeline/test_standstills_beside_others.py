@@ -1,4 +1,4 @@
-"""A run that stands still beside what goes on: other ranks, other runs, and what comes after."""
+"""A run that stands still beside other ranks, other runs, and later ones."""
 
 from __future__ import annotations
 

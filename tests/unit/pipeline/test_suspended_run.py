@@ -1,4 +1,4 @@
-"""A run whose process is stopped: its time is no use of the GPU, in whatever phase it stopped."""
+"""A run whose process is stopped: its time is not in use, whatever its phase."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class TestAStoppedProcess:
         trained.pass_second(0.0)
         after = gpu(trained.pass_seconds(4, 0.0))
 
-        # The look that finds it running again cannot tell for how long it has.
+        # The tick that finds it running again does not know since when.
         assert after.totals.idle_ns == {IdleCause.INPUT_WAIT: s(9), IdleCause.NOT_IN_USE: s(61)}
         assert trained.state.runs[0].suspended_since_ns is None
 

@@ -1,4 +1,4 @@
-"""Specification of the whole way from frames to a finding: GPUs equally busy, not equally full."""
+"""Specification of low SM utilisation, from frames to a finding."""
 
 from __future__ import annotations
 

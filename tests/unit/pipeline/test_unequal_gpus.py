@@ -30,7 +30,7 @@ IMBALANCE, WITHIN_STEP, INPUT_WAIT = (
 
 
 def two_even(**workload: Any) -> UnequalGpus:
-    """Two GPUs, of which one is half as fast again, with even parts of each batch."""
+    """Two GPUs, one half as fast again, with equal parts of each batch."""
     return UnequalGpus(speeds=[300, 200], ratios=[1, 1], **workload)
 
 
@@ -213,7 +213,7 @@ ALONE = Board(processes=(ProcessSample(42, None, 0.6, uid=0),))
 
 class TestTheBoundOfTheAdvice:
     @pytest.mark.parametrize(
-        ("boards", "ratios", "mended", "levelled"),
+        ("boards", "ratios", "fixed", "levelled"),
         [
             ((Board(), HOT), (1, 1), (300, 300), (1, 1)),
             ((ALONE, CROWDED), (1, 1), (300, 300), (1, 1)),
@@ -226,7 +226,7 @@ class TestTheBoundOfTheAdvice:
         self,
         boards: tuple[Board, Board],
         ratios: tuple[int, int],
-        mended: tuple[int, int],
+        fixed: tuple[int, int],
         levelled: tuple[int, int],
     ) -> None:
         def seconds_of_a_step(speeds: tuple[int, int], ratios: tuple[int, int]) -> float:
@@ -237,7 +237,7 @@ class TestTheBoundOfTheAdvice:
             one for one in report_of(workload.train(60)).advice if one.cause == IMBALANCE.value
         ]
 
-        gain = seconds_of_a_step((300, 200), ratios) / seconds_of_a_step(mended, levelled)
+        gain = seconds_of_a_step((300, 200), ratios) / seconds_of_a_step(fixed, levelled)
 
         bound = advice.speedup_upper_bound
         assert bound is not None

@@ -1,4 +1,4 @@
-"""Specification of now: the verdict on the last ten minutes in use of a job, and since when."""
+"""Specification of the verdict on now: of the last ten minutes in use of a job."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Specification of a watch on this machine: each tick, and what the rings text after it."""
+"""Specification of watching this machine: each tick, and the rings after it."""
 
 from __future__ import annotations
 

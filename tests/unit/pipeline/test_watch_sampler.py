@@ -1,4 +1,4 @@
-"""Specification of a watch's ticks: a fixed grid, lateness as data, a source that hangs alone."""
+"""Specification of ticks: a fixed grid, measured lateness, a source that hangs alone."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.builders.time import HandClock, s
 
 
 class NotedClock(HandClock):
-    """Stands still but while somebody sleeps; notes until when, in seconds from its beginning."""
+    """Moves only while a test sleeps; notes until when, in seconds from its start."""
 
     def __init__(self) -> None:
         super().__init__()

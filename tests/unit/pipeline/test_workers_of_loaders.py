@@ -1,4 +1,4 @@
-"""A data loader's workers that tag what they load are no runs beside the one that trains."""
+"""A data loader's workers that tag their loading are no runs of their own."""
 
 from __future__ import annotations
 

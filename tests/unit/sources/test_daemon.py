@@ -182,14 +182,14 @@ class TestOneSentenceComes:
     """Which ones, ``tests/golden`` shows."""
 
     @pytest.mark.parametrize(
-        ("now_s", "boot", "said"), [(1060.0, BOOT, " 60 s"), (1000.5, "another", "last reboot")]
+        ("now_s", "boot", "text"), [(1060.0, BOOT, " 60 s"), (1000.5, "another", "last reboot")]
     )
-    def test_after_it_has_stopped(self, tmp_path: Path, now_s: float, boot: str, said: str) -> None:
-        with pytest.raises(NoDaemonError, match=said):
+    def test_after_it_has_stopped(self, tmp_path: Path, now_s: float, boot: str, text: str) -> None:
+        with pytest.raises(NoDaemonError, match=text):
             read_state(state_file(tmp_path), HandClock(now_s), boot)
 
     @pytest.mark.parametrize(
-        ("address", "said"),
+        ("address", "text"),
         [
             (None, "--listen"),
             ("127.0.0.1:9", "refused"),
@@ -197,12 +197,12 @@ class TestOneSentenceComes:
             ("no such host:x", "port"),
         ],
     )
-    def test_where_no_one_answers(self, address: str | None, said: str) -> None:
-        with pytest.raises(NoDaemonError, match=said):
+    def test_where_no_one_answers(self, address: str | None, text: str) -> None:
+        with pytest.raises(NoDaemonError, match=text):
             fetch_report({"address": address})
 
     @pytest.mark.parametrize(
-        ("body", "status", "said"),
+        ("body", "status", "text"),
         [
             (b"", 503, "status 503"),
             (b"<html>", 200, "line 1"),
@@ -212,8 +212,8 @@ class TestOneSentenceComes:
             (b"no\n", 403, r"--listen 127\.0\.0\.1:19835"),
         ],
     )
-    def test_for_an_answer_that_is_no_report(self, body: bytes, status: int, said: str) -> None:
-        with serving(body, status) as address, pytest.raises(NoDaemonError, match=said):
+    def test_for_an_answer_that_is_no_report(self, body: bytes, status: int, text: str) -> None:
+        with serving(body, status) as address, pytest.raises(NoDaemonError, match=text):
             fetch_report({"address": address})
 
     @pytest.mark.parametrize("what", SLOW)
@@ -279,7 +279,7 @@ class TestAProxy:
 
 class TestATimeOrARunThatIsNone:
     @pytest.mark.parametrize(
-        ("asked", "status", "said"),
+        ("asked", "status", "text"),
         [
             ({"since_s": 1e308}, 400, "since=1e308 must be ..."),
             ({"run": "x y/z"}, 404, "no run is called 'x' here; the runs here: train and eval"),
@@ -287,22 +287,22 @@ class TestATimeOrARunThatIsNone:
         ],
     )
     def test_is_refused_in_the_daemons_own_words(
-        self, asked: dict[str, Any], status: int, said: str
+        self, asked: dict[str, Any], status: int, text: str
     ) -> None:
-        with serving(f"{said}\n".encode(), status) as address, pytest.raises(UsageError) as raised:
+        with serving(f"{text}\n".encode(), status) as address, pytest.raises(UsageError) as raised:
             fetch_report({"address": address}, **asked)
 
-        assert str(raised.value) == said
+        assert str(raised.value) == text
 
 
-def said(folder: Path) -> dict[str, str]:
+def environ_of(folder: Path) -> dict[str, str]:
     return {"GPUMON_RUNTIME_DIR": str(folder)}
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Iterator[Path]:
     """A folder that a daemon holds."""
-    held = HeldFolder(said(tmp_path / "held"))
+    held = HeldFolder(environ_of(tmp_path / "held"))
     yield tmp_path / "held"
     held.close()
 
@@ -313,10 +313,10 @@ class TestADaemonThatIsSilent:
     @pytest.mark.parametrize("mode", [0o700, 0o755])
     def test_is_found_by_the_folder_that_it_holds(self, tmp_path: Path, mode: int) -> None:
         tmp_path.chmod(mode)
-        held = HeldFolder(said(tmp_path))
+        held = HeldFolder(environ_of(tmp_path))
         state_file(tmp_path, pid=os.getpid())
 
-        silent = find_silent_daemon(said(tmp_path), now_ns=s(1005))
+        silent = find_silent_daemon(environ_of(tmp_path), now_ns=s(1005))
 
         held.close()
         assert silent == SilentDaemon(os.getpid(), s(5))
@@ -324,10 +324,10 @@ class TestADaemonThatIsSilent:
     @as_root
     def test_is_found_by_every_other_user(self) -> None:
         with shared_runtime_folder() as folder:
-            held = HeldFolder(said(folder))
+            held = HeldFolder(environ_of(folder))
             state_file(folder, pid=os.getpid())
             program = become(imports="gpumon.sources.daemon") + (
-                f"print(gpumon.sources.daemon.find_silent_daemon({said(folder)!r}, "
+                f"print(gpumon.sources.daemon.find_silent_daemon({environ_of(folder)!r}, "
                 f"now_ns={s(1005)}))"
             )
             reported = subprocess.run(
@@ -352,12 +352,12 @@ class TestADaemonThatIsSilent:
     def test_is_none(self, folder: Path, now_s: int, state: dict[str, object]) -> None:
         state_file(folder, **state)
 
-        assert find_silent_daemon(said(folder), now_ns=s(now_s)) is None
+        assert find_silent_daemon(environ_of(folder), now_ns=s(now_s)) is None
 
     def test_is_none_that_died_though_another_process_has_its_pid(self, tmp_path: Path) -> None:
         state_file(tmp_path, pid=os.getpid())
 
-        assert find_silent_daemon(said(tmp_path), now_ns=s(1005)) is None
+        assert find_silent_daemon(environ_of(tmp_path), now_ns=s(1005)) is None
 
 
 class TestAStateFile:
@@ -368,13 +368,13 @@ class TestAStateFile:
         path = state_file(tmp_path, period_ns=s(period_s))
         late_ns = s(1000 + 3 * period_s)
 
-        assert find_state_file(said(tmp_path), now_ns=late_ns) == path
-        assert find_state_file(said(tmp_path), now_ns=late_ns + 1) is None
+        assert find_state_file(environ_of(tmp_path), now_ns=late_ns) == path
+        assert find_state_file(environ_of(tmp_path), now_ns=late_ns + 1) is None
 
     def test_of_an_earlier_boot_is_not_fresh(self, tmp_path: Path) -> None:
         state_file(tmp_path)
 
-        assert find_state_file(said(tmp_path), now_ns=s(5)) is None
+        assert find_state_file(environ_of(tmp_path), now_ns=s(5)) is None
 
     @pytest.mark.parametrize(
         "text", ["", "{", "[]", "{}", '{"monotonic_ns": "x"}', "[" * 200_000], ids=range(6)
@@ -382,14 +382,14 @@ class TestAStateFile:
     def test_that_is_invalid_is_refused(self, folder: Path, text: str) -> None:
         (folder / "state.json").write_text(text)
 
-        assert find_state_file(said(folder), now_ns=s(1)) is None
-        assert find_silent_daemon(said(folder), now_ns=s(1005)) is None
+        assert find_state_file(environ_of(folder), now_ns=s(1)) is None
+        assert find_silent_daemon(environ_of(folder), now_ns=s(1005)) is None
         assert sentence_of(folder / "state.json") is not None
 
     def test_that_is_a_link_is_refused(self, folder: Path, tmp_path: Path) -> None:
         (folder / "state.json").symlink_to(state_file(tmp_path))
 
-        assert find_state_file(said(folder), now_ns=s(1000)) is None
+        assert find_state_file(environ_of(folder), now_ns=s(1000)) is None
         assert sentence_of(folder / "state.json") is not None
 
     @pytest.mark.parametrize("is_held_open", [False, True])
@@ -398,14 +398,14 @@ class TestAStateFile:
         os.mkfifo(path)
         held = os.open(path, os.O_RDWR) if is_held_open else None
         try:
-            assert find_state_file(said(folder), now_ns=s(1000)) is None
+            assert find_state_file(environ_of(folder), now_ns=s(1000)) is None
             assert sentence_of(path) is not None
         finally:
             if held is not None:
                 os.close(held)
 
     def test_need_not_exist(self, tmp_path: Path) -> None:
-        assert find_state_file(said(tmp_path / "nowhere")) is None
+        assert find_state_file(environ_of(tmp_path / "nowhere")) is None
 
 
 @as_root

@@ -1,4 +1,4 @@
-"""Specification of what a job's pauses look like, reported from its last cycles."""
+"""Specification of the shape of a job's pauses, from its last cycles."""
 
 from __future__ import annotations
 

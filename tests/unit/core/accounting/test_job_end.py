@@ -1,4 +1,4 @@
-"""Specification of when a job is over: by the time without work, and by the memory in use."""
+"""Specification of the end of a job: by time without work, and by memory in use."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Laws of the ledger: what holds after every step of every life a GPU can have."""
+"""Laws of the ledger: what holds after every step of any sequence of samples."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Specification of counting pauses: what a blip is, and that it splits none."""
+"""Specification of counting pauses: a blip does not split a pause."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ class TestTheLastPauses:
 class TestAPauseWithASilenceInIt:
     def test_is_shown_as_a_stretch_before_and_one_after(self) -> None:
         ledger, at_s = GpuLedger(), 0.0
-        for busy, _ in late_waves(40):  # nobody knows the second after the first of a pause
+        for busy, _ in late_waves(40):  # the second after the first of a pause is unknown
             ledger.observe(every(1.0, [1.0] * busy + [0.0], at_s))
             ledger.observe(every(1.0, [0.0] * 3, at_s + busy + 2))
             at_s += busy + 5
@@ -148,7 +148,7 @@ class TestPausesAsCounted:
 
 
 class TestALevel:
-    """At least three low samples of which few fall below 0.1 are no pause."""
+    """Three or more low samples, few of them below 0.1, are no pause."""
 
     LEVELS: Final = {
         "of three samples": ([[1.0] * 10, [0.2] * 3, [1.0] * 10], 0),

@@ -1,4 +1,4 @@
-"""Specification of pending time: what of it was settled as what, oldest first."""
+"""Specification of pending time: how it was settled, oldest first."""
 
 from __future__ import annotations
 

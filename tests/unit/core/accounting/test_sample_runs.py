@@ -1,4 +1,4 @@
-"""Specification of settling by runs: the same, to the nanosecond, as sample by sample."""
+"""Specification of settling by runs: the same result as sample by sample."""
 
 from __future__ import annotations
 

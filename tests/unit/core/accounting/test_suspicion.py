@@ -1,4 +1,4 @@
-"""Specification of the suspicion that pauses which nothing explains wait for input."""
+"""Specification of the suspicion that unexplained pauses are waits for input."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Specification of shares: whole batches, nobody without a sample, and ratios that level GPUs."""
+"""Specification of shares: complete batches, no GPU without a sample, balancing ratios."""
 
 from __future__ import annotations
 

@@ -67,7 +67,7 @@ class TestItHasNotCome:
         waited, in_window, _ = first_and_all(WAITS_TWICE)
 
         assert in_window == s(5)
-        assert waited == s(3)  # nobody knows yet what the second wait is for
+        assert waited == s(3)  # it is not known yet what the second wait is for
 
     def test_where_only_the_first_wait_was_active(self) -> None:
         assert first_and_all(WAITS_TWICE, [(1, 3.9)])[1] == s(5)

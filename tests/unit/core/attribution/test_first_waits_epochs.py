@@ -1,4 +1,4 @@
-"""Specification of epoch starts: which waits for input a loader makes late by starting anew."""
+"""Specification of epoch starts: which waits for input are due to a restarted loader."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Specification of idle bounds: which loops have certain figures, and which a range."""
+"""Specification of idle bounds: which loops have exact figures, and which a range."""
 
 from __future__ import annotations
 

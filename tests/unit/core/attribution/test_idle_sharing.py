@@ -1,4 +1,4 @@
-"""Specification of sharing: idle time of one window, split between what the host was doing."""
+"""Specification of sharing: the idle time of one window by what the host was doing."""
 
 from __future__ import annotations
 

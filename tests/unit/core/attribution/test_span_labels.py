@@ -1,4 +1,4 @@
-"""Specification of span labels: how the idle time of each phase and mode is shared."""
+"""Specification of span labels: how the idle time of each phase and mode is attributed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Specification of the timeline: which phases lie in a window, and which the device felt."""
+"""Specification of the timeline: the phases in a window, and which kept the device waiting."""
 
 from __future__ import annotations
 

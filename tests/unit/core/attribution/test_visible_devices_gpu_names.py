@@ -1,4 +1,4 @@
-"""Specification of what is text of the GPUs that a training names, or is joined to."""
+"""Specification of messages about the GPUs that a run names or uses."""
 
 from __future__ import annotations
 

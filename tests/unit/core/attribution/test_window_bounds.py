@@ -1,4 +1,4 @@
-"""Specification of the bounds of one window: what is certain without any other window."""
+"""Specification of the bounds of one window alone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Specification of a run's facts: bounded, printable, and refused where they are nonsense."""
+"""Specification of a run's facts: bounded, printable, and refused if invalid."""
 
 from __future__ import annotations
 

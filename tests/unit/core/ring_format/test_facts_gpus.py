@@ -1,4 +1,4 @@
-"""Specification of how a run's facts name its GPUs: whole lists, or none."""
+"""Specification of the GPUs in a run's facts: complete lists, or none."""
 
 from __future__ import annotations
 

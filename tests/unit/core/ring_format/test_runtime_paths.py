@@ -1,4 +1,4 @@
-"""Specification of the runtime folders: which there are, and which may be trusted."""
+"""Specification of the runtime folders, and which of them may be trusted."""
 
 from __future__ import annotations
 

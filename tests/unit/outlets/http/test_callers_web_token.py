@@ -1,4 +1,4 @@
-"""Specification of the token's file: a real secret, and nobody else's."""
+"""Specification of the token's file: long enough, and private."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Specification of the history: a picture of what was going on, tick by tick, within bounds."""
+"""Specification of the page's history: what happened when, tick by tick, within bounds."""
 
 from __future__ import annotations
 

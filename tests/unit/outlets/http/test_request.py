@@ -1,4 +1,4 @@
-"""Specification of how a request is read: strictly, so that nobody reads it in two ways."""
+"""Specification of parsing a request strictly, so that it has one meaning."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Specification of who is served, and what: read-only, local, and nothing else."""
+"""Specification of who is served what: read-only, and mostly local."""
 
 from __future__ import annotations
 
@@ -172,8 +172,8 @@ class TestAReport:
 
         def report(scope: ReportScope) -> dict[str, object]:
             scopes.append(scope)
-            if scope.run == "nobody":
-                raise UsageError("no run is called 'nobody' here; the runs here: train")
+            if scope.run == "missing":
+                raise UsageError("no run is called 'missing' here; the runs here: train")
             return {}
 
         return routes(report).answer(asking(path, query=query), HERE), scopes
@@ -240,4 +240,4 @@ class TestAReport:
         assert len(answer.body) < 300
 
     def test_of_a_run_that_is_none_is_not_found(self) -> None:
-        assert self.asked("run=nobody")[0].status == 404
+        assert self.asked("run=missing")[0].status == 404

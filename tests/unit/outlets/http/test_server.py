@@ -169,10 +169,10 @@ class TestTheStream:
     def test_sends_the_newest_state_at_once_and_each_tick_after_with_its_texts(
         self,
     ) -> None:
-        def said(state: MonitorState) -> dict[str, object]:
+        def texts(state: MonitorState) -> dict[str, object]:
             return {"notes": [], "advice": [f"on tick {state.samples_total}"]}
 
-        with serving(monitor_state(samples_total=1), said=said) as server:
+        with serving(monitor_state(samples_total=1), said=texts) as server:
             timer = threading.Timer(0.2, server.publish, [monitor_state(samples_total=2)])
             timer.start()
             events = [json.loads(data) for data in read_events(server, 2)]
@@ -255,10 +255,10 @@ class TestEveryAnswer:
         with serving(monitor_state(), report=broken) as server:
             head = request_head.format(origin=f"http://{server.address}")
             with dial(server, f"{head}\r\nConnection: close\r\n\r\n".encode()) as client:
-                said, _, body = client.makefile("rb").read().partition(b"\r\n\r\n")
+                answer, _, body = client.makefile("rb").read().partition(b"\r\n\r\n")
 
-        assert said.startswith(f"HTTP/1.1 {status} ".encode())
-        assert f"Content-Length: {len(body)}".encode() in said
+        assert answer.startswith(f"HTTP/1.1 {status} ".encode())
+        assert f"Content-Length: {len(body)}".encode() in answer
         assert body.endswith(b"\n")
 
     def test_to_a_request_with_a_body_is_read_before_the_connection_ends(self) -> None:
@@ -266,9 +266,9 @@ class TestEveryAnswer:
             post = b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 500000\r\n\r\n"
             with dial(server, post) as client:
                 client.sendall(b"x" * 500_000)
-                said = client.makefile("rb").read()
+                answer = client.makefile("rb").read()
 
-        assert said.startswith(b"HTTP/1.1 405 ")
+        assert answer.startswith(b"HTTP/1.1 405 ")
 
     def test_for_want_of_room_says_when_to_come_again(self) -> None:
         refused = got("/api/v1/stream", limits=ServerLimits(max_streams=0))

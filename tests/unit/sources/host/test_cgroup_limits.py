@@ -1,4 +1,4 @@
-"""Specification of limits: what a process' cgroups let it have, in each of their versions."""
+"""Specification of cgroup limits, in both versions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Specification of looks: at trainings that lose time, once a tick, and at nobody else."""
+"""Specification of host inspection: only of runs that lose time, once a tick."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ WAIT, STEP, OTHER = TrainingPhase.INPUT_WAIT, TrainingPhase.TRAIN_STEP, Training
 
 
 class Watched:
-    """One training on a made-up machine, reported second by second."""
+    """One run on a simulated machine, second by second."""
 
     def __init__(self, folder: Path) -> None:
         self.proc = MadeUpProc(folder)

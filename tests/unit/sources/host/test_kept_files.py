@@ -1,4 +1,4 @@
-"""Specification of kept files: opened once, bounded in number, and let go with their task."""
+"""Specification of kept files: opened once, bounded in number, closed with their task."""
 
 from __future__ import annotations
 

@@ -20,10 +20,10 @@ Set = Callable[[Disks | None, int], None]
 
 @pytest.fixture
 def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Set:
-    """Sets what the kernel tells of the disks, and psutil of bytes received."""
+    """Set the kernel's disk counters, and psutil's bytes received."""
     proc = MadeUpProc(tmp_path / "proc")
 
-    def tell(disks: Disks | None, received: int = 0) -> None:
+    def set_counters(disks: Disks | None, received: int = 0) -> None:
         lines = [
             f"   8  0 {name} 9 0 {read // 512} 5 0 0 0 0 0 {busy_ms} 6 0 0 0 0\n"
             for name, (busy_ms, read) in (disks or {}).items()
@@ -34,7 +34,7 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Set:
             psutil, "net_io_counters", lambda **_: SimpleNamespace(bytes_recv=received)
         )
 
-    return tell
+    return set_counters
 
 
 @pytest.fixture

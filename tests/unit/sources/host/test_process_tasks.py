@@ -1,4 +1,4 @@
-"""Specification of a process' threads: what each wanted of a core since the last look."""
+"""Specification of a process's threads: their time on cores between two inspections."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Specification of a training's processes: found by descent, bounded, and let go."""
+"""Specification of a run's processes: found by descent, and bounded."""
 
 from __future__ import annotations
 
@@ -170,7 +170,7 @@ class TestWorkers:
         assert list(tree.workers) == [21]
 
 
-class TestTheTraining:
+class TestTheTrainingProcess:
     def test_has_its_new_threads_listed_at_once(self, proc: MadeUpProc) -> None:
         tree = tree_of(proc)
         for second in range(1, 12):

@@ -1,4 +1,4 @@
-"""Specification of looking at one training: at the process that wrote the ring, and no other."""
+"""Specification of inspecting one run: the process that wrote the ring, and no other."""
 
 from __future__ import annotations
 
@@ -153,10 +153,10 @@ class TestALook:
     def test_asks_its_cgroup_as_long_as_memory_is_short_somewhere(
         self, proc: MadeUpProc, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        def tell(limits: CgroupLimits, now_ns: int) -> None:
+        def fail(limits: CgroupLimits, now_ns: int) -> None:
             limits.stalled_ratio = now_ns / s(100)
 
-        monkeypatch.setattr(CgroupLimits, "read", tell)
+        monkeypatch.setattr(CgroupLimits, "read", fail)
         look = look_at(proc)
         for second in range(1, 40):
             looked(look, second)
@@ -266,7 +266,7 @@ from tests.builders.proc import reading_of
 
 
 @pytest.fixture
-def trainings(tmp_path: Path) -> Iterator[list[int]]:
+def pids_of_runs(tmp_path: Path) -> Iterator[list[int]]:
     """Three of the superuser's: short of workers, of Python's lock, of a disk."""
     file = tmp_path / "cold"
     file.write_bytes(os.urandom(64 << 20))
@@ -286,13 +286,13 @@ def trainings(tmp_path: Path) -> Iterator[list[int]]:
 @pytest.mark.slow
 @pytest.mark.measured
 def test_what_another_user_is_shown_reports_processors_the_lock_and_disks(
-    trainings: list[int],
+    pids_of_runs: list[int],
 ) -> None:
     """As the shipped unit runs: a user of its own without any capability."""
     leaves = become(imports="psutil, gpumon, tests")
     program = f"{IMPORTS}{leaves}{WATCH}"
 
-    reported = ran(sys.executable, "-c", program, *map(str, trainings), timeout_s=60)
+    reported = ran(sys.executable, "-c", program, *map(str, pids_of_runs), timeout_s=60)
 
     assert reported.returncode == 0, reported.stderr
     reasons, read = zip(*(line.split() for line in reported.stdout.splitlines()), strict=True)

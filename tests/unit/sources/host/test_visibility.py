@@ -1,4 +1,4 @@
-"""Specification of what is asked about a machine before a training waits on it."""
+"""Specification of the kernel evidence that a machine offers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A ring in the test's own folder, whose reader is closed when the test ends."""
+"""A ring in the test's own folder, with its reader."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Specification of the daemon's folder: its own, no link, held against a second one."""
+"""Specification of the daemon's folder: private, no link, locked against a second daemon."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from gpumon.sources.ring_reader.ring_folder import folders_to_read
 from tests.neighbours import NOBODY, as_root
 
 
-def said(folder: Path) -> dict[str, str]:
+def environ_of(folder: Path) -> dict[str, str]:
     return {"GPUMON_RUNTIME_DIR": str(folder)}
 
 
@@ -36,16 +36,16 @@ class TestADaemonsFolder:
     def test_is_made_for_its_owner_alone_whatever_the_umask(self, tmp_path: Path) -> None:
         before = os.umask(0)
         try:
-            folder = claim_runtime_dir(said(tmp_path / "a" / "b"))
+            folder = claim_runtime_dir(environ_of(tmp_path / "a" / "b"))
         finally:
             os.umask(before)
 
         assert (mode(folder), mode(folder / "phases")) == (0o700, 0o700)
 
     def test_may_be_there_already(self, tmp_path: Path) -> None:
-        first = claim_runtime_dir(said(tmp_path / "a"))
+        first = claim_runtime_dir(environ_of(tmp_path / "a"))
 
-        assert claim_runtime_dir(said(tmp_path / "a")) == first
+        assert claim_runtime_dir(environ_of(tmp_path / "a")) == first
 
     def test_of_a_user_lies_in_the_session(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -70,8 +70,8 @@ class TestADaemonsFolder:
         (tmp_path / "open").chmod(0o777)
 
         with pytest.raises(GpumonError, match=str(tmp_path / name)):
-            claim_runtime_dir(said(tmp_path / name))
-        assert runtime_dir_to_be(said(tmp_path / name))[0] is None
+            claim_runtime_dir(environ_of(tmp_path / name))
+        assert runtime_dir_to_be(environ_of(tmp_path / name))[0] is None
 
     def test_that_cannot_be_written_is_named_once_with_what_to_do(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -79,14 +79,14 @@ class TestADaemonsFolder:
         monkeypatch.setattr(os, "access", lambda path, mode: False)  # the superuser may always
 
         with pytest.raises(GpumonError, match=r"\$GPUMON_RUNTIME_DIR$") as refused:
-            claim_runtime_dir(said(tmp_path))
-        folder, trouble = runtime_dir_to_be(said(tmp_path / "new"))
+            claim_runtime_dir(environ_of(tmp_path))
+        folder, trouble = runtime_dir_to_be(environ_of(tmp_path / "new"))
 
         assert str(refused.value).count(str(tmp_path)) == 1
         assert (folder, trouble.split()[:2]) == (None, [f"{tmp_path / 'new'}:", str(tmp_path)])
 
     def test_is_checked_without_being_made(self, tmp_path: Path) -> None:
-        assert runtime_dir_to_be(said(tmp_path / "a")) == (tmp_path / "a", "")
+        assert runtime_dir_to_be(environ_of(tmp_path / "a")) == (tmp_path / "a", "")
         assert not (tmp_path / "a").exists()
 
     def test_is_where_rings_are_looked_for_first(self, tmp_path: Path) -> None:
@@ -96,7 +96,7 @@ class TestADaemonsFolder:
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         (tmp_path / "1").mkdir()
-        folder = claim_runtime_dir(said(tmp_path / "[1]"))
+        folder = claim_runtime_dir(environ_of(tmp_path / "[1]"))
         monkeypatch.setenv("GPUMON_RUNTIME_DIR", str(folder))
 
         assert [*folders_to_read(ring_folders(folder))] == [str(folder)]
@@ -128,7 +128,7 @@ def shared(folder: Path) -> Path:
 
 @contextmanager
 def holding(folder: Path) -> Iterator[HeldFolder]:
-    held = HeldFolder(said(folder))
+    held = HeldFolder(environ_of(folder))
     yield held
     held.close()
 
@@ -154,7 +154,7 @@ class TestAFolderThatIsHeld:
 
     def test_has_no_second_holder_and_names_the_first(self, held: HeldFolder, folder: Path) -> None:
         with pytest.raises(FolderInUseError, match=rf"pid {os.getpid()}\).* {folder}:"):
-            HeldFolder(said(folder))
+            HeldFolder(environ_of(folder))
 
     def test_is_not_locked_by_whoever_may_look_into_it(self, shared: Path) -> None:
         with holding(shared):
@@ -177,7 +177,7 @@ class TestAFolderThatIsHeld:
         (shared / "daemon").chmod(0o755)
 
         with pytest.raises(GpumonError, match=f"{shared}/daemon: "):
-            HeldFolder(said(shared))
+            HeldFolder(environ_of(shared))
 
     def test_waits_for_a_cleaner_who_looks_through_it(self, folder: Path) -> None:
         folder.mkdir(mode=0o700)
@@ -224,7 +224,7 @@ class TestAFolderThatIsKept:
             folder.chmod(open_to)
             assert held.keep() is None
             with pytest.raises(FolderInUseError):
-                HeldFolder(said(folder))
+                HeldFolder(environ_of(folder))
 
     def test_is_left_to_whoever_has_it_by_now(self, held: HeldFolder, folder: Path) -> None:
         shutil.rmtree(folder)
@@ -237,7 +237,7 @@ class TestAFolderThatIsKept:
     def test_leaves_the_lock_of_whoever_has_it_by_now(self, shared: Path) -> None:
         with holding(shared):
             (shared / "daemon").rmdir()
-            other = HeldFolder(said(shared))
+            other = HeldFolder(environ_of(shared))
 
         assert other.keep() is None
         assert is_locked(shared / "daemon")

@@ -1,4 +1,4 @@
-"""Specification of reading one ring: what is new, reported once; detail may go, totals never."""
+"""Specification of reading one ring: new records once; records may be lost, totals never."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ class TestARunThatLostItsLock:
         gone = ring.read()
         assert (gone.is_gone, gone.alive) == (True, False)
         last = ring.read()
-        write_steps(ring, 2)  # nobody who could is left
+        write_steps(ring, 2)  # no process that could is left
         assert ring.read() is last
 
     def test_whose_process_cannot_be_seen_lives_for_a_minute_after_it_wrote(

@@ -1,4 +1,4 @@
-"""Specification of the ring reader: it believes little and follows no link."""
+"""Specification of the ring reader: rings are untrusted, and links are not followed."""
 
 from __future__ import annotations
 
@@ -260,7 +260,7 @@ class TestManyRings:
         for n in range(299):
             copy = ring.path.with_name(f"{n}-1.ring")
             copy.write_bytes(written)
-            os.truncate(copy, RING_BYTES)  # 600 MB otherwise, of which nobody wrote a record
+            os.truncate(copy, RING_BYTES)  # sparse: 600 MB otherwise
 
         for _ in range(3):
             reading = ring.read_all()
