@@ -1,4 +1,4 @@
-"""Rings of somebody hostile, from the file to `/metrics`: nothing impossible is ever told."""
+"""Hostile rings, from the file to `/metrics`: no impossible value is ever shown."""
 
 from __future__ import annotations
 
@@ -31,17 +31,17 @@ from gpumon.sources.ring_reader.phase_rings import PhaseRingReader
 from tests.builders.recording import facts
 from tests.builders.ring import BOOT_ID, now, phases_folder
 from tests.fuzz.figures import check_report, parsed
+from tests.fuzz.forged_rings import HONEST_PID, honest_training, neighbour
 from tests.fuzz.fuzzing import Case, Fuzz, Growth, for_seconds_and_minutes
-from tests.fuzz.neighbours_rings import HONEST_PID, honest_training, neighbour
 from tests.patience import no_hang
 from tests.serving import no_texts
 
 _MOST_GROWTH_KIB = 32_768
 _FEW_CASES = 50
-"""After more of them, rings of which none is believed would find nothing."""
+"""After more cases, some forged rings must have been accepted, or the test finds nothing."""
 _LONGEST_GAP_NS = 2 * NS_PER_S
 _PASSES_NS = (1_000_000, NS_PER_S // 10, NS_PER_S, NS_PER_S, 6 * NS_PER_S, 61 * NS_PER_S)
-"""Between two ticks; a quarter of an hour now and then lets ended runs go."""
+"""Time between two ticks; now and then a quarter of an hour, after which ended runs are dropped."""
 
 
 class MovedClock(Clock):
@@ -57,11 +57,11 @@ class MovedClock(Clock):
         return self.monotonic_ns() / NS_PER_S
 
     def sleep_until_ns(self, deadline_ns: int) -> None:
-        raise AssertionError("nobody sleeps here")
+        raise AssertionError("this clock does not sleep")
 
 
 class Daemon:
-    """What `gpumon serve` does in each tick, in this process, with two GPUs that are made up."""
+    """The ticks of `gpumon serve` in this process, with two simulated GPUs."""
 
     def __init__(self, folder: Path) -> None:
         self.clock = MovedClock()
@@ -72,9 +72,9 @@ class Daemon:
         self.live = LiveState(self.clock, no_texts)
         self.file = StateFile(folder / "state.json")
         self.rings: tuple[RingReading, ...] = ()
-        self.strangers = 0
-        self._told: dict[str, float] = {}
-        self._rings_told: dict[str, str] = {}
+        self.forged = 0
+        self._shown: dict[str, float] = {}
+        self._rings_shown: dict[str, str] = {}
         self._sampled_ns = now()
 
     def close(self) -> None:
@@ -88,7 +88,7 @@ class Daemon:
         self._sampled_ns = at_ns
         rings = self.reader.read(self.clock.monotonic_ns())
         self.rings = rings.rings
-        self.strangers += sum(run.facts.pid != HONEST_PID for run in rings.rings)
+        self.forged += sum(run.facts.pid != HONEST_PID for run in rings.rings)
         tick = Tick(at_ns, 0, (frame,), 0, None, 0.0)
         state = self.monitor.ingest(Reading(tick, rings, self.clock.wall_time_s()))
         self.reports.follow(state)
@@ -110,7 +110,7 @@ class Daemon:
         )
 
     def check(self) -> None:
-        """Everything that anybody reads."""
+        """Check everything that outlets show."""
         counts = self.reader.newest_counts(self.clock.monotonic_ns())
         report = self.reports.report(counts)
         assert report is not None
@@ -122,42 +122,42 @@ class Daemon:
         self._check_metrics()
 
     def _check_other_reports(self, report: Report) -> None:
-        """Of the last minute, of one run, and in words: no name of a run moves the terminal."""
+        """Check reports of the last minute, of one run, and as text without control characters."""
         text = render_report(report, TextStyle(colour=False, unicode=True))
         assert text.replace("\n", "").isprintable()
         others = [self.reports.report(since_s=60.0)]
         for run in report.runs[:2]:
-            with contextlib.suppress(UsageError):  # it ended before anybody looked
+            with contextlib.suppress(UsageError):  # it had ended before
                 others.append(self.reports.report(run=run.run))
         for one in others:
             assert one is not None
             parsed(encode_document(encode_report(one)))
 
     def _check_metrics(self) -> None:
-        told = metrics_in(self.exporter.render()[0].decode())
+        shown = metrics_in(self.exporter.render()[0].decode())
         rings = {run.label: run.reading.key for run in self.monitor._runs.runs if run.label}
-        begun = {label for label, key in rings.items() if self._rings_told.get(label) != key}
-        for name, value in told.items():
+        begun = {label for label, key in rings.items() if self._rings_shown.get(label) != key}
+        for name, value in shown.items():
             assert math.isfinite(value), (name, value)
             assert value >= 0, (name, value)
             if is_counter(name) and not is_of_a_run(name, begun):
-                assert value >= self._told.get(name, 0.0) - 1e-6, name
-        self._rings_told = rings
-        assert told['gpumon_collector_success{collector="metrics_training"}'] == 1
-        self._told = told
+                assert value >= self._shown.get(name, 0.0) - 1e-6, name
+        self._rings_shown = rings
+        assert shown['gpumon_collector_success{collector="metrics_training"}'] == 1
+        self._shown = shown
 
 
 def metrics_in(text: str) -> dict[str, float]:
-    """Every series; its labels are held to their length, and none may come twice."""
-    told: dict[str, float] = {}
+    """Every series; labels must be short, and no series may come twice."""
+    series: dict[str, float] = {}
     for family in text_string_to_metric_families(text):
         for sample in family.samples:
             assert all(len(value) <= MAX_LABEL_LENGTH for value in sample.labels.values()), sample
             labels = ",".join(f'{name}="{value}"' for name, value in sample.labels.items())
             key = f"{sample.name}{{{labels}}}"
-            assert key not in told, key
-            told[key] = sample.value
-    return told
+            assert key not in series, key
+            series[key] = sample.value
+    return series
 
 
 def is_counter(name: str) -> bool:
@@ -165,7 +165,7 @@ def is_counter(name: str) -> bool:
 
 
 def is_of_a_run(name: str, labels: set[str]) -> bool:
-    """Whether it counts what one of these says of itself, from 0 on; GPU time is counted on."""
+    """Whether it is a counter of one of these runs' own, which begins at 0."""
     return not name.startswith("gpumon_training_gpu_") and any(
         f'run="{label_text(label)}"' in name for label in labels
     )
@@ -173,7 +173,7 @@ def is_of_a_run(name: str, labels: set[str]) -> bool:
 
 class TestHostileRings:
     @for_seconds_and_minutes()
-    def test_tell_nothing_impossible_and_leave_an_honest_one_exact(
+    def test_show_nothing_impossible_and_leave_a_valid_ring_exact(
         self, tmp_path: Path, seconds: float
     ) -> None:
         fuzz_rings(Fuzz(tmp_path, seconds), tmp_path)
@@ -187,23 +187,23 @@ def fuzz_rings(fuzz: Fuzz, folder: Path) -> None:
 
     def one_tick(case: Case) -> None:
         with no_hang():
-            did = [somebody.act(case.random) for _ in range(case.random.choice((1, 2, 5)))]
+            did = [other_user.act(case.random) for _ in range(case.random.choice((1, 2, 5)))]
             case.tries("\n".join(did).encode())
             daemon.tick(case.random)
             daemon.check()
 
     try:
-        with neighbour(folder) as somebody, honest_training(folder) as training:
+        with neighbour(folder) as other_user, honest_training(folder) as training:
             fuzz.run(one_tick, growth)
-            told = training.stop()
+            counted = training.stop()
             daemon.tick(Random(0))
             honest = next(run for run in daemon.rings if run.facts.pid == HONEST_PID)
             daemon.check()
     finally:
         daemon.close()
     growth.check()
-    print(f"{daemon.strangers / max(1, fuzz.done):.1f} rings of a stranger were believed at a time")
-    assert daemon.strangers or fuzz.done < _FEW_CASES
-    assert (honest.steps, honest.samples) == (told["steps"], told["samples"])
-    assert {phase.value: ns for phase, ns in honest.phase_ns.items()} == told["phase_ns"]
+    print(f"{daemon.forged / max(1, fuzz.done):.1f} forged rings were accepted at a time")
+    assert daemon.forged or fuzz.done < _FEW_CASES
+    assert (honest.steps, honest.samples) == (counted["steps"], counted["samples"])
+    assert {phase.value: ns for phase, ns in honest.phase_ns.items()} == counted["phase_ns"]
     assert growth.descriptors() <= before + 2

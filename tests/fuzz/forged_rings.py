@@ -1,7 +1,7 @@
-"""Rings of somebody who does not play fair, and one of somebody who does.
+"""Forged rings of another user, and a valid ring beside them.
 
-A ring that is only flipped bytes is refused at its check words. So most of these are changed
-below them and the check words made to fit: facts, totals and records as a liar writes them.
+A ring with flipped bytes is refused by its check words. So most of these rings have forged facts,
+totals and records with matching check words.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _MOST_HELD: Final = 8
 _MOST_RINGS: Final = 12
 HONEST_PID: Final = 2_999_999
 _OWN: Final = f"{HONEST_PID}-"
-"""How the honest training's ring is called, which nobody else may touch."""
+"""Prefix of the valid ring's name, which no other process may touch."""
 _HOLDER: Final = """
 import fcntl, os, sys
 held = []
@@ -65,7 +65,7 @@ for line in sys.stdin:
         os.close(held.pop(0))
     print("held", flush=True)
 """
-"""A process that holds the locks of the newest rings it is told of: their trainings live."""
+"""A process that locks the newest of the given rings, so that their runs live."""
 
 _TRAINING: Final = """
 import json, select, sys
@@ -85,15 +85,15 @@ while not select.select([sys.stdin], [], [], 0.002)[0]:
 writer.enter(PHASE_NUMBER[TrainingPhase.CHECKPOINT])
 writer.settle()
 phase_ns = {phase.value: spent for phase, spent in zip(PHASES, writer._spent_ns) if spent}
-told = {"steps": writer.steps, "samples": writer.samples, "phase_ns": phase_ns}
-print(json.dumps(told), flush=True)
+written = {"steps": writer.steps, "samples": writer.samples, "phase_ns": phase_ns}
+print(json.dumps(written), flush=True)
 sys.stdin.read()
 """
-"""The real writer at full speed, until it is asked; then it says what it has written."""
+"""The real writer at full speed, until a line comes; then it prints what it has written."""
 
 
 def answer_of(child: subprocess.Popen[str], line: str) -> str:
-    """What it says to that."""
+    """Send a line, and return the answer."""
     assert child.stdin is not None
     assert child.stdout is not None
     print(line, file=child.stdin, flush=True)
@@ -101,30 +101,30 @@ def answer_of(child: subprocess.Popen[str], line: str) -> str:
 
 
 class HonestTraining:
-    """A training beside them, which claims GPU 1."""
+    """A real run beside them, which names GPU 1."""
 
     def __init__(self, child: subprocess.Popen[str]) -> None:
         self._child = child
 
     def stop(self) -> dict[str, Any]:
-        """What it has counted in the end, as it says itself; it lives on and does nothing."""
-        told: dict[str, Any] = json.loads(answer_of(self._child, "enough"))
-        return told
+        """Stop writing, and return what it has counted; the process lives on."""
+        counted: dict[str, Any] = json.loads(answer_of(self._child, "enough"))
+        return counted
 
 
 @contextmanager
 def honest_training(runtime: Path) -> Iterator[HonestTraining]:
-    """One that trains until it is stopped."""
+    """A run that trains until it is stopped."""
     with process(_TRAINING, runtime, str(runtime), HONEST, str(HONEST_PID)) as child:
         yield HonestTraining(child)
 
 
 class Neighbour:
-    """Somebody else's rings, changed all the time.
+    """Another user's rings, which change all the time.
 
     Args:
-        phases: The folder in which they lie.
-        holder: A process that holds locks.
+        phases: Their folder.
+        holder: A process that locks them.
     """
 
     def __init__(self, phases: Path, holder: subprocess.Popen[str]) -> None:
@@ -138,7 +138,7 @@ class Neighbour:
         )  # fmt: skip
 
     def act(self, random: Random) -> str:
-        """Do one thing; returns what, for whoever wants to know."""
+        """Do one random thing; return its name."""
         way = random.choice(self._ways)
         with contextlib.suppress(OSError):  # such as to write to what was made a folder
             way(random)
@@ -165,16 +165,16 @@ class Neighbour:
 
     def _make(self, random: Random) -> None:
         path = self._new_path(random)
-        write_sparse(path, a_lying_ring(random), random)
+        write_sparse(path, a_forged_ring(random), random)
         if random.random() < 0.7:
             self._hold(path)
 
     def _make_garbage(self, random: Random) -> None:
         path = self._new_path(random)
-        write_sparse(path, mutated(random, a_lying_ring(random), BYTES), random)
+        write_sparse(path, mutated(random, a_forged_ring(random), BYTES), random)
 
     def _change_live(self, random: Random) -> None:
-        """Other facts, totals or records in a ring that is being followed."""
+        """Forge facts, totals or records of a ring that is being read."""
         path = self._one(random)
         if path.is_symlink() or not path.is_file():
             return
@@ -184,7 +184,7 @@ class Neighbour:
             return
         ring = RingBytes(data)
         for _ in range(random.choice((1, 1, 2, 4))):
-            random.choice(LIES)(random, ring)
+            random.choice(FORGERIES)(random, ring)
         if random.random() < 0.2:
             data = bytearray(mutated(random, bytes(data), BYTES)[: len(data)])
         with path.open("r+b") as file:
@@ -204,7 +204,7 @@ class Neighbour:
         one.rename(random.choice((self._new_path(random), self._one(random))))
 
     def _replace(self, random: Random) -> None:
-        """Something else under the name of a ring."""
+        """Put something else under the name of a ring."""
         path, other = self._one(random), self._one(random)
         content = path.read_bytes() if path.is_file() and path.stat().st_size <= RING_BYTES else b""
         self._clear(path)
@@ -231,26 +231,26 @@ class Neighbour:
 
 @contextmanager
 def neighbour(runtime: Path) -> Iterator[Neighbour]:
-    """One whose rings lie in the ``phases`` of this folder."""
+    """A user with rings in the ``phases`` of this folder."""
     with process(_HOLDER, runtime, str(_MOST_HELD)) as holder:
         yield Neighbour(runtime / "phases", holder)
 
 
 class RingBytes:
-    """The beginning of a ring, whose check words can be made to fit again."""
+    """The beginning of a ring, with matching check words."""
 
     def __init__(self, data: bytearray) -> None:
         self.data = data
         self.words = memoryview(data)[: len(data) // 8 * 8].cast("Q")
 
     def facts(self) -> dict[str, Any]:
-        """What its first page says; a plain run where that cannot be read."""
+        """The facts in its first page; those of a simple run if they are invalid."""
         end = FACTS_OFFSET + min(self.words[WORD_FACTS_BYTES], FACTS_MAX_BYTES)
         try:
-            said = json.loads(self.data[FACTS_OFFSET:end])
+            facts = json.loads(self.data[FACTS_OFFSET:end])
         except (ValueError, RecursionError):
-            said = None
-        return said if isinstance(said, dict) else plain_facts()
+            facts = None
+        return facts if isinstance(facts, dict) else simple_facts()
 
     def state(self, raw: bytes) -> None:
         raw = raw[:FACTS_MAX_BYTES]
@@ -269,18 +269,18 @@ class RingBytes:
             self.words[at + offset] = word & _WORD
 
 
-def plain_facts() -> dict[str, Any]:
-    """As a plain run says them."""
-    said: dict[str, Any] = json.loads(encode_facts(run_facts()))
-    return said
+def simple_facts() -> dict[str, Any]:
+    """Facts of a simple run."""
+    facts: dict[str, Any] = json.loads(encode_facts(run_facts()))
+    return facts
 
 
-def a_lying_ring(random: Random) -> bytes:
-    """The beginning of a ring that was whole before its owner changed it."""
+def a_forged_ring(random: Random) -> bytes:
+    """The beginning of a valid ring with forged parts."""
     ring = RingBytes(bytearray(PAGE_BYTES + _FIRST_RECORDS * RECORD_BYTES))
     ring.data[:8] = b"GPUMRING"
     ring.words[1], ring.words[2] = 1, RECORD_COUNT
-    ring.state(json.dumps({**plain_facts(), "run": random.choice(("lie", HONEST))}).encode())
+    ring.state(json.dumps({**simple_facts(), "run": random.choice(("lie", HONEST))}).encode())
     began_ns = now()
     for copy in (0, 1):
         for word in (_SINCE_NS, _LAST_NS):
@@ -291,13 +291,13 @@ def a_lying_ring(random: Random) -> bytes:
         ring.record(slot, record_words(slot, kind, random.randrange(12), began_ns + slot, value))
         ring.words[WORD_HEAD] = slot + 1
     for _ in range(random.choice((0, 0, 1, 1, 2, 6))):
-        random.choice(LIES)(random, ring)
+        random.choice(FORGERIES)(random, ring)
     return bytes(ring.data)
 
 
 def write_sparse(path: Path, beginning: bytes, random: Random) -> None:
-    """A file as long as a ring, mostly, of which only the beginning is written."""
-    # A link, or a pipe that nobody reads, may have that name by now.
+    """Write a sparse file, mostly as long as a ring, with only this beginning."""
+    # A link, or a pipe without a reader, may have that name by now.
     flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_NONBLOCK
     descriptor = os.open(path, flags, 0o644)
     try:
@@ -318,21 +318,21 @@ def a_number(random: Random) -> int:
     )  # fmt: skip
 
 
-def lie_in_facts(random: Random, ring: RingBytes) -> None:
-    said = ring.facts()
-    names = (*plain_facts(), "more", "run", "gpus", "shares", "loader", "callback_ns")
+def forge_facts(random: Random, ring: RingBytes) -> None:
+    facts = ring.facts()
+    names = (*simple_facts(), "more", "run", "gpus", "shares", "loader", "callback_ns")
     for _ in range(random.choice((1, 1, 3))):
-        said[random.choice(names)] = random.choice(JUNK)
-    raw = json.dumps(said, ensure_ascii=random.random() < 0.5).encode("utf-8", "surrogatepass")
+        facts[random.choice(names)] = random.choice(JUNK)
+    raw = json.dumps(facts, ensure_ascii=random.random() < 0.5).encode("utf-8", "surrogatepass")
     if random.random() < 0.1:
         raw = random.choice((mutated(random, raw, BYTES), b"[" * 3_000, b'{"run":' + b"9" * 2_900))
     ring.state(raw)
 
 
-def lie_in_totals(random: Random, ring: RingBytes) -> None:
+def forge_totals(random: Random, ring: RingBytes) -> None:
     copy = random.randrange(2)
     for _ in range(random.choice((1, 1, 4))):
-        few = random.choice((0, 1, 2, 5, 1_000))  # of which a reader has nothing to say at once
+        few = random.choice((0, 1, 2, 5, 1_000))  # plausible values
         word, number = random.randrange(T_XOR), random.choice((a_number(random), few))
         ring.total(copy, word, number)
     if random.random() < 0.5:
@@ -340,7 +340,7 @@ def lie_in_totals(random: Random, ring: RingBytes) -> None:
         ring.words[WORD_TOTALS_GENERATION] = generation
 
 
-def lie_in_records(random: Random, ring: RingBytes) -> None:
+def forge_records(random: Random, ring: RingBytes) -> None:
     most = (len(ring.data) - PAGE_BYTES) // RECORD_BYTES
     for _ in range(random.choice((1, 3, 40))):
         slot = random.randrange(most)
@@ -354,7 +354,7 @@ def lie_in_records(random: Random, ring: RingBytes) -> None:
         ring.record(slot, (head, at_ns, value, head ^ at_ns ^ value))
 
 
-def lie_in_header(random: Random, ring: RingBytes) -> None:
+def forge_header(random: Random, ring: RingBytes) -> None:
     word = random.choice((0, 1, 2, WORD_FACTS_GENERATION, WORD_TOTALS_GENERATION, WORD_FACTS_BYTES))
     if random.random() < 0.7:
         heads = (0, 1, 16, 40, 64, 65, 200, RECORD_COUNT, RECORD_COUNT + 1, 1 << 47, (1 << 48) - 1)
@@ -363,10 +363,10 @@ def lie_in_header(random: Random, ring: RingBytes) -> None:
         ring.words[word] = a_number(random)
 
 
-LIES: Final = (lie_in_facts, lie_in_totals, lie_in_records, lie_in_header)
+FORGERIES: Final = (forge_facts, forge_totals, forge_records, forge_header)
 
 
 def bind(path: Path) -> None:
-    """A socket of that name; its name is too long for a socket where a test's folder is deep."""
+    """Make a socket; by a relative path, as absolute ones may be too long."""
     with socket.socket(socket.AF_UNIX) as server:
         server.bind(os.path.relpath(path))
