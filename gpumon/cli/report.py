@@ -219,7 +219,7 @@ def _found(args: argparse.Namespace) -> ReportWithLanes:
     state_file = find_state_file()
     silent = find_silent_daemon() if state_file is None else None
     if silent is not None:
-        raise NoDaemonError(f"{silent.claim}; {END_OR_WAIT}")
+        raise NoDaemonError(f"{silent.description}; {END_OR_WAIT}")
     state = read_state(state_file, SystemClock(), read_boot_id(), searched)
     if args.html is None:
         return ReportWithLanes(fetch_report(state, args.since, args.run_name), None)

@@ -32,9 +32,9 @@ _LATE_IN: Final = (
 _AS_MANY: Final = 0.02
 _EVERY_NS: Final = 2 * NS_PER_S
 _MOST_AHEAD: Final = 1
-"""Ranks that meet in each step count at most so many steps more than another, ..."""
+"""Ranks that meet in each step are at most this many steps ahead of another, ..."""
 _AHEAD_SHARE: Final = 0.02
-"""... or this part more, as rings are read one after the other."""
+"""... or this part of the steps, as rings are read one after the other."""
 
 
 class _Sums(NamedTuple):

@@ -356,11 +356,11 @@ def with_reasons(
                     reasons_ns[cause, reason] = amount_ns
             continue
         weights = _weights(runs, cause, start_ns, end_ns)
-        whole = sum(weights) or 1
+        total = sum(weights) or 1
         passed = given_ns = 0
         for run, weight in zip(runs, weights, strict=True):
             passed += weight
-            until_ns = lost_ns * passed // whole
+            until_ns = lost_ns * passed // total
             if until_ns > given_ns:
                 split = run.reasons.split(cause, start_ns, end_ns, until_ns - given_ns)
                 for reason, amount_ns in split.items():

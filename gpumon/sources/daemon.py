@@ -92,7 +92,7 @@ class SilentDaemon(NamedTuple):
     silent_ns: int
 
     @property
-    def claim(self) -> str:
+    def description(self) -> str:
         """A clause about it."""
         since = in_time(round(seconds(self.silent_ns)) * NS_PER_S)
         return (

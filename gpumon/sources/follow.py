@@ -176,11 +176,11 @@ def _span(line: bytes) -> tuple[int, int, int]:
         with suppress(ValueError, TypeError, KeyError, RecursionError):
             record = json.loads(line)
             values = record["gpu"], record["start_ns"], record["end_ns"]
-    whole = [value for value in values if isinstance(value, int) and type(value) is not bool]
-    if len(whole) != 3:
+    numbers = [value for value in values if isinstance(value, int) and type(value) is not bool]
+    if len(numbers) != 3:
         shown = line[:_SHOWN_BYTES].decode("utf-8", "replace")
         raise InvalidSampleError(
-            f'not {{"gpu": 0, "start_ns": 1, "end_ns": 2}} in whole numbers, but {shown!r}'
+            f'not {{"gpu": 0, "start_ns": 1, "end_ns": 2}} in integers, but {shown!r}'
         )
-    index, start_ns, end_ns = whole
+    index, start_ns, end_ns = numbers
     return index, start_ns, end_ns

@@ -170,7 +170,7 @@ def of_daemons(here: Path) -> Chapters:
         "a daemon that is none": refusal(lambda: read_state(None, HandClock(), "a")),
         "a daemon that has stopped": refusal(lambda: read_state(state, HandClock(60), "a")),
         "a daemon of another boot": refusal(lambda: read_state(state, HandClock(), "b")),
-        "a daemon that is silent": SilentDaemon(7, s(5)).claim,
+        "a daemon that is silent": SilentDaemon(7, s(5)).description,
         "a daemon without a page": refusal(lambda: fetch_report({"address": None})),
         "a daemon that does not answer": refusal(lambda: fetch_report({"address": "127.0.0.1:9"})),
         "a file to follow in no folder": refusal(

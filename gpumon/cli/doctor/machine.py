@@ -66,7 +66,7 @@ def machine_findings(
     state = find_state_file(environ)
     silent = find_silent_daemon(environ) if state is None else None
     if silent is not None:
-        yield _found("daemon", silent.claim, status=MISSING, fix=END_OR_WAIT)
+        yield _found("daemon", silent.description, status=MISSING, fix=END_OR_WAIT)
     else:
         yield from _daemon(state, _START if has_gpus else _START_WITHOUT_GPUS)
     yield port_finding()

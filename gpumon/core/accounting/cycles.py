@@ -1,4 +1,4 @@
-"""The last cycles of a job, each a burst and the pause after it, and what they look like."""
+"""The last cycles of a job, each a burst and the pause after it, and their shape."""
 
 from __future__ import annotations
 
@@ -122,10 +122,10 @@ class Cycles:
 
     def shape(self, sample_s: float) -> PauseShape | None:
         """Their shape; ``None``: they are too few. ``sample_s`` is the newest sample's length."""
-        last, whole = self._last, self._complete()
-        if not whole or self.count < self._settings.min_pauses:
+        last, complete = self._last, self._complete()
+        if not complete or self.count < self._settings.min_pauses:
             return None
-        bursts_s = sorted(cycle.burst_s for cycle in whole)
+        bursts_s = sorted(cycle.burst_s for cycle in complete)
         pauses_s = sorted(cycle.pause_s for cycle in last)
         paused_s = sum(pauses_s)
         low_s = paused_s + sum(cycle.pause_busy_s for cycle in last)

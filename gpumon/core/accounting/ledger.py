@@ -366,21 +366,25 @@ class GpuLedger:
         else:
             self._settle_inactive(columns.sample(begin), busy_ns, idle_ns, 0)
         if self._in_job:
-            whole = IdleSpan(start_ns, end_ns, idle_ns, idle_ns, 0)
-            self._follow_pauses(columns, begin, end, whole)
+            run_span = IdleSpan(start_ns, end_ns, idle_ns, idle_ns, 0)
+            self._follow_pauses(columns, begin, end, run_span)
 
-    def _follow_pauses(self, columns: SampleColumns, begin: int, end: int, whole: IdleSpan) -> None:
+    def _follow_pauses(
+        self, columns: SampleColumns, begin: int, end: int, run_span: IdleSpan
+    ) -> None:
         """Follow pauses through a run, which is one sample if a burst ends a pause."""
         pauses = self._pauses
         if not columns.levels[begin] & BURST:
-            pauses.add_low(whole, columns.busy_ratios[begin], end - begin)
+            pauses.add_low(run_span, columns.busy_ratios[begin], end - begin)
         elif pauses.is_open:
-            self._follow_pause(whole, columns.busy_ratios[begin])
+            self._follow_pause(run_span, columns.busy_ratios[begin])
         else:
             start_ns, end_ns = columns.starts_ns[end - 1], columns.ends_ns[end - 1]
             idle_ns = end_ns - start_ns - columns.busy_ns[end - 1]
             last = IdleSpan(start_ns, end_ns, idle_ns, idle_ns, 0)
-            pauses.add_bursts(last, whole.end_ns - whole.start_ns, whole.idle_ns, end - begin)
+            pauses.add_bursts(
+                last, run_span.end_ns - run_span.start_ns, run_span.idle_ns, end - begin
+            )
 
     def _position_after_job(self, columns: SampleColumns, begin: int, end: int) -> int | None:
         """The first sample of a run that finds the job over; ``None``: none does."""

@@ -163,7 +163,7 @@ class PauseTracker:
 
     @property
     def suspicion(self) -> Suspicion | None:
-        """What the pauses look like of the job that probably lost most to late input."""
+        """The suspicion about the job that probably lost most to late input."""
         worst = self._worst_job()
         return None if worst is None else worst[1]._replace(began_ns=(*self.counted.latest_ns,))
 
@@ -271,7 +271,7 @@ class PauseTracker:
             self._held.extend(stretches)
 
     def _worst_job(self) -> tuple[float, Suspicion] | None:
-        """The job that probably waited longest so far: how long, and what its pauses look like."""
+        """The job that probably waited longest so far: for how long, and its suspicion."""
         suspicion, likely_ns, worst = self._job.suspicion, self._job.likely_ns, self._worst
         if suspicion is None or (worst is not None and worst[0] > likely_ns):
             return worst

@@ -88,7 +88,7 @@ class _Level(Generic[_T]):
 
 
 MAX_CELLS: Final = 512
-"""A stretch of time has at most so many cells, and a quarter of them at least."""
+"""Most cells of a stretch of time; a long one has at least a quarter as many."""
 
 
 class Cells(NamedTuple):

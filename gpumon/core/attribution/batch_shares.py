@@ -1,4 +1,4 @@
-"""Split a batch over unequal GPUs: ratios, whole samples, and the ratios that balance them.
+"""Split a batch over unequal GPUs: ratios, sample counts, and the ratios that balance them.
 
 The ratio model, the loaders, ``trainer-bench`` and the report's advice all use these functions,
 so that a ratio means the same number of samples everywhere.
@@ -125,8 +125,8 @@ def shares_of(ratios: Sequence[float]) -> tuple[float, ...]:
     # A power of two is exact, and keeps the sum of huge ratios finite.
     exponent = math.frexp(max(ratios))[1]
     parts = [math.ldexp(ratio, -exponent) for ratio in ratios]
-    whole = math.fsum(parts)
-    return tuple(part / whole for part in parts)
+    total = math.fsum(parts)
+    return tuple(part / total for part in parts)
 
 
 def balanced_ratios(
@@ -162,10 +162,10 @@ def simple_ratios(ratios: Sequence[float]) -> tuple[int, ...]:
     ((3, 2), (10, 7), (1, 1))
     """
     shares = shares_of(ratios)
-    for whole in range(len(shares), 1_000):
-        counts = split_counts(whole, ratios)
+    for total in range(len(shares), 1_000):
+        counts = split_counts(total, ratios)
         if all(
-            abs(count / whole - share) <= _NEARLY * share
+            abs(count / total - share) <= _NEARLY * share
             for count, share in zip(counts, shares, strict=True)
         ):
             return counts

@@ -151,10 +151,10 @@ def split_by(idle_parts: Mapping[IdleCause, float], bounds: Bounds) -> Bounds:
     rooms = {cause: less_ns.get(cause, 0) + more_ns.get(cause, 0) for cause in causes}
     new_ns, left_ns = dict(lows), sum(less_ns.values())
     weights = {cause: room_ns * idle_parts.get(cause, 0.0) for cause, room_ns in rooms.items()}
-    whole = sum(weights.values())
-    if whole <= 0:
+    total = sum(weights.values())
+    if total <= 0:
         return bounds
-    shares = {cause: min(rooms[cause], int(left_ns * w / whole)) for cause, w in weights.items()}
+    shares = {cause: min(rooms[cause], int(left_ns * w / total)) for cause, w in weights.items()}
     left_ns -= sum(shares.values())
     for cause in sorted(causes, key=lambda one: shares[one] - rooms[one]):
         more = min(left_ns, rooms[cause] - shares[cause])

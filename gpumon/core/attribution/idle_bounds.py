@@ -33,13 +33,13 @@ from gpumon.core.phase import IdleCause
 from gpumon.core.sample import BusySample
 
 _BLOCK: Final = 64
-"""Models are compared with a block of so many windows with a range; ..."""
+"""Windows with a range that make a block, with which models are compared; ..."""
 _FIRST_COMPARISONS: Final = frozenset({16, 24, 32, 48})
-"""... in the first block of a loop, also after so many, ..."""
+"""... in the first block of a loop also after these, ..."""
 _EARLY_COMPARISONS: Final = frozenset({1, 2, 4, 8})
-"""... and after so few if each of them was idle for as long as the host waited."""
+"""... and after these, if each of them was idle for as long as the host waited."""
 _ENOUGH: Final = 16
-"""If no model fits so many, the rest of the block is not compared."""
+"""Windows that no model fits after which the rest of the block is not compared."""
 _MOST_WINDOWS: Final = 4 * _BLOCK
 _GRAIN: Final = 0.05
 """Error of drivers and clocks, as a part of a window."""
@@ -57,16 +57,16 @@ _MOST_ERROR: Final = 0.02
 _ALIKE: Final = 0.02
 """Shares that differ by no more than this part of the windows are the same."""
 _TELLING: Final = 0.1
-"""A window is evidence only if at least so much of it is waits, and as much is not."""
+"""Least part of a window that must be waits, and that must not be, for it to be evidence."""
 _TRACKED: Final = 16
-"""After so many windows in a row that were idle for as long as the host waited, all will be."""
+"""Windows in a row that were idle for as long as the host waited, after which all will be."""
 _MOST_ODD: Final = 3
-"""One in so many windows of such a loop may differ."""
+"""One in this many windows of such a loop may differ."""
 _REMEMBERED: Final = (1 << 64) - 1
 _MOST_OVERLAPS: Final = 6
-"""So many of the last 64 windows with waits may be busier than the waits leave room for."""
+"""How many of the last 64 windows with waits may be busier than the waits leave room for."""
 _MOST_SKIPPED: Final = 4_096
-"""If no model fits, so many windows with a range may pass before they are compared again."""
+"""Longest pause between comparisons, in windows with a range, while no model fits."""
 _MOST_BLOCKS: Final = 16
 """How many blocks are remembered that may be narrowed later."""
 _OF_STEPS: Final = {IdleCause.WITHIN_STEP, IdleCause.IMBALANCE}

@@ -19,9 +19,9 @@ _KEPT: Final = 1 - 1 / 1_024
 """Weight left of a step with each further one."""
 _LEAST_STEPS: Final = 16.0
 _OUTLIER: Final = 4.0
-"""A time between steps that is so many times the mean is a checkpoint or the like."""
+"""A time between steps this many times the mean is a checkpoint or the like."""
 _NEW_RHYTHM: Final = 8
-"""So many of these in a row are a new rhythm: the old mean is forgotten."""
+"""Outliers in a row that are a new rhythm: then the old mean is forgotten."""
 _DELAYS_FROM: Final = -0.3
 _ABSORBED_BELOW: Final = -0.7
 _SURE: Final = 0.2

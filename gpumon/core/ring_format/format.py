@@ -167,8 +167,8 @@ def newest_totals(raw: bytes, published: int) -> RingTotals | None:
     """
     words = words_of(raw[:HEADER_BYTES])
     copies = [_totals(words[at : at + TOTALS_WORDS]) for at in TOTALS_AT_WORDS]
-    whole = [copy for copy in copies if copy is not None and copy.generation <= published]
-    return max(whole, key=lambda copy: copy.generation, default=None)
+    valid = [copy for copy in copies if copy is not None and copy.generation <= published]
+    return max(valid, key=lambda copy: copy.generation, default=None)
 
 
 def _totals(words: array[int]) -> RingTotals | None:
@@ -217,11 +217,11 @@ def decode_records(raw: bytes, first_sequence: int) -> tuple[RingRecords, bytes]
     wrong = heads ^ stamps ^ values ^ checks | wrong_sequence
     kinds, phases = raw[_KIND_BYTE::RECORD_BYTES], raw[_PHASE_BYTE::RECORD_BYTES]
     known = map(_number, (kinds.translate(_KNOWN_KINDS), phases.translate(_KNOWN_PHASES)))
-    whole = reduce(and_, known).to_bytes(count, sys.byteorder)
+    valid = reduce(and_, known).to_bytes(count, sys.byteorder)
     if wrong:
         fits = map(not_, words_of(wrong.to_bytes(8 * count, sys.byteorder)))
-        whole = bytes(map(and_, whole, fits))
-    return RingRecords(kinds, phases, columns[1].tolist(), columns[2]), whole
+        valid = bytes(map(and_, valid, fits))
+    return RingRecords(kinds, phases, columns[1].tolist(), columns[2]), valid
 
 
 def _number(words: array[int] | bytes) -> int:

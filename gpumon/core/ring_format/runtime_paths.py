@@ -122,7 +122,7 @@ def reader_patterns(environ: Mapping[str, str], uid: int) -> tuple[str, ...]:
     ('/tmp/gpumon-0', '/run/user/*/gpumon', '/tmp/gpumon-*')
     """
     own = tuple(glob.escape(str(folder)) for folder in reader_folders(environ, uid))
-    return (*own, *_everybodys(environ, uid))
+    return (*own, *_all_users_patterns(environ, uid))
 
 
 def reader_folder_text(environ: Mapping[str, str], uid: int) -> str:
@@ -136,10 +136,10 @@ def reader_folder_text(environ: Mapping[str, str], uid: int) -> str:
     explicit = explicit_folder(environ)
     if explicit is not None:
         return f"{explicit}, which ${RUNTIME_VARIABLE} names"
-    everybodys = _everybodys(environ, uid)
+    of_all_users = _all_users_patterns(environ, uid)
     own = [str(folder) for folder in reader_folders(environ, uid)]
-    named = [folder for folder in own if not (everybodys and folder.startswith("/run/user/"))]
-    return listed([*named, *everybodys], most=5)
+    named = [folder for folder in own if not (of_all_users and folder.startswith("/run/user/"))]
+    return listed([*named, *of_all_users], most=5)
 
 
 def other_folder_text(environ: Mapping[str, str], uid: int, taken: Path) -> str:
@@ -153,14 +153,14 @@ def other_folder_text(environ: Mapping[str, str], uid: int, taken: Path) -> str:
     if explicit_folder(environ) is not None:
         return ""
     others = [str(folder) for folder in reader_folders(environ, uid) if folder != taken]
-    if not _everybodys(environ, uid):
+    if not _all_users_patterns(environ, uid):
         return listed(others)
     usual = (f"/run/user/{uid}/gpumon", f"/tmp/gpumon-{uid}")
-    everybodys = "everybody's /run/user/UID/gpumon and /tmp/gpumon-UID"
-    return listed([*(folder for folder in others if folder not in usual), everybodys])
+    of_all_users = "everybody's /run/user/UID/gpumon and /tmp/gpumon-UID"
+    return listed([*(folder for folder in others if folder not in usual), of_all_users])
 
 
-def _everybodys(environ: Mapping[str, str], uid: int) -> tuple[str, ...]:
+def _all_users_patterns(environ: Mapping[str, str], uid: int) -> tuple[str, ...]:
     is_only_one = explicit_folder(environ) is not None
     return () if uid != 0 or is_only_one else ("/run/user/*/gpumon", "/tmp/gpumon-*")
 

@@ -30,7 +30,7 @@ from gpumon.outlets.http.request import LONGEST_HEAD_BYTES, end_of_head
 _LOG = logging.getLogger(__name__)
 
 _LINGER_S: Final = 1.0
-"""Closed at once, a connection is reset before the client has read its answer."""
+"""Time before closing: else a connection is reset before the client has read its answer."""
 _AT_ONCE: Final = struct.pack("ii", 1, 0)
 _CHECK_EVERY_S: Final = 0.1
 _BACK_OFF_S: Final = 0.1

@@ -115,10 +115,10 @@ def read_token(path: str) -> WebToken:
     except OSError as error:
         raise UsageError(f"{_OPTION} {path}: {error.strerror or error}") from error
     if mode & stat.S_IROTH:
-        raise UsageError(f"{_OPTION} {path} may be read by everybody: chmod 600 it")
+        raise UsageError(f"{_OPTION} {path} can be read by all users: chmod 600 it")
     if not _SHORTEST <= len(token) <= _LONGEST or not all(0x21 <= byte <= 0x7E for byte in token):
         raise UsageError(
-            f"{_OPTION} {path} must hold one word of {_SHORTEST} to {_LONGEST} ASCII characters: "
+            f"{_OPTION} {path} must have one word of {_SHORTEST} to {_LONGEST} ASCII characters: "
             "openssl rand -hex 32 makes one"
         )
     return WebToken(token)

@@ -188,11 +188,11 @@ def _resolved(one: Endpoint) -> Endpoint:
 
 
 def _refuse_overlap(one: Endpoint, there: Endpoint, taken: Mapping[Endpoint, Endpoint]) -> None:
-    for other, said in taken.items():
+    for other, listed in taken.items():
         same_family = (":" in other.host) == (":" in there.host)
         is_inside = other.host == there.host or {other.host, there.host} & set(_LOOPBACK_OF)
         if there.port and other.port == there.port and same_family and is_inside:
-            raise UsageError(f"--listen {said} and --listen {one} overlap: leave one of them out")
+            raise UsageError(f"--listen {listed} and --listen {one} overlap: leave one of them out")
 
 
 def _listener(there: Endpoint, *, only_v6: bool) -> socket.socket:

@@ -189,8 +189,8 @@ class OpenRing:
         # The totals are some milliseconds older than the last records.
         count = min(_LAST_RECORDS, header.head)
         start = header.head - count
-        records, whole = decode_records(self._raw_records(start, count), start)
-        records = records.where(whole)
+        records, valid = decode_records(self._raw_records(start, count), start)
+        records = records.where(valid)
         steps = max(self._steps, totals.steps, _newest_count(records, RingKind.STEP))
         last_ns = max([totals.last_ns, *records.stamps_ns])
         wall_ns = max(0, min(last_ns, now_ns) - self._facts.started_ns)
@@ -259,27 +259,27 @@ class OpenRing:
         """The records that are valid and of a possible time, and how many are lost."""
         if not count:
             return NO_RECORDS, 0
-        records, whole = decode_records(self._raw_records(start, count), start)
-        end = self._settled(whole, start) if is_alive else count
+        records, valid = decode_records(self._raw_records(start, count), start)
+        end = self._settled(valid, start) if is_alive else count
         # Stamps before the run or in the future are forged.
         earliest_ns = self._facts.started_ns - _SLACK_NS
         stamps_ns = records.stamps_ns
-        if not (all(whole) and earliest_ns <= min(stamps_ns) <= max(stamps_ns) <= latest_ns):
+        if not (all(valid) and earliest_ns <= min(stamps_ns) <= max(stamps_ns) <= latest_ns):
             records = records.where(
-                is_whole and at < end and earliest_ns <= at_ns <= latest_ns
-                for at, (is_whole, at_ns) in enumerate(zip(whole, stamps_ns, strict=True))
+                is_valid and at < end and earliest_ns <= at_ns <= latest_ns
+                for at, (is_valid, at_ns) in enumerate(zip(valid, stamps_ns, strict=True))
             )
         lost = start + end - self._position - len(records)
         self._position = start + end
         return records, lost
 
-    def _settled(self, whole: bytes, start: int) -> int:
-        """How many of these are final: an invalid record near the head gets one more tick."""
-        hole = whole.find(0, max(0, len(whole) - _SLACK_RECORDS))
+    def _settled(self, valid: bytes, start: int) -> int:
+        """How many records are final: an invalid one near the head gets one more tick."""
+        hole = valid.find(0, max(0, len(valid) - _SLACK_RECORDS))
         if hole >= 0 and self._stuck_at != start + hole:
             self._stuck_at = start + hole
             return hole
-        return len(whole)
+        return len(valid)
 
     def _raw_records(self, start: int, count: int) -> bytes:
         first = start % RECORD_COUNT

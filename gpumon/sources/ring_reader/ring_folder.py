@@ -1,4 +1,4 @@
-"""List, open and remove the rings in folders that anybody may fill."""
+"""List, open and remove the rings in folders that any user may fill."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ RINGS_PER_TICK: Final = 512
 """Rings among them, which cost an ``lstat`` each: 3 ms."""
 
 MAX_FOLDERS: Final = 256
-"""Runtime folders that are read: in ``/tmp`` anybody can make thousands."""
+"""Runtime folders that are read: in ``/tmp`` any user can make thousands."""
 
 _MAX_OWNERS: Final = 1_024
 
@@ -56,7 +56,7 @@ class OwnersRings:
 class FolderListing:
     """Lists the rings in a runtime folder, with a cap for each owner.
 
-    Anybody may fill the folder, so one tick lists a limited number of names, and of each owner's
+    Any user may fill the folder, so one tick lists a limited number of names, and of each owner's
     rings only the oldest are remembered. The folder is listed again when its time stamp has
     changed, and once more after that, because stamps are coarse.
 
@@ -186,7 +186,7 @@ def candidates_in(
 
 
 def _stamp_of(folder: str) -> tuple[int, ...] | None:
-    """When a name last came or went, and in which folder; ``None`` where there is none."""
+    """When a name last came or went, and in which folder; ``None``: there is no folder."""
     try:
         status = os.lstat(f"{folder}/{PHASES}")
     except OSError:
