@@ -285,8 +285,6 @@ class LaneHistory:
 
 
 class _GpuHistory:
-    """Observed, busy and active time of one GPU."""
-
     def __init__(self, state: MonitorState, gpu: GpuState) -> None:
         end_ns = _end_of_samples(state, gpu)
         self.history = CounterHistory(end_ns - gpu.totals.observed_ns, (0, 0, 0))

@@ -38,8 +38,6 @@ _AHEAD_SHARE: Final = 0.02
 
 
 class _Sums(NamedTuple):
-    """Sums of a rank's GPU so far."""
-
     busy_ns: int
     idle_ns: int
     step_idle_ns: int

@@ -201,7 +201,6 @@ class Monitor:
                 run.forget_before(needed_ns)
 
     def _gpus_now(self, tick: Tick) -> tuple[tuple[GpuState, ...], CollectorState]:
-        """State of every GPU, and of their source."""
         gpus = [*self._gpus.values()]
         samples = [gpu.newest for gpu in gpus]
         errors = [

@@ -171,7 +171,6 @@ class RunReports:
 
 
 def _living_on(runs: Iterable[RunState]) -> dict[str, set[str]]:
-    """Labels of the living runs on each GPU."""
     living: defaultdict[str, set[str]] = defaultdict(set)
     for run in runs:
         for uuid in run.gpu_uuids if run.alive else ():
@@ -196,7 +195,6 @@ def _run_of(key: RunKey, report: Report) -> RunReport | None:
 
 
 def _beside(namesakes: Sequence[RunKey], report: Report, key: RunKey) -> Report:
-    """The report with a note on other runs of its name."""
     if not namesakes:
         return report
     pids, name = [str(pid) for _, pid in namesakes], name_of_run(*key)

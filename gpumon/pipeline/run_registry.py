@@ -143,5 +143,4 @@ def _is_behind(run: TrackedRun, living: TrackedRun) -> bool:
 
 
 def _may_follow(run: TrackedRun, earlier: TrackedRun) -> bool:
-    """Whether the run may take over an earlier one's label and counters."""
     return not earlier.reading.alive and earlier.reading.owner_uid == run.reading.owner_uid

@@ -114,7 +114,6 @@ class MachineWatch(Watch):
         return Reading(tick, rings, self._clock.wall_time_s(), took_seconds, host)
 
     def _tick(self) -> Tick:
-        """Wait for the next deadline, then briefly for the source."""
         now_ns, period_ns, skipped = self._clock.monotonic_ns(), self.facts.period_ns, 0
         if self._deadline_ns is None:
             self._deadline_ns = now_ns

@@ -78,7 +78,6 @@ def _document(path: Path) -> object:
 
 
 def _is_fresh(state: Mapping[str, Any], now_ns: int) -> bool:
-    """Whether the state is so recent that its daemon runs."""
     taken_ns, period_ns = state.get("monotonic_ns"), state.get("period_ns")
     if not isinstance(taken_ns, int) or not isinstance(period_ns, int):
         return False

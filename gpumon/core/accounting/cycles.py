@@ -152,7 +152,6 @@ def _at(ordered: Sequence[float], share: float) -> float:
 
 
 def _width(ordered: Sequence[float]) -> float:
-    """Width of the middle two thirds."""
     return _at(ordered, _UPPER) - _at(ordered, 1 - _UPPER)
 
 

@@ -150,7 +150,6 @@ class CounterHistory:
 def _growth(
     edges_ns: Sequence[int], stamps_ns: Sequence[int], sums: Sequence[int]
 ) -> tuple[int, ...]:
-    """By how much a counter grew from each edge to the next."""
     at_edges = [_sum_at(edge_ns, stamps_ns, sums) for edge_ns in edges_ns]
     return tuple(after - before for before, after in pairwise(at_edges))
 

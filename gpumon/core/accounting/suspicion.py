@@ -136,7 +136,6 @@ def _value(term: Term, shape: PauseShape) -> float:
 
 
 def _evidence(shape: PauseShape) -> float:
-    """The weight of the evidence, 0 to 1."""
     few = shape.pauses / (shape.pauses + EVIDENCE.half_at_pauses)
     bursts = _share(shape.burst_s / shape.grain_s, *EVIDENCE.burst_grains)
     return few * bursts * _share(shape.pause_s / shape.grain_s, *EVIDENCE.pause_grains)

@@ -107,7 +107,6 @@ def window_bounds(idle_ns: int, length_ns: int, parts: WindowParts, shared: Shar
 
 
 def _lengths(parts: WindowParts) -> Iterable[tuple[IdleCause, int]]:
-    """The length of each cause's time in a window."""
     waits_ns = parts.waits
     if parts.gross_input_wait_ns:
         input_ns = waits_ns.get(IdleCause.INPUT_WAIT, 0) + parts.gross_input_wait_ns

@@ -221,7 +221,6 @@ class IdleBounds:
         *,
         was_idle: bool,
     ) -> bool:
-        """Keep a window for the models, if they apply to it."""
         start_ns, end_ns, busy_ratio = sample
         spans = timeline.spans(start_ns, end_ns)
         if spans is None or parts.gross_input_wait_ns or timeline.has_amounts(start_ns, end_ns):
@@ -303,7 +302,6 @@ class IdleBounds:
         self._skipped = self._skips = self._tracked = 0
 
     def _decide(self, timeline: PhaseTimeline) -> Narrowed | None:
-        """Compare models with the windows of this block; return what became known."""
         trace = LoopTrace(
             [one.window for one in self._kept],
             has_own_steps=timeline.has_own_steps,

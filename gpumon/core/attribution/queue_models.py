@@ -41,7 +41,6 @@ _INPUT_CODES: Final = frozenset(
 
 
 def _cause(label: SpanLabel) -> IdleCause:
-    """The cause of idle time in such a phase."""
     if label.is_silent:
         return IdleCause.UNKNOWN
     return IdleCause.WITHIN_STEP if label.is_step else label.cause
@@ -179,7 +178,6 @@ class LoopTrace:
                 yield name, [one[at]._replace(amount=len(one)) for one in of_steps.values()]
 
     def _measure(self) -> None:
-        """Note the phases, and the total length of each cause."""
         step_codes = self._step_codes
         lengths_ns, step_causes_ns = self._lengths_ns, self._step_causes_ns
         for window, is_fitted in zip(self._windows, self.fitted, strict=True):
@@ -288,7 +286,6 @@ class LoopTrace:
         of_causes_ns: Mapping[IdleCause, float],
         known_from_ns: float,
     ) -> Fit:
-        """Compare windows with the busy time that a model predicts."""
         squares = missed_ns = 0.0
         count = 0
         for at, window in enumerate(self._windows):

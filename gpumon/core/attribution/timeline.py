@@ -323,7 +323,6 @@ class PhaseTimeline:
             self._steps_begun = max(self._steps_begun, self._steps_counted + 1)
 
     def _note_end(self, records: RingRecords) -> None:
-        """Note whether the newest records mark training as over."""
         ended = records.kinds.rfind(RingKind.EVENT)
         if records.kinds.rfind(RingKind.ENTER) > ended:
             self._is_marked_over = False

@@ -57,7 +57,6 @@ def _whole(devices: Sequence[Device]) -> list[Device]:
 
 
 def _named(names: Sequence[str], devices: Sequence[Device]) -> list[Device]:
-    """The devices of the names, up to the first that has none."""
     kind = next((kind for kind in ("MIG-", "GPU-") if names[0].startswith(kind)), None)
     chosen: list[Device] = []
     for name in names:

@@ -227,5 +227,4 @@ class StepClock:
         return RunSilence(since_ns, self._phase, silent_ns, hanging_from_ns=hanging_from_ns)
 
     def _since(self, since: _Since, until_ns: int) -> int:
-        """Time since then, without time in which the process was stopped."""
         return max(0, until_ns - since.at_ns - (self._stopped_ns - since.stopped_ns))

@@ -262,7 +262,6 @@ class BoundedServer:
             self._answer(connection, self._busy())
 
     def _continue(self, connection: _Connection) -> None:
-        """Continue with a client that has sent data, can take data, or has gone."""
         try:
             if connection.stage is _Stage.READING:
                 self._read(connection)
@@ -301,7 +300,6 @@ class BoundedServer:
         self._begin(connection, job)
 
     def _begin(self, connection: _Connection, job: Job) -> None:
-        """Start a thread for it, queue it, or refuse it."""
         pool = self._pools[job.pool]
         if pool.running >= pool.threads:
             if len(pool.waiting) < pool.most_waiting:

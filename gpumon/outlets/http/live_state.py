@@ -130,7 +130,6 @@ class LiveState:
 
 
 def _unknown_document(device: Device, error: str) -> dict[str, Any]:
-    """A GPU that was lost before the daemon could identify it."""
     return {
         "label": device.label,
         "error": label_text(error, 512),

@@ -197,7 +197,6 @@ class _Lane:
         return _Point(None if isnan(ratio) else ratio, cells)
 
     def _waiting(self, pending_ns: int) -> list[_Point]:
-        """Points with the pending time, oldest first."""
         found: list[_Point] = []
         for point in self.points(newest_first=True):
             if pending_ns <= 0:

@@ -290,7 +290,6 @@ class ProcessTasks:
             self._files.let_go(f"{self._folder}/{name}")
 
     def _began_since(self, inspected_boot_s: float | None, folder: str) -> bool:
-        """Whether the thread began since then; false in the first inspection."""
         if inspected_boot_s is None:
             return False
         try:

@@ -120,7 +120,6 @@ class RunInspection:
         self._limits.close()
 
     def _check(self, reading: RingReading) -> None:
-        """Verify that the pid is the process that wrote the ring."""
         pid, folder = self._pid, f"{self._proc}/{self._pid}"
         if not reading.is_pid_seen:
             raise NotOursError("its process is not visible from here")
@@ -164,7 +163,6 @@ class RunInspection:
         return tuple(tasks[:MOST_TASKS])
 
     def _cores(self) -> float | None:
-        """How many cores the run may use, by its affinity and its cgroups' quotas."""
         try:
             allowed: float | None = len(os.sched_getaffinity(self._pid))
         except OSError:

@@ -71,7 +71,6 @@ def _a_thread_that_sleeps() -> Iterator[None]:
 
 
 def _text(path: Path) -> str:
-    """Content of a file; empty if it is missing or unreadable."""
     try:
         return KeptFiles.read_once(str(path)).decode("ascii", "replace").strip()
     except OSError:

@@ -76,7 +76,6 @@ def runtime_dir_to_be(environ: Mapping[str, str] = os.environ) -> tuple[Path | N
 def _first_usable(
     environ: Mapping[str, str], trouble_with: Callable[..., str | None]
 ) -> tuple[Path | None, str]:
-    """The first usable folder of a daemon; else all reasons."""
     uid, is_explicit = os.geteuid(), explicit_folder(environ) is not None
     troubles = []
     for folder in daemon_folders(environ, uid):
@@ -254,7 +253,6 @@ def _folder_to_lock(folder: Path, status: os.stat_result) -> Path:
 
 
 def _lock_or_close(descriptor: int, folder: Path) -> None:
-    """Lock an open folder; close it if another daemon has locked it."""
     for _ in range(_LOCK_TRIES):
         with contextlib.suppress(BlockingIOError):
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

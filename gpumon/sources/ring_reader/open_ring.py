@@ -199,7 +199,6 @@ class OpenRing:
         return self._host_pid or self._facts.pid, counts
 
     def _lives_without_lock(self, header: bytes, now_ns: int) -> bool:
-        """Whether the run lives although its lock is free."""
         if self._free_header not in (None, header):
             self._moved_ns = now_ns
         if self._process_start is not None:
@@ -244,7 +243,6 @@ class OpenRing:
         return totals
 
     def _new_part(self, header: RingHeader, max_records: int) -> tuple[int, int]:
-        """First sequence number, and count, of the records to read now."""
         head, position = header.head, self._position
         if head + _SLACK_RECORDS < position:
             raise RingError("runs backwards")
@@ -346,7 +344,6 @@ def _facts(page: bytes, header: RingHeader) -> RunFacts:
 
 
 def _again(reading: RingReading, now_ns: int) -> RingReading:
-    """The reading without new records."""
     return replace(reading, read_at_ns=now_ns, events=NO_RECORDS, lost_events=0)
 
 

@@ -212,7 +212,6 @@ class PhaseRingReader:
                 self._drop(place)
 
     def _choose(self, tick: _Tick) -> None:
-        """Decide which rings are read from now on."""
         candidates = {
             place: followed.candidate._replace(freed_ns=followed.freed_ns)
             for place, followed in self._followed.items()

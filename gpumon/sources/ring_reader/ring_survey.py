@@ -132,7 +132,6 @@ def _listed(
 
 
 def _has_more(listing: FolderListing) -> bool:
-    """List some more of a folder; whether there is more to list."""
     try:
         listing.update(())
     except OSError:  # no permission
