@@ -16,8 +16,8 @@ from gpumon.core.attribution.span_labels import (
     add_length,
     codes_of,
 )
-from gpumon.core.phase import PHASES, IdleCause, TrainingMode, TrainingPhase, cause_of
-from gpumon.core.ring_format.events import NO_RECORDS, RingEvent, RingKind, RingRecords
+from gpumon.core.phase import PHASES, IdleCause, TrainingMode, TrainingPhase
+from gpumon.core.ring_format.events import RingEvent, RingKind, RingRecords
 
 TRAIN, VALIDATES, PREDICTS, BESIDE = TrainingMode
 WAIT, STEP, OTHER = TrainingPhase.INPUT_WAIT, TrainingPhase.TRAIN_STEP, TrainingPhase.OTHER
@@ -33,13 +33,6 @@ def label_of(phase: TrainingPhase, mode: int = TRAIN) -> SpanLabel:
 
 
 class TestALabel:
-    @pytest.mark.parametrize("mode", TrainingMode)
-    @pytest.mark.parametrize("phase", PHASES)
-    def test_has_the_cause_of_its_phase_and_mode(
-        self, phase: TrainingPhase, mode: TrainingMode
-    ) -> None:
-        assert label_of(phase, mode).cause is cause_of(phase, mode)
-
     @pytest.mark.parametrize("phase", PHASES)
     def test_is_a_step_if_training_gave_the_device_work(self, phase: TrainingPhase) -> None:
         is_step = phase in (STEP, TrainingPhase.DEVICE_SYNC)
@@ -59,18 +52,6 @@ class TestALabel:
         assert label_of(WAIT, BESIDE).is_gross
         assert not label_of(WAIT).is_gross
         assert not label_of(STEP, BESIDE).is_gross
-
-    @pytest.mark.parametrize("phase", PHASES)
-    def test_is_silent_in_untagged_code_and_at_start_up(self, phase: TrainingPhase) -> None:
-        assert label_of(phase).is_silent is (phase in (OTHER, TrainingPhase.START_UP))
-
-    def test_of_a_stopped_process_has_the_cause_not_in_use(self) -> None:
-        assert LABELS[SUSPENDED_CODE] == (IdleCause.NOT_IN_USE, *[False] * 6)
-
-    def test_of_the_start_of_an_epoch_differs_from_a_wait_in_that_only(self) -> None:
-        wait = LABELS[INPUT_WAIT_CODE]
-
-        assert LABELS[EPOCH_WAIT_CODE] == wait._replace(is_epoch_wait=True) != wait
 
     def test_is_exposed_by_marks_unless_the_device_may_work_in_it(self) -> None:
         exposed = {phase for phase in PHASES if label_of(phase).is_exposed_by_marks}
@@ -96,9 +77,6 @@ class TestCodes:
         codes = codes_of(RingRecords.of([start, amount, wait, counted, step, wait]))
 
         assert [*codes] == [START_UP_CODE, INPUT_WAIT_CODE, TRAIN_STEP_CODE, INPUT_WAIT_CODE]
-
-    def test_are_none_without_records(self) -> None:
-        assert codes_of(NO_RECORDS) == b""
 
     @pytest.mark.parametrize("value", [len(TrainingMode), 255])
     def test_of_an_unknown_mode_are_those_of_training(self, value: int) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from gpumon.core.clock import LONGEST_LOOK_BACK_S
 from gpumon.errors import UsageError
-from gpumon.outlets.http.callers import Caller, WebToken, caller_of, is_loopback
+from gpumon.outlets.http.callers import Caller, WebToken, caller_of
 from gpumon.outlets.http.live_state import LiveState
 from gpumon.outlets.http.request import Request
 from gpumon.outlets.http.routes import ReportReader, ReportScope, Response, Routes
@@ -141,18 +141,6 @@ class TestAPeer:
 
         assert key("10.0.0.1") == key("::ffff:10.0.0.1") != key("10.0.0.2")
         assert key("2001:db8::1") == key("2001:db8::ffff:1") != key("2001:db8:0:1::1")
-
-
-class TestNames:
-    @pytest.mark.parametrize("host", ["127.0.0.1", "127.1.2.3", "::1", "localhost", "LocalHost."])
-    def test_that_can_only_mean_this_machine(self, host: str) -> None:
-        assert is_loopback(host)
-
-    @pytest.mark.parametrize(
-        "host", ["0.0.0.0", "::", "10.0.0.1", "127.0.0.1.example", "local", ""]
-    )
-    def test_that_may_mean_another(self, host: str) -> None:
-        assert not is_loopback(host)
 
 
 class TestPaths:

@@ -38,19 +38,6 @@ def broken(_: object) -> Any:
     raise ZeroDivisionError("secret detail")
 
 
-def test_its_limits_are_those_in_the_docs() -> None:
-    page = Path(__file__).resolve().parents[4] / "docs" / "configuration.md"
-    reported, limits = page.read_text(encoding="utf-8"), ServerLimits()
-
-    figures = (
-        f"{limits.max_connections} connections, of which {limits.max_per_caller} a peer",
-        f"{limits.read_timeout_s:g} s for the head\nof a request",
-        f"{limits.write_timeout_s:g} s to take an answer",
-        f"Live pages are {limits.max_streams} in all",
-    )
-    assert [figure for figure in figures if figure not in reported] == []
-
-
 class TestEachAddress:
     @pytest.mark.parametrize(
         ("path", "content_type"),
