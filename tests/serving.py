@@ -85,7 +85,7 @@ def serving(
     *states: MonitorState,
     listen: str | Sequence[str] = "127.0.0.1:0",
     report: ReportReader | None = None,
-    said: TextsReader | None = None,
+    texts: TextsReader | None = None,
     limits: ServerLimits = _LIMITS,
     token: WebToken | None = None,
     clock: Clock | None = None,
@@ -102,7 +102,7 @@ def serving(
         exporter=exporter,
         clock=clock,
         report=report or no_report,
-        texts=said or (lambda state: page_text(report_of(state))),
+        texts=texts or (lambda state: page_text(report_of(state))),
         limits=limits,
         token=token,
     )

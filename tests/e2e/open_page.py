@@ -97,7 +97,7 @@ def showing(
     def said(state: MonitorState) -> Mapping[str, Any]:
         return page_text(change(report_of(state)))
 
-    return serving(*states, said=said, listen=listen, clock=RunningClock())
+    return serving(*states, texts=said, listen=listen, clock=RunningClock())
 
 
 def recent(state: MonitorState) -> MonitorState:

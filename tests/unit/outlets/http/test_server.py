@@ -159,7 +159,7 @@ class TestTheStream:
         def texts(state: MonitorState) -> dict[str, object]:
             return {"notes": [], "advice": [f"on tick {state.samples_total}"]}
 
-        with serving(monitor_state(samples_total=1), said=texts) as server:
+        with serving(monitor_state(samples_total=1), texts=texts) as server:
             timer = threading.Timer(0.2, server.publish, [monitor_state(samples_total=2)])
             timer.start()
             events = [json.loads(data) for data in read_events(server, 2)]
@@ -279,7 +279,7 @@ class TestAFaultOfOurs:
     def test_in_a_stream_ends_it_and_gives_its_place_back(
         self, caplog: pytest.LogCaptureFixture
     ) -> None:
-        with serving(monitor_state(), said=broken) as server:
+        with serving(monitor_state(), texts=broken) as server:
             for _ in range(2 * ServerLimits().max_streams):
                 with dial(server, b"GET /api/v1/stream HTTP/1.1\r\n\r\n") as client:
                     assert client.makefile("rb").read().startswith(b"HTTP/1.1 200 ")
