@@ -110,7 +110,7 @@ class Trained:
     def saw(self, *values: Any) -> None:
         self.seen += [np.array(value) for value in keras.tree.flatten(values)]
 
-    def by_fit(self, callbacks: Sequence[Any], *, validates: bool) -> None:
+    def fit(self, callbacks: Sequence[Any], *, validates: bool) -> None:
         validated = {"validation_data": batched(seed=1)} if validates else {}
         history = self.model.fit(
             batched(seed=0), epochs=EPOCHS, verbose=0, callbacks=list(callbacks), **validated
@@ -118,26 +118,6 @@ class Trained:
         self.history = [
             dict(zip(history, row, strict=True)) for row in zip(*history.values(), strict=True)
         ]
-
-    def by_batches(self, callbacks: Sequence[Any], *, validates: bool) -> None:
-        """A custom loop around ``train_on_batch`` that calls the callbacks."""
-        called = keras.callbacks.CallbackList(list(callbacks), model=self.model, epochs=EPOCHS)
-        called.on_train_begin()
-        for epoch in range(EPOCHS):
-            called.on_epoch_begin(epoch)
-            self.model.reset_metrics()
-            for number, (x, y) in enumerate(batches()):
-                called.on_train_batch_begin(number)
-                logs = self.model.train_on_batch(x, y, return_dict=True)
-                called.on_train_batch_end(number, logs)
-            if validates:
-                losses = self.model.evaluate(batched(seed=1), verbose=0, return_dict=True)
-                logs = {**logs, **{f"val_{name}": value for name, value in losses.items()}}
-            self.history.append(logs)
-            called.on_epoch_end(epoch, logs)
-            if self.model.stop_training:
-                break
-        called.on_train_end(logs)
 
     def left(self) -> dict[str, list[Any]]:
         """All numbers to compare: logs, seen values and the final state."""

@@ -157,10 +157,10 @@ Left = dict[str, list[Any]]
 def left_by_two_fits(devices: int, folder: Path) -> Left:
     """Numbers of a training run between whose two fits the layers are trained on one device."""
     training = m.Trained(devices, folder)
-    training.by_fit([], validates=False)
+    training.fit([], validates=False)
     by_training_it_alone(training.single)
     training.saw(training.model.get_weights(), training.single.get_weights())
-    training.by_fit([], validates=False)
+    training.fit([], validates=False)
     return training.left()
 
 
@@ -174,7 +174,7 @@ def left_by_a_fit(devices: int, setter: str, folder: Path) -> Left:
             SETTERS[setter](training.single, training.model, training.folder)
 
     callback = keras.callbacks.LambdaCallback(on_train_batch_end=act)
-    training.by_fit([callback], validates=True)
+    training.fit([callback], validates=True)
     assert not once
     return training.left()
 

@@ -60,6 +60,7 @@ def tagger() -> Any:
 
 
 class TestTrainingIsUnchanged:
+    @in_make_truth
     def test_where_determinism_is_on_before_the_first_fit(self) -> None:
         forbid_clocks()
 

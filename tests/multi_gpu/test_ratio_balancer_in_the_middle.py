@@ -53,7 +53,7 @@ def a_training(devices: int, folder: Path) -> Training:
         pytest.param("a save", marks=in_make_truth),
         "a fit of the same model at a batch's end",
         pytest.param("a fit of another model at a batch's end", marks=in_make_truth),
-        "an exception of a callback, and a second fit",
+        pytest.param("an exception of a callback, and a second fit", marks=in_make_truth),
     ],
 )
 def test_the_result_is_that_of_one_device(act: str, tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from tests.multi_gpu.later import b, keras, m, multi_gpu
+from tests.needs import in_make_truth
 
 pytestmark = pytest.mark.multi_gpu
 
@@ -84,6 +85,7 @@ class TestAnUnreferencedModel:
 
         assert m.trains_alike(left, 2)
 
+    @in_make_truth
     def test_may_be_the_parallel_one_while_the_single_one_is_used(self) -> None:
         single, model = m.made(2)
         x, y = m.rows()

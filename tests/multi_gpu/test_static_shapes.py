@@ -58,8 +58,9 @@ class TestTheLossOfEachOutput:
             np.testing.assert_allclose(split[name], losses, rtol=1e-6, err_msg=name)
 
 
+@in_make_truth
 class TestTheOutputsOfABatch:
-    def test_have_its_size_where_that_is_known(self) -> None:
+    def test_have_its_static_size(self) -> None:
         model, seen = b.parallel(b.of_two_inputs_and_outputs()), []
 
         def loss(_: Any, predicted: Any) -> Any:

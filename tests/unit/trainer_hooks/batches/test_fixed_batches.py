@@ -1,4 +1,4 @@
-"""Specification of fixed_batches without a framework: arrays, sequences and streams."""
+"""``fixed_batches`` without a framework: arrays, sequences and streams."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from trainer_hooks.batches.rebatching import FixedBatches
 
 
 def samples(count: int) -> tuple[Any, Any]:
-    """Rows that say their number, and targets that say it too."""
+    """Rows and targets that contain their index."""
     rows = np.arange(count)
     return np.stack([rows, rows], axis=1).astype("float32"), rows.astype("float32")
 
@@ -35,24 +35,24 @@ def targets_of(batches: Any) -> list[list[float]]:
 
 @pytest.fixture(autouse=True)
 def no_keras(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where Keras happens to be imported, arrays would come back as a PyDataset."""
+    """With Keras imported, arrays would become a PyDataset."""
     monkeypatch.setitem(sys.modules, "keras", None)
 
 
 class TestAShortLastBatch:
-    def test_is_left_out(self) -> None:
+    def test_is_dropped(self) -> None:
         assert targets_of(fixed_batches(samples(7), 4)) == [[0, 1, 2, 3]]
 
-    def test_or_filled_up_with_its_own_samples_in_turn(self) -> None:
+    def test_is_filled_up_with_its_own_samples_in_turn(self) -> None:
         batches = fixed_batches(samples(7), 4, tail="repeat")
 
         assert targets_of(batches) == [[0, 1, 2, 3], [4, 5, 6, 4]]
         assert [len(batch) for batch in batches] == [2, 2]  # no sample weights
 
-    def test_even_where_it_holds_a_single_one(self) -> None:
+    def test_of_one_sample_is_filled_up_with_it(self) -> None:
         assert targets_of(fixed_batches(samples(5), 4, tail="repeat"))[-1] == [4, 4, 4, 4]
 
-    def test_or_padded_with_samples_of_weight_0(self) -> None:
+    def test_is_padded_with_samples_of_weight_0(self) -> None:
         first, last = fixed_batches(samples(7), 4, tail="pad")
 
         assert first[2].tolist() == [1, 1, 1, 1]
@@ -60,17 +60,17 @@ class TestAShortLastBatch:
         assert last[2].tolist() == pytest.approx([4 / 3, 4 / 3, 4 / 3, 0])
         assert last[2].dtype == np.float32
 
-    def test_whose_real_samples_keep_their_weight_for_losses_that_are_sums(self) -> None:
+    def test_keeps_the_weights_of_real_samples_for_losses_that_are_sums(self) -> None:
         *_, last = fixed_batches(samples(7), 4, tail="pad", reduction="sum")
 
         assert last[2].tolist() == [1, 1, 1, 0]
 
     @pytest.mark.parametrize("tail", ["drop", "repeat", "pad"])
-    def test_is_no_matter_where_there_is_none(self, tail: str) -> None:
+    def test_does_not_matter_where_there_is_none(self, tail: str) -> None:
         assert targets_of(fixed_batches(samples(8), 4, tail=tail)) == [[0, 1, 2, 3], [4, 5, 6, 7]]
 
 
-class TestWeightsOfOnesOwn:
+class TestGivenWeights:
     def test_are_kept(self) -> None:
         rows, targets = samples(6)
         weights = np.array([1, 2, 3, 4, 5, 6])
@@ -109,7 +109,7 @@ class TestArrays:
             [2, 2],
         ]
 
-    def test_can_be_gone_through_again_and_asked_for_by_number(self) -> None:
+    def test_can_be_iterated_over_again_and_indexed(self) -> None:
         batches = fixed_batches(samples(6), 2)
 
         assert targets_of(batches) == targets_of(batches)
@@ -117,7 +117,7 @@ class TestArrays:
         with pytest.raises(IndexError):
             batches[3]
 
-    def test_are_shuffled_anew_for_each_epoch_where_asked(self) -> None:
+    def test_are_shuffled_each_epoch_on_request(self) -> None:
         np.random.seed(1)
         batches = fixed_batches(samples(64), 8, tail="repeat", shuffle=True)
 
@@ -134,7 +134,7 @@ class TestAGenerator:
         assert isinstance(batches, GeneratorType)
         assert targets_of(batches) == [[0, 1], [2, 3], [4, 5], [6, 6]]
 
-    def test_may_be_endless_and_is_read_no_further_than_needed(self) -> None:
+    def test_may_be_endless_and_is_read_only_as_needed(self) -> None:
         read = []
 
         def endless() -> Iterator[tuple[Any, Any]]:
@@ -147,7 +147,7 @@ class TestAGenerator:
         assert len(list(itertools.islice(batches, 3))) == 3
         assert len(read) == 6
 
-    def test_of_batches_that_are_right_passes_them_on_as_they_are(self) -> None:
+    def test_with_batches_of_the_right_size_passes_them_on_unchanged(self) -> None:
         given = in_batches(8, 4)
 
         passed_on = fixed_batches(iter(given), 4)
@@ -159,21 +159,21 @@ class TestAGenerator:
         assert list(fixed_batches(iter([]), 4, tail=tail)) == []
 
 
-class TestOtherThingsToGoThrough:
-    def test_a_list_of_batches_has_a_length_and_numbers(self) -> None:
+class TestOtherIterables:
+    def test_a_list_of_batches_has_a_length_and_indices(self) -> None:
         batches = fixed_batches(in_batches(7, 3), 2, tail="repeat")
 
         assert len(batches) == 4
         assert batches[1][1].tolist() == [2, 3]
         assert targets_of(batches) == [[0, 1], [2, 3], [4, 5], [6, 6]]
 
-    def test_one_whose_batches_differ_in_length_is_refused(self) -> None:
+    def test_a_list_of_batches_of_different_sizes_is_refused(self) -> None:
         uneven = [samples(3), samples(2), samples(3)]
 
         with pytest.raises(ValueError, match="batch 1 "):
             list(fixed_batches(uneven, 3))
 
-    def test_an_iterable_may_be_gone_through_again_and_for_ever(self) -> None:
+    def test_an_iterable_may_be_iterated_over_again_and_forever(self) -> None:
         class Source:
             def __iter__(self) -> Iterator[tuple[Any, Any]]:
                 return iter(in_batches(5, 2))
@@ -185,7 +185,7 @@ class TestOtherThingsToGoThrough:
         assert isinstance(batches.forever(), GeneratorType)
         assert targets_of(itertools.islice(batches.forever(), 3)) == [[0, 1], [2, 3], [0, 1]]
 
-    def test_an_empty_one_gives_nothing(self) -> None:
+    def test_an_empty_one_yields_nothing(self) -> None:
         assert len(fixed_batches([], 4)) == 0
         assert list(fixed_batches([], 4)) == []
         assert list(fixed_batches({}.values(), 4)) == []
@@ -194,7 +194,7 @@ class TestOtherThingsToGoThrough:
 
 class TestMisuse:
     @pytest.mark.parametrize(
-        ("data", "said", "reason"),
+        ("data", "arguments", "reason"),
         [
             (samples(8), {"batch_size": 10, "multiple_of": 4}, "8 or 12$"),
             (samples(8), {"batch_size": 3, "multiple_of": 4}, "such as 4$"),
@@ -204,35 +204,35 @@ class TestMisuse:
             ((np.zeros(3), np.zeros(4)), {}, r"\[3, 4\]"),
         ],
     )
-    def test_is_refused(self, data: Any, said: dict[str, Any], reason: str) -> None:
+    def test_is_refused(self, data: Any, arguments: dict[str, Any], reason: str) -> None:
         with pytest.raises(ValueError, match=reason):
-            fixed_batches(data, **{"batch_size": 4, **said})
+            fixed_batches(data, **{"batch_size": 4, **arguments})
 
     @pytest.mark.parametrize("data", [np.zeros(3), ({"x": np.zeros(3)},), (np.zeros(3), None)])
-    def test_padding_without_targets(self, data: Any) -> None:
+    def test_padding_without_targets_is_refused(self, data: Any) -> None:
         with pytest.raises(ValueError, match="no targets"):
             list(fixed_batches(data, 4, tail="pad"))
 
     @pytest.mark.parametrize("size", [0, -1, 2.5, "8", True, None])
-    def test_a_size_that_is_none(self, size: Any) -> None:
-        for said in ({"batch_size": size}, {"batch_size": 8, "multiple_of": size}):
-            with pytest.raises(ValueError, match=f"^{[*said][-1]} .* {size!r}"):
-                fixed_batches(samples(8), **said)
+    def test_an_invalid_size_is_refused(self, size: Any) -> None:
+        for arguments in ({"batch_size": size}, {"batch_size": 8, "multiple_of": size}):
+            with pytest.raises(ValueError, match=f"^{[*arguments][-1]} .* {size!r}"):
+                fixed_batches(samples(8), **arguments)
 
     @pytest.mark.parametrize(
         "data", [None, 3, "rows", b"rows", {"x": [1, 2]}, ([1], [2]), object()]
     )
-    def test_data_of_another_kind(self, data: Any) -> None:
+    def test_data_of_another_kind_are_refused(self, data: Any) -> None:
         with pytest.raises(ValueError, match=type(data).__name__):
             fixed_batches(data, 4)
 
     @pytest.mark.parametrize("target", [1.0, np.float32(1.0)], ids=["a number", "of NumPy"])
-    def test_samples_where_batches_are_due(self, target: Any) -> None:
+    def test_samples_instead_of_batches_are_refused(self, target: Any) -> None:
         with pytest.raises(ValueError, match="single samples"):
             list(fixed_batches(iter([(np.zeros(4), target)]), 4))
 
 
-def test_no_framework_is_imported_for_it() -> None:
+def test_it_imports_no_framework() -> None:
     loaded = loaded_by(
         "from trainer_hooks.batches import fixed_batches\n"
         "assert 'numpy' not in sys.modules\n"
@@ -249,7 +249,7 @@ class TestLaws:
         size=st.integers(1, 9),
         tail=st.sampled_from(["drop", "repeat", "pad"]),
     )
-    def test_no_batch_is_odd_and_no_sample_is_lost(
+    def test_all_batches_are_full_and_no_sample_is_lost(
         self, sizes: list[int], size: int, tail: str
     ) -> None:
         ends = list(itertools.accumulate(sizes, initial=0))

@@ -1,4 +1,4 @@
-"""Specification of reading ahead, whatever the framework."""
+"""Reading ahead, without a framework."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ while len(batches.gi_frame.f_locals["reader"]._ready) < 2:
     pass
 reading, writing = os.pipe()
 if os.fork() == 0:
-    said = []
+    read = []
     try:
         for batch in batches:
-            said.append(batch)
+            read.append(batch)
     except RuntimeError as error:
-        said.append(str(error))
-    os.write(writing, json.dumps(said).encode())
+        read.append(str(error))
+    os.write(writing, json.dumps(read).encode())
     os._exit(0)
 os.wait()
 print(os.read(reading, 1000).decode())
@@ -45,12 +45,12 @@ class TestBatchesThatAreReadAhead:
         assert list(ahead(range(20), depth, Host())) == list(range(20))
 
     @pytest.mark.parametrize("depth", [1, 2, 3])
-    def test_are_ahead_by_the_depth_and_never_by_more(self, depth: int) -> None:
+    def test_are_ahead_by_at_most_the_depth(self, depth: int) -> None:
         source = Source(range(8))
 
         assert most_ahead(ahead(source, depth, Host()), lambda: source.pulled) == depth
 
-    def test_are_not_read_before_the_first_is_asked_for(self) -> None:
+    def test_are_not_read_before_the_first_request(self) -> None:
         source = Source(range(8))
 
         batches = iter(ahead(source, 2, Host()))
@@ -58,7 +58,7 @@ class TestBatchesThatAreReadAhead:
         assert source.pulled == 0
         assert next(batches) == 0
 
-    def test_are_held_by_nobody_else_once_they_are_handed_out(self) -> None:
+    def test_are_not_referenced_after_they_are_returned(self) -> None:
         class Batch:
             pass
 
@@ -78,7 +78,7 @@ class TestBatchesThatAreReadAhead:
             most = max(most, sum(one() is not None for one in alive))
         assert most <= 3
 
-    def test_are_placed_in_the_thread_and_received_in_the_training(self) -> None:
+    def test_are_placed_in_the_thread_and_received_in_the_training_thread(self) -> None:
         class Noting(Host):
             def place(self, batch: Any) -> Any:
                 return batch, threading.current_thread()
@@ -92,15 +92,15 @@ class TestBatchesThatAreReadAhead:
         assert placed is not threading.current_thread()
         assert received is threading.current_thread()
 
-    def test_see_the_variables_of_the_training_s_context(self) -> None:
-        variable = contextvars.ContextVar("variable", default="nobody")
+    def test_are_read_in_the_context_of_the_training_thread(self) -> None:
+        variable = contextvars.ContextVar("variable", default="default")
 
         def source() -> Iterator[str]:
             yield variable.get()
 
-        variable.set("somebody")
+        variable.set("set")
 
-        assert list(ahead(source(), 2, Host())) == ["somebody"]
+        assert list(ahead(source(), 2, Host())) == ["set"]
 
 
 class TestTheGapBetweenBatches:
@@ -116,9 +116,7 @@ class TestTheGapBetweenBatches:
 
 class TestAnError:
     @pytest.mark.parametrize("error", [OSError("torn"), EOFError(), KeyboardInterrupt()], ids=repr)
-    def test_of_the_source_is_raised_where_its_batch_would_have_come(
-        self, error: BaseException
-    ) -> None:
+    def test_of_the_source_is_raised_in_place_of_its_batch(self, error: BaseException) -> None:
         def source() -> Iterator[int]:
             yield from (1, 2, 3)
             raise error
@@ -132,7 +130,7 @@ class TestAnError:
         assert list(batches) == []
         assert readers() == []
 
-    def test_of_the_placing_is_raised_there_too(self) -> None:
+    def test_of_placing_is_raised_in_place_of_its_batch(self) -> None:
         class Full(Host):
             def place(self, batch: int) -> int:
                 if batch == 2:
@@ -147,19 +145,19 @@ class TestAnError:
 
 
 class TestTheThread:
-    def test_is_over_when_the_data_is(self) -> None:
+    def test_ends_with_the_data(self) -> None:
         assert len(list(ahead(range(5), 2, Host()))) == 5
 
         assert readers() == []
 
-    def test_is_over_when_a_loop_is_left_early(self) -> None:
+    def test_ends_when_a_loop_is_left_early(self) -> None:
         for batch in ahead(Source(range(100)), 2, Host()):
             if batch == 3:
                 break
 
         assert readers() == []
 
-    def test_closes_a_generator_that_it_leaves_early(self) -> None:
+    def test_closes_a_generator_that_is_left_early(self) -> None:
         closed = []
 
         def source() -> Iterator[int]:
@@ -174,7 +172,7 @@ class TestTheThread:
 
         assert closed == ["gpumon-prefetch"]
 
-    def test_reads_nothing_more_once_a_loop_is_left(self) -> None:
+    def test_reads_nothing_after_a_loop_is_left(self) -> None:
         source = Source(range(100), seconds=0.02)
         for _ in ahead(source, 2, Host()):
             break
@@ -183,17 +181,17 @@ class TestTheThread:
         time.sleep(0.06)
         assert source.pulled == pulled
 
-    def test_keeps_no_process_from_its_end_and_is_missed_in_a_forked_one(self) -> None:
+    def test_does_not_delay_exit_and_is_reported_missing_in_a_forked_process(self) -> None:
         done = ran_python("-W", "ignore", "-c", LEFT_OPEN)
 
         assert (done.returncode, done.stderr) == (0, "")
-        *batches, said = json.loads(done.stdout)
+        *batches, message = json.loads(done.stdout)
         assert batches == [1, 2]
-        assert "forked" in said
+        assert "forked" in message
 
 
-class TestWhatStandsForTheData:
-    def test_starts_anew_as_often_as_the_data(self) -> None:
+class TestTheIterable:
+    def test_restarts_as_often_as_the_data(self) -> None:
         batches = ahead([1, 2, 3], 2, Host())
 
         assert [list(batches), list(batches)] == [[1, 2, 3], [1, 2, 3]]
@@ -211,7 +209,7 @@ class TestWhatStandsForTheData:
         with pytest.raises(AttributeError):
             _ = batches.no_such_thing
 
-    def test_has_no_length_where_the_data_has_none(self) -> None:
+    def test_has_no_length_if_the_data_has_none(self) -> None:
         class Stream:
             def __iter__(self) -> Iterator[int]:
                 return iter([1, 2])
@@ -219,13 +217,13 @@ class TestWhatStandsForTheData:
         with pytest.raises(TypeError):
             len(ahead(Stream(), 2, Host()))
 
-    def test_goes_on_where_an_iterator_was_left(self) -> None:
+    def test_continues_where_an_iterator_was_left(self) -> None:
         batches = ahead(iter(range(10)), 2, Host())
 
         assert [next(batches), next(batches)] == [0, 1]
         assert list(batches) == list(range(2, 10))
 
-    def test_waits_for_a_batch_that_is_being_read_when_it_is_let_go_of(self) -> None:
+    def test_waits_for_a_batch_being_read_when_it_is_dropped(self) -> None:
         source = Source(range(100), seconds=0.05)
         batches = iter(ahead(source, 2, Host()))
         next(batches)

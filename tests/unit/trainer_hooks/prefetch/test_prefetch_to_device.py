@@ -1,4 +1,4 @@
-"""Specification of what ``prefetch_to_device`` takes, and whom it asks, without any framework."""
+"""The data that ``prefetch_to_device`` accepts, and for which framework, without importing any."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class TestTheDepth:
         [(0, ValueError), (-1, ValueError)]
         + [(depth, TypeError) for depth in (1.5, "2", None, True)],
     )
-    def test_that_is_no_whole_number_of_one_or_more_is_refused(
+    def test_that_is_no_positive_integer_is_refused(
         self, depth: Any, error: type[Exception]
     ) -> None:
         with pytest.raises(error, match=f"not {depth!r}$"):
@@ -35,13 +35,13 @@ class OneArray:
         return iter([1.0, 2.0, 3.0])
 
 
-class TestWhatIsNoData:
+class TestInvalidData:
     @pytest.mark.parametrize("data", ["rows.csv", b"rows", {"x": [1]}, OneArray()])
-    def test_is_refused_though_it_can_be_iterated_over(self, data: Any) -> None:
+    def test_is_refused_though_iterable(self, data: Any) -> None:
         with pytest.raises(TypeError, match="a single"):
             prefetch_to_device(data)
 
-    def test_names_what_makes_batches_of_arrays(self) -> None:
+    def test_of_arrays_is_refused_with_fixed_batches(self) -> None:
         with pytest.raises(TypeError, match=r"give fixed_batches\(\(x, y\), batch_size\)$"):
             prefetch_to_device((OneArray(), OneArray()))
 
@@ -53,7 +53,7 @@ class TestWhatIsNoData:
 
 @pytest.fixture
 def only(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Makes it seem as if these modules alone were imported."""
+    """Pretend that only these modules are imported."""
 
     def import_these(**modules: Any) -> None:
         for name in ("jax", "torch", "keras", "tensorflow"):
@@ -68,7 +68,7 @@ def only(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 class TestPlainBatches:
     @pytest.mark.parametrize(("name", "kind"), [("jax", Kind.JAX), ("torch", Kind.TORCH)])
-    def test_are_for_the_framework_that_is_there(self, only: Any, name: str, kind: Kind) -> None:
+    def test_are_for_the_imported_framework(self, only: Any, name: str, kind: Kind) -> None:
         only(**{name: {}})
 
         assert kind_of([]) is kind
@@ -77,12 +77,12 @@ class TestPlainBatches:
         ("backend", "kind"),
         [("jax", Kind.JAX), ("torch", Kind.TORCH), ("tensorflow", Kind.HOST)],
     )
-    def test_are_for_the_backend_of_keras_whatever_else_is_there(
+    def test_are_for_the_backend_of_keras_if_it_is_imported(
         self, only: Any, backend: str, kind: Kind
     ) -> None:
-        told = ModuleType("keras.backend")
-        vars(told)["backend"] = lambda: backend
-        only(keras={"backend": told}, jax={}, torch={}, tensorflow={})
+        backend_module = ModuleType("keras.backend")
+        vars(backend_module)["backend"] = lambda: backend
+        only(keras={"backend": backend_module}, jax={}, torch={}, tensorflow={})
 
         assert kind_of([]) is kind
 
@@ -99,7 +99,7 @@ class TestPlainBatches:
         with pytest.raises(TypeError, match="neither JAX"):
             prefetch_to_device([])
 
-    def test_are_told_by_a_device_of_a_framework(self, only: Any) -> None:
+    def test_are_for_the_framework_of_a_given_device(self, only: Any) -> None:
         only(jax={}, torch={})
         of_jax = type("Device", (), {"__module__": "jaxlib.xla_client"})()
         of_torch = type("device", (), {"__module__": "torch"})()
@@ -108,7 +108,7 @@ class TestPlainBatches:
         assert kind_of([], of_torch) is Kind.TORCH
 
 
-def test_importing_the_room_brings_no_framework_and_starts_no_thread() -> None:
+def test_importing_it_imports_no_framework_and_starts_no_thread() -> None:
     loaded = loaded_by("from trainer_hooks.prefetch import prefetch_to_device")
 
     assert [name for name in loaded if name.split(".")[0] in HEAVY] == []
