@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from gpumon.core.clock import seconds
-from gpumon.core.host.evidence import NOT_LOOKED, HostReading
+from gpumon.core.host.evidence import NO_READING, HostReading
 from gpumon.core.ring_format.events import RingsReading
 from gpumon.core.wording import gpu_label
 from gpumon.errors import InvalidSampleError
@@ -323,4 +323,4 @@ class Reading(NamedTuple):
     rings: RingsReading
     wall_time_s: float
     rings_seconds: float = 0.0
-    host: HostReading = NOT_LOOKED
+    host: HostReading = NO_READING

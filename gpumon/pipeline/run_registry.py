@@ -64,7 +64,7 @@ class RunRegistry:
             elif run.is_settled:
                 continue
             if reading.key in host.of_run:
-                run.reasons.take(host.of_run[reading.key])
+                run.reasons.observe(host.of_run[reading.key])
             _join(run, join)
         self._give_labels()
 

@@ -294,7 +294,7 @@ class TrackedRun:
             refused_uuids=tuple(sorted(self.refused_uuids)),
             world_size=facts.world_size,
             is_undecided=bool(self.undecided_on),
-            reasons=self.reasons.told(),
+            reasons=self.reasons.report(),
             suspended_since_ns=self.timeline.suspended_since_ns if reading.alive else None,
             silence=self.silence,
             written_ns=self._written_ns,

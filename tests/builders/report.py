@@ -15,7 +15,7 @@ from gpumon.core.codecs.report_codec import encode_report
 from gpumon.core.device.fill import GpuFill, Mean
 from gpumon.core.diagnosis.advice import advise
 from gpumon.core.diagnosis.verdict_rules import diagnose
-from gpumon.core.host.evidence import HostEvidence, TaskLook
+from gpumon.core.host.evidence import HostEvidence, TaskSample
 from gpumon.core.host.reasons import WaitFigures, WaitReason
 from gpumon.core.host.wait_rules import LoaderPlace, ShortOf
 from gpumon.core.phase import IdleCause, InputWaitReason, TrainingPhase
@@ -264,10 +264,10 @@ MB: Final = 1e6
 def task(
     wanted: float, queued: float = 0.0, switches: float | None = None, sleeps_in: str | None = None,
     state: str | None = None,
-) -> TaskLook:  # fmt: skip
+) -> TaskSample:  # fmt: skip
     """One that wants so much of a core, and waits for it for so long of that."""
     told = state or ("R" if sleeps_in is None else "S")
-    return TaskLook(wanted - queued, queued, switches, told, sleeps_in)
+    return TaskSample(wanted - queued, queued, switches, told, sleeps_in)
 
 
 WAITS: Final = task(0.01, sleeps_in=QUEUE)
@@ -275,10 +275,10 @@ WAITS: Final = task(0.01, sleeps_in=QUEUE)
 
 
 def look(
-    main: TaskLook = WAITS,
+    main: TaskSample = WAITS,
     *,
-    threads: tuple[TaskLook, ...] = (),
-    workers: tuple[TaskLook, ...] = (),
+    threads: tuple[TaskSample, ...] = (),
+    workers: tuple[TaskSample, ...] = (),
     at_s: float = 1.0,
     waiting: float = 0.8,
     **others: Any,
@@ -300,7 +300,7 @@ def look(
     )
 
 
-def gil_threads(count: int, *, queued: float = 0.1) -> tuple[TaskLook, ...]:
+def gil_threads(count: int, *, queued: float = 0.1) -> tuple[TaskSample, ...]:
     """So many threads that wait for Python's lock in turn."""
     return tuple(task(1.2 / count, queued / count, 204.0, QUEUE) for _ in range(count))
 

@@ -29,11 +29,11 @@ from gpumon.core.codecs.field_codec import (
 )
 from gpumon.core.host.evidence import (
     MOST_TASKS,
-    NOT_LOOKED,
+    NO_READING,
     HostEvidence,
     HostReading,
     ProcessState,
-    TaskLook,
+    TaskSample,
 )
 from gpumon.core.phase import PHASE_NUMBER, PHASES, TrainingPhase, phase_named
 from gpumon.core.ring_format.events import (
@@ -70,7 +70,7 @@ _EVIDENCE: Final = FieldCodec(
     " major_faults_per_second disk_busy_ratio disk_read_bytes_per_second"
     " received_bytes_per_second memory_stalled_ratio refaults_per_second usable_cores"
     " throttled_ratio",
-    {TaskLook: "on_cpu_cores queued_cores switches_per_second state sleeps_in"},
+    {TaskSample: "on_cpu_cores queued_cores switches_per_second state sleeps_in"},
 )
 _PROCESS: Final = FieldCodec(ProcessState, KEPT, "is_stopped sleeps_in")
 
@@ -307,7 +307,7 @@ def _decode_phases(
 
 def encode_host(host: HostReading) -> dict[str, Any]:
     """Host evidence of one tick, by ring; empty where there was none."""
-    if host == NOT_LOOKED:
+    if host == NO_READING:
         return {}
     document: dict[str, Any] = {
         "runs": {key: _EVIDENCE.encode(evidence) for key, evidence in host.of_run.items()},
@@ -324,7 +324,7 @@ def decode_host(document: object) -> HostReading:
     """Host evidence of one tick, or ``MalformedError``."""
     fields = mapping(document)
     if not fields:
-        return NOT_LOOKED
+        return NO_READING
     runs, processes = mapping(fields.get("runs", {})), mapping(fields.get("processes", {}))
     if max(len(runs), len(processes)) > _MAX_RUNS:
         raise MalformedError("host evidence of too many runs")

@@ -1,8 +1,4 @@
-"""Every rule there is, and what thresholds decide beside them. ``gpumon doctor --rules`` shows it.
-
-A rule stands beside what it judges, and one that is not listed here does not
-exist for people: a test asks each of these for its thresholds and its truth.
-"""
+"""Every rule, and what other thresholds decide. ``gpumon doctor --rules`` prints both."""
 
 from __future__ import annotations
 
@@ -55,32 +51,32 @@ BESIDE_RULES: Final[Mapping[str, str]] = {
     "high_share": "a verdict's severity is high",
     "enough_pauses": "a loss in pauses that nothing explains may be high",
     "wide_range": "both bounds of what a cause cost are printed, and not one figure",
-    "min_coverage": "what no tag explains is told beside what is proved",
-    "fill.held_told_from": "what held clocks down is told in passing",
+    "min_coverage": "what no tag explains is reported beside what is proved",
+    "fill.held_told_from": "what held clocks down is mentioned",
     "fill.tensors_in_use_from": "the advice on low SM utilisation leaves mixed precision out",
     "advice.min_callbacks_share": "the slowest callbacks are named",
     "advice.min_class_share": "a class is among them",
     "advice.min_reason_share": "the advice on input follows one reason",
-    "advice.mostly_low_share": "unexplained time is not put down to small kernels",
-    "host.look_ns": "a look at the machine answers for time that was lost",
-    "host.queued_share": "cores are said to be short, not workers",
-    "unlikely_below": "late input is among what pauses can be",
-    "requests_from": "pauses are said to look like those between requests",
-    "every_n_steps_from_ns": "pauses are said to look like checkpoints before rounds",
-    "copies_from": "pauses are said to look like checkpoints before rounds",
-    "min_cycles": "pauses are said to come like a clock",
-    "steady_below": "pauses are said to come like a clock",
-    "clockwork_from_ns": "pauses are said to come like a clock",
-    "now_window_ns": "the verdict on now looks back so far",
-    "now_every_ns": "the verdict on now is renewed",
-    "trouble.recent_ns": "an error of a GPU is told in the first line",
-    "imbalance.explained_from": "causes are said to explain only a part of why a GPU is slow",
+    "advice.mostly_low_share": "unexplained time is not attributed to small kernels",
+    "host.look_ns": "a sample of the machine covers lost time",
+    "host.queued_share": "cores are reported as short, not workers",
+    "unlikely_below": "waits for input are among what pauses can be",
+    "requests_from": "pauses look like those between requests",
+    "every_n_steps_from_ns": "pauses look like checkpoints rather than rounds of other machines",
+    "copies_from": "pauses look like checkpoints rather than rounds of other machines",
+    "min_cycles": "pauses come like clockwork",
+    "steady_below": "pauses come like clockwork",
+    "clockwork_from_ns": "pauses come like clockwork",
+    "now_window_ns": "the current verdict looks back so far",
+    "now_every_ns": "the current verdict is renewed",
+    "trouble.recent_ns": "an error of a GPU is in the first line",
+    "imbalance.explained_from": "causes explain only a part of why a GPU is slow",
     "imbalance.compared_from_ns": "a note says that waits inside NCCL are not visible",
     "log.hole_periods": "time of a log counts as not observed",
-    "log.usable_enough": "the first line says what share of the rows it rests on",
-    "log.usable_least": "a loss is told of the rows that can be read alone, and not as high",
-    "log.ended_early_ns": "the first line says that a GPU's rows end before those of others",
-    "log.ended_early_share": "so it does in a short log",
-    "log.period_told_from": "a note tells that a log's period changed",
+    "log.usable_enough": "the first line gives the share of the rows it rests on",
+    "log.usable_least": "a loss is only one of the usable rows, and never high",
+    "log.ended_early_ns": "the first line reports that rows of a GPU end before those of others",
+    "log.ended_early_share": "the same in a short log",
+    "log.period_told_from": "a note reports that the period of a log changed",
 }
-"""What is decided by a threshold that no rule reads, by its name: how a thing is worded."""
+"""What a threshold decides that no rule reads, by its name: how a report is worded."""

@@ -1,5 +1,4 @@
-"""Why a training waits: what its machine showed of it meanwhile, and the rules that read that.
+"""Why a run waits: what its machine showed meanwhile, and the rules that find the reason.
 
-Pure: the kernel is asked in ``sources.host``. Which second is which reason's is decided by
-whoever settles it (``time``).
+Pure: ``sources.host`` reads the kernel.
 """

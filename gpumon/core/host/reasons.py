@@ -1,4 +1,4 @@
-"""Lost time of one training, by why it was lost: each look answers for its own second."""
+"""The lost time of one run by reason: each sample covers its own second."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ from gpumon.core.phase import IdleCause, InputWaitReason
 from gpumon.core.settings.host import DEFAULT_HOST_SETTINGS, HostSettings
 
 WITH_REASONS: Final = (IdleCause.INPUT_WAIT, IdleCause.WITHIN_STEP)
-"""Causes of which the machine can show why."""
-_MORE_LOOKS: Final = 4
-"""Of so many more looks, some fall into a training's steps, and do not see its loader."""
-_MOST_LOOKS: Final = 4_096
-"""Remembered until what they are of is settled: an hour of them where no GPU is ever heard."""
+"""Causes that have reasons which the machine shows."""
+_MORE_SAMPLES: Final = 4
+"""Of so many more samples, some fall into the steps of a run, and do not see its loader."""
+_MOST_SAMPLES: Final = 4_096
+"""Kept until their time is settled: an hour of them where a GPU is never read."""
 
 
 class WaitFigures(NamedTuple):
-    """What was seen where a reason held: means over its looks, the rest as in ``HostEvidence``.
+    """What was measured where a reason held: means over its samples, else as in ``HostEvidence``.
 
     Attributes:
-        tasks: How many of the loader's tasks wanted some of a core.
+        tasks: How many tasks of the loader wanted a part of a core.
         wanted_cores: What they wanted together.
-        given_cores: What they had of it.
+        given_cores: What they got.
         locked_ratio: The part of its worker processes that slept in a lock; ``None``: unknown.
     """
 
@@ -56,13 +56,13 @@ class WaitReason(NamedTuple):
 
     Attributes:
         cause: Whose reason it is: of ``WITH_REASONS``.
-        waited_ns: Idle time of the run's GPUs, all added up.
-        confidence: The part, 0 to 1, of the looks' time of that cause that says so; ``None``
-            of what is unknown.
-        place: Who made the batches when it was last so; ``None``: nobody was seen at it.
+        waited_ns: Idle time of the GPUs of the run, added up.
+        confidence: The part, 0 to 1, of the sampled time of that cause with this reason;
+            ``None``: unknown.
+        place: Where the batches were made when it last held; ``None``: not visible.
         short_of: What there is too little of, where computing holds the loader up.
         also: Reasons that held at the same time.
-        figures: ``None``: nobody looked.
+        figures: ``None``: not measured.
     """
 
     cause: IdleCause
@@ -75,7 +75,7 @@ class WaitReason(NamedTuple):
     figures: WaitFigures | None = None
 
 
-class _Look(NamedTuple):
+class _Sample(NamedTuple):
     start_ns: int
     end_ns: int
     diagnosis: WaitDiagnosis
@@ -88,32 +88,32 @@ class _Look(NamedTuple):
         return InputWaitReason.GIL_BOUND if is_gil else InputWaitReason.UNKNOWN
 
 
-_LOOK_END: Final = attrgetter("end_ns")
+_SAMPLE_END: Final = attrgetter("end_ns")
 
 
 @dataclass(slots=True)
 class _Sum:
-    """What was settled for one reason of one cause."""
+    """The settled time of one reason of one cause."""
 
     waited_ns: int = 0
-    looked_ns: int = 0
-    newest: _Look | None = None
+    sampled_ns: int = 0
+    newest: _Sample | None = None
     also: set[InputWaitReason] = field(default_factory=set)
-    # By the figure's name: its sum over the looks' time, and the time of the looks that had it.
+    # By name of the figure: its sum over time, and the time of the samples that had it.
     figures: dict[str, tuple[float, int]] = field(default_factory=dict)
 
-    def add(self, look: _Look, waited_ns: int) -> None:
+    def add(self, sample: _Sample, waited_ns: int) -> None:
         self.waited_ns += waited_ns
-        self.looked_ns += waited_ns
-        self.newest = look
-        self.also.update(look.diagnosis.reasons[1:])
-        for name, value in zip(WaitFigures._fields, look.figures, strict=True):
+        self.sampled_ns += waited_ns
+        self.newest = sample
+        self.also.update(sample.diagnosis.reasons[1:])
+        for name, value in zip(WaitFigures._fields, sample.figures, strict=True):
             if value is not None:
                 total, of_ns = self.figures.get(name, (0.0, 0))
                 self.figures[name] = total + value * waited_ns, of_ns + waited_ns
 
     def means(self) -> WaitFigures:
-        # Most are zero: one object for all of these, as hundreds of runs may be listed.
+        # Most are zero: one object for all of these, because there may be hundreds of runs.
         known = {
             name: total / of_ns or 0.0 for name, (total, of_ns) in self.figures.items() if of_ns
         }
@@ -121,19 +121,19 @@ class _Sum:
 
 
 class RunReasons:
-    """Judges a training's looks, and answers for each stretch of lost time by them."""
+    """Splits the lost time of a run by reason, as its samples show it."""
 
     def __init__(self, settings: HostSettings = DEFAULT_HOST_SETTINGS) -> None:
         self._settings = settings
-        self._recent: deque[HostEvidence] = deque(maxlen=_MORE_LOOKS * settings.remembered_looks)
-        self._looks: list[_Look] = []
+        self._recent: deque[HostEvidence] = deque(maxlen=_MORE_SAMPLES * settings.remembered_looks)
+        self._samples: list[_Sample] = []
         self._sums: dict[tuple[IdleCause, InputWaitReason], _Sum] = {}
 
-    def take(self, evidence: HostEvidence) -> None:
-        """Take one more look, oldest first."""
+    def observe(self, evidence: HostEvidence) -> None:
+        """Add one sample, oldest first."""
         settings = self._settings
         if self._recent and evidence.start_ns - self._recent[-1].end_ns > settings.look_ns:
-            self._recent.clear()  # what it did before it stopped waiting says nothing of now
+            self._recent.clear()  # what it did before it stopped waiting is no evidence now
         self._recent.append(evidence)
         diagnosis = diagnose_wait(tuple(self._recent), settings)
         active = active_tasks(diagnosis.place, evidence, settings)
@@ -150,20 +150,20 @@ class RunReasons:
             throttled_ratio=evidence.throttled_ratio,
             locked_ratio=locked_ratio(evidence),
         )
-        # No look answers for more time than one may stand for.
+        # No sample covers more time than one may stand for.
         start_ns = max(evidence.start_ns, evidence.end_ns - settings.look_ns)
-        if self._looks:
-            start_ns = max(start_ns, self._looks[-1].end_ns)
+        if self._samples:
+            start_ns = max(start_ns, self._samples[-1].end_ns)
         if start_ns < evidence.end_ns:
-            self._looks.append(_Look(start_ns, evidence.end_ns, diagnosis, figures))
-            del self._looks[:-_MOST_LOOKS]
+            self._samples.append(_Sample(start_ns, evidence.end_ns, diagnosis, figures))
+            del self._samples[:-_MOST_SAMPLES]
 
     def forget_before(self, time_ns: int) -> None:
-        """Let go of looks at what ended before ``time_ns``."""
+        """Drop the samples that ended before ``time_ns``."""
         if self._recent and time_ns - self._recent[-1].end_ns > self._settings.look_ns:
-            self._recent.clear()  # as the next look would
-        if self._looks:
-            del self._looks[: bisect_right(self._looks, time_ns, key=_LOOK_END)]
+            self._recent.clear()  # as the next sample would
+        if self._samples:
+            del self._samples[: bisect_right(self._samples, time_ns, key=_SAMPLE_END)]
 
     def split(
         self, cause: IdleCause, start_ns: int, end_ns: int, lost_ns: int
@@ -178,49 +178,51 @@ class RunReasons:
         """
         by_reason: dict[InputWaitReason, int] = {}
         left_ns = lost_ns
-        looks = self._looks
-        first = bisect_right(looks, start_ns, key=_LOOK_END) if looks else 0
-        for look in looks[first:]:
-            inside_ns = min(look.end_ns, end_ns) - max(look.start_ns, start_ns)
+        samples = self._samples
+        first = bisect_right(samples, start_ns, key=_SAMPLE_END) if samples else 0
+        for sample in samples[first:]:
+            inside_ns = min(sample.end_ns, end_ns) - max(sample.start_ns, start_ns)
             if inside_ns <= 0:
                 break
             part_ns = lost_ns * inside_ns // (end_ns - start_ns)
-            reason = look.reason_of(cause)
+            reason = sample.reason_of(cause)
             by_reason[reason] = by_reason.get(reason, 0) + part_ns
-            self._sums.setdefault((cause, reason), _Sum()).add(look, part_ns)
+            self._sums.setdefault((cause, reason), _Sum()).add(sample, part_ns)
             left_ns -= part_ns
         if left_ns:
             unknown = InputWaitReason.UNKNOWN
             by_reason[unknown] = by_reason.get(unknown, 0) + left_ns
-            unlooked = self._sums.get((cause, unknown))
-            if unlooked is None:
-                unlooked = self._sums[cause, unknown] = _Sum()
-            unlooked.waited_ns += left_ns
+            unsampled = self._sums.get((cause, unknown))
+            if unsampled is None:
+                unsampled = self._sums[cause, unknown] = _Sum()
+            unsampled.waited_ns += left_ns
         return by_reason
 
-    def told(self) -> tuple[WaitReason, ...]:
-        """All time that was split so far, what cost most coming first; nothing without a look."""
+    def report(self) -> tuple[WaitReason, ...]:
+        """The reasons so far, the most time first; empty without a sample."""
         if all(found.newest is None for found in self._sums.values()):
             return ()
-        told = [self._told(*key, found) for key, found in self._sums.items() if found.waited_ns]
-        return tuple(sorted(told, key=lambda one: -one.waited_ns))
+        reasons = [
+            self._reason(*key, found) for key, found in self._sums.items() if found.waited_ns
+        ]
+        return tuple(sorted(reasons, key=lambda one: -one.waited_ns))
 
-    def _told(self, cause: IdleCause, reason: InputWaitReason, found: _Sum) -> WaitReason:
-        look = found.newest
-        if look is None:
+    def _reason(self, cause: IdleCause, reason: InputWaitReason, found: _Sum) -> WaitReason:
+        sample = found.newest
+        if sample is None:
             return WaitReason(cause, reason, found.waited_ns)
         figures = found.means()
         if reason is InputWaitReason.UNKNOWN:
             return WaitReason(cause, reason, found.waited_ns, figures=figures)
-        looked_ns = sum(one.looked_ns for key, one in self._sums.items() if key[0] is cause)
+        sampled_ns = sum(one.sampled_ns for key, one in self._sums.items() if key[0] is cause)
         queued = figures.wanted_cores - figures.given_cores
         has_cores = queued <= self._settings.queued_share * figures.wanted_cores
         return WaitReason(
             cause,
             reason,
             found.waited_ns,
-            confidence=found.looked_ns / looked_ns if looked_ns else None,
-            place=look.diagnosis.place,
+            confidence=found.sampled_ns / sampled_ns if sampled_ns else None,
+            place=sample.diagnosis.place,
             short_of=(ShortOf.WORKERS if has_cores else ShortOf.CORES)
             if reason is InputWaitReason.CPU_BOUND
             else None,

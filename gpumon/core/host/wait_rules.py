@@ -1,7 +1,7 @@
-"""From a training's last looks to why it waits. Pure rules; several can hold at once.
+"""From the last samples of a run to why it waits. Pure rules; several can hold at once.
 
-They stand in the order of what is said first. A loader's tasks are its worker processes; where
-none of these does anything, the other threads of its process; and else the thread that trains.
+They are in the order in which reasons are reported. The tasks of a loader are its worker processes;
+where none of these does anything, the other threads of its process; else the training thread.
 """
 
 from __future__ import annotations
@@ -11,24 +11,24 @@ from enum import Enum
 from itertools import chain, islice
 from typing import Final, NamedTuple, TypeAlias
 
-from gpumon.core.host.evidence import HostEvidence, TaskLook
+from gpumon.core.host.evidence import HostEvidence, TaskSample
 from gpumon.core.phase import InputWaitReason
 from gpumon.core.settings.host import DEFAULT_HOST_SETTINGS, HostSettings
 from gpumon.core.settings.rule import RuleKind, rule, rule_of
 
-Looks: TypeAlias = Sequence[HostEvidence]
-"""A training's last looks, oldest first; at least one."""
+Samples: TypeAlias = Sequence[HostEvidence]
+"""The last samples of a run, oldest first; at least one."""
 
 
 class LoaderPlace(str, Enum):
     """Who makes the batches."""
 
     WORKERS = "workers"
-    """Processes of their own."""
+    """Separate processes."""
     THREADS = "threads"
-    """Other threads of the training's process."""
+    """Other threads of the process of the run."""
     TRAINING_THREAD = "training_thread"
-    """The thread that trains, between its steps."""
+    """The training thread, between its steps."""
 
 
 class ShortOf(str, Enum):
@@ -40,11 +40,11 @@ class ShortOf(str, Enum):
 
 
 class WaitDiagnosis(NamedTuple):
-    """What one look, in the light of those before, says.
+    """What one sample shows, together with those before.
 
     Attributes:
-        reasons: Why the training waits for input, what is said first coming first; never empty.
-        place: Who makes its batches; ``None``: nobody was seen at it.
+        reasons: Why the run waits for input, in the order in which they are reported; never empty.
+        place: Who makes its batches; ``None``: not visible.
         is_gil_bound: Whether threads of its process compete for the GIL: then steps wait
             for it, too.
     """
@@ -58,62 +58,64 @@ _NETWORK: Final = ("wait_woken", "sk_wait_data", "tcp_", "inet_", "rpc_", "nfs_"
 _TIMER: Final = ("hrtimer_nanosleep", "do_nanosleep", "clock_nanosleep", "common_nsleep")
 _QUEUE: Final = ("futex", "pipe", "anon_pipe", "poll_", "do_poll", "do_sys_poll", "ep_poll",
                  "do_epoll", "do_wait", "kernel_wait", "do_select", "unix_stream")  # fmt: skip
-"""A task that sleeps in one of these waits for somebody of its own, or for work."""
+"""A task that sleeps in one of these waits for a task of its own run, or for work."""
 _LOCK: Final = ("futex", "flock", "locks_", "fcntl_", "do_lock_file")
 """A worker that sleeps in one of these waits for a lock, or until another thread wakes it."""
 
 
-def diagnose_wait(looks: Looks, settings: HostSettings = DEFAULT_HOST_SETTINGS) -> WaitDiagnosis:
-    """Why a training waits for input, as its last looks tell."""
-    reasons = tuple(reason for reason, holds in _REASONS if holds(looks, settings))
+def diagnose_wait(
+    samples: Samples, settings: HostSettings = DEFAULT_HOST_SETTINGS
+) -> WaitDiagnosis:
+    """Why a run waits for input, by its last samples."""
+    reasons = tuple(reason for reason, holds in _REASONS if holds(samples, settings))
     return WaitDiagnosis(
         reasons=reasons or (InputWaitReason.UNKNOWN,),
-        place=_place_of(looks, settings),
-        is_gil_bound=is_gil_bound(looks, settings) and not is_disk_bound(looks, settings),
+        place=_place_of(samples, settings),
+        is_gil_bound=is_gil_bound(samples, settings) and not is_disk_bound(samples, settings),
     )
 
 
-def loader_place(look: HostEvidence, settings: HostSettings) -> LoaderPlace | None:
+def loader_place(sample: HostEvidence, settings: HostSettings) -> LoaderPlace | None:
     """Who makes the batches: whoever does something, or sleeps for something outside."""
     for place in LoaderPlace:
-        if any(is_at_it(task, settings) for task in tasks_at(place, look)):
+        if any(is_at_it(task, settings) for task in tasks_at(place, sample)):
             return place
     return None
 
 
-def tasks_at(place: LoaderPlace, look: HostEvidence) -> tuple[TaskLook, ...]:
-    """The tasks of a look that stand there."""
+def tasks_at(place: LoaderPlace, sample: HostEvidence) -> tuple[TaskSample, ...]:
+    """The tasks of a sample in that place."""
     if place is LoaderPlace.WORKERS:
-        return look.workers
+        return sample.workers
     if place is LoaderPlace.THREADS:
-        return look.threads
-    return () if look.main is None else (look.main,)
+        return sample.threads
+    return () if sample.main is None else (sample.main,)
 
 
 def active_tasks(
-    place: LoaderPlace | None, look: HostEvidence, settings: HostSettings
-) -> tuple[TaskLook, ...]:
-    """Those of them that want some of a core."""
-    tasks = () if place is None else tasks_at(place, look)
+    place: LoaderPlace | None, sample: HostEvidence, settings: HostSettings
+) -> tuple[TaskSample, ...]:
+    """Those of them that want a part of a core."""
+    tasks = () if place is None else tasks_at(place, sample)
     return tuple(task for task in tasks if task.wanted_cores > settings.active_above)
 
 
-def locked_ratio(look: HostEvidence) -> float | None:
+def locked_ratio(sample: HostEvidence) -> float | None:
     """The part, 0 to 1, of its worker processes that sleep in a lock.
 
     ``None``: fewer than two were asked, and one alone shares no lock.
     """
-    asked = [task for task in look.workers if task.state is not None]
+    asked = [task for task in sample.workers if task.state is not None]
     return _share(asked, lambda task: _sleeps_in(task, _LOCK)) if len(asked) > 1 else None
 
 
 @rule(
     "memory_pressure",
     RuleKind.REASON,
-    says="a training waits for input because memory is short",
-    evidence="How long somebody in the training's cgroup, or where that does not tell on the "
+    says="a run waits for input because memory is short",
+    evidence="How long processes in the cgroup of the run, or where that is unknown on the "
     "machine, waited for memory (PSI), or how many pages that this cgroup had dropped were read "
-    "again; and what the training fetches from disks itself.",
+    "again; and what the run fetches from disks itself.",
     thresholds=(
         "host.memory_stalled_from",
         "host.memory_refaults",
@@ -121,14 +123,14 @@ def locked_ratio(look: HostEvidence) -> float | None:
         "host.disk_read_bytes",
     ),
 )
-def is_memory_short(looks: Looks, settings: HostSettings) -> bool:
-    """Whether memory is short, and the training feels it."""
-    look = looks[-1]
-    feels_it = _at_least(look.major_faults_per_second, settings.memory_faults) or _at_least(
-        look.read_bytes_per_second, settings.disk_read_bytes
+def is_memory_short(samples: Samples, settings: HostSettings) -> bool:
+    """Whether memory is short, and the run is affected."""
+    sample = samples[-1]
+    feels_it = _at_least(sample.major_faults_per_second, settings.memory_faults) or _at_least(
+        sample.read_bytes_per_second, settings.disk_read_bytes
     )
-    stalls = _at_least(look.memory_stalled_ratio, settings.memory_stalled_from)
-    return feels_it and (stalls or _at_least(look.refaults_per_second, settings.memory_refaults))
+    stalls = _at_least(sample.memory_stalled_ratio, settings.memory_stalled_from)
+    return feels_it and (stalls or _at_least(sample.refaults_per_second, settings.memory_refaults))
 
 
 @rule(
@@ -147,11 +149,11 @@ def is_memory_short(looks: Looks, settings: HostSettings) -> bool:
         "host.gil_switches_per_cpu_second",
     ),
 )
-def is_gil_bound(looks: Looks, settings: HostSettings) -> bool:
+def is_gil_bound(samples: Samples, settings: HostSettings) -> bool:
     """Whether threads of its process compete for the GIL."""
-    look = looks[-1]
-    main = () if look.main is None else (look.main,)
-    fighting = [task for task in (*main, *look.threads) if _asks_for_lock(task, settings)]
+    sample = samples[-1]
+    main = () if sample.main is None else (sample.main,)
+    fighting = [task for task in (*main, *sample.threads) if _asks_for_lock(task, settings)]
     return (
         len(fighting) > 1
         and sum(task.wanted_cores for task in fighting) >= settings.gil_wanted_from
@@ -164,8 +166,8 @@ def is_gil_bound(looks: Looks, settings: HostSettings) -> bool:
 @rule(
     "disk_bound",
     RuleKind.REASON,
-    says="a training waits for input that a disk is late with",
-    evidence="What the training reads and how busy the disk is; the pages that it has fetched; "
+    says="a run waits for input from a slow disk",
+    evidence="What the run reads and how busy the disk is; the pages that it has fetched; "
     "and how often its loader sleeps until a device answers.",
     thresholds=(
         "host.active_above",
@@ -176,17 +178,17 @@ def is_gil_bound(looks: Looks, settings: HostSettings) -> bool:
         "host.remembered_looks",
     ),
 )
-def is_disk_bound(looks: Looks, settings: HostSettings) -> bool:
+def is_disk_bound(samples: Samples, settings: HostSettings) -> bool:
     """Whether a disk holds the loader up."""
-    look = looks[-1]
-    read = look.read_bytes_per_second
-    sleeps = _share(_seen(looks, settings), _waits_for_device)
-    if read is None and sleeps:  # of other users' processes the kernel tells no more
-        read = look.disk_read_bytes_per_second
-    is_busy = _at_least(look.disk_busy_ratio, settings.disk_busy_from)
+    sample = samples[-1]
+    read = sample.read_bytes_per_second
+    sleeps = _share(_seen(samples, settings), _waits_for_device)
+    if read is None and sleeps:  # of other users' processes the kernel reports no more
+        read = sample.disk_read_bytes_per_second
+    is_busy = _at_least(sample.disk_busy_ratio, settings.disk_busy_from)
     return (
         (is_busy and _at_least(read, settings.disk_read_bytes))
-        or _at_least(look.major_faults_per_second, settings.disk_faults)
+        or _at_least(sample.major_faults_per_second, settings.disk_faults)
         or sleeps >= settings.disk_sleep_share
     )
 
@@ -194,7 +196,7 @@ def is_disk_bound(looks: Looks, settings: HostSettings) -> bool:
 @rule(
     "cpu_bound",
     RuleKind.REASON,
-    says="a training waits for input that is being computed",
+    says="a run waits for input that is being computed",
     evidence="What its loader's tasks want of a core each, or together of all that they may use: "
     "CPU time and time in the run queue; or what the thread that trains wants of one while it "
     "waits.",
@@ -210,38 +212,38 @@ def is_disk_bound(looks: Looks, settings: HostSettings) -> bool:
     ),
     measured_with=("host.gil_wanted_from", "host.gil_thread_most", "host.gil_most_cores"),
 )
-def is_cpu_bound(looks: Looks, settings: HostSettings) -> bool:
+def is_cpu_bound(samples: Samples, settings: HostSettings) -> bool:
     """Whether computing holds the loader up."""
-    look = looks[-1]
-    if _are_busy(LoaderPlace.WORKERS, look, settings):
+    sample = samples[-1]
+    if _are_busy(LoaderPlace.WORKERS, sample, settings):
         return True
-    if _are_busy(LoaderPlace.THREADS, look, settings) and not is_gil_bound(looks, settings):
+    if _are_busy(LoaderPlace.THREADS, sample, settings) and not is_gil_bound(samples, settings):
         return True
-    return _computes_in_training_thread(looks, settings)
+    return _computes_in_training_thread(samples, settings)
 
 
 @rule(
     "network_bound",
     RuleKind.REASON,
-    says="a training waits for input that comes over a network",
+    says="a run waits for input from a network",
     evidence="The kernel's function in which its loader sleeps.",
     thresholds=("host.active_above", "host.asleep_share", "host.remembered_looks"),
 )
-def is_network_bound(looks: Looks, settings: HostSettings) -> bool:
+def is_network_bound(samples: Samples, settings: HostSettings) -> bool:
     """Whether a network holds the loader up."""
-    return _share_in(_NETWORK, looks, settings) >= settings.asleep_share
+    return _share_in(_NETWORK, samples, settings) >= settings.asleep_share
 
 
 @rule(
     "latency_bound",
     RuleKind.REASON,
-    says="a training waits for input that itself only waits for time to pass",
+    says="a run waits for input whose loader only waits for time to pass",
     evidence="The kernel's function in which its loader sleeps.",
     thresholds=("host.active_above", "host.asleep_share", "host.remembered_looks"),
 )
-def is_latency_bound(looks: Looks, settings: HostSettings) -> bool:
+def is_latency_bound(samples: Samples, settings: HostSettings) -> bool:
     """Whether the loader waits for time to pass: it sleeps between its reads, or retries."""
-    return _share_in(_TIMER, looks, settings) >= settings.asleep_share
+    return _share_in(_TIMER, samples, settings) >= settings.asleep_share
 
 
 _REASONS: Final = (
@@ -255,17 +257,17 @@ _REASONS: Final = (
 REASON_RULES: Final = tuple(rule_of(holds) for _, holds in _REASONS)
 
 
-def sleeps_for_network(look: HostEvidence) -> bool:
-    """Whether any task of a look sleeps until something comes over a network."""
-    main = () if look.main is None else (look.main,)
-    return any(_sleeps_in(task, _NETWORK) for task in (*main, *look.threads, *look.workers))
+def sleeps_for_network(sample: HostEvidence) -> bool:
+    """Whether any task of a sample sleeps until something comes over a network."""
+    main = () if sample.main is None else (sample.main,)
+    return any(_sleeps_in(task, _NETWORK) for task in (*main, *sample.threads, *sample.workers))
 
 
 def _at_least(value: float | None, least: float) -> bool:
     return value is not None and value >= least
 
 
-def _asks_for_lock(task: TaskLook, settings: HostSettings) -> bool:
+def _asks_for_lock(task: TaskSample, settings: HostSettings) -> bool:
     """Whether a thread gives its core up as one that waits for the GIL does."""
     switches = task.switches_per_second
     return (
@@ -276,74 +278,74 @@ def _asks_for_lock(task: TaskLook, settings: HostSettings) -> bool:
     )
 
 
-def _are_busy(place: LoaderPlace, look: HostEvidence, settings: HostSettings) -> bool:
+def _are_busy(place: LoaderPlace, sample: HostEvidence, settings: HostSettings) -> bool:
     """Whether its tasks there want a core each, or, as those of a pool in turn, all that it has."""
-    tasks, usable = active_tasks(place, look, settings), look.usable_cores
+    tasks, usable = active_tasks(place, sample, settings), sample.usable_cores
     most = len(tasks) if usable is None else min(len(tasks), max(1.0, usable))
     wanted = sum(task.wanted_cores for task in tasks)
     return bool(tasks) and wanted >= settings.busy_from * most
 
 
-def _computes_in_training_thread(looks: Looks, settings: HostSettings) -> bool:
+def _computes_in_training_thread(samples: Samples, settings: HostSettings) -> bool:
     """Whether the thread that trains computes while it waits for input.
 
     It may compute in its steps, too: a GPU's driver keeps a thread that waits for it awake. Of
     what it wants, at most the time outside the wait is theirs. Where that leaves it open, it
-    makes its batches if nobody else does, and it was seen awake in its waits.
+    makes its batches if nothing else does, and it was seen awake in its waits.
     """
-    look = looks[-1]
-    waiting = look.waiting_ratio
-    if look.main is None or waiting <= 0:
+    sample = samples[-1]
+    waiting = sample.waiting_ratio
+    if sample.main is None or waiting <= 0:
         return False
-    wanted, least = look.main.wanted_cores, settings.training_thread_from
+    wanted, least = sample.main.wanted_cores, settings.training_thread_from
     if wanted - (1 - waiting) >= least * waiting:
         return True
-    makes_them = _place_of(looks, settings) in (None, LoaderPlace.TRAINING_THREAD)
-    seen = [one.main for one in looks if one.main is not None and one.main.state is not None]
+    makes_them = _place_of(samples, settings) in (None, LoaderPlace.TRAINING_THREAD)
+    seen = [one.main for one in samples if one.main is not None and one.main.state is not None]
     awake = _share(seen[-settings.remembered_looks :], lambda task: task.state == "R")
     return makes_them and wanted >= least * waiting and awake >= settings.asleep_share
 
 
-def is_at_it(task: TaskLook, settings: HostSettings) -> bool:
+def is_at_it(task: TaskSample, settings: HostSettings) -> bool:
     """Whether a task makes batches: it wants some of a core, or sleeps for something outside."""
     is_asleep_outside = _sleeps_in(task, _NETWORK + _TIMER)
     return task.wanted_cores > settings.active_above or task.state == "D" or is_asleep_outside
 
 
-def _place_of(looks: Looks, settings: HostSettings) -> LoaderPlace | None:
-    """Who makes the batches, as the newest look tells that saw anybody at it.
+def _place_of(samples: Samples, settings: HostSettings) -> LoaderPlace | None:
+    """Who makes the batches, as the newest sample tells that saw anybody at it.
 
-    The thread that trains is seen in its waits alone, and not every look falls into one.
+    The thread that trains is seen in its waits alone, and not every sample falls into one.
     """
-    places = (loader_place(look, settings) for look in reversed(looks))
+    places = (loader_place(sample, settings) for sample in reversed(samples))
     return next((place for place in places if place is not None), None)
 
 
-def _seen(looks: Looks, settings: HostSettings) -> list[TaskLook]:
-    """The loader's tasks of the last looks that saw them, but those that waited for work."""
-    place = _place_of(looks, settings)
+def _seen(samples: Samples, settings: HostSettings) -> list[TaskSample]:
+    """The loader's tasks of the last samples that saw them, but those that waited for work."""
+    place = _place_of(samples, settings)
     if place is None:
         return []
-    of_looks = (
-        [task for task in tasks_at(place, look) if task.state is not None]
-        for look in reversed(looks)
+    of_samples = (
+        [task for task in tasks_at(place, sample) if task.state is not None]
+        for sample in reversed(samples)
     )
-    told = islice(filter(None, of_looks), settings.remembered_looks)
-    return [task for task in chain.from_iterable(told) if not _sleeps_in(task, _QUEUE)]
+    recent = islice(filter(None, of_samples), settings.remembered_looks)
+    return [task for task in chain.from_iterable(recent) if not _sleeps_in(task, _QUEUE)]
 
 
-def _share_in(functions: tuple[str, ...], looks: Looks, settings: HostSettings) -> float:
-    return _share(_seen(looks, settings), lambda task: _sleeps_in(task, functions))
+def _share_in(functions: tuple[str, ...], samples: Samples, settings: HostSettings) -> float:
+    return _share(_seen(samples, settings), lambda task: _sleeps_in(task, functions))
 
 
-def _share(tasks: Sequence[TaskLook], holds: Callable[[TaskLook], bool]) -> float:
+def _share(tasks: Sequence[TaskSample], holds: Callable[[TaskSample], bool]) -> float:
     return sum(map(holds, tasks)) / len(tasks) if tasks else 0.0
 
 
-def _waits_for_device(task: TaskLook) -> bool:
-    """Whether a task sleeps until a device answers, and no file server: that looks alike."""
+def _waits_for_device(task: TaskSample) -> bool:
+    """Whether a task sleeps until a device answers, and no file server: that samples alike."""
     return task.state == "D" and not _sleeps_in(task, _NETWORK)
 
 
-def _sleeps_in(task: TaskLook, functions: tuple[str, ...]) -> bool:
+def _sleeps_in(task: TaskSample, functions: tuple[str, ...]) -> bool:
     return task.sleeps_in is not None and task.sleeps_in.startswith(functions)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from gpumon.core.clock import NS_PER_S, seconds
-from gpumon.core.host.evidence import NOT_LOOKED, HostEvidence, HostReading
+from gpumon.core.host.evidence import NO_READING, HostEvidence, HostReading
 from gpumon.core.host.wait_rules import sleeps_for_network
 from gpumon.core.phase import STEP_PHASES, TrainingPhase
 from gpumon.core.ring_format.events import PresentPhase, RingReading
@@ -152,7 +152,7 @@ class HostReader:
         ]
         if not candidates:
             self._machine.forget()
-            return HostReading(processes=processes) if processes else NOT_LOOKED
+            return HostReading(processes=processes) if processes else NO_READING
         machine = self._machine.advance(now_ns, with_networks=self._reads_networks)
         of_run: dict[str, HostEvidence] = {}
         by_key = {run.key: run for run in candidates}

@@ -14,7 +14,7 @@ from itertools import islice
 from typing import Final, NamedTuple
 
 from gpumon.core.clock import NS_PER_S
-from gpumon.core.host.evidence import MOST_TASKS, TaskLook
+from gpumon.core.host.evidence import MOST_TASKS, TaskSample
 from gpumon.sources.host.kept_files import KeptFiles
 
 MOST_THREADS: Final = 512
@@ -239,7 +239,7 @@ class ProcessTasks:
             return False
         return True
 
-    def main(self, tid: int, span: Span, *, is_asked: bool, may_wait: bool) -> TaskLook | None:
+    def main(self, tid: int, span: Span, *, is_asked: bool, may_wait: bool) -> TaskSample | None:
         """One thread; ``is_asked``: with its state. ``may_wait``: it may wait for a disk."""
         task = self._tasks.get(tid)
         if task is None:
@@ -248,7 +248,7 @@ class ProcessTasks:
 
     def others(
         self, tid: int, span: Span, *, is_asked: bool, may_wait: bool
-    ) -> tuple[TaskLook, ...]:
+    ) -> tuple[TaskSample, ...]:
         """The other threads that ran, the busiest first: the first ones with their state."""
         ran = [task for at, task in self._awake.items() if at != tid and task.grew_by_ns]
         ran.sort(key=lambda task: -task.grew_by_ns)
@@ -260,12 +260,12 @@ class ProcessTasks:
             for task in (*asked, *busy)
         )
 
-    def whole(self, span: Span, *, is_asked: bool, may_wait: bool) -> TaskLook:
+    def whole(self, span: Span, *, is_asked: bool, may_wait: bool) -> TaskSample:
         """The process with all its threads as one task; its state is that of its first thread."""
         on_cpu, queued = self._ran_ns / span.length_ns, self._waited_ns / span.length_ns
         first = self._tasks[self.pid]
         state, sleeps_in = self._state_of(first, may_wait=may_wait) if is_asked else (None, None)
-        return TaskLook(on_cpu, queued, state=state, sleeps_in=sleeps_in)
+        return TaskSample(on_cpu, queued, state=state, sleeps_in=sleeps_in)
 
     def fetched_since(self) -> tuple[int | None, int | None]:
         """Bytes read from disks, and major faults, since the last call; ``None``: unknown."""
@@ -303,12 +303,12 @@ class ProcessTasks:
         """How many links the folder of its threads has: one for each thread."""
         return os.lstat(f"{self._folder}/task").st_nlink
 
-    def _task_look(self, task: _Task, span: Span, *, is_asked: bool, may_wait: bool) -> TaskLook:
+    def _task_look(self, task: _Task, span: Span, *, is_asked: bool, may_wait: bool) -> TaskSample:
         on_cpu, queued = task.ran_ns / span.length_ns, task.waited_ns / span.length_ns
         is_active = on_cpu + queued > _ACTIVE_CORES
         switches = self._ask_switches(task, span.end_ns) if is_active else None
         state, sleeps_in = self._state_of(task, may_wait=may_wait) if is_asked else (None, None)
-        return TaskLook(on_cpu, queued, switches, state, sleeps_in)
+        return TaskSample(on_cpu, queued, switches, state, sleeps_in)
 
     def _state_of(self, task: _Task, *, may_wait: bool) -> tuple[str | None, str | None]:
         """The letter of its state, and the kernel function in which it sleeps.

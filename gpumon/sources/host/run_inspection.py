@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from gpumon.core.clock import NS_PER_S, seconds
-from gpumon.core.host.evidence import MOST_TASKS, HostEvidence, TaskLook
+from gpumon.core.host.evidence import MOST_TASKS, HostEvidence, TaskSample
 from gpumon.core.host.wait_rules import is_at_it
 from gpumon.core.ring_format.events import RingReading
 from gpumon.core.settings.detector import DEFAULT_SETTINGS
@@ -150,7 +150,7 @@ class RunInspection:
         read, faults = (total_of(column) for column in zip(*fetched, strict=True))
         return (read, faults) if were_asked else (None, None)
 
-    def _workers(self, span: Span, *, may_wait: bool) -> tuple[TaskLook, ...]:
+    def _workers(self, span: Span, *, may_wait: bool) -> tuple[TaskSample, ...]:
         """All workers; a few of them, in turns, are asked what they wait in: they are alike."""
         workers = [*self._tree.workers.values()]
         self._asked_from = (self._asked_from + _WORKERS_ASKED) % max(1, len(workers))

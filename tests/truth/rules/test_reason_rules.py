@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from gpumon.core.host.evidence import TaskLook
+from gpumon.core.host.evidence import TaskSample
 from gpumon.core.host.wait_rules import (
     is_cpu_bound,
     is_disk_bound,
@@ -187,7 +187,7 @@ class TestLatencyBound:
 
     def test_remembers_a_thread_that_trains_where_the_last_looks_fell_into_its_steps(self) -> None:
         asleep = look(task(0.02, sleeps_in=NAP))
-        in_step = look(TaskLook(0.02, 0.0))
+        in_step = look(TaskSample(0.02, 0.0))
 
         assert is_latency_bound([asleep, *[in_step] * 6], SETTINGS)
 

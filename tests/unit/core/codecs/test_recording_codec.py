@@ -20,7 +20,7 @@ from gpumon.core.codecs.recording_codec import (
     OtherSchemaError,
     RecordingHeader,
 )
-from gpumon.core.host.evidence import NOT_LOOKED, HostReading
+from gpumon.core.host.evidence import NO_READING, HostReading
 from gpumon.core.phase import PHASES
 from gpumon.core.ring_format.events import RingKind, RingRecords, RingsReading
 from gpumon.core.sample import Frame, GpuSample, Reading
@@ -95,7 +95,7 @@ class TestATick:
         seen = look(task(0.3), threads=gil_threads(2), workers=(task(1.0, 0.5),) * 3, at_s=1)
         hosts = [
             HostReading(of_run={"a.ring": seen}, took_seconds=0.001),
-            NOT_LOOKED,
+            NO_READING,
             HostReading(message="resnet is hidden"),
         ]
         ticks = [reading(at)._replace(host=host) for at, host in enumerate(hosts, start=1)]

@@ -31,34 +31,34 @@ def s(value: float) -> int:
 class TestSplitting:
     def test_gives_each_second_to_its_own_look(self) -> None:
         reasons = RunReasons()
-        reasons.take(look(workers=CROWDED, at_s=1))
-        reasons.take(look(read_bytes_per_second=50 * MB, disk_busy_ratio=0.9, at_s=2))
+        reasons.observe(look(workers=CROWDED, at_s=1))
+        reasons.observe(look(read_bytes_per_second=50 * MB, disk_busy_ratio=0.9, at_s=2))
 
         assert reasons.split(INPUT, s(0.5), s(2), s(1.2)) == {CPU: s(0.4), DISK: s(0.8)}
 
     def test_leaves_what_nobody_looked_at_unknown(self) -> None:
         reasons = RunReasons()
-        reasons.take(look(workers=CROWDED, at_s=10))
+        reasons.observe(look(workers=CROWDED, at_s=10))
 
         assert reasons.split(INPUT, s(0), s(10), s(10)) == {CPU: s(1), UNKNOWN: s(9)}
 
     def test_charges_no_look_with_more_than_a_second(self) -> None:
         reasons = RunReasons()
-        reasons.take(replace(look(workers=CROWDED, at_s=5), start_ns=s(2)))
+        reasons.observe(replace(look(workers=CROWDED, at_s=5), start_ns=s(2)))
 
         assert reasons.split(INPUT, s(2), s(5), s(3)) == {CPU: s(1), UNKNOWN: s(2)}
 
     def test_charges_no_second_to_two_looks(self) -> None:
         reasons = RunReasons()
-        reasons.take(look(workers=CROWDED, at_s=1))
-        reasons.take(look(workers=CROWDED, at_s=1.5))
+        reasons.observe(look(workers=CROWDED, at_s=1))
+        reasons.observe(look(workers=CROWDED, at_s=1.5))
 
         assert reasons.split(INPUT, s(0), s(2), s(2)) == {CPU: s(1.5), UNKNOWN: s(0.5)}
 
     def test_of_steps_knows_pythons_lock_alone(self) -> None:
         reasons = RunReasons()
-        reasons.take(look(workers=CROWDED, at_s=1))
-        reasons.take(look(threads=gil_threads(2), at_s=2))
+        reasons.observe(look(workers=CROWDED, at_s=1))
+        reasons.observe(look(threads=gil_threads(2), at_s=2))
 
         assert reasons.split(STEP, s(0), s(2), s(0.4)) == {UNKNOWN: s(0.2), GIL: s(0.2)}
 
@@ -74,14 +74,14 @@ class TestSplitting:
         reasons, at_ns = RunReasons(), 0
         for gap_ns in gaps_ns:
             at_ns += gap_ns
-            reasons.take(look(workers=CROWDED, at_s=at_ns / NS_PER_S))
+            reasons.observe(look(workers=CROWDED, at_s=at_ns / NS_PER_S))
         lost_ns = round(lost * length_ns)
 
         split = reasons.split(INPUT, start_ns, start_ns + length_ns, lost_ns)
 
         assert sum(split.values()) == lost_ns
         assert all(amount_ns >= 0 for amount_ns in split.values())
-        told_ns = sum(one.waited_ns for one in reasons.told())
+        told_ns = sum(one.waited_ns for one in reasons.report())
         assert told_ns == (lost_ns if split.keys() - {UNKNOWN} else 0)
 
 
@@ -89,7 +89,7 @@ class TestWhatIsTold:
     def told_after(self, *looks_and_losses: tuple[HostEvidence, float]) -> RunReasons:
         reasons = RunReasons()
         for at, (seen, lost) in enumerate(looks_and_losses):
-            reasons.take(seen)
+            reasons.observe(seen)
             reasons.split(INPUT, s(at), s(at + 1), s(lost))
         return reasons
 
@@ -101,7 +101,7 @@ class TestWhatIsTold:
             (look(workers=(task(0.2),), **disk, at_s=3), 0.3),
         )
 
-        disk_bound, cpu_bound = reasons.told()
+        disk_bound, cpu_bound = reasons.report()
 
         assert (disk_bound.reason, disk_bound.waited_ns) == (DISK, s(1.2))
         assert disk_bound.confidence == pytest.approx(0.8)
@@ -112,7 +112,7 @@ class TestWhatIsTold:
         (told,) = self.told_after(
             (look(workers=(task(1.0),) * 2, at_s=1), 0.9),
             (look(workers=(task(1.0, 0.5),) * 4, at_s=2), 0.3),
-        ).told()
+        ).report()
 
         assert told.figures is not None
         assert told.figures.tasks == pytest.approx(2.5)
@@ -122,7 +122,7 @@ class TestWhatIsTold:
 
     @pytest.mark.parametrize(("queued", "needs"), [(0.09, ShortOf.WORKERS), (0.77, ShortOf.CORES)])
     def test_says_whether_workers_or_cores_are_short(self, queued: float, needs: ShortOf) -> None:
-        (told,) = self.told_after((look(workers=(task(1.0, queued),) * 4, at_s=1), 1.0)).told()
+        (told,) = self.told_after((look(workers=(task(1.0, queued),) * 4, at_s=1), 1.0)).report()
 
         assert (told.place, told.short_of) == (LoaderPlace.WORKERS, needs)
 
@@ -131,12 +131,12 @@ class TestWhatIsTold:
             workers=(task(0.94, 0.42),), read_bytes_per_second=486 * MB, disk_busy_ratio=0.67
         )
 
-        (told,) = self.told_after((cold, 1.0)).told()
+        (told,) = self.told_after((cold, 1.0)).report()
 
         assert (told.reason, told.also, told.short_of) == (DISK, (CPU,), None)
 
     def test_is_not_sure_of_what_is_unknown(self) -> None:
-        (told,) = self.told_after((look(), 1.0)).told()
+        (told,) = self.told_after((look(), 1.0)).report()
 
         assert (told.reason, told.confidence) == (UNKNOWN, None)
         assert told.figures is not None
@@ -144,7 +144,7 @@ class TestWhatIsTold:
     def test_forgets_where_a_loader_slept_before_it_stopped_waiting(self) -> None:
         asleep = look(workers=(task(0.2, state="D"),), at_s=1)
         reasons = RunReasons()
-        reasons.take(asleep)
-        reasons.take(look(workers=(task(0.2),), at_s=60))
+        reasons.observe(asleep)
+        reasons.observe(look(workers=(task(0.2),), at_s=60))
 
         assert reasons.split(INPUT, s(59), s(60), s(1)) == {UNKNOWN: s(1)}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gpumon.core.host.evidence import HostEvidence, TaskLook
+from gpumon.core.host.evidence import HostEvidence, TaskSample
 from gpumon.core.host.wait_rules import LoaderPlace, diagnose_wait, locked_ratio
 from gpumon.core.phase import InputWaitReason
 from tests.builders.report import MB, NAP, NETWORK, PIPE, QUEUE, gil_threads, look, task
@@ -79,7 +79,7 @@ class TestTheShareOfWorkersInALock:
         assert locked_ratio(look(workers=others)) == 0.0
 
     @pytest.mark.parametrize("workers", [(), (task(0.1, sleeps_in=QUEUE),)])
-    def test_is_unknown_of_fewer_than_two(self, workers: tuple[TaskLook, ...]) -> None:
+    def test_is_unknown_of_fewer_than_two(self, workers: tuple[TaskSample, ...]) -> None:
         assert locked_ratio(look(workers=workers)) is None
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from gpumon.core.host.evidence import TaskLook
+from gpumon.core.host.evidence import TaskSample
 from gpumon.sources.host.kept_files import KeptFiles
 from gpumon.sources.host.process_tasks import (
     MOST_ASKED,
@@ -39,7 +39,7 @@ def listed(proc: MadeUpProc, pid: int = PID) -> ProcessTasks:
     return tasks
 
 
-def others(tasks: ProcessTasks, *, is_asked: bool = True) -> tuple[TaskLook, ...]:
+def others(tasks: ProcessTasks, *, is_asked: bool = True) -> tuple[TaskSample, ...]:
     return tasks.others(PID, SECOND, is_asked=is_asked, may_wait=False)
 
 
@@ -221,7 +221,7 @@ class TestAProcess:
         proc.task(PID, 8, ran_ns=s(0.3), queued_ns=s(0.1))
         tasks.advance(s(2))
 
-        assert tasks.whole(SECOND, is_asked=True, may_wait=False) == TaskLook(
+        assert tasks.whole(SECOND, is_asked=True, may_wait=False) == TaskSample(
             0.5, 0.1, state="S", sleeps_in="wait_woken"
         )
 
