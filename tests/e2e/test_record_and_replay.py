@@ -23,7 +23,7 @@ from tests.processes import ending
 from tests.programs import gpumon, ran_python
 
 STEPS = 8
-STILL_WRITTEN, OVER = "still being written", "recording is over"
+STILL_WRITTEN, OVER = "still being written", "recording ended"
 TRAINING = f"""
 import json, sys, time
 from trainer_hooks import phase, step
@@ -166,7 +166,7 @@ class TestADaemonThatPlaysIt:
     def test_says_everywhere_that_it_is_no_daemon_of_now(self, played: Played) -> None:
         assert played.daemon.state()["replayed"] is True
         assert played.daemon.report()["replayed"] is True
-        assert "(a recording: " in played.daemon.log()
+        assert "(a recording, not live)" in played.daemon.log()
         assert played.daemon.metrics()['gpumon_collector_success{collector="replay"}'] == 0.0
         assert played.daemon.get("/-/ready")[0] == 503
 

@@ -165,7 +165,7 @@ class TestAGateWithNothingToJudge:
             ended = ran_gpumon("report", option, "5", environ=waiting.environ)
 
         assert ended.returncode == 5
-        assert ended.stderr.startswith("gpumon: nothing ")
+        assert ended.stderr.startswith("gpumon: no verdict: ")
         assert "libnvidia-ml.so.1" in " ".join(ended.stdout.split())
 
 
