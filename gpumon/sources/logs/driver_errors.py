@@ -17,7 +17,7 @@ from gpumon.sources.nvml.codes import driver_trouble
 CELL_CODES: Final = {Refusal.LOST: 15, Refusal.RESET: 16, Refusal.ERROR: 999}
 """NVML codes of the errors in a GPU's own cell."""
 ERROR_MARKS: Final = ("ERR!", "[Unknown Error]")
-"""Cells of which the driver returned an error."""
+"""Cells for which the driver returned an error."""
 _OF_A_GPU: Final = (15, 16)
 """Codes that always concern one GPU."""
 _PATTERNS: Final = (

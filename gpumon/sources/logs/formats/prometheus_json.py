@@ -132,13 +132,13 @@ class PrometheusLog(GpuLog):
     def _add(self, values: dict[int, str], pairs: list[object], number: int) -> None:
         """Add a series of a GPU; of pods that share it, the first one counts."""
         for pair in pairs:
-            moment = _time_and_value(pair)
-            if moment is None:
+            point = _time_and_value(pair)
+            if point is None:
                 self._skipped.add(Refusal.DAMAGED_JSON, number)
-            elif moment[0] in values:
+            elif point[0] in values:
                 self._skipped.add(Refusal.TWICE, number)
             else:
-                values[moment[0]] = moment[1]
+                values[point[0]] = point[1]
 
     def _decide_unit(self, values: list[str]) -> None:
         numbers = [float(value) for value in values if _FINITE.fullmatch(value)]

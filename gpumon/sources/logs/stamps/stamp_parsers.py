@@ -267,7 +267,7 @@ def parser_for(
 
     Args:
         text: Without surrounding blanks.
-        others: Further stamps, which may tell days from months.
+        others: Further stamps, which may show days and months.
         unit_ns: Unit of a number. If it is seconds, a number too large for them is taken as another
             unit since the epoch.
         is_elapsed: Whether a bare time is no time of day.

@@ -143,7 +143,7 @@ def ratio_of(value: object, *, full: float) -> float | Refusal:
             return _refusal_of(text)
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return Refusal.NO_NUMBER
-    if value != value:  # NaN; math.isnan cannot take every whole number
+    if value != value:  # NaN; math.isnan fails for large integers
         return Refusal.NO_ANSWER
     return _possible_ratio(value / full) if abs(value) < 1e9 else Refusal.IMPOSSIBLE
 

@@ -185,8 +185,8 @@ def columns_that_count_gpus(body: Sequence[Sequence[str]], stamp_at: int | None)
     parser = parser_among([row[stamp_at] for row in body])
     if parser is None:
         return []
-    moments = [(parser.parse(row[stamp_at]), row) for row in body]
-    stamped = [(stamp_ns, row) for stamp_ns, row in moments if stamp_ns is not None]
+    times = [(parser.parse(row[stamp_at]), row) for row in body]
+    stamped = [(stamp_ns, row) for stamp_ns, row in times if stamp_ns is not None]
     stamps_ns = [stamp_ns for stamp_ns, _ in stamped]
     return [
         column
@@ -210,7 +210,7 @@ def _counts_gpus(cells: Sequence[str], stamps_ns: Sequence[int]) -> bool:
     between = [gap for (before, after), gap in zip(pairs, gaps_ns, strict=True) if after <= before]
     if in_turn < _MIN_SHARE * len(pairs) or not within or not between:
         return False
-    # In the mean: where stamps are of whole minutes, most ticks follow the one before at once.
+    # The mean: with stamps of full minutes, most ticks follow at once.
     return mean(within) < TICK_SHARE * mean(between)
 
 
@@ -255,7 +255,7 @@ def _utilization_among(
 
 
 def _is_gpu_then_memory(body: Sequence[Sequence[str]], first: int, second: int) -> bool:
-    """Whether two neighbours are utilization.gpu and utilization.memory, in the usual order.
+    """Return whether two adjacent columns are utilization.gpu and utilization.memory.
 
     Memory is seldom busier than the GPU; where it mostly is, the order must be another.
     """
