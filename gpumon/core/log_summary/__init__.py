@@ -1,1 +1,1 @@
-"""What a finished log shows beyond its totals: lanes, common pauses of GPUs, held memory."""
+"""Summaries of a finished log beyond its totals: lanes, common pauses, held memory."""

@@ -1,4 +1,4 @@
-"""When one GPU worked, paused and was out of use: a log's samples as changes of state."""
+"""Turns a log's samples of one GPU into changes of state: working, paused, out of use."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _LATEST_NS: Final = 1 << (62 - _STATE_BITS)
 
 
 class GpuActivity(IntEnum):
-    """What one GPU does at one time."""
+    """The state of one GPU at a time."""
 
     UNOBSERVED = 0
     """No sample covers this time."""
@@ -32,7 +32,7 @@ class GpuActivity(IntEnum):
 
 
 class ChangeRoom:
-    """How many more changes the GPUs of a log may keep in total."""
+    """The number of changes that the GPUs of a log may still keep in total."""
 
     def __init__(self, limit: int = MOST_CHANGES) -> None:
         self.left = limit

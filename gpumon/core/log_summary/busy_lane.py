@@ -1,4 +1,4 @@
-"""How busy one GPU was over a log of any length, in a bounded number of cells of equal width."""
+"""Sums how busy one GPU was in a bounded number of cells of equal width."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the GPUs of one log did at the same time: paused together, or idled while a peer worked."""
+"""Compares the GPUs of one log: common pauses, and idle time while a peer worked."""
 
 from __future__ import annotations
 

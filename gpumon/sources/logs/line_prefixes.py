@@ -25,7 +25,7 @@ _ESCAPED: Final = re.compile(r"\\([\\#|_*<>\[\]()-])")
 """Signs that Markdown escapes."""
 _SHAPES: Final = (
     _QUOTE,
-    # Python's logging as it is before anybody sets it up
+    # Python's logging without any setup
     re.compile(rf"{_LEVEL}:(?P<who>[\w.]{{1,80}}):", re.ASCII),
     *(
         re.compile(rf"\s{{0,40}}{shape}(?: |(?=\s{{0,40}}$))", re.ASCII)

@@ -24,7 +24,7 @@ _stamp_of: Final = itemgetter(1)
 
 @dataclass(slots=True)
 class EqualStamps:
-    """How many rows of a log shared a stamp, and what was done with them.
+    """Handles rows of a log that share a stamp, and counts them.
 
     Attributes:
         copies: Dropped because the same row was there.

@@ -162,7 +162,7 @@ class _GpuOrder:
     def ingest(
         self, rows: Sequence[LogSample], equal: EqualStamps, *, is_end: bool
     ) -> list[LogSample]:
-        """Take the next rows of the file; return those, in order, that no later row precedes."""
+        """Add the next rows of the file; return those, in order, that no later row precedes."""
         self._place(rows)
         if is_end:
             self._drop_strays()
@@ -220,13 +220,13 @@ class _GpuOrder:
         self._pending = kept
 
     def _has_yet_to_show_its_clock(self, ready_count: int) -> bool:
-        """Whether the first rows are of too few times; not too many rows are held for that."""
+        """Return whether the first rows have too few times, and not too many wait for more."""
         if self._until_ns is not None or len(self._pending) > _CLOCK_TIMES * MOST_ROWS_A_STAMP:
             return False
         return len({row.stamp_ns for row in self._pending[:ready_count]}) < _CLOCK_TIMES
 
     def _count_ready(self, held_back: int) -> int:
-        """How many pending rows are ready: never a part of those with one time."""
+        """Return how many pending rows are ready; rows with equal times stay together."""
         pending = self._pending
         count = max(0, len(pending) - held_back)
         while 0 < count < len(pending) and pending[count][1] == pending[count - 1][1]:
@@ -237,7 +237,7 @@ class _GpuOrder:
 
 
 def _order_notes(gpus: Collection[_GpuOrder], equal: EqualStamps) -> tuple[int, tuple[str, ...]]:
-    """How many rows were dropped, and the sentences about them and about the clock."""
+    """Return how many rows were dropped, and the notes on order and clock."""
     notes: list[str] = []
     late = sum(gpu.late for gpu in gpus)
     if late:

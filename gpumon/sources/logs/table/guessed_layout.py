@@ -200,7 +200,7 @@ def _counts_gpus(cells: Sequence[str], stamps_ns: Sequence[int]) -> bool:
         return False
     numbers = [int(cell) for cell in cells]
     gpus = max(numbers) + 1
-    # One tick alone proves nothing: utilisations may happen to be 0 and 1.
+    # One tick proves nothing: utilisations may happen to be 0 and 1.
     if gpus < 2 or len(numbers) < 2 * gpus or set(numbers) != set(range(gpus)):
         return False
     pairs = list(pairwise(numbers))
@@ -226,7 +226,7 @@ def _utilization_among(
     ]
     candidates = percents or numbers
     over = {column: _rows_over_100(body, column) for column in candidates}
-    # The odd damaged value may be over 100, but a column without any goes before.
+    # A damaged value may exceed 100, but a column without any is preferred.
     mostly = [column for column in candidates if over[column] <= (1 - _MIN_SHARE) * len(body)]
     possible = [column for column in mostly if not over[column]] or mostly
     if not possible:
@@ -279,7 +279,7 @@ def _is_percent_column(body: Sequence[Sequence[str]], column: int) -> bool:
 
 
 def _has_unit_beside(body: Sequence[Sequence[str]], column: int) -> bool:
-    """Whether numbers are of something else, where blanks set them apart from their unit."""
+    """Return whether the next column holds the unit of something else."""
     return column + 1 < len(body[0]) and _most(body, column + 1, _UNIT_ALONE.fullmatch)
 
 
