@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import tracemalloc
 
-import pytest
-
 from gpumon.core.accounting.ledger import GpuLedger
 from gpumon.core.settings.input_model import PRIOR
 from gpumon.core.verdict import LikelyCause, VerdictName
@@ -20,14 +18,6 @@ def with_memory(rows: list[object], memory: list[str]) -> str:
     stamps = (f"2026/03/02 09:{at // 60:02}:{at % 60:02}.000" for at in range(len(rows)))
     lines = zip(stamps, rows, memory, strict=True)
     return HEAD + "".join(f"{at}, 0, {percent} %, {used}\n" for at, percent, used in lines)
-
-
-@pytest.mark.parametrize("rows", [[97] * 60, [97] * 30 + [0] * 10 + [97] * 30], ids=["none", "one"])
-def test_of_fewer_than_three_nothing_is_suspected_without_a_probability(rows: list[int]) -> None:
-    gpu = only_gpu(analysed(smi_log(rows)))
-
-    assert gpu.verdict.name is VerdictName.HEALTHY
-    assert (gpu.verdict.input_probability, gpu.verdict.likely_causes) == (None, None)
 
 
 def test_pauses_alike_to_the_digit_may_be_anything() -> None:
@@ -48,16 +38,6 @@ def test_memory_that_only_some_rows_have_changes_nothing() -> None:
 
     assert with_some.verdict == with_all.verdict
     assert with_some.totals == with_all.totals
-
-
-def test_a_row_that_is_no_number_is_no_pause() -> None:
-    rows: list[object] = [*ALIKE]
-    rows[8 * 20] = "nan"
-
-    gpu = only_gpu(analysed(with_memory(rows, ["9000 MiB"] * len(rows))))
-
-    assert gpu.verdict.name is VerdictName.PARTIAL
-    assert gpu.totals.pauses.count == 40
 
 
 def test_however_many_there_are_no_more_is_remembered() -> None:

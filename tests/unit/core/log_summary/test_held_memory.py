@@ -41,14 +41,6 @@ class TestMemory:
         assert held([0] * 59) == HeldMemory()
         assert held([0] * 60) == (s(60), s(60), MUCH)
 
-    def test_is_not_held_by_a_context_or_a_desktop(self) -> None:
-        assert held([0] * 600, GIB) == HeldMemory()
-
-    def test_is_held_with_the_most_there_was(self) -> None:
-        used = [5 * GIB] * 100 + [9 * GIB] * 100
-
-        assert held([0] * 200, used) == (s(200), s(200), 9 * GIB)
-
     def test_is_not_known_to_be_held_where_a_row_lacks_it(self) -> None:
         assert held([0] * 201, [MUCH] * 100 + [None] + [MUCH] * 100) == (s(200), s(100), MUCH)
 

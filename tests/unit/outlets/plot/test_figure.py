@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import re
-import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from types import MappingProxyType
@@ -17,11 +16,9 @@ from matplotlib.collections import PolyCollection
 from matplotlib.figure import Figure
 from matplotlib.patches import StepPatch
 
-from gpumon.core.accounting.intervals import Interval
-from gpumon.core.phase import IdleCause, InputWaitReason, TrainingPhase
+from gpumon.core.phase import InputWaitReason, TrainingPhase
 from gpumon.core.report.lanes import Lanes, RunLane
 from gpumon.core.sample import BusySample
-from gpumon.core.wording import in_time
 from gpumon.outlets.plot.figure import figure_of, picture
 from gpumon.outlets.plot.palette import LIGHT
 from tests.builders.cycles import late_waves, on_and_off
@@ -81,15 +78,6 @@ def clock_of(span_s: float, started_at: str | None) -> tuple[list[str], str]:
 
 
 class TestWhatItSays:
-    def test_counts_what_it_marks(self) -> None:
-        shown = logged(BURSTY)
-        totals = shown.report.gpus[0].totals
-
-        assert len(totals.starved_intervals) == 30
-        assert (
-            f"suspected starvation: {in_time(totals.suspected_ns)} in 30 stretches"
-        ) in words_of(figure_of(*shown))
-
     @pytest.mark.parametrize(
         ("samples", "message"), [(HOLE, "not observed"), (LATE, "not in use: 50 s")]
     )
@@ -142,15 +130,6 @@ class TestALane:
         first, last = axes.get_xlim()
         assert (values[0], values[-1]) == pytest.approx((0.25, 0.75), abs=0.001)
         assert (edges[[1, -2]] - first) / (last - first) == pytest.approx(0.5, abs=0.01)
-
-    def test_draws_as_much_strip_as_was_lost(self) -> None:
-        shown = logged(BURSTY)
-        values, edges, baseline = filled(figure_of(*shown).axes[0], LIGHT.lost).get_data()
-
-        heights = (values - baseline) / (values - baseline).max()
-        drawn = (heights * (edges[1:] - edges[:-1])).sum() / (edges[-1] - edges[0])
-        suspected_ns = shown.report.gpus[0].totals.suspected_ns
-        assert drawn * s(251) == pytest.approx(suspected_ns, rel=0.03)
 
     @pytest.mark.parametrize(
         ("samples", "colour", "stretch"),
@@ -255,11 +234,6 @@ class TestTheFile:
 
         assert picture(*shown, kind) == picture(*shown, kind)
 
-    def test_warns_of_no_letter_that_the_font_lacks(self) -> None:
-        with warnings.catch_warnings():
-            warnings.simplefilter("error")
-            picture(*logged(BURSTY, names=["名" * 8]), "png")
-
 
 def trained(
     *names: str,
@@ -325,16 +299,6 @@ class TestTheRuns:
     def test_touch_nothing(self, names: tuple[str, ...], gpus: int) -> None:
         assert faults_of(figure_of(*trained(*names, gpus=gpus))) == []
 
-    def test_say_that_waits_shorter_than_a_sample_are_not_marked(self) -> None:
-        shown = trained("resnet")
-        (one,) = shown.report.gpus
-        waits = {IdleCause.INPUT_WAIT: s(30)}
-        seen = (Interval(s(10), s(12)),)
-        totals = one.totals._replace(idle_ns=waits, suspected_ns=0, starved_intervals=seen)
-        report = replace(shown.report, gpus=(replace(one, totals=totals),))
-
-        assert "starved: 30 s; marked: 1 stretch" in words_of(figure_of(report, shown.lanes))
-
     def test_have_what_held_the_input_up_beneath_their_waits(self) -> None:
         reasons = {InputWaitReason.DISK_BOUND: 0.25, InputWaitReason.CPU_BOUND: 0.75}
         shown = trained("resnet", reasons=reasons)
@@ -350,12 +314,4 @@ class TestTheRuns:
             assert heights[0] - beneath == pytest.approx(top * 0.22, abs=0.001)
             assert (edges[1] - first) / (last - first) == pytest.approx(0.5)
             assert heights[1] == pytest.approx(beneath, abs=0.001)
-        assert faults_of(figure) == []
-
-    def test_without_a_gpu_have_the_clock_beneath_them(self) -> None:
-        shown = trained("resnet", "bert")
-        figure = figure_of(replace(shown.report, gpus=()), Lanes((), shown.lanes.runs))
-
-        assert len(figure.axes) == 2
-        assert ticks(figure)
         assert faults_of(figure) == []

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import random
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from datetime import datetime, timedelta
+from functools import partial
 from typing import Any
 
 import pytest
@@ -285,3 +288,84 @@ class TestLaws:
         for gpu in range(3):
             stamps = [one.stamp_ns for one in samples if one.gpu == gpu]
             assert stamps == sorted(set(stamps))
+
+
+RUN_BACK = r"[\d,]+ of [\d,]+ rows are earlier than rows above them; sort"
+SAME_TIMES = "no header, and .* have a time that other rows have"
+HEADER = ["timestamp, utilization.gpu [%]"]
+
+
+def log_of(seed: int = 0, count: int = 400, start_s: int = 0, digits: int = 3) -> list[str]:
+    """Rows of one GPU, a second apart."""
+    values = random.Random(seed)
+    moments = (
+        datetime(2025, 6, 13) + timedelta(seconds=start_s + at, milliseconds=values.randint(0, 9))
+        for at in range(count)
+    )
+    return [
+        f"{moment:%Y/%m/%d %H:%M:%S}.{moment.microsecond // 1000:03d}"[: 20 + digits - (not digits)]
+        + f", {values.choice([0, 0, 95, 97])} %"
+        for moment in moments
+    ]
+
+
+def one_after_another(logs: int, count: int = 400) -> list[str]:
+    return [line for seed in range(logs) for line in log_of(seed, count)]
+
+
+def in_turn(logs: int, digits: int = 3) -> list[str]:
+    seconds_of_all = zip(*(log_of(n, digits=digits) for n in range(logs)), strict=True)
+    return [line for of_a_second in seconds_of_all for line in of_a_second]
+
+
+def backwards(header: list[str], count: int) -> list[str]:
+    return header + log_of(count=count)[::-1]
+
+
+REFUSED: dict[str, tuple[str, Callable[[], list[str]]]] = {
+    "3 logs of the same minutes": (RUN_BACK, lambda: one_after_another(3, 100)),
+    "40 logs of the same minutes": (RUN_BACK, lambda: one_after_another(40, 100)),
+    "2 logs of the same time": (RUN_BACK, lambda: one_after_another(2)),
+    "3 logs of the same time": (RUN_BACK, lambda: one_after_another(3)),
+    "40 logs of the same time": (RUN_BACK, lambda: one_after_another(40)),
+    "rows of different logs in turn": (SAME_TIMES, lambda: in_turn(60)),
+    "more rows a second than anybody logs": (SAME_TIMES, lambda: in_turn(60, digits=0)),
+    "dates that are in no order": (RUN_BACK, lambda: random.Random(3).sample(log_of(), 400)),
+    "a clock that is set back again and again to where it began": (
+        RUN_BACK, lambda: HEADER + one_after_another(60, 100)
+    ),
+    **{
+        f"{count} rows that run back under {len(header)} header": (
+            RUN_BACK, partial(backwards, header, count)
+        )
+        for header in (HEADER, [])
+        for count in (400, 3_000)
+    },
+}  # fmt: skip
+READ_ON: dict[str, tuple[float, Callable[[], list[str]]]] = {
+    "a clock set back": (1_600, lambda: log_of(count=900) + log_of(count=900, start_s=700)),
+    "rows that run back, within the rows that are held": (60, lambda: log_of(count=60)[::-1]),
+    "every row twice": (400, lambda: [line for line in log_of() for _ in range(2)]),
+    "8 GPUs": (
+        400, lambda: [line.replace(",", f", {gpu},") for line in log_of() for gpu in range(8)]
+    ),
+    "7 rows a second": (400, lambda: [line for line in log_of(digits=0) for _ in range(7)]),
+    "under a header, a clock that is set back every hour": (
+        8_712, lambda: HEADER + [line for n in range(24) for line in log_of(n, 363, 360 * n)]
+    ),
+}  # fmt: skip
+
+
+class TestLogsPutTogether:
+    @pytest.mark.parametrize(("message", "made"), REFUSED.values(), ids=REFUSED)
+    def test_are_refused(self, message: str, made: Callable[[], list[str]]) -> None:
+        with pytest.raises(UnreadableLogError, match=message):
+            analysed(rows(*made()))
+
+
+class TestWhatHappensToOneLog:
+    @pytest.mark.parametrize(("observed_s", "made"), READ_ON.values(), ids=READ_ON)
+    def test_is_read_on(self, observed_s: float, made: Callable[[], list[str]]) -> None:
+        observed_ns = analysed(rows(*made())).observed_ns
+
+        assert observed_ns == pytest.approx(observed_s * 1e9, rel=0.01)
