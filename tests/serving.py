@@ -92,7 +92,7 @@ def serving(
 ) -> Iterator[HttpServer]:
     """A server that was told these states, closed at the end whatever happens.
 
-    Without ``said``, it says of each of them what the report on it says.
+    Without ``texts``, they are those of the report on each state.
     """
     clock = clock or StoppedClock()
     exporter = MetricsExporter(clock=clock, version="0.1.0")

@@ -30,7 +30,7 @@ class GpuBinding(Enum):
     """What was decided of one run and one GPU; before that the binding is open."""
 
     UNOPPOSED = "unopposed"
-    """There is no process list, or one that cannot tell: the run counts until one opposes it."""
+    """There is no process list, or one without names: the run counts until a list opposes it."""
     SEEN = "seen"
     """A list named the run's process or its user: the run counts for the rest of its life."""
     REFUSED = "refused"

@@ -25,7 +25,7 @@ MAX_CALLBACK_CLASSES: Final = 17
 MAX_CLASS_NAME: Final = 48
 INPUT_WAIT_FACT: Final = "input_wait"
 GROSS: Final = "gross"
-"""A loader's waits, some of which may have passed while the GPU computed."""
+"""A loader's waits that may have passed in part while the GPU computed."""
 VALIDATION_FACTS: Final = "validation_"
 """Prefix of each fact about the validation loader."""
 MAX_WORLD: Final = 1 << 24

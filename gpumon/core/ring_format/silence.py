@@ -91,7 +91,7 @@ class StepClock:
 
     @property
     def may_be_over(self) -> bool:
-        """Whether silence can mean that training is over: the run does not mark its loop's end."""
+        """Whether silence can mean the end of training: the run does not mark its loop's end."""
         return self._is_in_loop is not True
 
     @property

@@ -129,7 +129,7 @@ class BoundedServer:
         too_long: Makes the answer to a head that is too long.
         busy: Makes the answer if there is no room.
         limits: Limits on what clients may use.
-        faults: Counts and logs faults, none of which ends the server.
+        faults: Counts and logs faults, which never end the server.
     """
 
     def __init__(
@@ -383,7 +383,7 @@ class BoundedServer:
         return True
 
     def _crowd(self, caller: Caller) -> list[_Connection]:
-        """Connections, one of which must end before this caller has room."""
+        """Connections among which one must end before this caller has room."""
         connections = [*self._connections.values()]
         own = [one for one in connections if one.caller.key == caller.key]
         if not caller.is_local and len(own) >= self._limits.max_per_caller:
