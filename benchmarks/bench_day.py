@@ -4,9 +4,9 @@
 
 Eight GPUs of the fake libnvidia-ml.so.1, whose clock is moved by hand, and
 all that ``gpumon serve`` does in a tick: source, pipeline, state file,
-history, metrics, with a scrape a minute and a training every five. A day is
+history, metrics, with a scrape a minute and a training run every five. A day is
 864,000 ticks. Until the sixth hour fills what is kept of the past (64 ended
-trainings, 256 reports); from then on memory has to stay.
+training runs, 256 reports); from then on memory has to stay.
 """
 
 from __future__ import annotations

@@ -10,8 +10,8 @@ loop of their own, so that the hook's code is alone, and hot. ``code``: Keras'
 own loop around a step that does nothing (on TensorFlow, a graph of one small
 layer): CPU with the hook less CPU without. Each backend is
 asked in the environment that `make test` made for it; `make bench-hooks` adds
-nvitop's. Where the bare training wavers more than a goal is wide, that is said
-and the goal not judged.
+nvitop's. Where the bare training wavers more than a goal is wide, that is reported
+and the goal not diagnosed.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@
 The same loop is run bare, with gpumon's ``timed()``, ``phase()`` and
 ``step()``, with TraceML 0.5.0 and with gpuprof 0.7.1, in turns. ``cost``: what
 is added to each step, in time and in memory. ``start``: what is added to a
-whole run, and whether the script's exit code is kept. ``truth``: trainings
+whole run, and whether the script's exit code is kept. ``truth``: training runs
 whose trouble the script measures itself, and what each tool says of them.
 `make bench-hooks` makes the environment that this takes.
 """
@@ -33,10 +33,10 @@ from benchmarks.rivals.tools import (
     TOOLS,
     Said,
     environ_for,
+    gpumon_output,
+    gpuprof_output,
     is_there,
-    what_gpumon_said,
-    what_gpuprof_said,
-    what_traceml_said,
+    traceml_output,
     words_for,
 )
 from benchmarks.rivals.torch_cases import COST_CASES, START_CASE, TRUTH_CASES, Case
@@ -161,7 +161,7 @@ def measure_start(tools: list[str], rounds: int) -> Run:
 
 
 def measure_truth(tools: list[str], rounds: int) -> Run:
-    """What each says of trainings whose trouble is known. Once each: ``rounds`` is not used."""
+    """What each says of training runs whose trouble is known. Once each: ``rounds`` is not used."""
     figures: Run = {"met": True}
     for case in TRUTH_CASES:
         rows = {}
@@ -176,18 +176,18 @@ def measure_truth(tools: list[str], rounds: int) -> Run:
 
 
 def _judged(case: Case, run: Run) -> Run:
-    said: Said = run["said"]
+    printed: Said = run["said"]
     lost = dict(run["lost_s"])
     lost[WITHIN_STEP] = run["wall_s"] - run["device_s"] - sum(lost.values())
     worst = max(lost, key=lost.__getitem__)
     is_lossy = lost[worst] >= TRUTH_SHARE * run["wall_s"]
     truth = worst if is_lossy else NOTHING
-    is_right = said.cause == truth and said.steps == case.steps
-    if said.lost_s is not None:
-        is_right &= abs(said.lost_s - lost[worst]) <= LOST_GOAL * lost[worst]
+    is_right = printed.cause == truth and printed.steps == case.steps
+    if printed.lost_s is not None:
+        is_right &= abs(printed.lost_s - lost[worst]) <= LOST_GOAL * lost[worst]
     return {
         "truth": truth, "true_s": lost[worst], "wall_s": run["wall_s"],
-        "device_s": run["device_s"], "steps": case.steps, "said": said._asdict(),
+        "device_s": run["device_s"], "steps": case.steps, "said": printed._asdict(),
         "is_right": is_right,
     }  # fmt: skip
 
@@ -195,18 +195,18 @@ def _judged(case: Case, run: Run) -> Run:
 def _print_truth(case: Case, rows: Run) -> None:
     print(f"\n{case.name}")
     for tool, row in rows.items():
-        said = row["said"]
-        lost = "" if said["lost_s"] is None else f", {said['lost_s']:.2f} s"
+        printed = row["said"]
+        lost = "" if printed["lost_s"] is None else f", {printed['lost_s']:.2f} s"
         print(
             f"  {tool:8} {'right' if row['is_right'] else 'WRONG'}  truth: {row['truth']}, "
             f"{row['true_s']:.2f} of {row['wall_s']:.2f} s, device {row['device_s']:.2f} s, "
-            f"{row['steps']} steps\n           said: {said['cause']}{lost}, {said['steps']} steps:"
-            f" {said['words']}"
+            f"{row['steps']} steps\n           printed: {printed['cause']}{lost}, "
+            f"{printed['steps']} steps: {printed['words']}"
         )
 
 
 def train(tool: str, case: Case, words: list[str], *, watch: bool = False) -> Run:
-    """One training in a process of its own; ``watch``: let the tool see the device."""
+    """One training run in a process of its own; ``watch``: let the tool see the device."""
     with tempfile.TemporaryDirectory() as name, contextlib.ExitStack() as stack:
         folder = Path(name)
         spans, result = folder / "busy.jsonl", folder / "result.json"
@@ -215,10 +215,10 @@ def train(tool: str, case: Case, words: list[str], *, watch: bool = False) -> Ru
         if tool == "gpumon":
             source = ("--source", f"follow:{spans}", "--period", "0.5" if watch else "1")
             daemon = stack.enter_context(RunningDaemon(folder, *source))
-        told = ["--case", case.name, "--result", str(result), *words]
-        told += ["--spans", str(spans)] if watch else []
+        reported = ["--case", case.name, "--result", str(result), *words]
+        reported += ["--spans", str(spans)] if watch else []
         ended = process_tree.run(
-            words_for(tool, told, folder),
+            words_for(tool, reported, folder),
             environ=environ_for(folder, environ),
             folder=folder,
             trainer=(lambda: _trainer(result)) if "--hold" in words else (lambda: None),
@@ -237,8 +237,8 @@ def train(tool: str, case: Case, words: list[str], *, watch: bool = False) -> Ru
 
 def _said(tool: str, daemon: RunningDaemon | None, folder: Path, output: str) -> Said:
     if daemon is not None:
-        return what_gpumon_said(daemon)
-    return what_traceml_said(folder) if tool == "traceml" else what_gpuprof_said(output)
+        return gpumon_output(daemon)
+    return traceml_output(folder) if tool == "traceml" else gpuprof_output(output)
 
 
 @contextlib.contextmanager

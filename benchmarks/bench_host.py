@@ -1,8 +1,8 @@
-"""What does it cost to look at the processes of trainings that wait, and at those that do not?
+"""What does it cost to look at the processes of training runs that wait, and at those that do not?
 
     python -m benchmarks.bench_host [SECONDS]
 
-Trainings with 20 threads, three of which run, and workers with three, one of which runs, all of
+Training runs with 20 threads, three of which run, and workers with three, one of which runs, all of
 them real and waiting. Once a second gpumon looks at all of them, in its own thread; psutil asks
 the same trees for their threads and children in the same run.
 """
@@ -29,7 +29,7 @@ from tests.builders.ring import run_facts
 from tests.processes import ending
 
 GOALS: Final = {(4, 8): 0.1, (4, 32): 0.3}
-"""Percent of a core at one look a second, by trainings and workers of each."""
+"""Percent of a core at one look a second, by training runs and workers of each."""
 _WARM_UP_LOOKS: Final = 6
 _TRAINING: Final = """
 import subprocess, sys, threading, time
@@ -58,7 +58,7 @@ waits()
 
 @contextmanager
 def trainings(count: int, workers: int) -> Iterator[list[int]]:
-    """The pids of so many trainings, each with so many workers."""
+    """The pids of so many training runs, each with so many workers."""
     words = [sys.executable, "-S", "-c", _TRAINING, str(workers)]
     with ExitStack() as around:
         started = []
@@ -104,7 +104,7 @@ def percent_of_a_core(
 
 
 def looked_at(pids: Sequence[int], seconds: int, *, waits: bool) -> float:
-    """Gpumon's looks at trainings that wait all the time, or never."""
+    """Gpumon's looks at training runs that wait all the time, or never."""
     reader = HostReader()
     try:
         return percent_of_a_core(

@@ -71,10 +71,10 @@ def record(path: Path, environ: dict[str, str], seconds: int) -> list[dict[str, 
         [*gpumon, "record", str(path), "--for", f"{seconds}s"],
         env=environ, stdout=subprocess.DEVNULL, check=True,
     )  # fmt: skip
-    told = subprocess.run(
+    reported = subprocess.run(
         [*gpumon, "report", str(path), "--json"], capture_output=True, text=True, check=True
     )
-    gpus: list[dict[str, float]] = json.loads(told.stdout)["gpus"]
+    gpus: list[dict[str, float]] = json.loads(reported.stdout)["gpus"]
     return gpus
 
 
@@ -97,8 +97,8 @@ def main() -> int:
             recorded = threads.submit(record, folder / "minute.gpumon", environ, seconds)
             asked = {tool: threads.submit(ask, tool, environ, seconds) for tool in TOOLS}
             rows = {
-                tool: [in_words([*shown]) for shown in zip(*told.result(), strict=True)]
-                for tool, told in asked.items()
+                tool: [in_words([*shown]) for shown in zip(*reported.result(), strict=True)]
+                for tool, reported in asked.items()
             }
             gpus = recorded.result()
     busy = [gpu["busy_seconds"] / gpu["observed_seconds"] for gpu in gpus]

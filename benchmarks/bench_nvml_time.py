@@ -2,7 +2,7 @@
 
     python -m benchmarks.bench_nvml_time [SECONDS]
 
-All at the same time, each on a fake libnvidia-ml.so.1 of its own that is told
+All at the same time, each on a fake libnvidia-ml.so.1 of its own that is reported
 how long each function takes. First what was measured of a real board (RTX
 4090, MangoHud's request 2104, and NVML's own word on PCIe): the list of
 graphics processes, fans, memory, utilisation, PCIe; everything else is
@@ -10,7 +10,7 @@ assumed to take 10 us. Then 10 us for every function, to see what is left where
 no call is dear. Eight and sixteen GPUs, eight processes. Once a second; then
 ten times, where nvitop-exporter takes no period below a quarter of a second.
 
-The time is what the calls were told to take, not what a busy machine made of
+The time is what the calls were reported to take, not what a busy machine made of
 it; a call that only waits for an event counts as any other call.
 """
 
@@ -113,27 +113,27 @@ def words(name: str, period_s: float, port: int) -> list[str]:
     return ["-c", LOOP, str(period_s)]
 
 
-def prepared(folder: Path, name: str, gpus: int, told_us: Mapping[str, int]) -> FakeNvml:
+def prepared(folder: Path, name: str, gpus: int, reported_us: Mapping[str, int]) -> FakeNvml:
     """A driver with that many GPUs at work and eight processes on them."""
     fake = FakeNvml(folder / f"{PEERS.index(name)}.control", gpus=gpus)
     for slot in range(gpus):
         fake.wave(slot, period_s=1.0 + 0.1 * slot, busy_ratio=0.7)
     for number in range(PROCESSES):
         fake.run(number % gpus, os.getpid(), sm=40)
-    for function, us in told_us.items():
+    for function, us in reported_us.items():
         fake.delay(function, us)
     return fake
 
 
 def compare(
-    library: Path, gpus: int, period_s: float, told_us: Mapping[str, int], seconds: float
+    library: Path, gpus: int, period_s: float, reported_us: Mapping[str, int], seconds: float
 ) -> tuple[dict[str, Cost], dict[str, int]]:
     """Run all peers for a while; what each cost, and how many values of a GPU it shows."""
     with tempfile.TemporaryDirectory() as text, ExitStack() as stack:
         folder = Path(text)
         peers: dict[str, Peer] = {}
         for name in PEERS:
-            fake = stack.enter_context(prepared(folder, name, gpus, told_us))
+            fake = stack.enter_context(prepared(folder, name, gpus, reported_us))
             environ = {
                 **fake_env(fake.path, library.parent),
                 "GPUMON_RUNTIME_DIR": f"{folder}/run-{PEERS.index(name)}",
@@ -203,15 +203,15 @@ def main() -> int:
     missed = False
     with tempfile.TemporaryDirectory() as folder:
         library = build_fake(Path(folder))
-        for title, told_us in (
+        for title, reported_us in (
             ("as measured", latencies(MEASURED_US)),
             (f"{OTHERS_US} us for every function", latencies({})),
         ):
             print(f"\n{title}")
-            if told_us["nvmlDeviceGetFanSpeed"] != OTHERS_US:
+            if reported_us["nvmlDeviceGetFanSpeed"] != OTHERS_US:
                 print(json.dumps({**MEASURED_US, "others": OTHERS_US}))
             for gpus, period_s in ((8, 1.0), (16, 1.0), (8, 0.1), (16, 0.1)):
-                costs, values = compare(library, gpus, period_s, told_us, seconds)
+                costs, values = compare(library, gpus, period_s, reported_us, seconds)
                 print(f"{gpus} GPUs, {1 / period_s:g} Hz")
                 theirs = costs[EXPORTER]
                 for name, cost in costs.items():
@@ -220,7 +220,7 @@ def main() -> int:
                         f"{cost.seconds / theirs.seconds:>8.3f}{values[name]:>5} kinds"
                         f"   {cost.dearest}"
                     )
-                if told_us["nvmlDeviceGetFanSpeed"] != OTHERS_US:
+                if reported_us["nvmlDeviceGetFanSpeed"] != OTHERS_US:
                     missed |= costs[DEFAULTS].seconds > GOAL_RATIO * theirs.seconds
                     missed |= values[DEFAULTS] <= values[EXPORTER]
     print(f"goal, as measured: at most {GOAL_RATIO:g} of {EXPORTER}'s time, with more kinds")

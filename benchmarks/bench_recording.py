@@ -4,12 +4,12 @@
 
 An hour at one reading a second of boards of the fake libnvidia-ml.so.1, whose
 clock is moved by hand: every field that is read by default, GPM and a process
-list included, in rhythms that differ from GPU to GPU. Once without a training,
+list included, in rhythms that differ from GPU to GPU. Once without a training run,
 once with one that makes twenty steps a second, four tags each, with jitter.
 The peer is a row of `nvidia-smi --format=csv -l 1` for each GPU, packed with
 gzip: it has one utilisation a second, and no phases.
 
-Ends with 1 where a GPU takes more than 2 MB an hour without a training, or
+Ends with 1 where a GPU takes more than 2 MB an hour without a training run, or
 where the memory of the recorder grows.
 """
 
@@ -113,8 +113,8 @@ def growth_bytes(folder: Path, library: Path) -> int:
     held: list[int] = []
     tracemalloc.start()
     with RecordingWriter(folder / "growth.gpumon") as writer:
-        told = readings(folder, library, gpus=1, trains=True, seconds=1_200)
-        for second, reading in enumerate(told):
+        reported = readings(folder, library, gpus=1, trains=True, seconds=1_200)
+        for second, reading in enumerate(reported):
             writer.keep(reading, HEADER)
             if second in (182, 1_182):
                 held.append(held_by_recorder())
@@ -230,11 +230,11 @@ def main() -> int:
         folder = Path(name)
         library = build_fake(folder)
         for gpus, trains in ((1, False), (8, False), (1, True)):
-            told = hour(folder, library, gpus=gpus, trains=trains)
-            size_mb, csv_mb = told.recorded_bytes / gpus / 1e6, told.csv_bytes / gpus / 1e6
+            reported = hour(folder, library, gpus=gpus, trains=trains)
+            size_mb, csv_mb = reported.recorded_bytes / gpus / 1e6, reported.csv_bytes / gpus / 1e6
             print(
                 f"{gpus:>4} {'20 steps/s' if trains else 'none':<10} {size_mb:>13.2f} "
-                f"{csv_mb:>8.2f} {told.write_us:>11.0f} us {told.replay_s:>12.2f} s"
+                f"{csv_mb:>8.2f} {reported.write_us:>11.0f} us {reported.replay_s:>12.2f} s"
             )
             missed |= not trains and size_mb > GOAL_MB
         growth = growth_bytes(folder, library)

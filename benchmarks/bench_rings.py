@@ -4,17 +4,17 @@
 
 Real daemons run side by side on eight simulated GPUs: one without a ring, one
 with 16 rings into which 10,000 transitions a second are written, one with 100 rings
-whose trainings do nothing. What the rings cost is the CPU time of a daemon less that of
+whose training runs do nothing. What the rings cost is the CPU time of a daemon less that of
 the one without. The rings belong to a process of their own that paces itself by the
 clock and says in the end what it wrote. Each ring names one GPU; a step is two
 transitions, ``input_wait`` and ``train_step``. A fourth daemon reads 16 rings in which
 every step and its samples are counted too, which makes 20,000 records a second of the same
-10,000 transitions: told beside the goal, not held against it.
+10,000 transitions: reported beside the goal, not compared with it.
 
 Two more are for a machine with other people on it: 10,000 files that are no rings lie in the
 folder, and as many that are named like rings; the second goal is what a daemon without a run may
-take there, in all. And 256 rings, the most that are read, belong to nine owners, once of trainings
-that live and do nothing and once of such as are over (told as they are; only the superuser can give
+take there, in all. And 256 rings, the most that are read, belong to nine owners: once to
+training runs that live and do nothing, once to runs that are over (only the superuser can give
 them away, for anybody else they are his own).
 
 Nothing is concluded from a run that was not what it should be: if a daemon missed a tenth
@@ -69,7 +69,7 @@ class Case(NamedTuple):
 
     rings: int
     transitions_a_second: int
-    is_held_against_goal: bool = True
+    is_compared_with_goal: bool = True
     counts_steps: bool = False
     owners: int = 1
     are_over: bool = False
@@ -82,14 +82,14 @@ CASES = {
         BUSY_RINGS, TRANSITIONS_A_SECOND
     ),
     f"{BUSY_RINGS} rings, and steps counted": Case(
-        BUSY_RINGS, TRANSITIONS_A_SECOND, is_held_against_goal=False, counts_steps=True
+        BUSY_RINGS, TRANSITIONS_A_SECOND, is_compared_with_goal=False, counts_steps=True
     ),
     f"{IDLE_RINGS} rings, idle": Case(IDLE_RINGS, 0),
     f"{MOST_RINGS} rings of {OWNERS} owners, idle": Case(
-        MOST_RINGS, 0, is_held_against_goal=False, owners=OWNERS
+        MOST_RINGS, 0, is_compared_with_goal=False, owners=OWNERS
     ),
     f"{MOST_RINGS} rings of {OWNERS} owners, over": Case(
-        MOST_RINGS, 0, is_held_against_goal=False, owners=OWNERS, are_over=True
+        MOST_RINGS, 0, is_compared_with_goal=False, owners=OWNERS, are_over=True
     ),
     f"no ring, {FILES} other files": Case(0, 0, files="junk-{}"),
     f"no ring, {FILES} files like rings": Case(0, 0, files="{}-1.ring"),
@@ -215,8 +215,8 @@ class Peer:
             raise SpoiltError(f"{self.name}: the daemon had errors in {', '.join(failed)}")
         if len(self._ticks) < LEAST_TICKS * lasted_s:
             raise SpoiltError(f"{self.name}: {len(self._ticks)} ticks in {lasted_s:.0f} s")
-        said, _ = self._writer.communicate("", timeout=30)
-        rate = float(said)
+        printed, _ = self._writer.communicate("", timeout=30)
+        rate = float(printed)
         if rate < LEAST_RATE * self.case.transitions_a_second:
             raise SpoiltError(f"{self.name}: only {rate:.0f} transitions/s could be written")
         return rate
@@ -296,7 +296,7 @@ def _beyond_none(results: Mapping[str, Result]) -> dict[str, float]:
 def _cost_percent(results: Mapping[str, Result]) -> float:
     """The dearest case that the goal is about."""
     beyond = _beyond_none(results)
-    return max(beyond[name] for name, case in CASES.items() if case.is_held_against_goal)
+    return max(beyond[name] for name, case in CASES.items() if case.is_compared_with_goal)
 
 
 def _no_run_percent(results: Mapping[str, Result]) -> float:
@@ -324,11 +324,11 @@ def _print_json(results: Mapping[str, Result]) -> None:
             "daemon_percent": percent,
             "rings_percent": beyond[name],
             "transitions_per_second": rate,
-            "is_held_against_goal": CASES[name].is_held_against_goal,
+            "is_held_against_goal": CASES[name].is_compared_with_goal,
         }
         for name, (percent, rate) in results.items()
     ]
-    told = {
+    reported = {
         "cases": cases,
         "cost_percent": _cost_percent(results),
         "goal_percent": GOAL_PERCENT,
@@ -336,7 +336,7 @@ def _print_json(results: Mapping[str, Result]) -> None:
         "no_run_goal_percent": NO_RUN_GOAL_PERCENT,
         "load_average": os.getloadavg()[0],
     }
-    print(json.dumps(told))
+    print(json.dumps(reported))
 
 
 if __name__ == "__main__":

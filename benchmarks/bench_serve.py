@@ -8,7 +8,7 @@ time, each scraped every fifteen seconds as Prometheus would. CPU is user and
 system time of the process, memory its resident set at the end.
 
 Afterwards, or alone with ``--scrapes``: how long a thousand scrapes of gpumon take
-with nobody beside them, and beside two hundred clients that never finish their request.
+with no one beside them, and beside two hundred clients that never finish their request.
 """
 
 from __future__ import annotations

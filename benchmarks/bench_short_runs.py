@@ -1,9 +1,9 @@
-"""Does the memory of ``gpumon serve`` stay the same while trainings come and go?
+"""Does the memory of ``gpumon serve`` stay the same while training runs come and go?
 
     python -m benchmarks.bench_short_runs [MINUTES]
 
 A real daemon reads eight GPUs of the fake libnvidia-ml.so.1 once a second, and is scraped every
-fifteen. Four trainings run at a time, each in a process of its own, under a name of its own: it
+fifteen. Four training runs run at a time, each in a process of its own, under a name of its own: it
 tags its steps for seven seconds and ends, and the next one begins on another GPU. In 20 minutes
 these are about 650. From the sixth minute on, resident memory must grow by less than 1 MB.
 """
@@ -48,7 +48,7 @@ for batch in timed(batches()):
 
 
 class Trainings:
-    """Short trainings, so many at a time, each on a GPU that was free."""
+    """Short training runs, so many at a time, each on a GPU that was free."""
 
     def __init__(self, fake: FakeNvml, environ: dict[str, str]) -> None:
         self._fake, self._environ = fake, environ

@@ -45,7 +45,7 @@ Cycle = Callable[[], object]
 
 
 def tick_cycle() -> Cycle:
-    """Read, settle, judge: a tick without any outlet."""
+    """Read, settle, diagnose: a tick without any outlet."""
     source = gpumon_source()
     monitor = Monitor(
         MonitorFacts(
@@ -183,8 +183,8 @@ def _judge(case: str, peer: str, goal: float, costs: dict[str, dict[str, float]]
     if peer not in costs["at work"]:
         return False
     ratios = {signal: cost[case] / cost[peer] for signal, cost in costs.items()}
-    told = ", ".join(f"{ratio:.2f} {signal}" for signal, ratio in ratios.items())
-    print(f"{case} / {peer}: {told} (goal: at most {goal:g})")
+    reported = ", ".join(f"{ratio:.2f} {signal}" for signal, ratio in ratios.items())
+    print(f"{case} / {peer}: {reported} (goal: at most {goal:g})")
     return ratios["at work"] > goal
 
 

@@ -1,4 +1,4 @@
-"""Where a training crosses into the hooks: seen in every call that is made meanwhile."""
+"""Where a training run crosses into the hooks: seen in every call that is made meanwhile."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def name_of(code: CodeType) -> str:
 
 
 class Borders:
-    """What was called while a training ran.
+    """What was called while a training run ran.
 
     Attributes:
         guarded: Functions that a guard called.

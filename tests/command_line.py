@@ -13,7 +13,7 @@ from gpumon.cli.main import main
 
 
 class Ended(NamedTuple):
-    """How a command ended, and what it had said."""
+    """How a command ended, and what it had reported."""
 
     code: int
     out: str
@@ -21,7 +21,7 @@ class Ended(NamedTuple):
 
     @property
     def document(self) -> Any:
-        """What it said for scripts."""
+        """What it reported for scripts."""
         return json.loads(self.out)
 
     @property
@@ -33,14 +33,14 @@ class Ended(NamedTuple):
 
 
 class Terminal(io.StringIO):
-    """A stream at which somebody looks."""
+    """A stream at which someone looks."""
 
     def isatty(self) -> bool:
         return True
 
 
 class Shell:
-    """Types commands; nothing of what was said before is in what a command is said to say."""
+    """Types commands; each output is of one command alone."""
 
     def __init__(self, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
         self._capsys, self._monkeypatch = capsys, monkeypatch

@@ -18,7 +18,7 @@ from tests.fakenvml.generations import DRIVER_GENERATIONS, PRESENT_DRIVER, Drive
 from tests.fakenvml.in_process import shown_to_this_process
 from tests.needs import missing
 from tests.shell_environment import forget_the_shell
-from tests.trainings import close_readers
+from tests.training_processes import close_readers
 
 # In the order in which they take longest: the last ones of a run should be short.
 LONGEST_FILES = (
@@ -100,7 +100,7 @@ def readers_of_rings_are_closed() -> Iterator[None]:
 
 @pytest.fixture
 def gpumon(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Shell:
-    """Types a command, such as ``gpumon("report", "--json")``, and tells how it ended."""
+    """Types a command, such as ``gpumon("report", "--json")``, and says how it ended."""
     return Shell(capsys, monkeypatch)
 
 

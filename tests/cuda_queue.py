@@ -18,7 +18,7 @@ class Gpu:
         self._ahead_ms, self._jumped_at_ns = 0.0, 0
 
     def jump(self, ahead_ms: float) -> None:
-        """From now on the device's clock is ahead of what it would have said."""
+        """From now on the device's clock is ahead of what it would have reported."""
         self._ahead_ms, self._jumped_at_ns = ahead_ms, self.host_ns
 
     def event(self) -> Event:
@@ -75,9 +75,11 @@ class Training:
 
     def __init__(self, gpu: Gpu) -> None:
         self.gpu = gpu
-        self.told_ns: dict[int, int] = {}
+        self.reported_ns: dict[int, int] = {}
         self.true_ns: dict[int, int] = {}
-        self.witness = CudaEvents(gpu.event, self.told_ns.__setitem__, now_ns=lambda: gpu.host_ns)
+        self.witness = CudaEvents(
+            gpu.event, self.reported_ns.__setitem__, now_ns=lambda: gpu.host_ns
+        )
 
     def steps(
         self, count: int, *, fetch_ms: float, dispatch_ms: float, work_ms: float, waits: bool
@@ -95,4 +97,4 @@ class Training:
                 gpu.wait_for_it()
 
     def worst_error_ms(self) -> float:
-        return max(abs(at - self.true_ns[step]) for step, at in self.told_ns.items()) / MS
+        return max(abs(at - self.true_ns[step]) for step, at in self.reported_ns.items()) / MS

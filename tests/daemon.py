@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 SETTLES_AFTER_S = 2.0
-"""So much later all that has happened is told: a simulated GPU waits up to 1 s for lines of its
+"""So much later all that has happened is reported: a simulated GPU waits up to 1 s for lines of its
 file, the driver window that is then under way lasts 1/6 s, and the tests' daemons tick every 0.5 s.
 """
 LONG_STEP_S = 4.0
@@ -57,8 +57,8 @@ class RunningDaemon:
             "PYTHONUNBUFFERED": "1",
             **(environ or {}),
         }
-        is_said = "--listen" in words or "GPUMON_LISTEN" in self.environ
-        listen = () if is_said else ("--listen", "127.0.0.1:0")
+        is_printed = "--listen" in words or "GPUMON_LISTEN" in self.environ
+        listen = () if is_printed else ("--listen", "127.0.0.1:0")
         self._words = (*words, *listen)
         self._wait_for_state = ready
         self._prefix = prefix
@@ -171,7 +171,7 @@ class RunningDaemon:
 
 
 class FollowingDaemon(RunningDaemon):
-    """It follows the spans of trainings whose steps a busy machine may hold up for seconds.
+    """It follows the spans of training runs whose steps a busy machine may hold up for seconds.
 
     In a file that has shown no span, one above a second is cut where its beginning was taken for
     silence. So each GPU has had one of ``LONG_STEP_S`` before the daemon is there.

@@ -23,7 +23,7 @@ class DaemonLog:
         self._collectors, self.fields, self._xids = CollectorLog(log), FieldLog(log), XidLog(log)
 
     def told(self, *states: CollectorState) -> list[str]:
-        """The lines that came while a collector told these, one a tick."""
+        """The lines that came while a collector reported these, one a tick."""
         self._heard.clear()
         for state in states:
             self._collectors.follow([state], s(self._now_s))

@@ -10,11 +10,11 @@ from typing import Any, TypeAlias
 
 GOLDEN = Path(__file__).resolve().parent / "golden"
 Chapters: TypeAlias = Mapping[str, str]
-"""Texts, each by a title that says what it is told of."""
+"""Texts, each by a title that says what it is reported."""
 
 
 def hold_golden(name: str, text: str) -> None:
-    """The text is that of the file; where golden files are written anew, from now on."""
+    """The text is that of the file; where golden files are written again, from now on."""
     path = GOLDEN / name
     if os.environ.get("GPUMON_UPDATE_GOLDEN"):
         path.write_text(text, encoding="utf-8")
@@ -23,12 +23,12 @@ def hold_golden(name: str, text: str) -> None:
 
 
 def golden_story(tell: Callable[..., Chapters]) -> Callable[..., None]:
-    """A test that what ``test_<story>`` tells is ``golden/<story>.txt``."""
+    """A test that what ``test_<story>`` says is ``golden/<story>.txt``."""
 
     @wraps(tell)
     def test(**fixtures: Any) -> None:
-        told = tell(**fixtures).items()
-        text = "\n".join(f"== {title}\n{text.rstrip()}\n" for title, text in told)
+        reported = tell(**fixtures).items()
+        text = "\n".join(f"== {title}\n{text.rstrip()}\n" for title, text in reported)
         hold_golden(f"{tell.__name__.removeprefix('test_')}.txt", text)
 
     return test

@@ -1,4 +1,4 @@
-"""Clients that begin a request and never end it, beside somebody who only wants to scrape."""
+"""Clients that begin a request and never end it, beside someone who only wants to scrape."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``/proc`` mounted with ``hidepid``, for one command of a test and nobody else."""
+"""``/proc`` mounted with ``hidepid``, for one command of a test and no one else."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ from tests.patience import until
 
 MARK: Final = "STARTED_BY_THE_TESTS_OF"
 PATIENCE_S: Final = 2.0
-"""What was told to end may take so long."""
+"""What was asked to end may take so long."""
 END_WITH_US: Final = ("multiprocessing.resource_tracker", "multiprocessing.forkserver")
 """Python keeps these for as long as the process that needed them lives."""
 
@@ -50,7 +50,7 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_testnodedown(node: Any) -> None:
-    """Of the workers of xdist the controller tells, and fails."""
+    """Of the workers of xdist the controller says, and fails."""
     node.config.stash[_left] += getattr(node, "workeroutput", {}).get("left", [])
 
 
@@ -67,7 +67,7 @@ def _living(config: pytest.Config) -> Iterator[psutil.Process]:
     descendants = psutil.Process().children(recursive=True)
     anywhere = [] if hasattr(config, "workerinput") else list(psutil.process_iter())
     for process in {*descendants, *anywhere} - {psutil.Process()}:
-        with contextlib.suppress(psutil.Error):  # it has just ended, or it is somebody else's
+        with contextlib.suppress(psutil.Error):  # it has just ended, or it is someone else's
             is_ours = process in descendants or process.environ().get(MARK) == os.environ[MARK]
             if is_ours and not _is_over(process):
                 yield process

@@ -1,7 +1,7 @@
 """What is held to milliseconds is measured again where the machine was busy with others.
 
 A pytest plugin, which ``conftest.py`` names. A test marked ``measured`` that fails while, by the
-kernel's own account (pressure stall information), somebody waited for a processor for more than a
+kernel's own account (pressure stall information), someone waited for a processor for more than a
 twentieth of its time, is run once more, at most four times: so its bound can be as narrow as on a
 machine that has nothing else to do, where it fails at once. Which were measured again stands at
 the end.
@@ -19,11 +19,11 @@ from _pytest.runner import runtestprotocol
 AT_MOST: Final = 5
 BUSY_ABOVE: Final = 0.05
 PRESSURE: Final = Path("/proc/pressure/cpu")
-_SAID: Final = "measured again"
+_ATTEMPTS: Final = "measured again"
 
 
 def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> bool | None:
-    """As pytest does, but that only the last attempt is told."""
+    """As pytest does, but that only the last attempt is reported."""
     if item.get_closest_marker("measured") is None:
         return None
     item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
@@ -37,27 +37,27 @@ def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> 
         is_over = not has_failed or busy_ratio <= BUSY_ABOVE or attempts == AT_MOST
     for report in reports:
         if attempts > 1 and report.when == "call":
-            report.user_properties.append((_SAID, attempts))
+            report.user_properties.append((_ATTEMPTS, attempts))
         item.ihook.pytest_runtest_logreport(report=report)
     item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
     return True
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
-    told = [
+    reported = [
         f"{report.nodeid}: {attempts} times"
         for outcome in ("passed", "failed")
         for report in terminalreporter.stats.get(outcome, ())
-        for said, attempts in report.user_properties
-        if said == _SAID
+        for printed, attempts in report.user_properties
+        if printed == _ATTEMPTS
     ]
-    if told:
+    if reported:
         terminalreporter.section("measured again, for the machine was busy with others")
-        terminalreporter.write_line("\n".join(told))
+        terminalreporter.write_line("\n".join(reported))
 
 
 def seconds_stalled() -> float:
-    """For how long somebody has waited for a processor since the boot; 0: this kernel does not say.
+    """For how long someone has waited for a processor since the boot; 0: this kernel does not say.
 
     The first line reads ``some avg10=1.53 avg60=2.10 avg300=0.90 total=9075419830``, the last in
     microseconds.

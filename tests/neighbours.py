@@ -1,6 +1,6 @@
-"""Somebody else on the same machine: processes that give the superuser's rights away.
+"""Someone else on the same machine: processes that give the superuser's rights away.
 
-Whoever is not the superuser cannot become somebody else: those tests are skipped there, and say so.
+Whoever is not the superuser cannot become someone else: those tests are skipped there, and say so.
 """
 
 from __future__ import annotations
@@ -13,20 +13,20 @@ from pathlib import Path
 
 import pytest
 
-NOBODY = 65_534
+OTHER_UID = 65_534
 
 as_root = pytest.mark.skipif(
     os.geteuid() != 0, reason="only the superuser can become somebody else"
 )
 
 
-def become(uid: int = NOBODY, imports: str = "trainer_hooks") -> str:
+def become(uid: int = OTHER_UID, imports: str = "trainer_hooks") -> str:
     """The first line of a program that goes on as another user.
 
     Args:
         uid: Who; his group has the same number.
         imports: What it must have loaded before, since he may not enter the checkout, nor where
-            Python lies in somebody's home.
+            Python lies in someone's home.
     """
     leave = f"os.setgroups([]); os.setgid({uid}); os.setuid({uid})"
     codecs = "encodings.ascii, encodings.idna"  # a name and a socket are looked for by them

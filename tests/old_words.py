@@ -21,7 +21,7 @@ NOT_SEARCHED: Final = {
     "tests/test_one_vocabulary.py",
 }
 
-KEPT: Final = re.compile(r"too[_ ]short[_ ]to[_ ]judge", re.IGNORECASE)
+KEPT: Final = re.compile(r"too[_ ]?short[_ ]?to[_ ]?judge", re.IGNORECASE)
 """A verdict that scripts know by this name."""
 
 WORDS: Final = re.compile(

@@ -51,7 +51,7 @@ def lateness_ns(spans_ns: Sequence[tuple[int, int]], asked_s: float) -> float:
 
 
 class HangError(BaseException):
-    """A case that does not end: nobody who catches ``Exception`` keeps it from being seen."""
+    """A case that does not end: no one who catches ``Exception`` keeps it from being seen."""
 
 
 @contextmanager

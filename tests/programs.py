@@ -1,4 +1,4 @@
-"""Programs that a test runs to their end: what they said, and how they ended."""
+"""Programs that a test runs to their end: what they reported, and how they ended."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def ran(
     """Run a program that has nothing to read.
 
     Args:
-        words: The program, and what it is told.
+        words: The program and its arguments.
         environ: Its variables beside those of this process.
         timeout_s: How long it may take.
         cwd: Where it runs.

@@ -31,12 +31,12 @@ _LIMITS = ServerLimits()
 
 
 def no_texts(state: MonitorState) -> Mapping[str, Any]:
-    """Where nobody makes reports."""
+    """Where no one makes reports."""
     return {"notes": [], "advice": []}
 
 
 def no_report(scope: ReportScope) -> None:
-    """Where nobody makes any."""
+    """Where no one makes any."""
 
 
 class Answer(NamedTuple):
@@ -58,7 +58,7 @@ def read_otherwise(**readers: Reader) -> tuple[MetricSpec, ...]:
 
 @contextlib.contextmanager
 def answering(body: bytes, status: int = 200, *, at: str = "/") -> Iterator[str]:
-    """Somebody's own web server, which answers so below that path; gives ``HOST:PORT``."""
+    """Someone's own web server, which answers so below that path; gives ``HOST:PORT``."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
@@ -90,7 +90,7 @@ def serving(
     token: WebToken | None = None,
     clock: Clock | None = None,
 ) -> Iterator[HttpServer]:
-    """A server that was told these states, closed at the end whatever happens.
+    """A server with these states, closed at the end whatever happens.
 
     Without ``texts``, they are those of the report on each state.
     """
@@ -143,7 +143,7 @@ def ask(
 
 
 def got(path: str, *states: MonitorState, method: str = "GET", **options: Any) -> Answer:
-    """The answer of a server of its own that was told these states; options as of ``serving``."""
+    """The answer of a new server with these states; options as of ``serving``."""
     with serving(*states, **options) as server:
         return ask(server, path, method)
 
@@ -181,7 +181,7 @@ def own_address() -> str:
 
 
 def free_port() -> int:
-    """A port of this machine that nobody listens on."""
+    """A port of this machine that no one listens on."""
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         port: int = listener.getsockname()[1]

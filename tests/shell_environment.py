@@ -31,8 +31,8 @@ HERE: Final = "127.0.0.1,localhost,::1"
 def forget_the_shell() -> None:
     """Take what the shell says out of this process' environment, and so out of its children's."""
     for name in list(os.environ):
-        is_said = name in BESIDE or name.startswith((OF_GPUMON, *OF_LAUNCHERS))
-        if is_said and name not in SWITCHES:
+        is_printed = name in BESIDE or name.startswith((OF_GPUMON, *OF_LAUNCHERS))
+        if is_printed and name not in SWITCHES:
             del os.environ[name]
     for name in ("no_proxy", "NO_PROXY"):  # a proxy knows of no daemon on this machine
         os.environ[name] = ",".join(filter(None, (os.environ.get(name), HERE)))

@@ -60,7 +60,7 @@ class Told:
 
 
 def starved_and_healthy(seconds: int, *, started_ns: int = 0) -> Iterator[MonitorState]:
-    """GPU 0 waits half its time and saves once, GPU 1 works, GPU 2 pauses and nobody says why."""
+    """GPU 0 waits half its time and saves once, GPU 1 works, GPU 2 pauses and no one says why."""
     starved, healthy, suspected = Told(), Told(), Told()
     for tick in range(1, seconds + 1):
         now_ns = started_ns + tick * S

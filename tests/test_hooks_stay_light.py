@@ -1,4 +1,4 @@
-"""A hook lives in somebody's training: importing it must not bring the monitor along."""
+"""A hook lives in someone's training: importing it must not bring the monitor along."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class TestImportingTheHooks:
     def test_does_not_load(self, loaded: list[str], package: str) -> None:
         assert [name for name in loaded if name.split(".")[0] == package] == []
 
-    def test_hears_of_torchs_compiling_beside_neither_torch_nor_keras(self) -> None:
+    def test_learns_of_torchs_compiling_beside_neither_torch_nor_keras(self) -> None:
         names = loaded_by("import trainer_hooks.trainers.tagged_run")
 
         assert [name for name in names if name.split(".")[0] in ("keras", "torch")] == []
@@ -77,9 +77,9 @@ class TestTheHookOfKerasWithoutKeras:
     def test_says_what_is_missing_and_what_needs_nothing(
         self, name: str, words: tuple[str, ...]
     ) -> None:
-        said = refusal_without("keras", ROOT, name=name)
+        printed = refusal_without("keras", ROOT, name=name)
 
-        assert [word for word in words if word not in said] == []
+        assert [word for word in words if word not in printed] == []
 
     @pytest.mark.parametrize(
         ("backend", "equal"),
@@ -101,14 +101,14 @@ class TestTheHookOfKerasWithoutKeras:
     def test_or_which_backend_it_lacks(self, tmp_path: Path) -> None:
         (tmp_path / "keras.py").write_text("import tensorflow")
 
-        said = refusal_without("tensorflow", tmp_path, ROOT)
+        printed = refusal_without("tensorflow", tmp_path, ROOT)
 
         for word in ("on tensorflow", "KERAS_BACKEND", "trainer_hooks.huggingface"):
-            assert word in said
+            assert word in printed
 
 
 def refusal_without(missing: str, *found_in: Path, name: str = "PhaseTagger") -> str:
-    """What is said to somebody who asks for the hook of Keras."""
+    """What is reported to someone who asks for the hook of Keras."""
     code = (
         f"import sys; sys.modules[{missing!r}] = None\n"
         f"try: from trainer_hooks import {name}\n"

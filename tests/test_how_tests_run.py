@@ -1,4 +1,4 @@
-"""The tests hear nothing of the shell's, and leave no process behind."""
+"""The tests read nothing of the shell's, and leave no process behind."""
 
 from __future__ import annotations
 

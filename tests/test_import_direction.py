@@ -207,7 +207,7 @@ def test_a_room_above_would_be_seen() -> None:
 
 
 def test_no_files_import_each_other_in_a_circle() -> None:
-    """Not even by an import within a function, which waits until somebody calls it."""
+    """Not even by an import within a function, which waits until someone calls it."""
     modules = {module_of(path): path for path in (*FLOOR_FILES, *HOOK_FILES)}
     imported = {
         module: {

@@ -41,7 +41,7 @@ COMMANDS = ("serve", "analyze", "report", "record", "replay", "doctor", "demo", 
 
 
 def repository_files() -> list[Path]:
-    """What git has, or would add: ignored files are nobody's business."""
+    """What git has, or would add: ignored files are no one's business."""
     listed = ran("git", "ls-files", "--cached", "--others", "--exclude-standard")
     paths = [ROOT / name for name in sorted(set(listed.stdout.splitlines()))]
     return [path for path in paths if path.is_file()]

@@ -17,7 +17,7 @@ _MARK = re.compile(r"\[(✓\d+)\]")
 
 
 def claims() -> list[tuple[str, str]]:
-    """What is said up to each mark, with the mark; where one is missing, it is empty."""
+    """What is reported up to each mark, with the mark; where one is missing, it is empty."""
     lines = [line for line in _PROMISES.splitlines()[1:] if not line.startswith("#")]
     # Of a list, the line above it says whose it is; each of its lines says something.
     items = re.split(r"(?m)^A local user can(?:not)?:$|^- |\n\n", "\n".join(lines))

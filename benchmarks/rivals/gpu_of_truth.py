@@ -1,4 +1,4 @@
-"""A fake driver that shows what the device of a training really did."""
+"""A fake driver that shows what the device of a training run really did."""
 
 from __future__ import annotations
 

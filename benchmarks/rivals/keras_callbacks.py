@@ -1,4 +1,4 @@
-"""What a training has for callbacks in a comparison: none, empty ones, gpumon's and nvitop's."""
+"""Callbacks of the compared training runs: none, empty ones, gpumon's and nvitop's."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import keras
 
 
 class EmptyCallback(keras.callbacks.Callback):  # type: ignore[misc]
-    """What somebody's own callback is before it does anything."""
+    """What someone's own callback is before it does anything."""
 
     def on_train_batch_begin(self, batch: int, logs: object = None) -> None:
         pass
@@ -61,7 +61,7 @@ def nvitop_callback() -> list[Any]:
 
 
 def ending_callback() -> list[Any]:
-    """One that hears of the end of each batch, as Keras' progress bar does."""
+    """One that reads of the end of each batch, as Keras' progress bar does."""
 
     class Ending(keras.callbacks.Callback):  # type: ignore[misc]
         def on_train_batch_end(self, batch: int, logs: object = None) -> None:

@@ -1,7 +1,7 @@
 """Keras' calls of a step, over and over, around a step that does nothing.
 
 A step as Keras makes it on JAX and on torch: its own ``CallbackList``, the
-iterator that the training fetches from, and the model's train function, called
+iterator that the training run fetches from, and the model's train function, called
 in the order of ``fit``. No threads and no tensors, so that what a hook adds to
 the thread that trains is a difference of microseconds and no more.
 """

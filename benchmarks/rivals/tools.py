@@ -23,7 +23,7 @@ NOTHING, UNKNOWN, SILENT = "none", "within_step", "no answer"
 
 
 class Said(NamedTuple):
-    """What a tool made of a training.
+    """What a tool made of a training run.
 
     Attributes:
         words: Its verdict, quoted.
@@ -60,7 +60,7 @@ def words_for(
 
 
 def environ_for(folder: Path, base: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """The environment of a training: it finds gpumon's hooks here, and a runtime folder."""
+    """The environment of a training run: it finds gpumon's hooks here, and a runtime folder."""
     return {
         **base,
         "PYTHONPATH": str(ROOT),
@@ -70,7 +70,7 @@ def environ_for(folder: Path, base: Mapping[str, str] = os.environ) -> dict[str,
     }
 
 
-def what_traceml_said(folder: Path) -> Said:
+def traceml_output(folder: Path) -> Said:
     """From the summary it writes beside its logs."""
     path = folder / "logs" / "run" / "final_summary.txt"
     if not path.exists():
@@ -89,7 +89,7 @@ def what_traceml_said(folder: Path) -> Said:
     return Said(words, causes.get(name, SILENT), int(steps[1]) if steps else None)
 
 
-def what_gpuprof_said(output: str) -> Said:
+def gpuprof_output(output: str) -> Said:
     """From the block it prints at the end: the gravest of its insights but for the price."""
     insights = re.findall(r"\[(HIGH|MED|LOW)\] +(.+)", output)
     ranked = sorted(
@@ -106,7 +106,7 @@ def what_gpuprof_said(output: str) -> Said:
     return Said(f"[{level}] {words}", cause, count)
 
 
-def what_gpumon_said(daemon: RunningDaemon) -> Said:
+def gpumon_output(daemon: RunningDaemon) -> Said:
     """From ``gpumon report --json`` and the first line of ``gpumon report``."""
     observed_s = daemon.report()["gpus"][0]["observed_seconds"]
 

@@ -1,4 +1,4 @@
-"""The trainings that every tool is shown, each with its trouble: numbers only, no framework."""
+"""The training runs that every tool is shown, each with its trouble: numbers only, no framework."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
-    """One training: how many steps, and what it waits for.
+    """One training run: how many steps, and what it waits for.
 
     Attributes:
         name: What ``--case`` calls it.

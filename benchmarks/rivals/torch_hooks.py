@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 
 class Hook(Protocol):
-    """The places of a loop at which a tool may want to be told something."""
+    """The places of a loop at which a tool may want to be reported something."""
 
     def watching(self) -> contextlib.AbstractContextManager[Any]:
         """Around the whole loop."""
@@ -32,7 +32,7 @@ class Hook(Protocol):
 
 
 class Bare:
-    """Nobody watches."""
+    """No one watches."""
 
     def __init__(self) -> None:
         self._nothing = contextlib.nullcontext()

@@ -41,8 +41,8 @@ _PID: Final = 4000
 class Day:
     """What ``gpumon serve`` does in each tick, and what reads from it now and then.
 
-    GPUs in rhythms of their own, all at work for one training after the
-    other, each with its ring; an error of the driver with each training.
+    GPUs in rhythms of their own, all at work for one training run after the
+    other, each with its ring; an error of the driver with each training run.
 
     Attributes:
         ticks: How many there were.
@@ -65,7 +65,7 @@ class Day:
             )
         )  # fmt: skip
         self._trainings = (
-            Trainings(run_s) if at_a_time == 1 else ShortTrainings(run_s, at_a_time=at_a_time)
+            Trainings(run_s) if at_a_time == 1 else ShortRuns(run_s, at_a_time=at_a_time)
         )
         self._reports = Reports()
         self._live = LiveState(self._clock, no_texts)
@@ -121,7 +121,7 @@ class Day:
 
 
 class Trainings:
-    """The rings of one training after the other; each stays a while after its end."""
+    """The rings of one training run after the other; each stays a while after its end."""
 
     def __init__(self, run_s: float) -> None:
         self._run_ns = round(run_s * NS_PER_S)
@@ -165,8 +165,8 @@ class Trainings:
         self._rings[key] = ring_reading(facts, key=key, read_at_ns=now_ns, epoch=0)
 
 
-class ShortTrainings:
-    """Several trainings at a time on eight GPUs; so many that their rings fill what is read.
+class ShortRuns:
+    """Several training runs at a time on eight GPUs; so many that their rings fill what is read.
 
     Where there are more, those that ended first have been removed.
     """
@@ -231,7 +231,7 @@ def day(
         fake: The driver; its clock is stopped.
         folder: Where the state file goes.
         period_s: Time between two ticks, in seconds.
-        run_s: How long a training lasts, in seconds.
+        run_s: How long a training run lasts, in seconds.
         at_a_time: How many there are at any time; of several, each has a GPU of its own.
     """
     one = Day(fake, folder, period_s=period_s, run_s=run_s, at_a_time=at_a_time)

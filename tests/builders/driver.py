@@ -51,8 +51,8 @@ def total_ns(samples: Sequence[BusySample]) -> int:
 def answered(sample: GpuSample) -> set[str]:
     """The fields that have an answer, those of its details among them."""
     details = {} if sample.details is None else sample.details._asdict()
-    told = {**sample._asdict(), **details}
-    return {name for name, value in told.items() if value is not None}
+    reported = {**sample._asdict(), **details}
+    return {name for name, value in reported.items() if value is not None}
 
 
 class FakeClock:
@@ -63,7 +63,7 @@ class FakeClock:
         self._realtime_ahead_ns = _REALTIME_AHEAD_NS
 
     def set_wall_clock(self, by_s: int) -> None:
-        """Somebody sets it; the driver stamps by it."""
+        """Someone sets it; the driver stamps by it."""
         self._realtime_ahead_ns += by_s * NS_PER_S
         self._fake.stamps_jump(by_s * 1_000_000)
 
@@ -187,11 +187,11 @@ class DriverStory:
         return next(gpu for gpu in self.state.gpus if gpu.device.uuid == self.uuid(device))
 
     def sample(self, device: Device) -> GpuSample:
-        """What it said in the newest tick."""
+        """What it reported in the newest tick."""
         return next(gpu for gpu in self.frame.gpus if gpu.device.uuid == self.uuid(device))
 
     def details(self, device: Device) -> GpuDetails:
-        """What it said then of what changes slowly."""
+        """What it reported then of what changes slowly."""
         details = self.sample(device).details
         assert details is not None
         return details
@@ -199,11 +199,13 @@ class DriverStory:
     def busy(self, device: Device, *, since_ns: int = 0) -> list[BusySample]:
         """How busy it was in the time that began then, piece by piece."""
         uuid = self.uuid(device)
-        said = [gpu.busy for frame in self.frames for gpu in frame.gpus if gpu.device.uuid == uuid]
-        return [sample for samples in said for sample in samples if sample.start_ns >= since_ns]
+        printed = [
+            gpu.busy for frame in self.frames for gpu in frame.gpus if gpu.device.uuid == uuid
+        ]
+        return [sample for samples in printed for sample in samples if sample.start_ns >= since_ns]
 
     def observed_s(self, device: Device) -> float:
-        """How much of its time is known; 0 also of a GPU of which nobody ever heard."""
+        """How much of its time is known; 0 also of a GPU of which no one ever read."""
         uuid = self.uuid(device)
         known_ns = [gpu.totals.observed_ns for gpu in self.state.gpus if gpu.device.uuid == uuid]
         return sum(known_ns) / NS_PER_S
@@ -220,7 +222,7 @@ class DriverStory:
 
     @property
     def message(self) -> str | None:
-        """What is said of the driver now; ``None``: it is well."""
+        """What is reported of the driver now; ``None``: it is well."""
         collector = next(one for one in self.state.collectors if one.name == "nvml")
         return None if collector.success else collector.message
 

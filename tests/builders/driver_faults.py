@@ -1,7 +1,7 @@
 """What a driver may do to its GPUs, one fault a row, and what gpumon makes of it.
 
 ``faults/test_driver_faults.py`` tries all rows on sources and monitors; the doctor and daemons
-are told some of them, too.
+are reported some of them, too.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ class DriverFault(NamedTuple):
         name: For the id of a test.
         begin: Lets it happen.
         end: Ends it.
-        says: What is said of it once it has lasted, a pattern; "" where all is well.
+        says: What is reported of it once it has lasted, a pattern; "" where all is well.
         blind: The GPUs whose time is not known meanwhile.
-        refuses: What whoever opens NVML meanwhile is told, a pattern; "" where that can be done.
+        refuses: A pattern of the error on opening NVML meanwhile; "" where it opens.
         opens_anew: Whether NVML is closed and opened again and again meanwhile, for it may help.
     """
 
@@ -43,7 +43,7 @@ class DriverFault(NamedTuple):
     says: str = ""
     blind: tuple[int, ...] = (FIRST,)
     refuses: str = ""
-    opens_anew: bool = False
+    reopens: bool = False
 
     def __str__(self) -> str:
         return self.name
@@ -106,14 +106,12 @@ reloaded = FakeNvml.reload_driver
 
 
 def shut(name: str, begin: Change, end: Change, refuses: str, says: str = "") -> DriverFault:
-    """No GPU can be read, and nobody new can open NVML."""
-    return DriverFault(
-        name, begin, end, says or refuses, blind=BOTH, refuses=refuses, opens_anew=True
-    )
+    """No GPU can be read, and no one new can open NVML."""
+    return DriverFault(name, begin, end, says or refuses, blind=BOTH, refuses=refuses, reopens=True)
 
 
 def not_opened(name: str, code: int, refuses: str, says: str = "") -> DriverFault:
-    """A driver that was loaded anew, and answers whoever opens it with ``code``."""
+    """A driver that was loaded again, and answers whoever opens it with ``code``."""
     begin = all_of(failing(code, INIT), reloaded)
     return shut(f"a driver that {name}", begin, working(INIT), refuses, says)
 
@@ -186,9 +184,9 @@ NO_TROUBLE = (
     ),
     DriverFault("a GPU that is cut by MIG", cut_first, lambda fake: fake.uncut(FIRST)),
     DriverFault("two GPUs that change places", listing(SECOND, FIRST), listing(*BOTH), blind=()),
-    DriverFault("a driver that is loaded anew", reloaded, over, blind=(), opens_anew=True),
+    DriverFault("a driver that is reloaded", reloaded, over, blind=(), reopens=True),
 )  # fmt: skip
-"""Nothing is said: it is as somebody wanted it, or over at once."""
+"""Nothing is reported: it is as someone wanted it, or over at once."""
 
 
 def refused(code: int, *functions: str, blind: tuple[int, ...] = ()) -> DriverFault:

@@ -141,10 +141,10 @@ def _in_ns(seconds: Mapping[Any, float]) -> dict[Any, int]:
 
 
 def state_of(*gpus: GpuState, age_s: float = 0, **changes: Any) -> MonitorState:
-    """What a daemon on real GPUs, with a period of 1 s, said ``age_s`` ago."""
-    said_at_ns = time.monotonic_ns() - int(age_s * S)
+    """What a daemon on real GPUs, with a period of 1 s, reported ``age_s`` ago."""
+    printed_at_ns = time.monotonic_ns() - int(age_s * S)
     changes = {"boot_id": this_boot(), "simulated": False, "source": "nvml", **changes}
-    return monitor_state(taken_at_ns=said_at_ns, gpus=gpus, **changes)
+    return monitor_state(taken_at_ns=printed_at_ns, gpus=gpus, **changes)
 
 
 def publish(folder: Path, *gpus: GpuState, age_s: float = 0, **changes: Any) -> None:
@@ -162,8 +162,8 @@ def retell(folder: Path, fields: Mapping[str, Any]) -> None:
     """
     path = folder / "state.json"
     document = json.loads(path.read_bytes())
-    told = {**document["gpus"][0], **fields}
-    document["gpus"][0] = {name: value for name, value in told.items() if value is not ...}
+    stated = {**document["gpus"][0], **fields}
+    document["gpus"][0] = {name: value for name, value in stated.items() if value is not ...}
     path.write_text(json.dumps(document), encoding="ascii")
 
 
@@ -246,7 +246,7 @@ class Machine:
         return path
 
     def stranger(self) -> Path:
-        """Somebody's own file where a copy of the plugin goes."""
+        """Someone's own file where a copy of the plugin goes."""
         path = self.home / ".dstat" / "dstat_gpu.py"
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text("print('mine')\n", encoding="ascii")

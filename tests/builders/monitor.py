@@ -1,4 +1,4 @@
-"""A monitor, and minutes of a machine told to it tick by tick."""
+"""A monitor, and minutes of a machine fed to it tick by tick."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def reading(
 
 
 def ring_reading(facts: RunFacts, **changes: Any) -> RingReading:
-    """What the ring of a run says that lives: nothing new, unless told otherwise."""
+    """What the ring of a run says that lives: nothing new, unless reported otherwise."""
     known = RingReading(
         key=facts.run,
         facts=facts,
@@ -84,8 +84,8 @@ def ring_reading(facts: RunFacts, **changes: Any) -> RingReading:
 
 def run_that_says(**facts: Any) -> RingReading:
     """A run that says so of itself; the host knows it by another pid than its container."""
-    said = RunFacts(run="a", job="a", pid=1, boot_id="", started_ns=0)
-    return ring_reading(replace(said, **facts), host_pid=HOST_PID)
+    printed = RunFacts(run="a", job="a", pid=1, boot_id="", started_ns=0)
+    return ring_reading(replace(printed, **facts), host_pid=HOST_PID)
 
 
 BEGAN_NS = s(1000)
@@ -97,7 +97,7 @@ Phases = Sequence[tuple[float, TrainingPhase]]
 
 
 class Story:
-    """A monitor on two GPUs, told one second at a time."""
+    """A monitor on two GPUs, reported one second at a time."""
 
     def __init__(self, *, simulated: bool = False) -> None:
         self.second = 0
@@ -117,7 +117,7 @@ class Story:
 
     @property
     def state(self) -> MonitorState:
-        """What the monitor said after the newest second."""
+        """What the monitor reported after the newest second."""
         assert self._told is not None
         return self._told
 
@@ -131,7 +131,7 @@ class Story:
         job: str = "job",
         uid: int = 0,
     ) -> None:
-        """A training begins; ``run``: its name, where that is not the key."""
+        """A training run begins; ``run``: its name, where that is not the key."""
         facts = RunFacts(
             run=run or key, job=job, pid=pid, boot_id="boot", started_ns=self.now_ns,
             gpus=None if gpus is None else tuple(gpus), framework="loop",
@@ -143,7 +143,7 @@ class Story:
         self.rings[key] = replace(self.rings[key], **changes)
 
     def alter_facts(self, key: str = "train", **changes: Any) -> None:
-        """From now on that training says so of itself."""
+        """From now on that training run says so of itself."""
         self.alter_ring(key, facts=replace(self.rings[key].facts, **changes))
 
     def stop(self, key: str = "train") -> None:
@@ -155,7 +155,7 @@ class Story:
         del self.process_states[key]
 
     def end_ring(self, key: str = "train", *, after_s: float = 0.0) -> None:
-        """The training is gone, or will be."""
+        """The training run is gone, or will be."""
         self.alter_ring(key, alive=False, ended_ns=self.now_ns + s(after_s))
 
     def pass_second(
@@ -173,8 +173,8 @@ class Story:
             levels: Busy ratios.
             phases: Of the run.
             key: Of the run.
-            amounts: When a phase tells that it held so many seconds of another one.
-            over_at: When it says that its training is over.
+            amounts: When a phase says that it held so many seconds of another one.
+            over_at: When it says that its training run is over.
             steps: How many steps it counts, evenly spread, the last at the second's end.
         """
         events = self._entered(phases)
@@ -190,10 +190,10 @@ class Story:
             events.sort(key=attrgetter("at_ns"))
         return self._second(levels, {key: events})
 
-    def pass_seconds(self, count: int, *levels: float | None, **told: Any) -> MonitorState:
+    def pass_seconds(self, count: int, *levels: float | None, **reported: Any) -> MonitorState:
         """So many seconds alike."""
         for _ in range(count):
-            state = self.pass_second(*levels, **told)
+            state = self.pass_second(*levels, **reported)
         return state
 
     def pass_second_with(
@@ -218,7 +218,7 @@ class Story:
         return self._tick(frames, {"train": events})
 
     def pass_second_of(self, second: int, *levels: float) -> MonitorState:
-        """One second in which the levels of an earlier one are told, and nothing else."""
+        """One second in which the levels of an earlier one are reported, and nothing else."""
         return self._second(levels, {}, sampled_from_s=1000 + second)
 
     def miss(self, error: str = "the driver has not answered") -> MonitorState:
@@ -260,20 +260,20 @@ class Story:
         self, frames: Sequence[Frame], events: Mapping[str, Sequence[RingEvent]]
     ) -> MonitorState:
         for key in self.rings:
-            told = RingRecords.of(events.get(key, ()))
-            self.alter_ring(key, read_at_ns=self.now_ns, events=told)
+            reported = RingRecords.of(events.get(key, ()))
+            self.alter_ring(key, read_at_ns=self.now_ns, events=reported)
         return self._advance(*frames)
 
     def _advance(self, *frames: Frame, error: str | None = None) -> MonitorState:
         rings = RingsReading(rings=tuple(self.rings.values()))
         wall_time_s = float(self.second)
-        told = reading(self.now_ns, *frames, rings=rings, wall_time_s=wall_time_s, error=error)
+        reported = reading(self.now_ns, *frames, rings=rings, wall_time_s=wall_time_s, error=error)
         looks = {
             key: replace(look, start_ns=self.now_ns - s(1), end_ns=self.now_ns)
             for key, look in self.looks.items()
         }
         host = HostReading(of_run=looks, processes=dict(self.process_states))
-        self._told = self.monitor.ingest(told._replace(host=host))
+        self._told = self.monitor.ingest(reported._replace(host=host))
         return self._told
 
     def _gpu(self, index: int, busy: tuple[BusySample, ...]) -> GpuSample:
@@ -302,12 +302,12 @@ ADAS_PROCESS = ProcessSample(ADAS_PID, None, uid=ADA)
 
 
 def training(story: Story, key: str = "train", *, uid: int = ADA, pid: int = ADAS_PID) -> None:
-    """A training of that user that names GPU 0."""
+    """A training run of that user that names GPU 0."""
     story.ring(key, pid=pid, job=f"job of {key}", uid=uid)
 
 
 def stranger(story: Story, key: str = "stranger") -> None:
-    """A ring of somebody who computes nowhere and names GPU 0."""
+    """A ring of someone who computes nowhere and names GPU 0."""
     training(story, key, uid=STRANGER, pid=STRANGERS_PID)
 
 

@@ -44,7 +44,7 @@ def samples_of(frames: Sequence[Frame], index: int = 0) -> list[BusySample]:
 
 
 class DriverClock(SystemClock):
-    """A fake driver's clock: it stands still until somebody sleeps, or calls its ``advance``."""
+    """A fake driver's clock: it stands still until someone sleeps, or calls its ``advance``."""
 
     def __init__(self, fake: FakeNvml) -> None:
         super().__init__()

@@ -70,8 +70,8 @@ def texts_of(figure: Figure) -> list[Text]:
 
 def words_of(figure: Figure) -> str:
     """All that is written on it, lines as they were before they were broken."""
-    said = " | ".join(text.get_text() for text in texts_of(figure))
-    return said.replace("\n", " ").replace("\N{NO-BREAK SPACE}", " ")
+    printed = " | ".join(text.get_text() for text in texts_of(figure))
+    return printed.replace("\n", " ").replace("\N{NO-BREAK SPACE}", " ")
 
 
 def faults_of(figure: Figure) -> list[str]:

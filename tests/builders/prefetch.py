@@ -54,6 +54,6 @@ def usual_gap_s(batches: Iterable[Any], step: Callable[[Any], object]) -> float:
 
 
 def readers() -> list[threading.Thread]:
-    """The threads that read ahead for somebody at the moment."""
+    """The threads that read ahead for someone at the moment."""
     gc.collect()  # Keras lets go of some data in a circle
     return [thread for thread in threading.enumerate() if thread.name == READER]

@@ -78,6 +78,6 @@ class MadeUpProc:
 
 
 def reading_of(pid: int = PID, *, inner: int | None = None, **changes: Any) -> RingReading:
-    """The ring of a training that lives with that pid, and knows itself by ``inner``."""
+    """The ring of a training run that lives with that pid, and knows itself by ``inner``."""
     facts = replace(run_facts(), pid=pid if inner is None else inner)
     return replace(ring_reading(facts, host_pid=pid, owner_uid=os.geteuid()), **changes)

@@ -61,7 +61,7 @@ def header(*, period_s: float = 1.0, simulated: bool = False, note: str = "") ->
 
 
 def facts() -> MonitorFacts:
-    """What the monitor was told that ran while it was recorded."""
+    """What the monitor was reported that ran while it was recorded."""
     return MonitorFacts(
         source=SOURCE,
         source_kind=SOURCE,
@@ -80,7 +80,7 @@ def reading(
 ) -> Reading:
     """A tick so many seconds after the beginning."""
     at_ns = BEGAN_NS + round(second * NS_PER_S)
-    told: dict[str, object] = {
+    reported: dict[str, object] = {
         "late_ns": 1_234,
         "frames": (Frame(taken_at_ns=at_ns - 5_000, gpus=tuple(gpus)),),
         "missed_count": 0,
@@ -89,7 +89,7 @@ def reading(
         **tick,
     }
     return Reading(
-        Tick(at_ns=at_ns, **told),  # type: ignore[arg-type]
+        Tick(at_ns=at_ns, **reported),  # type: ignore[arg-type]
         RingsReading() if rings is None else rings,
         BEGAN_WALL_S + second + 0.001,
         0.000_045,
@@ -98,12 +98,12 @@ def reading(
 
 def plain_readings(count: int, *, busy_ratio: float = 0.5) -> list[Reading]:
     """One GPU, one sample a second."""
-    told = []
+    reported = []
     for second in range(1, count + 1):
         end_ns = BEGAN_NS + second * NS_PER_S
         busy = (BusySample(end_ns - NS_PER_S, end_ns, busy_ratio),)
-        told.append(reading(second, [GpuSample(device=DEVICES[0], busy=busy)]))
-    return told
+        reported.append(reading(second, [GpuSample(device=DEVICES[0], busy=busy)]))
+    return reported
 
 
 def full_sample(second: int, random: Random) -> GpuSample:
@@ -128,7 +128,7 @@ def full_sample(second: int, random: Random) -> GpuSample:
 
 
 def training_readings(seed: int, seconds: int = 90) -> Iterator[Reading]:
-    """Two GPUs and two trainings that wait, save, stop and go on, as a seed draws it.
+    """Two GPUs and two training runs that wait, save, stop and go on, as a seed draws it.
 
     With ticks that bring nothing, samples that come late, records that come
     lost ones, a run that ends and a ring that goes.
@@ -161,7 +161,7 @@ def training_readings(seed: int, seconds: int = 90) -> Iterator[Reading]:
 
 
 class _Training:
-    """The ring of a training that waits and steps."""
+    """The ring of a training run that waits and steps."""
 
     def __init__(self, key: str, random: Random) -> None:
         self._random = random

@@ -67,7 +67,7 @@ def gpu(
 
 
 def with_totals(one: GpuReport, **changes: Any) -> GpuReport:
-    """The GPU with these totals changed, and judged by them."""
+    """The GPU with these totals changed, and diagnosed by them."""
     totals = one.totals._replace(**changes)
     return replace(one, totals=totals, verdict=diagnose(totals))
 
@@ -77,7 +77,7 @@ MIG_PARENT = replace(gpu(0.0), uuid="GPU-a", mig_enabled=True)
 
 
 def mig_part(number: int, busy_s: float = 0.0, suspected_s: float = 0.0) -> GpuReport:
-    """An instance of it; of no time, it does not tell how busy it is."""
+    """An instance of it; of no time, it does not say how busy it is."""
     idle = {IdleCause.UNKNOWN: suspected_s} if suspected_s else {}
     one = gpu(busy_s, idle, pauses=9 if suspected_s else 0, suspected_s=suspected_s)
     return replace(one, uuid=f"MIG-{number}", parent_uuid="GPU-a", mig_index=number)
@@ -180,7 +180,7 @@ def mean(ratio: float | None, seconds: float) -> Mean:
 def gpm_fill(
     sm_active: float, *, seconds: float = 120.0, memory: float | None = 0.2, held: float = 0.0
 ) -> GpuFill:
-    """What GPM tells of a GPU, with 180 of 700 W and so much of the time held down by heat."""
+    """What GPM says of a GPU, with 180 of 700 W and so much of the time held down by heat."""
     return GpuFill(
         sm_active=mean(sm_active, seconds),
         sm_occupancy=mean(sm_active / 2, seconds),
@@ -197,7 +197,7 @@ def gpm_fill(
 
 
 def power_fill(watts: float, *, seconds: float = 120.0, held: float = 0.0) -> GpuFill:
-    """What an older board tells of itself, of 700 W."""
+    """What an older board says of itself, of 700 W."""
     known_s = seconds * (1.0 - held)
     return gpm_fill(0.0, seconds=seconds, held=held)._replace(
         sm_active=Mean(),
@@ -266,8 +266,8 @@ def task(
     state: str | None = None,
 ) -> TaskSample:  # fmt: skip
     """One that wants so much of a core, and waits for it for so long of that."""
-    told = state or ("R" if sleeps_in is None else "S")
-    return TaskSample(wanted - queued, queued, switches, told, sleeps_in)
+    reported = state or ("R" if sleeps_in is None else "S")
+    return TaskSample(wanted - queued, queued, switches, reported, sleeps_in)
 
 
 WAITS: Final = task(0.01, sleeps_in=QUEUE)

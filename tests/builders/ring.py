@@ -31,7 +31,7 @@ from trainer_hooks.ring.mapped_file import RingFolder, RingMemory, make_ring
 from trainer_hooks.ring.ring_writer import RingWriter
 
 BOOT_ID = "b007-1d"
-SOMEBODY_ELSE = 3_999_999
+ANOTHER_OWNER = 3_999_999
 """A pid that no test process has: the reader passes rings of its own process over."""
 
 _HOLD = """
@@ -49,7 +49,7 @@ sys.stdin.read()
 def run_facts(
     *,
     run: str = "resnet",
-    pid: int = SOMEBODY_ELSE,
+    pid: int = ANOTHER_OWNER,
     boot_id: str = BOOT_ID,
     started_ns: int | None = None,
 ) -> RunFacts:
@@ -66,7 +66,7 @@ def phases_folder(runtime: Path) -> Path:
 
 
 class WrittenRing:
-    """A ring whose writer is this test, and whose lock nobody holds."""
+    """A ring whose writer is this test, and whose lock no one holds."""
 
     def __init__(self, runtime: Path, facts: RunFacts | None = None) -> None:
         self.facts = facts or run_facts()
@@ -166,7 +166,7 @@ INPUT_WAIT = PHASE_NUMBER[TrainingPhase.INPUT_WAIT]
 
 
 def of_version(phases: Path, version: int, *, name: str, length: int = RING_BYTES) -> None:
-    """A ring of another version, of which nobody here knows more than how it begins."""
+    """A ring of another version, of which no one here knows more than how it begins."""
     words = array("Q", (int.from_bytes(b"GPUMRING", sys.byteorder), version))
     (phases / name).write_bytes(words.tobytes().ljust(length, b"\1"))
 

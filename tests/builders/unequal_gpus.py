@@ -1,4 +1,4 @@
-"""Trainings on unequal GPUs whose speeds are known, seen as a driver and a phase ring tell them."""
+"""Training runs on unequal GPUs of known speed, as a driver and phase rings show them."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ _FULL_CLOCK_HERTZ: Final = 1.98e9
 
 
 class Board(NamedTuple):
-    """What a GPU tells beside how busy it is.
+    """What a GPU says beside how busy it is.
 
     Attributes:
         clock: Of the highest, 0 to 1.
         held_by: Why it is held down.
-        watts: What it draws; ``None``: not told.
-        sm_active: Share of its multiprocessors that have work; ``None``: not told.
-        processes: Who is on it; ``None``: not told.
+        watts: What it draws; ``None``: not reported.
+        sm_active: Share of its multiprocessors that have work; ``None``: not reported.
+        processes: Who is on it; ``None``: not reported.
     """
 
     name: str = "NVIDIA A40"
@@ -56,7 +56,7 @@ class Board(NamedTuple):
     processes: tuple[ProcessSample, ...] | None = None
 
     def tells(self, gpu: GpuSample, now_ns: int) -> GpuSample:
-        """The same second of a GPU, with what its board tells."""
+        """The same second of a GPU, with what its board says."""
         return gpu._replace(
             device=replace(gpu.device, name=self.name),
             power_watts=self.watts,
@@ -76,7 +76,7 @@ class UnequalGpus:
     Attributes:
         speeds: Samples a second of each GPU.
         ratios: How each batch is split.
-        tells: Whether the training tells its shares.
+        says: Whether the training run says its shares.
         batch: Samples in a batch.
         reduce_s: End of each step in which no GPU works, seconds.
         input_s: Wait for input between two steps, seconds.
@@ -88,7 +88,7 @@ class UnequalGpus:
         ranks: Whether each GPU has a process, and a ring, of its own.
         world_size: Ranks of the job; 0: those that are here.
         waits_busy: Whether a GPU that waits for another one reads as busy, as in NCCL.
-        boards: What each GPU tells beside.
+        boards: What each GPU says beside.
     """
 
     speeds: Sequence[float]
@@ -148,8 +148,8 @@ class UnequalGpus:
         ends_s = begins_s + max(times_s) + self.reduce_s
         self._enter(STEP, begins_s)
         if self.gross_s:
-            told_ns = BEGAN_NS + s(begins_s + self.gross_s)
-            self._events.append(RingEvent(RingKind.AMOUNT, told_ns, WAIT, s(self.gross_s)))
+            reported_ns = BEGAN_NS + s(begins_s + self.gross_s)
+            self._events.append(RingEvent(RingKind.AMOUNT, reported_ns, WAIT, s(self.gross_s)))
         if self.is_hidden:
             self._enter(WAIT, begins_s + 0.1 * (ends_s - begins_s))
         elif self.input_s:
@@ -203,9 +203,9 @@ class UnequalGpus:
             shares=shares if self.tells else {},
             ratio_changes=self.changes,
         )
-        told = [facts]
+        reported = [facts]
         if self.ranks:
-            told = [
+            reported = [
                 replace(
                     facts, run=f"unequal-r{at}", pid=42 + at, rank=at,
                     world_size=self.world_size or len(self.speeds),
@@ -215,5 +215,5 @@ class UnequalGpus:
             ]  # fmt: skip
         return tuple(
             ring_reading(one, key=f"{one.pid}", read_at_ns=now_ns, events=RingRecords.of(events))
-            for one in told
+            for one in reported
         )

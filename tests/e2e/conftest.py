@@ -70,9 +70,9 @@ def show(visit: Callable[..., Visit], servers: ExitStack) -> Show:
     """Opens the page on a server of its own, which shows these states."""
 
     def opened(
-        *states: MonitorState, width: int = 1280, scheme: str = "light", **said: Any
+        *states: MonitorState, width: int = 1280, scheme: str = "light", **printed: Any
     ) -> Visit:
-        server = servers.enter_context(showing(*states, **said))
+        server = servers.enter_context(showing(*states, **printed))
         page = visit(server.address, width, scheme)
         page.server = server
         return page

@@ -1,4 +1,4 @@
-"""Trainings that tag nonsense, each in a way of its own, until somebody ends them.
+"""Training runs that tag nonsense, each in a way of its own, until someone ends them.
 
 python garbage_tags.py SPANS GPU KIND
 
@@ -50,7 +50,7 @@ def main(spans: str, gpu: str, kind: str) -> None:
 
 
 def call(random: Random) -> None:
-    """Use the hooks as nobody should."""
+    """Use the hooks as no one should."""
     warnings.simplefilter("ignore")
     with suppress(Exception):
         region = phase(random.choice(WORDS))
@@ -106,7 +106,7 @@ def train_with_workers(device: BusySpans) -> None:
 
 
 def work_badly(number: int) -> None:
-    """Tag nonsense for as long as the training is there."""
+    """Tag nonsense for as long as the training run is there."""
     parent, random = os.getppid(), Random(number)
     while os.getppid() == parent:
         time.sleep(MOST_S * random.random())

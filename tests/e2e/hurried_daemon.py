@@ -1,4 +1,4 @@
-"""A real daemon by whose rules a training hangs after seconds instead of minutes."""
+"""A real daemon by whose rules a training run hangs after seconds instead of minutes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ object.__setattr__(DEFAULT_SETTINGS.hang, "first_batch_ns", {FIRST_BATCH_HANGS_A
 
 
 class HurriedDaemon(FollowingDaemon):
-    """As ``FollowingDaemon``, with shorter limits of what hangs; trainings have the usual ones."""
+    """A ``FollowingDaemon`` by whose limits a run hangs sooner."""
 
     def __init__(self, folder: Path, *, gpus: int) -> None:
         super().__init__(folder, gpus=gpus)

@@ -1,4 +1,4 @@
-"""A training on a followed GPU as users write it: a loader's generator, a step, a count.
+"""A training run on a followed GPU as users write it: a loader's generator, a step, a count.
 
 python live_training.py SPANS GPU KIND
 

@@ -92,7 +92,7 @@ def showing(
     change: Callable[[Report], Report] = lambda report: report,
     listen: str = "127.0.0.1:0",
 ) -> AbstractContextManager[HttpServer]:
-    """A server whose ages are true; ``change`` is done to each report before it is told."""
+    """A server whose ages are true; ``change`` is done to each report before it is reported."""
 
     def said(state: MonitorState) -> Mapping[str, Any]:
         return page_text(change(report_of(state)))

@@ -9,7 +9,7 @@ from tests.daemon import RunningDaemon
 from tests.fakenvml.control import FakeNvml
 from tests.neighbours import become
 
-SOMEBODY = 54_321
+THIRD_UID = 54_321
 
 _NAMES = """
 import sys
@@ -34,12 +34,12 @@ for line in sys.stdin:
         writer.step(1, 1)
     print("stepped", flush=True)
 """
-"""One process that holds many rings: their locks are its own, and nothing else tells them apart."""
+"""One process that holds many rings: their locks are its own, and nothing else says them apart."""
 
 DEAD = f"""{_NAMES}
 dead_rings(Path(sys.argv[1]) / "phases", runs())
 """
-"""So many rings whose lock nobody holds."""
+"""So many rings whose lock no one holds."""
 
 JUNK = """
 import sys
@@ -66,7 +66,7 @@ while (now_s := time.monotonic()) < until_s:
 
 
 def wave_words(fake: FakeNvml, round_s: float, busy_ratio: float, until_s: float) -> list[str]:
-    """What ``ON_A_WAVE`` is told of the wave, before the phase."""
+    """What ``ON_A_WAVE`` is reported the wave, before the phase."""
     return [*map(repr, (fake.control.origin_ns / 1e9, round_s, round_s * busy_ratio, until_s))]
 
 

@@ -1,4 +1,4 @@
-"""Trainings that stand still, in one way each, beside one that works, under one real daemon."""
+"""Training runs that stand still, in one way each, beside one that works, under one real daemon."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ HURRY: Final = 15
 
 
 class Standstills:
-    """The daemon, and the processes of the trainings by kind."""
+    """The daemon, and the processes of the training runs by kind."""
 
     def __init__(
         self, daemon: FollowingDaemon, processes: dict[str, subprocess.Popen[bytes]]
@@ -38,12 +38,12 @@ class Standstills:
         self.daemon, self.processes = daemon, processes
 
     def gpu(self, kind: str) -> dict[str, Any]:
-        """What the report has on the GPU of that training."""
+        """What the report has on the GPU of that training run."""
         found: dict[str, Any] = self.daemon.report()["gpus"][KINDS.index(kind)]
         return found
 
     def text(self, kind: str) -> str:
-        """The printed report on that training alone, in one line."""
+        """The printed report on that training run alone, in one line."""
         words = (sys.executable, "-m", "gpumon", "report", "--run", kind.replace(":", "-"))
         printed = subprocess.run(
             words, env=self.daemon.environ, capture_output=True, text=True, check=True

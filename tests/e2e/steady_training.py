@@ -1,4 +1,4 @@
-"""A training of steps of 0.1 s on a followed GPU, which does one thing that others do not.
+"""A training run of steps of 0.1 s on a followed GPU, which does one thing that others do not.
 
 python steady_training.py SPANS GPU KIND
 

@@ -1,4 +1,4 @@
-"""A training that says in which phase it is, so that a test can stop its process there.
+"""A training run that says in which phase it is, so that a test can stop its process there.
 
 python stopped_training.py SPANS GPU PHASE [FIFO]
 
@@ -23,7 +23,7 @@ REST_S = 0.5
 
 
 def main(spans: str, gpu: str, where: str, fifo: str = "") -> None:
-    """Train until somebody ends the process."""
+    """Train until someone ends the process."""
     with BusySpans(Path(spans), int(gpu)) as device:
         if fifo:
             train_as_rank(device, where, Path(fifo))

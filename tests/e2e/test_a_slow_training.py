@@ -1,4 +1,4 @@
-"""A training that is slow by a cold disk: its report says so, and what it advises is worth it."""
+"""A run slowed by a cold disk: the report says so, and following its advice pays."""
 
 from __future__ import annotations
 

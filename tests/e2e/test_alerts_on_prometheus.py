@@ -1,7 +1,7 @@
 """The alerts on a real Prometheus that scrapes real daemons.
 
 One watches a healthy daemon at its own intervals; ``make soak`` has the same for eight minutes. In
-another, minutes last four seconds: it watches trainings that stand still, and a driver that is
+another, minutes last four seconds: it watches training runs that stand still, and a driver that is
 reloaded.
 """
 
@@ -164,7 +164,7 @@ def test_one_that_leaves_discovery_is_missed_though_its_job_is_called_otherwise(
     assert (alert["job"], alert["instance"]) == (LEAVES, "leaves")
 
 
-class TestTrainingsThatStandStill:
+class TestRunsThatStandStill:
     def test_raise_one_alert_and_that_is_for_the_one_that_hangs(
         self, prometheus: Prometheus, in_a_hurry: Prometheus
     ) -> None:

@@ -155,7 +155,7 @@ class TestATerminal:
         assert "Ctrl-C ends it with the report" in written.raw
         assert any("Verdict: " in line for line in written.lines)
 
-    def test_shows_that_nothing_can_be_said_yet(self) -> None:
+    def test_shows_that_nothing_can_be_printed_yet(self) -> None:
         written = on_a_terminal(
             ["bash", "-c", PIPELINE, sys.executable, "import time; print('time,util', flush=True)\n"
              "time.sleep(60)"],
@@ -225,11 +225,13 @@ class TestAFollowedFile:
             out, err = process.communicate(timeout=PATIENCE_S)
         report = json.loads(out)
 
-        said = "was replaced by a file that the reader of the first one cannot use (it begins with"
+        printed = (
+            "was replaced by a file that the reader of the first one cannot use (it begins with"
+        )
         assert process.returncode == 1
-        assert err.startswith(f"gpumon: {path}: {said} 'time;gpu_util'): analyze the new file")
+        assert err.startswith(f"gpumon: {path}: {printed} 'time;gpu_util'): analyze the new file")
         assert report["gpus"][0]["samples"] == 30
-        assert any(said in note for note in report["notes"])
+        assert any(printed in note for note in report["notes"])
 
     def test_goes_on_by_a_new_header_of_the_same_format(self, tmp_path: Path) -> None:
         path = tmp_path / "gpu.csv"

@@ -24,7 +24,7 @@ peaks_kib = [
 print(code, *peaks_kib, file=sys.stderr)
 """
 FORKED = '"$0" -c "$@" || exit 1; exit 0'
-"""A process is said to have had the memory of who forked it: here a shell, not all tests."""
+"""A process is reported to have had the memory of who forked it: here a shell, not all tests."""
 
 
 def peaks_mib(path: Path) -> tuple[float, float]:

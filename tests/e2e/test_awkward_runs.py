@@ -12,11 +12,11 @@ import pytest
 from tests.command_line import Shell
 from tests.daemon import LONG_STEP_S, FollowingDaemon
 from tests.e2e.hurried_daemon import ROOT, started_training
-from tests.e2e.ring_programs import MANY, SOMEBODY, by
+from tests.e2e.ring_programs import MANY, THIRD_UID, by
 from tests.needs import in_make_truth
-from tests.neighbours import NOBODY, as_root, shared_runtime_folder
+from tests.neighbours import OTHER_UID, as_root, shared_runtime_folder
 from tests.patience import wait_until
-from tests.trainings import TRAINING, process
+from tests.training_processes import TRAINING, process
 
 pytestmark = pytest.mark.slow
 
@@ -26,7 +26,7 @@ RECORDINGS = ROOT / "tests" / "recordings"
 KINDS = ("workers", "calls", "records", "bytes")
 """By the number of its GPU; the first is healthy itself."""
 HEALTHY, RANK_0, RANK_1 = 0, len(KINDS), len(KINDS) + 1
-JUDGED_FROM_S = 11.0
+DIAGNOSED_FROM_S = 11.0
 STEP_S = 0.1
 CROWD = 1_000
 
@@ -74,11 +74,11 @@ def ranks(daemon: FollowingDaemon, garbage: dict[str, int]) -> Iterator[list[int
 
 @pytest.fixture(scope="module")
 def diagnosed(daemon: FollowingDaemon, garbage: dict[str, int], ranks: list[int]) -> dict[str, Any]:
-    """The report once all that work well have worked for long enough to be judged."""
+    """The report once all that work well have worked for long enough to be diagnosed."""
 
     def is_conclusive() -> bool:
         gpus = daemon.report()["gpus"]
-        return all(gpus[gpu]["in_use_seconds"] > JUDGED_FROM_S for gpu in (HEALTHY, RANK_0))
+        return all(gpus[gpu]["in_use_seconds"] > DIAGNOSED_FROM_S for gpu in (HEALTHY, RANK_0))
 
     wait_until(is_conclusive, 60)
     return daemon.report()
@@ -90,7 +90,7 @@ def steps(report: dict[str, Any]) -> dict[int, int]:
 
 
 def written_s(daemon: FollowingDaemon, gpu: int) -> float:
-    """How long that GPU was busy beside the daemon, by what its training wrote."""
+    """How long that GPU was busy beside the daemon, by what its training run wrote."""
     lines = map(json.loads, daemon.spans.read_text(encoding="ascii").splitlines())
     spans_ns = [line["end_ns"] - line["start_ns"] for line in lines if line["gpu"] == gpu]
     return float(sum(spans_ns)) / 1e9 - LONG_STEP_S
@@ -117,7 +117,7 @@ class TestATrainingBesideOthersThatTagNonsense:
     ) -> None:
         busy_s = judged["gpus"][HEALTHY]["busy_seconds"]
 
-        assert 0.9 * JUDGED_FROM_S < busy_s <= written_s(daemon, HEALTHY)
+        assert 0.9 * DIAGNOSED_FROM_S < busy_s <= written_s(daemon, HEALTHY)
 
     def test_is_watched_by_a_daemon_that_answers_and_whose_sums_close(
         self, daemon: FollowingDaemon, judged: dict[str, Any]
@@ -156,7 +156,7 @@ class TestAJobWhoseRanksComeAndGo:
         assert gpu["verdict"] not in ("starved", "starvation_suspected", "hanging")
         assert gpu["idle_by_cause"]["imbalance"] < 0.05 * gpu["in_use_seconds"]
 
-    def test_is_not_starved_on_the_rank_that_comes_anew(self, judged: dict[str, Any]) -> None:
+    def test_is_not_starved_on_the_rank_that_comes_again(self, judged: dict[str, Any]) -> None:
         gpu = judged["gpus"][RANK_1]
 
         assert gpu["verdict"] not in ("starved", "starvation_suspected", "hanging")
@@ -167,11 +167,11 @@ class TestAJobWhoseRanksComeAndGo:
 def crowded(
     daemon: FollowingDaemon, judged: dict[str, Any], garbage: dict[str, int]
 ) -> Iterator[tuple[int, dict[str, Any]]]:
-    """The pid of somebody's run that begins when the others are there; a report then."""
+    """The pid of someone's run that begins when the others are there; a report then."""
     words = (str(daemon.runtime_dir), str(CROWD))
-    with process(by(NOBODY, MANY), daemon.runtime_dir, *words):
+    with process(by(OTHER_UID, MANY), daemon.runtime_dir, *words):
         wait_until(lambda: len(daemon.state()["runs"]) > 200, 60)
-        with process(by(SOMEBODY, TRAINING), daemon.runtime_dir) as one:
+        with process(by(THIRD_UID, TRAINING), daemon.runtime_dir) as one:
             wait_until(lambda: one.pid in steps(daemon.report()), 60)
             before = steps(daemon.report())[garbage["workers"]]
             wait_until(lambda: steps(daemon.report())[garbage["workers"]] > before + 10, 60)
@@ -190,10 +190,10 @@ class TestARunBesideAThousandOfAnotherUser:
     ) -> None:
         _, report = crowded
 
-        assert any(f"of uid {NOBODY}" in note for note in report["notes"])
+        assert any(f"of uid {OTHER_UID}" in note for note in report["notes"])
         assert sum(run["run"].startswith("run-") for run in report["runs"]) <= 256
 
-    def test_is_beside_a_training_whose_verdict_stays(
+    def test_is_beside_a_run_whose_verdict_stays(
         self, crowded: tuple[int, dict[str, Any]], judged: dict[str, Any]
     ) -> None:
         _, report = crowded

@@ -19,7 +19,7 @@ from tests.e2e.ring_programs import ON_A_WAVE, wave_words
 from tests.fakenvml.build import fake_env
 from tests.fakenvml.control import FakeNvml
 from tests.hidden_processes import hiding, needs_hidepid
-from tests.neighbours import NOBODY, as_root, become
+from tests.neighbours import OTHER_UID, as_root, become
 from tests.patience import wait_until
 from tests.processes import ending
 
@@ -60,7 +60,7 @@ class Machine:
         words = [*wave_words(self.fake, ROUND_S, BUSY_RATIO, math.inf), "checkpoint"]
         self.ada = self._start("ada", ADA, ON_A_WAVE, *words, on=daemon)
         self.fake.run(0, self.ada.pid)
-        self.stranger = self._start("stranger", NOBODY, ONLY_SAYS_SO, on=daemon)
+        self.stranger = self._start("stranger", OTHER_UID, ONLY_SAYS_SO, on=daemon)
         self.daemon = daemon.enter_context(
             RunningDaemon(
                 folder,
@@ -133,10 +133,10 @@ class TestAStrangerWhoNamesTheGpuOfAnother:
             one for one in machine.daemon.report()["notes"] if one.startswith("Run stranger ")
         )
 
-        assert f"(user {NOBODY}) names GPU 0, " in note
+        assert f"(user {OTHER_UID}) names GPU 0, " in note
         assert ("(hidepid)" in note) == (machine.hides_processes)
 
-    def test_is_counted_and_pages_nobody(self, machine: Machine) -> None:
+    def test_is_counted_and_pages_no_one(self, machine: Machine) -> None:
         metrics = machine.daemon.metrics()
         uuid = machine.fake.uuid(0)
 

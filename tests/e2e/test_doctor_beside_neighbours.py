@@ -1,4 +1,4 @@
-"""What the doctor says of trainings, whatever their neighbours leave where rings lie."""
+"""What the doctor says of training runs, whatever their neighbours leave where rings lie."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from gpumon.core.ring_format.format import RING_BYTES
 from gpumon.sources.ring_reader.ring_survey import survey_rings
 from gpumon.sources.system_clock import read_boot_id
 from tests.builders.state import StoppedClock
-from tests.e2e.ring_programs import DEAD, JUNK, SOMEBODY, by, daemon_in
-from tests.neighbours import NOBODY, as_root, shared_runtime_folder
+from tests.e2e.ring_programs import DEAD, JUNK, THIRD_UID, by, daemon_in
+from tests.neighbours import OTHER_UID, as_root, shared_runtime_folder
 from tests.patience import wait_until
 from tests.programs import ran_python
-from tests.trainings import TRAINING, process
+from tests.training_processes import TRAINING, process
 
 pytestmark = as_root
 
@@ -90,45 +90,45 @@ def figures(said: str) -> list[int]:
 
 class TestATrainingThatLives:
     @pytest.mark.usefixtures("no_time_passes")
-    def test_is_told_beside_thousands_of_dead_rings_of_a_user(self, shared: Path) -> None:
-        done_by(NOBODY, DEAD, shared, "1000")
-        for ended, uid in enumerate((0, SOMEBODY, NOBODY), start=1000):
+    def test_is_reported_beside_thousands_of_dead_rings_of_a_user(self, shared: Path) -> None:
+        done_by(OTHER_UID, DEAD, shared, "1000")
+        for ended, uid in enumerate((0, THIRD_UID, OTHER_UID), start=1000):
             with process(by(uid, TRAINING), shared) as training:
                 found = looked_at(shared)["rings"]
 
             assert figures(found.detail) == [training.pid, uid, ended]
             assert (found.status, found.fix) == ("ok", None)
 
-    def test_is_told_beside_files_that_are_no_rings(self, shared: Path) -> None:
+    def test_is_reported_beside_files_that_are_no_rings(self, shared: Path) -> None:
         with process(by(0, TRAINING), shared) as training:
-            done_by(NOBODY, COPIES, shared, "100")
-            litter(NOBODY, shared, 200)
+            done_by(OTHER_UID, COPIES, shared, "100")
+            litter(OTHER_UID, shared, 200)
             found = looked_at(shared)
 
         assert figures(found["rings"].detail) == [training.pid, 0, 100]
         assert found["rings"].status == "missing"
         refused = found["rings refused"]
-        assert figures(refused.detail)[:2] == [200, NOBODY]
+        assert figures(refused.detail)[:2] == [200, OTHER_UID]
         assert figures(refused.detail)[-2:] == [14, RING_BYTES]
         assert str(shared / "phases") in str(refused.fix)
 
     @pytest.mark.measured
     @pytest.mark.alone  # 16,384 names take their time
-    def test_is_told_beside_more_names_than_anybody_can_read(self, shared: Path) -> None:
-        litter(NOBODY, shared, 17_000)
+    def test_is_reported_beside_more_names_than_anybody_can_read(self, shared: Path) -> None:
+        litter(OTHER_UID, shared, 17_000)
         began_s = time.monotonic()
         with process(by(0, TRAINING), shared) as training:
             found = looked_at(shared)["rings"]
 
         pid, uid, _, neighbour = figures(found.detail)
-        assert (pid, uid, neighbour) == (training.pid, 0, NOBODY)
+        assert (pid, uid, neighbour) == (training.pid, 0, OTHER_UID)
         assert found.status == "missing"
         assert "rm " not in str(found.fix)  # one of them may live
         assert str(shared / "phases") in str(found.fix)
         assert time.monotonic() - began_s < 10
 
-    def test_is_told_where_another_folder_takes_too_long_to_list(self, shared: Path) -> None:
-        litter(NOBODY, shared, 6_000)
+    def test_is_reported_where_another_folder_takes_too_long_to_list(self, shared: Path) -> None:
+        litter(OTHER_UID, shared, 6_000)
         with shared_runtime_folder() as other, process(by(0, TRAINING), other) as training:
             clock = BusyClock(time.monotonic_ns())
             seen = survey_rings([shared, other], boot_id=read_boot_id(), clock=clock)
@@ -139,16 +139,16 @@ class TestATrainingThatLives:
 
 class TestWhatIsNotRead:
     @pytest.mark.usefixtures("no_time_passes")
-    def test_is_told_with_whose_it_is_where_none_is_alive(
+    def test_is_reported_with_whose_it_is_where_none_is_alive(
         self, shared: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr("gpumon.sources.ring_reader.ring_survey._MAX_RINGS", 500)
-        done_by(NOBODY, DEAD, shared, "3")
-        litter(SOMEBODY, shared, 600)
+        done_by(OTHER_UID, DEAD, shared, "3")
+        litter(THIRD_UID, shared, 600)
 
         readable, _, neighbour = figures(looked_at(shared)["rings"].detail)
 
-        assert (readable, neighbour) == (3, SOMEBODY)
+        assert (readable, neighbour) == (3, THIRD_UID)
 
 
 class TestBesideADaemon:
@@ -161,31 +161,31 @@ class TestBesideADaemon:
             process(by(0, TRAINING), shared) as training,
         ):
             daemon.wait_for(lambda state: any(run["alive"] for run in state["runs"]))
-            litter(NOBODY, shared, 200)
+            litter(OTHER_UID, shared, 200)
             wait_until(lambda: daemon.metrics()[refused] == 200)
             for number in range(150):
                 (shared / "phases" / f"{number}-1.ring").unlink()
-            told = looked_at(shared)
+            reported = looked_at(shared)
 
-        (count,) = (one.detail for one in told.values() if "refused" in one.detail)
-        assert figures(count)[:2] == [50, NOBODY]
-        assert figures(told["rings"].detail)[:2] == [training.pid, 0]
+        (count,) = (one.detail for one in reported.values() if "refused" in one.detail)
+        assert figures(count)[:2] == [50, OTHER_UID]
+        assert figures(reported["rings"].detail)[:2] == [training.pid, 0]
 
-    def test_what_it_leaves_out_is_told_as_its_own(self, tmp_path: Path, shared: Path) -> None:
-        litter(NOBODY, shared, 300)
-        left_out = f'gpumon_phase_rings_left_out{{uid_of_owner="{NOBODY}"}}'
+    def test_what_it_leaves_out_is_reported_as_its_own(self, tmp_path: Path, shared: Path) -> None:
+        litter(OTHER_UID, shared, 300)
+        left_out = f'gpumon_phase_rings_left_out{{uid_of_owner="{OTHER_UID}"}}'
         with daemon_in(shared, tmp_path, "simulated:healthy") as daemon:
             wait_until(lambda: left_out in daemon.metrics())
-            told = looked_at(shared)
+            reported = looked_at(shared)
 
-        assert figures(told["phase rings"].detail) == [44, 256, 44, NOBODY]
+        assert figures(reported["phase rings"].detail) == [44, 256, 44, OTHER_UID]
 
 
 class TestRingsThatEndedLongAgo:
-    @pytest.mark.parametrize("uid", [0, NOBODY])
+    @pytest.mark.parametrize("uid", [0, OTHER_UID])
     def test_are_left_as_they_are(self, shared: Path, uid: int) -> None:
         """Whoever may remove them, as the superuser and the owner of the folder may."""
-        done_by(NOBODY, DEAD, shared, "300")
+        done_by(OTHER_UID, DEAD, shared, "300")
         for path in (shared, shared / "phases"):
             os.chown(path, uid, uid)
         for path in (shared / "phases").iterdir():

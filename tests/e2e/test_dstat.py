@@ -37,7 +37,7 @@ class Desk:
 
     def shows(self, *words: str, columns: int = 120, **environ: str) -> Written:
         """Start the host with these words and wait for its end."""
-        # dool has frames and colours of its own unless it is told to do as dstat does.
+        # dool has frames and colours of its own unless it is asked to do as dstat does.
         as_dstat = ["--ascii", "--color16"] if self.host.name == "dool" else []
         return on_a_terminal(
             [*self.host.words, *as_dstat, *words],

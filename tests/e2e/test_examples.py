@@ -33,16 +33,16 @@ class TestTheFirstArticles:
     def test_ends_with_a_saved_model_that_predicts_as_the_one_that_was_trained(
         self, tmp_path: Path
     ) -> None:
-        told = printed("five_tips.py", tmp_path)
+        reported = printed("five_tips.py", tmp_path)
 
-        assert " GPU:0, GPU:1, GPU:2\n" in told
-        assert told.endswith(": True\n")
+        assert " GPU:0, GPU:1, GPU:2\n" in reported
+        assert reported.endswith(": True\n")
 
 
 class TestTheSecondArticles:
     def test_gives_each_of_three_gpus_a_third(self, tmp_path: Path) -> None:
-        told = printed("slices_over_three_gpus.py", tmp_path)
-        given = re.findall(r"gets (\d+) of a batch", told)
+        reported = printed("slices_over_three_gpus.py", tmp_path)
+        given = re.findall(r"gets (\d+) of a batch", reported)
 
         assert given == ["34", "33", "33"]
 
@@ -59,7 +59,7 @@ class TestTheThirdArticles:
 
 class TestTheFourthArticles:
     def test_trains_in_ratios_by_the_name_its_script_imports(self, tmp_path: Path) -> None:
-        told = printed("maxing_unequal_gpus.py", tmp_path)
+        reported = printed("maxing_unequal_gpus.py", tmp_path)
 
-        assert "2/2" in told
-        assert "4 steps in" in told
+        assert "2/2" in reported
+        assert "4 steps in" in reported

@@ -161,7 +161,7 @@ def test_words_of_the_page(visit: Any) -> Chapters:
     advice: tuple[Advice, ...] | None = None
 
     def noted(report: Report) -> Report:
-        """A note tells the page which state it is on."""
+        """A note says the page which state it is on."""
         told = replace(report, notes=(f"State {len(states)}.",))
         return told if advice is None else replace(told, advice=advice)
 
@@ -192,7 +192,7 @@ def test_words_of_the_page(visit: Any) -> Chapters:
         return f"{name}: {line} [{looks}]".replace("\u00a0", " ")
 
     def advised(told: tuple[Advice, ...], *gpus: GpuState) -> str:
-        """... where it is given that advice, which is told wholly."""
+        """... where it is given that advice, which is reported wholly."""
         nonlocal advice
         advice = told
         words = f"{said(*gpus)}\n{without_gaps(page.text('#more'))}"

@@ -133,7 +133,7 @@ class TestEveryPanel:
 
 class TestThePanelsOnFilling:
     def asked(self, prometheus: Prometheus, title: str, ref: str = "A") -> dict[str, float]:
-        """Value by GPU, of the daemon whose GPUs tell."""
+        """Value by GPU, of the daemon whose GPUs say."""
         target = next(one for one in targets() if (one.panel, one.ref) == (title, ref))
         answer = prometheus.now(as_grafana_sends_it(target.expr))
         return {
@@ -142,7 +142,7 @@ class TestThePanelsOnFilling:
             if one["metric"]["job"] == FILLED_JOB
         }
 
-    def test_tell_the_full_gpu_from_the_one_that_is_a_quarter_full(
+    def test_show_the_full_gpu_from_the_one_that_is_a_quarter_full(
         self, prometheus: Prometheus
     ) -> None:
         active = self.asked(prometheus, "How full the GPUs are")

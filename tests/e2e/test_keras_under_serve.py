@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.daemon import FollowingDaemon
-from tests.e2e.trainings_under_serve import Watched, WatchedTrainings, training
+from tests.e2e.runs_under_serve import Watched, WatchedRuns, training
 
 CAUSE_OF = {
     "input": "input_wait",
@@ -56,7 +56,7 @@ def trained(daemon: FollowingDaemon, backend: str, *words: str) -> dict[str, Any
 def watched(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Watched]:
-    """A training that something holds up, watched from its beginning to its end."""
+    """A training run that something holds up, watched from its beginning to its end."""
     backend, slow = request.param
     with FollowingDaemon(tmp_path_factory.mktemp(f"{backend}-{slow}")) as daemon:
         result = trained(daemon, backend, "--slow", slow, *AMOUNT_OF[slow])
@@ -66,13 +66,13 @@ def watched(
         yield found
 
 
-class TestAKerasTrainingThatSomethingHoldsUp(WatchedTrainings):
+class TestAKerasTrainingThatSomethingHoldsUp(WatchedRuns):
     def test_is_called_starved_of_input_or_stalled(self, watched: Watched) -> None:
         verdict = "starved" if watched.cause == "input_wait" else "stalled"
 
         assert (watched.gpu["verdict"], watched.run["run"]) == (verdict, "slow")
 
-    def test_is_told_first_what_that_was(self, watched: Watched) -> None:
+    def test_is_reported_first_what_that_was(self, watched: Watched) -> None:
         """Beside how long it took to start, which is up to how busy this machine is."""
         causes = [advice["cause"] for advice in watched.advice]
 

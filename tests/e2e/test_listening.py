@@ -89,13 +89,13 @@ class TestOnEveryAddress:
 
 
 class TestOnSeveralAddresses:
-    def test_answers_at_each_and_tells_them(self, tmp_path: Path) -> None:
+    def test_answers_at_each_and_shows_them(self, tmp_path: Path) -> None:
         own = own_address()
         environ = {"GPUMON_LISTEN": f"{own}:0, 127.0.0.1:0 [::1]:0"}
         with RunningDaemon(tmp_path, *HEALTHY, environ=environ) as daemon:
-            told = re.findall(r"^  (metrics|page) +(\S+)", daemon.log(), re.MULTILINE)
-            metrics = [url for what, url in told if what == "metrics"]
-            pages = [url for what, url in told if what == "page"]
+            reported = re.findall(r"^  (metrics|page) +(\S+)", daemon.log(), re.MULTILINE)
+            metrics = [url for what, url in reported if what == "metrics"]
+            pages = [url for what, url in reported if what == "page"]
             statuses = [status_of(url) for url in (*metrics, *pages)]
             address = daemon.address
 
@@ -122,11 +122,11 @@ class TestOnSeveralAddresses:
             words = ("--listen", f"127.0.0.1:{free_port}", "--listen", f"127.0.0.1:{taken_port}")
             with RunningDaemon(tmp_path, *HEALTHY, *words, ready=False) as daemon:
                 code = daemon.process.wait(10)
-                said = daemon.log()
+                output = daemon.log()
 
         assert code == 1
-        assert said.count("\n") == 1
-        assert f"port {taken_port} on 127.0.0.1" in said
+        assert output.count("\n") == 1
+        assert f"port {taken_port} on 127.0.0.1" in output
         assert not daemon.state_file.exists()
 
 
@@ -204,9 +204,9 @@ class TestTheEnd:
 
 
 class TestAMisspeltVariable:
-    def test_is_told_in_the_log(self, tmp_path: Path) -> None:
+    def test_is_reported_in_the_log(self, tmp_path: Path) -> None:
         with RunningDaemon(tmp_path, *HEALTHY, environ={"GPUMON_PERIODE": "5"}) as daemon:
-            said = daemon.log()
+            output = daemon.log()
 
-        (told,) = [line for line in said.splitlines() if "GPUMON_PERIODE" in line]
-        assert "GPUMON_PERIOD meant" in told
+        (reported,) = [line for line in output.splitlines() if "GPUMON_PERIODE" in line]
+        assert "GPUMON_PERIOD meant" in reported

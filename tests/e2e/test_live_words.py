@@ -27,10 +27,10 @@ LINE = next(
 
 
 class Words(NamedTuple):
-    """What was reported while two of the trainings hung, and after these had been ended.
+    """What was reported while two of the training runs hung, and after these had been ended.
 
     Attributes:
-        pids: Of the trainings, by kind.
+        pids: Of the training runs, by kind.
         whole: The printed report on all of them.
         alone: The printed report on one of them, by kind.
         report: The same for scripts, on all of them.
@@ -79,17 +79,17 @@ def words(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Words]:
         return hanging(report) == [*KINDS] and later["hanging_seconds"] > 1
 
     with daemon, ExitStack() as stack:
-        trainings = {
+        runs = {
             kind: stack.enter_context(started_training(daemon, PROGRAM, kind, gpu, kind))
             for gpu, kind in enumerate(KINDS)
         }
         wait_until(both_hang, 60)
         report, whole = daemon.report(), printed(daemon)
         alone = {kind: printed(daemon, "--run", kind) for kind in KINDS}
-        for training in trainings.values():
+        for training in runs.values():
             training.kill()
         wait_until(lambda: hanging(daemon.report()) == [])
-        pids = {kind: process.pid for kind, process in trainings.items()}
+        pids = {kind: process.pid for kind, process in runs.items()}
         yield Words(pids, whole, alone, report, daemon.report(), printed(daemon))
 
 

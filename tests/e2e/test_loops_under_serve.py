@@ -1,4 +1,4 @@
-"""Trainings that are not Keras beside a real daemon: the reports name what they waited for."""
+"""Training runs that are not Keras beside a real daemon: the reports name what they waited for."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.daemon import FollowingDaemon
-from tests.e2e.trainings_under_serve import Training, Watched, WatchedTrainings, training
+from tests.e2e.runs_under_serve import Training, Watched, WatchedRuns, training
 from tests.needs import missing
 
 STEPS = 51
@@ -67,7 +67,7 @@ def watched(request: pytest.FixtureRequest) -> Watched:
     return found
 
 
-class TestATrainingWithASlowInput(WatchedTrainings):
+class TestATrainingWithASlowInput(WatchedRuns):
     def test_is_called_starved_for_its_input(self, watched: Watched) -> None:
         assert watched.gpu["verdict"] == "starved"
         assert watched.gpu["main_cause"] == "input_wait"

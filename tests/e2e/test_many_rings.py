@@ -1,4 +1,4 @@
-"""A hundred trainings, three hundred files: what a reader, and a daemon, make of them."""
+"""A hundred training runs, three hundred files: what a reader, and a daemon, make of them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.builders.ring import of_version
 from tests.daemon import RunningDaemon
 from tests.e2e.ring_programs import MANY, answer
 from tests.patience import wait_until
-from tests.trainings import process, read, reader_of
+from tests.training_processes import process, read, reader_of
 
 
 def following(folder: Path) -> RunningDaemon:
@@ -20,12 +20,12 @@ def following(folder: Path) -> RunningDaemon:
     return RunningDaemon(folder, "--source", f"follow:{spans}", "--period", "0.25")
 
 
-class TestAHundredTrainings:
+class TestAHundredRuns:
     def test_are_all_read_from_tick_to_tick(self, tmp_path: Path) -> None:
         reader = reader_of(tmp_path)
-        with process(MANY, tmp_path, str(tmp_path), "100") as trainings:
+        with process(MANY, tmp_path, str(tmp_path), "100") as runs:
             first = read(reader)
-            assert answer(trainings) == "stepped\n"
+            assert answer(runs) == "stepped\n"
             second = read(reader)
         ended = read(reader)
 
@@ -52,8 +52,8 @@ class TestAHundredTrainings:
         assert series['gpumon_collector_errors_total{collector="phase_rings"}'] == 0
 
 
-class TestThreeHundredTrainings:
-    def test_are_read_up_to_256_and_the_others_counted_and_told(self, tmp_path: Path) -> None:
+class TestThreeHundredRuns:
+    def test_are_read_up_to_256_and_the_others_counted_and_reported(self, tmp_path: Path) -> None:
         reader = reader_of(tmp_path)
         with process(MANY, tmp_path, str(tmp_path), "300"):
             readings = [read(reader) for _ in range(3)]
@@ -81,7 +81,9 @@ class TestThreeHundredTrainings:
 
 
 class TestARingOfAnotherVersion:
-    def test_is_told_with_its_file_both_versions_and_what_to_update(self, tmp_path: Path) -> None:
+    def test_is_reported_with_its_file_both_versions_and_what_to_update(
+        self, tmp_path: Path
+    ) -> None:
         def noted(version: int, name: str, length: int) -> list[str]:
             of_version(daemon.runtime_dir / "phases", version, name=name, length=length)
             daemon.wait_for(lambda state: f"version {version}" in str(state["collectors"]))

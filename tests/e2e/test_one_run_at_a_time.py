@@ -1,4 +1,4 @@
-"""Two real trainings under one daemon: added up, and each alone."""
+"""Two real training runs under one daemon: added up, and each alone."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ CAUSE = {"slow": "input_wait", "saves": "checkpoint"}
 
 
 class TwoRuns:
-    """What the trainings said of themselves, and the reports asked for afterwards."""
+    """What the training runs reported of themselves, and the reports asked for afterwards."""
 
     def __init__(self, daemon: RunningDaemon, spans: Path) -> None:
         self._daemon, self._spans = daemon, spans

@@ -165,7 +165,7 @@ def environment(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 class Newcomer:
-    """Somebody with this environment on PATH, a home folder, and nothing else.
+    """Someone with this environment on PATH, a home folder, and nothing else.
 
     Attributes:
         home: The folder.
@@ -213,7 +213,7 @@ class TestAMachineWithoutAGpu:
         assert "NVIDIA driver" in done.stderr
         assert "`gpumon demo`" in done.stderr
 
-    def test_is_told_by_the_doctor_what_to_type_all_the_same(self, newcomer: Newcomer) -> None:
+    def test_is_reported_by_the_doctor_what_to_type_all_the_same(self, newcomer: Newcomer) -> None:
         done = newcomer.types("gpumon", "doctor")
 
         assert done.returncode == 3
@@ -228,7 +228,7 @@ class TestAMachineWithoutAGpu:
 
 
 class TestAFreshEnvironment:
-    def test_has_a_command_that_tells_its_version_and_what_it_does(
+    def test_has_a_command_that_shows_its_version_and_what_it_does(
         self, newcomer: Newcomer
     ) -> None:
         assert newcomer.types("gpumon", "--version").stdout.strip() == f"gpumon {__version__}"
@@ -262,7 +262,7 @@ class TestAFreshEnvironment:
             copied = (newcomer.home / ".dstat" / name).read_text(encoding="ascii")
             assert copied.endswith(PLUGIN.read_text(encoding="ascii").split("\n", 1)[1])
 
-    def test_judges_a_log_on_a_terminal_without_any_letters(self, newcomer: Newcomer) -> None:
+    def test_diagnoses_a_log_on_a_terminal_without_any_letters(self, newcomer: Newcomer) -> None:
         log = ROOT / "examples" / "somebodys_gpu.csv"
 
         done = newcomer.types("gpumon", "analyze", log, LANG="C", TERM="dumb", NO_COLOR="1")

@@ -52,7 +52,7 @@ def advised(report: Report) -> Report:
 
 
 class TestAPage:
-    def test_asks_its_own_daemon_and_nobody_else(self, show: Show) -> None:
+    def test_asks_its_own_daemon_and_no_one_else(self, show: Show) -> None:
         page = show(*story(30))
         page.until("#sentence", "^Starved")
         page.page.wait_for_timeout(500)
@@ -63,8 +63,8 @@ class TestAPage:
         assert [url for url in page.requested if not url.startswith(page.origin)] == []
 
     def test_says_the_lines_of_the_report_tick_for_tick(self, show: Show) -> None:
-        *told, last = machine(115, [VerdictName.STARVED])
-        page = show(*told)
+        *reported, last = machine(115, [VerdictName.STARVED])
+        page = show(*reported)
         page.until("#sentence", "^Starved")
         page.server.publish(last)
         page.until("table.causes tfoot", rf"{last.samples_total}\.0")

@@ -26,8 +26,8 @@ def keep_publishing(server: HttpServer, stop: threading.Event) -> None:
 
 class TestAsTimeGoesOn:
     def test_every_tick_renews_the_figures(self, show: Show) -> None:
-        *told, last = story(61)
-        page = show(*told)
+        *reported, last = story(61)
+        page = show(*reported)
         page.until("#sentence", "^Starved")
         before = page.text("table.causes >> nth=1")
         page.server.publish(last)
@@ -44,12 +44,12 @@ class TestAsTimeGoesOn:
 
         page.until("#sentence", "^Starved")
 
-    def test_a_daemon_that_does_not_sample_any_more_is_said_so(self, show: Show) -> None:
+    def test_a_daemon_that_does_not_sample_any_more_is_shown_so(self, show: Show) -> None:
         stale = [state._replace(taken_at_ns=state.taken_at_ns - 60 * S) for state in story(60)]
 
         show(*stale).until("#banner", r"has not sampled for 6\d\.\d.s")
 
-    def test_a_daemon_that_is_gone_is_said_so_and_its_return_is_noticed(
+    def test_a_daemon_that_is_gone_is_shown_so_and_its_return_is_noticed(
         self, visit: Callable[..., Visit]
     ) -> None:
         with showing(*story(30)) as server:

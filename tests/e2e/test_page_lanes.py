@@ -55,8 +55,8 @@ def holes(page: Visit) -> list[str]:
     found = []
     for share in FROM_LEFT_TO_RIGHT:
         page.page.mouse.move(box["x"] + share * box["width"], box["y"] + box["height"] / 2)
-        said = page.text(".readout >> nth=0")
-        found += [said] if said.endswith(("not observed", "no longer kept")) else []
+        printed = page.text(".readout >> nth=0")
+        found += [printed] if printed.endswith(("not observed", "no longer kept")) else []
     return found
 
 
@@ -78,7 +78,7 @@ class TestTheLanes:
 
         assert colours(page, 2)[GREEN] < 0.15
 
-    def test_tell_in_words_what_they_show(self, show: Show) -> None:
+    def test_show_in_words_what_they_show(self, show: Show) -> None:
         page = show(*story(60))
         page.until("#sentence", "^Starved")
         page.page.locator("canvas.lane").nth(2).hover()

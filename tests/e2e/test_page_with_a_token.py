@@ -1,4 +1,4 @@
-"""The page for somebody beyond loopback: a real browser, with the token as its password."""
+"""The page for someone beyond loopback: a real browser, with the token as its password."""
 
 from __future__ import annotations
 
@@ -45,5 +45,5 @@ class TestBeyondLoopback:
         assert answer is not None
         assert (answer.status, stream.value.status) == (200, 200)
         assert any("/api/v1/history" in url for url in visit.requested)
-        # Chromium tells of the 401 by which it is asked for the password.
+        # Chromium says of the 401 by which it is asked for the password.
         assert [fault for fault in visit.faults if "401" not in fault] == []

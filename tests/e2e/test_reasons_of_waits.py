@@ -1,4 +1,4 @@
-"""A training whose input is really held up, beside a real daemon: its report names the reason."""
+"""A run whose input is really slow, beside a real daemon: the report names the reason."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.truth.host.work import AGAIN_BYTES, Stage
 SECONDS = 4.0
 NO_SERVER = 0
 LEAST_RIGHT, MOST_WRONG = 0.5, 0.05
-"""Of so few seconds: nobody looks before the first tick, nor after the last."""
+"""Of so few seconds: no one looks before the first tick, nor after the last."""
 
 
 @pytest.fixture(scope="module")
@@ -38,10 +38,10 @@ def quick() -> Iterator[Any]:
 def test_what_is_lost_has_the_reason_that_is_true(name: str, stage: Stage, tmp_path: Path) -> None:
     condition = CONDITIONS[name]
     try:
-        told = told_of(Cell(name, condition.quick), stage, tmp_path, SECONDS)
+        reported = told_of(Cell(name, condition.quick), stage, tmp_path, SECONDS)
     except NotHereError as reason:
         pytest.skip(str(reason))
 
-    assert told.lost_s > SECONDS / 3
-    assert told.right_s >= LEAST_RIGHT * told.lost_s
-    assert told.wrong_s <= MOST_WRONG * told.lost_s
+    assert reported.lost_s > SECONDS / 3
+    assert reported.right_s >= LEAST_RIGHT * reported.lost_s
+    assert reported.wrong_s <= MOST_WRONG * reported.lost_s

@@ -1,4 +1,4 @@
-"""A real recorder: killed, run beside a daemon and a training, and what it kept, played again."""
+"""A real recorder, killed, and run beside a daemon; what it kept is replayed."""
 
 from __future__ import annotations
 
@@ -96,13 +96,13 @@ class TestARecorderThatIsKilled:
                 (trouble,) = recording.troubles()
                 assert STILL_WRITTEN in trouble
         assert len(whole_members(paths[-1].read_bytes())) >= 2
-        told = gpumon("replay", str(paths[-1]), environ=environ)
-        assert told.returncode == 0, told.stderr
-        assert STILL_WRITTEN in told.stdout.replace("\n      ", " ")
+        reported = gpumon("replay", str(paths[-1]), environ=environ)
+        assert reported.returncode == 0, reported.stderr
+        assert STILL_WRITTEN in reported.stdout.replace("\n      ", " ")
 
 
 class Played(NamedTuple):
-    """One training as it was recorded, as a daemon saw it live, and as it was played again."""
+    """One training run as it was recorded, as a daemon saw it live, and as it was played again."""
 
     waited_s: float
     live: dict[str, Any]
@@ -121,18 +121,18 @@ def played(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Played]:
     ):
         wait_until(lambda: path.exists() and path.stat().st_size > 0)
         environ = {**daemon.environ, "GPUMON_GPUS": "0", "GPUMON_RUN": "resnet"}
-        said = ran_python("-c", TRAINING, spans, environ=environ)
+        printed = ran_python("-c", TRAINING, spans, environ=environ)
         live = daemon.settled_report()
         recording.send_signal(signal.SIGTERM)
-        told, _ = recording.communicate(timeout=PATIENCE_S)
-        assert recording.returncode == 0, told
+        reported, _ = recording.communicate(timeout=PATIENCE_S)
+        assert recording.returncode == 0, reported
     recorded = gpumon("replay", str(path), "--json", environ=daemon.environ)
     assert recorded.returncode == 0, recorded.stderr
-    # In the same runtime folder: the ring of the training is still there, and is of no concern.
+    # In the same runtime folder: the ring of the training run is still there, and is of no concern.
     assert list((folder / "run" / "phases").glob("*.ring"))
     with RunningDaemon(folder, "--source", f"replay:{path},speed=50") as player:
         wait_until(lambda: OVER in player.log())
-        yield Played(float(said.stdout), live, json.loads(recorded.stdout), player)
+        yield Played(float(printed.stdout), live, json.loads(recorded.stdout), player)
 
 
 class TestATrainingThatIsRecordedBesideADaemon:
@@ -182,7 +182,7 @@ class TestADaemonThatPlaysIt:
         assert abs(time.monotonic_ns() - after["monotonic_ns"]) < 3_000_000_000
 
     def test_is_what_gpumon_report_asks(self, played: Played) -> None:
-        told = gpumon("report", environ=played.daemon.environ)
+        reported = gpumon("report", environ=played.daemon.environ)
 
-        assert told.returncode == 0, told.stderr
-        assert OVER in told.stdout.replace("\n      ", " ")
+        assert reported.returncode == 0, reported.stderr
+        assert OVER in reported.stdout.replace("\n      ", " ")

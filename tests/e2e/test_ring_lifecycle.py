@@ -20,10 +20,10 @@ from gpumon.core.sample import Device, GpuSample
 from gpumon.pipeline.gpu_join import GpuJoin
 from tests.builders.ring import only, phases_folder
 from tests.e2e.ring_programs import answer
-from tests.neighbours import NOBODY, as_root, become, shared_runtime_folder
+from tests.neighbours import OTHER_UID, as_root, become, shared_runtime_folder
 from tests.patience import PATIENCE_S
 from tests.programs import ran_python
-from tests.trainings import ROOT, TRAINING, process, read, reader_of
+from tests.training_processes import ROOT, TRAINING, process, read, reader_of
 from trainer_hooks.ring.other_rings import MOST_LOOKED_AT
 
 DAY_S = 24 * 3600
@@ -90,7 +90,9 @@ FIRST_HOOK = 4
 
 
 class TestATraining:
-    def test_that_was_there_before_the_daemon_is_told_from_its_start(self, tmp_path: Path) -> None:
+    def test_that_was_there_before_the_daemon_is_reported_from_its_start(
+        self, tmp_path: Path
+    ) -> None:
         with process(TRAINING, tmp_path) as training:
             run = only(read(reader_of(tmp_path)))
 
@@ -166,14 +168,14 @@ def test_no_torn_record_is_ever_believed_while_a_process_writes_at_full_speed(
     reader = reader_of(tmp_path)
     events: list[RingEvent] = []
     lost = last_sum_ns = 0
-    told = ""
+    reported = ""
     with process(FULL_SPEED, tmp_path) as training:
         assert training.stdout is not None
         os.set_blocking(training.stdout.fileno(), False)
         is_over = False
         while not is_over:
-            told = training.stdout.readline()
-            is_over = bool(told)  # asked first: then all that it wrote is read
+            reported = training.stdout.readline()
+            is_over = bool(reported)  # asked first: then all that it wrote is read
             run = only(read(reader))
             events += run.events
             lost += run.lost_events
@@ -183,7 +185,7 @@ def test_no_torn_record_is_ever_believed_while_a_process_writes_at_full_speed(
             time.sleep(0.001)
 
     steps = [event.value for event in events if event.kind is RingKind.STEP]
-    assert run.steps == int(told)
+    assert run.steps == int(reported)
     assert len(steps) > 1_000
     assert steps == sorted(set(steps)), "a step was told twice, or out of order"
     assert steps[-1] == run.steps
@@ -197,11 +199,11 @@ def test_no_torn_record_is_ever_believed_while_a_process_writes_at_full_speed(
 
 
 @as_root
-def test_a_training_of_another_user_is_read_by_the_superuser_and_its_owner_noted() -> None:
+def test_a_run_of_another_user_is_read_by_the_superuser_and_its_owner_noted() -> None:
     with shared_runtime_folder() as runtime, process(become() + TRAINING, runtime):
         run = only(read(reader_of(runtime)))
 
-    assert (run.owner_uid, run.alive) == (NOBODY, True)
+    assert (run.owner_uid, run.alive) == (OTHER_UID, True)
 
 
 def left_behind(phases: Path, count: int, days_ago: float) -> list[Path]:
@@ -215,16 +217,16 @@ def left_behind(phases: Path, count: int, days_ago: float) -> list[Path]:
     return paths
 
 
-class TestRingsThatNobodyRemoves:
-    def test_are_taken_away_by_the_trainings_that_come_after(self, tmp_path: Path) -> None:
+class TestRingsThatNoOneRemoves:
+    def test_are_taken_away_by_the_runs_that_come_after(self, tmp_path: Path) -> None:
         left_behind(phases_folder(tmp_path), 300, days_ago=2)
         with ExitStack() as running:
-            trainings = [running.enter_context(process(TRAINING, tmp_path)).pid for _ in range(8)]
+            runs = [running.enter_context(process(TRAINING, tmp_path)).pid for _ in range(8)]
             left = list((tmp_path / "phases").iterdir())
             alive = {run.host_pid for run in read(reader_of(tmp_path)).rings if run.alive}
 
-        assert alive == set(trainings)
-        assert len(left) < 300 + len(trainings) - MOST_LOOKED_AT
+        assert alive == set(runs)
+        assert len(left) < 300 + len(runs) - MOST_LOOKED_AT
 
     def test_stay_while_they_are_young_or_their_process_lives(self, tmp_path: Path) -> None:
         young = left_behind(phases_folder(tmp_path), 20, days_ago=0.5)
@@ -244,7 +246,7 @@ def uuids(count: int) -> list[str]:
     return [f"GPU-{n:08x}-d72c-4106-c12f-20bd9faed9f6" for n in range(count)]
 
 
-def test_a_training_on_many_gpus_is_joined_to_each_that_cuda_lets_it_use(tmp_path: Path) -> None:
+def test_a_run_on_many_gpus_is_joined_to_each_that_cuda_lets_it_use(tmp_path: Path) -> None:
     gpus = [GpuSample(Device(uuid=u, index=n)) for n, u in enumerate(uuids(20))]
     visible = ",".join(uuids(16))
 
@@ -270,7 +272,7 @@ class TestATrainingInTrouble:
         assert done.stderr.startswith(f"{script}:{FIRST_HOOK}: RuntimeWarning: ")
         return done
 
-    def test_whose_list_of_gpus_is_too_long_is_told_so_once(
+    def test_whose_list_of_gpus_is_too_long_is_reported_so_once(
         self, tmp_path: Path, script: Path
     ) -> None:
         done = self.train(script, tmp_path / "a", CUDA_VISIBLE_DEVICES=",".join(uuids(300)))
@@ -278,7 +280,7 @@ class TestATrainingInTrouble:
         assert "GPUMON_GPUS=0,1" in done.stderr
 
     @pytest.mark.parametrize("kind", ["file", "link", "open to all"])
-    def test_that_finds_no_folder_is_told_at_its_own_line_what_to_do(
+    def test_that_finds_no_folder_is_reported_at_its_own_line_what_to_do(
         self, tmp_path: Path, script: Path, kind: str
     ) -> None:
         runtime = tmp_path / "runtime"

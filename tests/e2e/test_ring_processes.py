@@ -18,7 +18,7 @@ from tests.needs import needed
 from tests.neighbours import as_root, become, shared_runtime_folder
 from tests.patience import PATIENCE_S, until
 from tests.programs import ran, ran_python
-from tests.trainings import ROOT, TRAINING, process, read, reader_of
+from tests.training_processes import ROOT, TRAINING, process, read, reader_of
 
 WITH_WORKERS = """
 import multiprocessing, sys
@@ -58,7 +58,7 @@ print("there", flush=True)
 sys.stdin.read()
 """
 
-LOOK_AS_NOBODY = (
+LOOK_AS_OTHER_USER = (
     become(imports="gpumon.sources.ring_reader.phase_rings, gpumon.sources.system_clock")
     + """
 import sys, time
@@ -74,7 +74,7 @@ print(len(reading.rings), reading.rejected, reading.message)
 LOOK = """
 import sys
 from pathlib import Path
-from tests.trainings import read, reader_of
+from tests.training_processes import read, reader_of
 (run,) = read(reader_of(Path(sys.argv[1]))).rings
 print(run.alive, run.host_pid)
 """
@@ -168,10 +168,10 @@ class TestATrainingInAPidNamespace:
 
         assert (ended.host_pid, ended.steps) == (alive.host_pid, 3)
 
-    def test_cannot_be_told_by_a_daemon_in_another_one(
+    def test_cannot_be_reported_by_a_daemon_in_another_one(
         self, tmp_path: Path, unshare: tuple[str, ...]
     ) -> None:
-        """A pid that means nothing to the reader is none: then the training's own word counts."""
+        """A pid that means nothing to the reader is none: then the run's own value counts."""
         with process(TRAINING, tmp_path) as training:
             seen = ran(
                 *unshare, sys.executable, "-c", LOOK, tmp_path, environ={"PYTHONPATH": str(ROOT)}
@@ -182,9 +182,7 @@ class TestATrainingInAPidNamespace:
 
 @as_root
 class TestWithoutPermission:
-    def test_to_write_the_folder_a_training_goes_on_with_one_warning(
-        self, shared_runtime: Path
-    ) -> None:
+    def test_to_write_the_folder_a_run_goes_on_with_one_warning(self, shared_runtime: Path) -> None:
         (shared_runtime / "phases").chmod(0o555)
         environ = {"GPUMON_RUNTIME_DIR": str(shared_runtime)}
         done = ran_python("-c", become() + TRAINING, environ=environ)
@@ -203,7 +201,7 @@ class TestWithoutPermission:
         ):
             for ring in (shared_runtime / "phases").glob(f"{training.pid}-*"):
                 ring.chmod(0o600)
-            seen = ran_python("-c", LOOK_AS_NOBODY, shared_runtime, "0")
+            seen = ran_python("-c", LOOK_AS_OTHER_USER, shared_runtime, "0")
 
         counts, _, message = seen.stdout.strip().partition(" 1 ")
         assert counts == "1"
@@ -213,7 +211,7 @@ class TestWithoutPermission:
         with process(TRAINING, shared_runtime) as training:
             training.communicate("", timeout=PATIENCE_S)
 
-        seen = ran_python("-c", LOOK_AS_NOBODY, shared_runtime, "0", "901", "902")
+        seen = ran_python("-c", LOOK_AS_OTHER_USER, shared_runtime, "0", "901", "902")
 
         assert seen.stdout == "0 0 None\n"
         assert len(list((shared_runtime / "phases").iterdir())) == 1

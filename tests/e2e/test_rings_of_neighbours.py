@@ -16,14 +16,14 @@ from gpumon.core.clock import NS_PER_S
 from gpumon.core.ring_format.format import RING_BYTES
 from gpumon.sources.ring_reader.phase_rings import PhaseRingReader
 from tests.calls import calls_of
-from tests.e2e.ring_programs import JUNK, MANY, SOMEBODY, answer, by, daemon_in
-from tests.neighbours import NOBODY, as_root, become, shared_runtime_folder
+from tests.e2e.ring_programs import JUNK, MANY, THIRD_UID, answer, by, daemon_in
+from tests.neighbours import OTHER_UID, as_root, become, shared_runtime_folder
 from tests.patience import until, wait_until
 from tests.programs import ran_python
-from tests.trainings import TRAINING, process, read, reader_of
+from tests.training_processes import TRAINING, process, read, reader_of
 
 QUARTER_NS = 15 * 60 * NS_PER_S
-TOLD = f"4,745 phase rings are not read, for there are more than 256: 4,745 of uid {NOBODY}"
+REPORTED = f"4,745 phase rings are not read, for there are more than 256: 4,745 of uid {OTHER_UID}"
 
 MOST_CALLS = 15_000
 """For 512 names that are listed and 256 files that are tried: 10 ms, where a call takes 0.7 us."""
@@ -65,7 +65,7 @@ Beside = Callable[..., AbstractContextManager["Popen[str]"]]
 def junk(shared: Path) -> Beside:
     """Files that a neighbour puts there: so many, of that name and content."""
     return lambda count, name="{}-1.ring", content="": process(
-        by(NOBODY, JUNK), shared, str(shared), str(count), name, content
+        by(OTHER_UID, JUNK), shared, str(shared), str(count), name, content
     )
 
 
@@ -88,7 +88,7 @@ def read_until_listed(reader: PhaseRingReader, ticks: int = 16) -> None:
 @as_root
 class TestFilesOfANeighbour:
     @pytest.mark.parametrize("name", ["junk-{}", "{}-1.ring"])
-    def test_hide_no_training_that_runs(self, shared: Path, junk: Beside, name: str) -> None:
+    def test_hide_no_run_that_runs(self, shared: Path, junk: Beside, name: str) -> None:
         reader = reader_of(shared)
         with process(TRAINING, shared) as before:
             read(reader)
@@ -101,15 +101,15 @@ class TestFilesOfANeighbour:
         assert during == [{before.pid}] * 8
         assert found == {before.pid, after.pid}
 
-    def test_that_are_no_rings_are_not_even_told(self, shared: Path, junk: Beside) -> None:
+    def test_that_are_no_rings_are_not_even_reported(self, shared: Path, junk: Beside) -> None:
         reader = reader_of(shared)
         with junk(5000, "junk-{}"):
             read_until_listed(reader)
-            told = read(reader)
+            reported = read(reader)
 
-        assert (told.rejected, told.message, told.left_out) == (0, None, ())
+        assert (reported.rejected, reported.message, reported.left_out) == (0, None, ())
 
-    def test_beyond_his_part_are_told_with_his_uid_and_are_no_failure(
+    def test_beyond_his_part_are_reported_with_his_uid_and_are_no_failure(
         self, shared: Path, junk: Beside
     ) -> None:
         reader = reader_of(shared)
@@ -117,12 +117,12 @@ class TestFilesOfANeighbour:
             read(reader)
             with junk(5000, content="garbage"):
                 read_until_listed(reader)
-                told = read(reader)
+                reported = read(reader)
 
-        assert told.left_out == ((NOBODY, 5_001 - 256),)
-        assert told.message == TOLD
-        assert told.is_whole
-        assert told.rejected <= 255
+        assert reported.left_out == ((OTHER_UID, 5_001 - 256),)
+        assert reported.message == REPORTED
+        assert reported.is_whole
+        assert reported.rejected <= 255
 
     def test_are_read_no_more_often_than_there_are_places(self, shared: Path, junk: Beside) -> None:
         reader = reader_of(shared)
@@ -139,22 +139,22 @@ class TestRingsOfANeighbour:
         self, shared: Path, many: Beside
     ) -> None:
         reader = reader_of(shared)
-        with many(NOBODY, 300) as his:
+        with many(OTHER_UID, 300) as his:
             read(reader)
-            with process(by(SOMEBODY, TRAINING), shared) as honest:
+            with process(by(THIRD_UID, TRAINING), shared) as honest:
                 found = read(reader)
 
         alive = [run.host_pid for run in found.rings if run.alive]
         assert honest.pid in alive
         assert alive.count(his.pid) == 255
-        assert found.left_out == ((NOBODY, 45),)
+        assert found.left_out == ((OTHER_UID, 45),)
         assert found.is_whole
 
     def test_push_out_none_that_is_within_its_owners_part(self, shared: Path, many: Beside) -> None:
         reader = reader_of(shared)
-        with many(SOMEBODY, 128) as own:
+        with many(THIRD_UID, 128) as own:
             read(reader)
-            with many(NOBODY, 300):
+            with many(OTHER_UID, 300):
                 found = [read(reader) for _ in range(3)]
 
         for reading in found:
@@ -168,23 +168,23 @@ class TestFoldersOfANeighbour:
     def test_that_have_other_users_names_hide_no_training(self, shared: Path, name: str) -> None:
         for number in range(300):  # as in /tmp, where anybody may
             (shared / name.format(number)).mkdir()
-            os.chown(shared / name.format(number), NOBODY, NOBODY)
-        own = shared / f"gpumon-{SOMEBODY}"
+            os.chown(shared / name.format(number), OTHER_UID, OTHER_UID)
+        own = shared / f"gpumon-{THIRD_UID}"
         own.mkdir()
-        os.chown(own, SOMEBODY, SOMEBODY)
+        os.chown(own, THIRD_UID, THIRD_UID)
         reader = reader_of(shared / "gpumon-*")
-        with process(by(SOMEBODY, TRAINING), own) as training:
+        with process(by(THIRD_UID, TRAINING), own) as training:
             assert pids(reader) == {training.pid}
 
 
 @as_root
 class TestADaemonBesideAGreedyNeighbour:
-    def test_tells_whose_rings_are_left_out_and_that_nothing_failed(
+    def test_shows_whose_rings_are_left_out_and_that_nothing_failed(
         self, tmp_path: Path, shared: Path, junk: Beside
     ) -> None:
         spans = tmp_path / "busy.jsonl"
         spans.touch()
-        series = f'gpumon_phase_rings_left_out{{uid_of_owner="{NOBODY}"}}'
+        series = f'gpumon_phase_rings_left_out{{uid_of_owner="{OTHER_UID}"}}'
         with daemon_in(shared, tmp_path, f"follow:{spans}") as daemon, process(TRAINING, shared):
             daemon.wait_for(lambda state: any(run["alive"] for run in state["runs"]))
             with junk(5000):
@@ -193,21 +193,21 @@ class TestADaemonBesideAGreedyNeighbour:
 
         assert [run["alive"] for run in state["runs"]] == [True]
         assert metrics['gpumon_collector_success{collector="phase_rings"}'] == 1
-        assert any(TOLD in note for note in report["notes"])
-        assert f"phase_rings: {TOLD}" in daemon.log()
+        assert any(REPORTED in note for note in report["notes"])
+        assert f"phase_rings: {REPORTED}" in daemon.log()
 
     def test_shows_every_run_of_another_user_in_its_metrics(
         self, tmp_path: Path, shared: Path, many: Beside
     ) -> None:
         spans = tmp_path / "busy.jsonl"
         spans.touch()
-        left_out = f'gpumon_training_runs_left_out{{uid_of_owner="{NOBODY}"}}'
+        left_out = f'gpumon_training_runs_left_out{{uid_of_owner="{OTHER_UID}"}}'
         with ExitStack() as stack:
             daemon = stack.enter_context(daemon_in(shared, tmp_path, f"follow:{spans}"))
-            stack.enter_context(many(NOBODY, 300))
+            stack.enter_context(many(OTHER_UID, 300))
             wait_until(lambda: daemon.metrics().get(left_out, 0) > 100, patience_s=40)
             others = [
-                stack.enter_context(process(by(SOMEBODY, TRAINING), shared)) for _ in range(3)
+                stack.enter_context(process(by(THIRD_UID, TRAINING), shared)) for _ in range(3)
             ]
             wanted = {f'pid="{one.pid}"' for one in others}
 
@@ -223,12 +223,12 @@ class TestADaemonBesideAGreedyNeighbour:
 
 @as_root
 class TestTheOwnerOfTheFolder:
-    @pytest.mark.parametrize("owner", [0, NOBODY])
+    @pytest.mark.parametrize("owner", [0, OTHER_UID])
     def test_removes_and_frees_what_any_user_left_a_quarter_of_an_hour_ago(
         self, shared: Path, owner: int
     ) -> None:
         os.chown(shared / "phases", owner, owner)
-        with process(by(SOMEBODY, TRAINING), shared):
+        with process(by(THIRD_UID, TRAINING), shared):
             assert [ring.stat().st_size for ring in (shared / "phases").iterdir()] == [RING_BYTES]
         modules = "sys, time, gpumon.sources.ring_reader.phase_rings, gpumon.sources.system_clock"
 
@@ -239,7 +239,7 @@ class TestTheOwnerOfTheFolder:
 
 
 class TestAFileThatIsTakenAway:
-    def test_from_a_training_that_lives_does_not_end_it(self, tmp_path: Path) -> None:
+    def test_from_a_run_that_lives_does_not_end_it(self, tmp_path: Path) -> None:
         reader = reader_of(tmp_path)
         before = open_files()
         with process(TRAINING, tmp_path) as training:
@@ -253,7 +253,7 @@ class TestAFileThatIsTakenAway:
         assert [[run.steps for run in reading.rings] for reading in ended] == [[3], [3], []]
         assert open_files() == before
 
-    def test_and_made_anew_gives_room_to_the_next_training_too(self, tmp_path: Path) -> None:
+    def test_and_made_again_gives_room_to_the_next_training_too(self, tmp_path: Path) -> None:
         reader = reader_of(tmp_path)
         with process(TRAINING, tmp_path) as first:
             read(reader)
@@ -262,8 +262,8 @@ class TestAFileThatIsTakenAway:
             with process(TRAINING, tmp_path) as second:
                 assert pids(reader) == {first.pid, second.pid}
 
-    def test_by_a_training_that_takes_its_ring_back_is_forgotten(self, tmp_path: Path) -> None:
-        """A process that only asked what it would tell has never been a run."""
+    def test_by_a_run_that_takes_its_ring_back_is_forgotten(self, tmp_path: Path) -> None:
+        """A process that only asked what it would say has never been a run."""
         reader = reader_of(tmp_path)
         with process(TAKES_BACK, tmp_path) as training:
             seen = read(reader).rings

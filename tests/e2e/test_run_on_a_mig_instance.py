@@ -1,4 +1,4 @@
-"""A training on one MIG instance beside a real daemon: starved there, and nowhere else."""
+"""A training run on one MIG instance beside a real daemon: starved there, and nowhere else."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ TRAINED_S = 6.0
 
 
 class Trained:
-    """What was said of a machine on which one of two instances was trained on."""
+    """What was reported of a machine on which one of two instances was trained on."""
 
     def __init__(self, folder: Path, library: Path) -> None:
         self.folder = folder
@@ -76,7 +76,7 @@ class TestATrainingOnAnInstance:
     def test_lost_there_what_it_waited_for_its_input(
         self, tmp_path: Path, fake_library: Path
     ) -> None:
-        trained = Trained(tmp_path, fake_library.parent)  # anew, where the machine was busy
+        trained = Trained(tmp_path, fake_library.parent)  # again, where the machine was busy
         used = trained.gpu(trained.report, trained.used)
 
         watched_s = trained.ended_s - trained.began_s

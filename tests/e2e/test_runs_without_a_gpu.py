@@ -1,4 +1,4 @@
-"""A training that is joined to no GPU hears of it, and the report says why and what to set."""
+"""A training run that is joined to no GPU reads of it, and the report says why and what to set."""
 
 from __future__ import annotations
 
@@ -45,32 +45,32 @@ def note_of(daemon: RunningDaemon, run: str) -> str:
 class TestARunThatNamesAGpuThatIsNotThere:
     @pytest.mark.parametrize("loop", LOOPS)
     @pytest.mark.parametrize(("name", "as_said"), [("99", "GPU 99"), ("cuda:0", "'cuda:0'")])
-    def test_is_told_so_and_the_report_says_it_too(
+    def test_is_reported_so_and_the_report_says_it_too(
         self, daemon: RunningDaemon, loop: str, name: str, as_said: str
     ) -> None:
         run = f"{loop}-{name}".replace(":", "")
-        said = train(daemon.runtime_dir, loop, GPUMON_GPUS=name, GPUMON_RUN=run)
+        printed = train(daemon.runtime_dir, loop, GPUMON_GPUS=name, GPUMON_RUN=run)
 
         expected = rf"names {as_said}, .*\bGPUs 0 and 1: set GPUMON_GPUS"
-        assert said.count("RuntimeWarning") == 1
-        assert re.search(expected, said)
+        assert printed.count("RuntimeWarning") == 1
+        assert re.search(expected, printed)
         assert re.search(expected, note_of(daemon, run))
 
 
 class TestARunThatSaysNothingOnASimulatedSource:
-    def test_is_told_what_to_set(self, daemon: RunningDaemon) -> None:
-        said = train(daemon.runtime_dir, "timed", GPUMON_RUN="mute")
+    def test_is_reported_what_to_set(self, daemon: RunningDaemon) -> None:
+        printed = train(daemon.runtime_dir, "timed", GPUMON_RUN="mute")
 
-        assert said.count("RuntimeWarning") == 1
-        for told in (said, note_of(daemon, "mute")):
-            assert "GPUMON_GPUS=0 " in told
-            assert "gpus=[0] " in told
+        assert printed.count("RuntimeWarning") == 1
+        for reported in (printed, note_of(daemon, "mute")):
+            assert "GPUMON_GPUS=0 " in reported
+            assert "gpus=[0] " in reported
 
 
 class TestARunThatNamesItsGpu:
     @pytest.mark.parametrize("loop", LOOPS)
-    def test_hears_nothing(self, daemon: RunningDaemon, loop: str) -> None:
+    def test_prints_nothing(self, daemon: RunningDaemon, loop: str) -> None:
         assert train(daemon.runtime_dir, loop, GPUMON_GPUS="1") == ""
 
-    def test_hears_nothing_without_a_daemon_either(self, tmp_path: Path) -> None:
+    def test_prints_nothing_without_a_daemon_either(self, tmp_path: Path) -> None:
         assert train(tmp_path, "timed") == ""

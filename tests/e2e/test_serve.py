@@ -107,10 +107,10 @@ class TestTheReport:
     def test_comes_with_what_every_gpu_did_when(self, daemon: RunningDaemon) -> None:
         daemon.wait_for(lambda state: state["gpus"][1]["busy_ns"] > 2 * PAUSE_NS, patience_s=40)
         status, body = daemon.get("/api/v1/report/lanes?since=3600")
-        told = json.loads(body)
+        reported = json.loads(body)
 
         assert status == 200
-        for gpu, lane in zip(told["gpus"], told["lanes"]["gpus"], strict=True):
+        for gpu, lane in zip(reported["gpus"], reported["lanes"]["gpus"], strict=True):
             assert sum(lane["busy_ns"]) / 1e9 == pytest.approx(gpu["busy_seconds"], abs=0.1)
 
     def test_of_the_last_hour_has_a_note_that_it_is_of_less(self, daemon: RunningDaemon) -> None:
@@ -158,7 +158,7 @@ class TestAFullDisk:
         assert ended.stderr == f"gpumon: {os.strerror(errno.ENOSPC)}\n"
 
 
-class TestAGateWithNothingToJudge:
+class TestAGateWithNothingToDiagnose:
     @pytest.mark.parametrize("option", ["--fail-if-starved-above", "--fail-if-lost-above"])
     def test_ends_with_a_code_of_its_own(self, tmp_path: Path, option: str) -> None:
         with RunningDaemon(tmp_path, "--wait-for-source", environ=without_driver()) as waiting:
@@ -179,7 +179,9 @@ class TestDoctor:
 
 
 class TestADaemonThatIsStopped:
-    def test_is_told_as_such_with_what_to_do_and_not_to_start_another(self, tmp_path: Path) -> None:
+    def test_is_reported_as_such_with_what_to_do_and_not_to_start_another(
+        self, tmp_path: Path
+    ) -> None:
         with RunningDaemon(tmp_path, "--source", "simulated:healthy") as stopped:
             pid = stopped.process.pid
             stopped.process.send_signal(signal.SIGSTOP)
@@ -194,8 +196,8 @@ class TestADaemonThatIsStopped:
 
         (found,) = (one for one in json.loads(looked.stdout)["findings"] if one["name"] == "daemon")
         assert (asked.returncode, asked.stdout) == (4, "")
-        for said in (asked.stderr, found["detail"]):
-            assert f" daemon (pid {pid}) has not " in said
+        for output in (asked.stderr, found["detail"]):
+            assert f" daemon (pid {pid}) has not " in output
         assert asked.stderr.endswith(f"; {found['fix']}\n")
         assert "gpumon serve" not in asked.stderr
         assert "by its pid" in found["fix"]

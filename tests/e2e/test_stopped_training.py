@@ -1,4 +1,4 @@
-"""Trainings whose processes are really stopped, one in each phase, and what they have lost then."""
+"""Training runs whose processes are really stopped, one in each phase."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ TICK_S = 0.5
 
 
 class Course(NamedTuple):
-    """Reports on the same trainings.
+    """Reports on the same training runs.
 
     Attributes:
         pids: By GPU.
@@ -55,7 +55,7 @@ class Course(NamedTuple):
 
 
 def start(daemon: FollowingDaemon, stack: ExitStack) -> list[subprocess.Popen[str]]:
-    """All trainings, by GPU."""
+    """All training runs, by GPU."""
     fifo = daemon.folder / "steps"
     os.mkfifo(fifo)
     started = [
@@ -85,13 +85,13 @@ def printed(daemon: FollowingDaemon, *words: str) -> str:
 def course(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Course]:
     daemon = FollowingDaemon(tmp_path_factory.mktemp("stopped"), gpus=FOLLOWS + 1)
     with daemon, ExitStack() as stack:
-        trainings = start(daemon, stack)
-        pids = [process.pid for process in trainings]
+        runs = start(daemon, stack)
+        pids = [process.pid for process in runs]
         for gpu in STOPPED:
-            pipe = trainings[gpu].stdout
+            pipe = runs[gpu].stdout
             assert pipe is not None
             assert pipe.readline()  # it is where it is to be stopped
-            trainings[gpu].send_signal(signal.SIGSTOP)
+            runs[gpu].send_signal(signal.SIGSTOP)
 
         wait_until(lambda: min(not_in_use_s(daemon.report())) > AT_LEAST_S, 60)
         stopped, text = daemon.report(), printed(daemon)
@@ -99,7 +99,7 @@ def course(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Course]:
         later = daemon.report()
 
         for gpu in STOPPED:
-            trainings[gpu].send_signal(signal.SIGCONT)
+            runs[gpu].send_signal(signal.SIGCONT)
         before = steps(later)
 
         def go_on() -> bool:
@@ -120,7 +120,7 @@ class TestATrainingThatIsStopped:
         )
 
     @pytest.mark.parametrize("gpu", STOPPED, ids=[*ALONE, "rank 0"])
-    def test_is_said_to_be_suspended_whatever_phase_it_was_in(
+    def test_is_printed_to_be_suspended_whatever_phase_it_was_in(
         self, course: Course, gpu: int
     ) -> None:
         now = course.stopped["gpus"][gpu]["now"]

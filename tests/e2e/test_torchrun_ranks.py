@@ -1,4 +1,4 @@
-"""Ranks that a real torchrun starts: one ring each, one job, told apart by their numbers."""
+"""Ranks that a real torchrun starts: one ring each, one job, distinguished by their numbers."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.programs import ran_python
-from tests.trainings import ROOT, read, reader_of
+from tests.training_processes import ROOT, read, reader_of
 
 pytestmark = pytest.mark.keras_torch
 

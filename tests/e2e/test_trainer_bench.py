@@ -62,15 +62,15 @@ WRONG = (
 
 @pytest.fixture
 def bench(capsys: pytest.CaptureFixture[str]) -> Any:
-    """Run the command; its exit code and what it said."""
+    """Run the command; its exit code and what it reported."""
 
     def run(*words: str) -> tuple[int, str, str]:
         try:
             code = main(words)
         except SystemExit as left:
             code = int(left.code or 0)
-        said = capsys.readouterr()
-        return code, said.out, said.err
+        printed = capsys.readouterr()
+        return code, printed.out, printed.err
 
     return run
 
@@ -151,7 +151,7 @@ class TestAPlot:
         assert str(folder) in err
 
 
-class TestWhatProgramsAreTold:
+class TestWhatProgramsAreReported:
     def test_of_a_batch_that_is_looked_for_is_what_each_gpu_of_the_article_holds(
         self, told: Any
     ) -> None:
@@ -184,7 +184,7 @@ class TestWhatProgramsAreTold:
             assert row["speed_up"] == pytest.approx(speed_up)
             assert row["efficiency"] == pytest.approx(speed_up / row["gpu_count"], rel=0.01)
 
-    def test_of_unequal_gpus_is_held_against_what_each_does_alone(
+    def test_of_unequal_gpus_is_compared_with_what_each_does_alone(
         self, told: Any, tmp_path: Path
     ) -> None:
         """Four times the first is something that the two slow ones cannot do."""
@@ -300,8 +300,8 @@ class TestTheRealEngine:
         out, err = real
 
         assert json.loads(out[2]) == [0, 0, 1, 3, 3]
-        said = [line for line in err.splitlines() if line.startswith("trainer-bench: ")]
-        assert len(said) == 3
-        assert "60 + 60 samples on CPU:1 CPU:2" in said[0]
-        assert "GPU:0" not in said[1]  # not one of them can be seen
-        assert "GPU:0" in said[2]
+        printed = [line for line in err.splitlines() if line.startswith("trainer-bench: ")]
+        assert len(printed) == 3
+        assert "60 + 60 samples on CPU:1 CPU:2" in printed[0]
+        assert "GPU:0" not in printed[1]  # not one of them can be seen
+        assert "GPU:0" in printed[2]

@@ -1,4 +1,4 @@
-"""A training that computes on the CPU beside a GPU on which its user runs something else."""
+"""A training run that computes on the CPU beside a GPU on which its user runs something else."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.daemon import RunningDaemon
-from tests.e2e.trainings_under_serve import training
+from tests.e2e.runs_under_serve import training
 from tests.fakenvml.build import fake_env
 from tests.fakenvml.control import FakeNvml
 from tests.patience import wait_until
@@ -21,7 +21,7 @@ WORDS = ("--slow", "input", "--steps", "60", "--latency-ms", "60", "--passes", "
 
 @pytest.fixture(scope="module")
 def report(tmp_path_factory: pytest.TempPathFactory, fake_library: Path) -> dict[str, Any]:
-    """The training names the GPU, too: it was to use it."""
+    """The training run names the GPU, too: it was to use it."""
     folder = tmp_path_factory.mktemp("cpu")
     with FakeNvml(folder / "gpus", gpus=1) as fake:
         fake.wave(0, period_s=1.0, busy_ratio=0.6)
@@ -50,7 +50,7 @@ class TestATrainingOnTheCpu:
         }  # fmt: skip
         assert "input_wait" not in {advice["cause"] for advice in report["advice"]}
 
-    def test_is_told_what_to_check(self, report: dict[str, Any]) -> None:
+    def test_is_reported_what_to_check(self, report: dict[str, Any]) -> None:
         (note,) = [note for note in report["notes"] if note.startswith("Run slow ")]
 
         assert "computes its steps on the CPU, and uses no GPU" in note

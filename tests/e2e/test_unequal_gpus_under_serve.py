@@ -1,4 +1,4 @@
-"""Two trainings on unequal GPUs beside a real daemon: who waits for whom, and what levels them.
+"""Two training runs on unequal GPUs beside a real daemon: who waits for whom, and what levels them.
 
 The GPUs are logical devices that sleep in proportion to their samples, and note when they did.
 """
@@ -17,10 +17,10 @@ from typing import Any
 import pytest
 
 from tests.daemon import RunningDaemon
-from tests.e2e.trainings_under_serve import Training, training
+from tests.e2e.runs_under_serve import Training, training
 from tests.needs import missing
 from tests.patience import wait_until
-from tests.trainings import read, reader_of
+from tests.training_processes import read, reader_of
 from trainer_hooks.examples.busy_spans import imbalance_seconds
 
 pytestmark = [pytest.mark.multi_gpu, pytest.mark.alone]
@@ -107,16 +107,16 @@ def look(daemon: RunningDaemon) -> Seen:
 
 @dataclass
 class Watched:
-    """What was seen of a training with even ratios that is given better ones in mid-fit.
+    """What was seen of a training run with even ratios that is given better ones in mid-fit.
 
     Attributes:
-        ring_shares: What its ring said of its shares while they were even.
+        ring_shares: What its ring reported of its shares while they were even.
         even: Once the report had advice.
         changed: A moment after the new ratios.
         levelled: At the end.
         applied: The new ratios.
         steps: That it did.
-        starved: What a second training, at the same time, said of itself.
+        starved: What a second training, at the same time, reported of itself.
     """
 
     ring_shares: dict[str, float]
@@ -131,7 +131,7 @@ class Watched:
 def watch(
     daemon: RunningDaemon, unequal: Training, starved_result: Future[dict[str, Any]]
 ) -> Watched:
-    """Follow a training and do what the report says."""
+    """Follow a training run and do what the report says."""
 
     def advice() -> list[str]:
         return [advice["cause"] for advice in daemon.report()["advice"]]
@@ -149,9 +149,9 @@ def watch(
     time.sleep(LEVEL_FOR_S)
     unequal.type("stop")
     steps = unequal.result()["steps"]
-    said = starved_result.result()
+    printed = starved_result.result()
     daemon.settled_report()
-    return Watched(ring_shares, even, changed, look(daemon), applied, steps, said)
+    return Watched(ring_shares, even, changed, look(daemon), applied, steps, printed)
 
 
 @pytest.fixture(scope="module")
@@ -183,7 +183,7 @@ class TestTwoGpusThatAreUnequalAndGetTheSame:
             watched.even.true_skew_ratio(), abs=0.02
         )
 
-    def test_are_told_the_ratios_of_their_speeds_and_advised_to_use_these(
+    def test_are_reported_the_ratios_of_their_speeds_and_advised_to_use_these(
         self, watched: Watched
     ) -> None:
         assert watched.applied == pytest.approx((0.6, 0.4), abs=0.01)
@@ -216,7 +216,7 @@ class TestTheRatiosOfTheReportGivenToTheTrainingInMidFit:
         assert skew == pytest.approx(watched.levelled.true_skew_ratio(watched.changed), abs=0.02)
         assert skew < 0.04 < watched.even.run()["skew_ratio"]
 
-    def test_are_told_and_their_change_is_counted(self, watched: Watched) -> None:
+    def test_are_reported_and_their_change_is_counted(self, watched: Watched) -> None:
         assert shares_in(watched.changed.metrics) == pytest.approx(watched.applied)
         assert changes_in(watched.changed.metrics) == 1
         assert watched.levelled.run()["ratio_changes"] == 1

@@ -1,4 +1,4 @@
-"""What a daemon and a training show to other people, and what they need for it."""
+"""What a daemon and a training run show to other people, and what they need for it."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ import pytest
 from gpumon.core.clock import NS_PER_S
 from gpumon.sources.daemon import find_state_file
 from tests.daemon import RunningDaemon
-from tests.neighbours import NOBODY, as_root, become, shared_runtime_folder
+from tests.neighbours import OTHER_UID, as_root, become, shared_runtime_folder
 from tests.patience import PATIENCE_S, wait_until
 from tests.processes import ending
 from tests.programs import ran_python
-from tests.trainings import ROOT, TRAINING, process
+from tests.training_processes import ROOT, TRAINING, process
 
 SECRET = "hunter2-on-the-command-line"
 EVERYTHING = ("/metrics", "/", "/api/v1/state", "/api/v1/report", "/api/v1/history")
@@ -51,13 +51,13 @@ raise SystemExit(main(["serve", "--source", "simulated:healthy", "--listen", "12
 """
 
 
-TOLD = {"GPUMON_GPUS": "0", "MY_PASSWORD": SECRET, "USER": SECRET, "LOGNAME": SECRET}
+REPORTED = {"GPUMON_GPUS": "0", "MY_PASSWORD": SECRET, "USER": SECRET, "LOGNAME": SECRET}
 
 
 @pytest.fixture(scope="module")
 def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningDaemon]:
     folder = tmp_path_factory.mktemp("daemon")
-    with RunningDaemon(folder, "--source", "simulated:healthy", environ=TOLD) as one:
+    with RunningDaemon(folder, "--source", "simulated:healthy", environ=REPORTED) as one:
         one.wait_for(lambda state: state["gpus"])
         yield one
 
@@ -74,7 +74,7 @@ class TestAnotherUserOfTheMachine:
         with shared_runtime_folder() as folder:
             own = folder / "own"
             own.mkdir(mode=0o700)
-            os.chown(own, NOBODY, NOBODY)
+            os.chown(own, OTHER_UID, OTHER_UID)
             loaded = "gpumon.cli.serve, gpumon.cli.open_source, pynvml, signal, runpy"
             serving = subprocess.Popen(
                 [sys.executable, "-c", become(imports=loaded) + SERVE_ONCE],
@@ -83,7 +83,7 @@ class TestAnotherUserOfTheMachine:
             )  # fmt: skip
             with ending(serving) as daemon:
                 assert daemon.stdout is not None
-                assert daemon.stdout.readline() == f"{NOBODY} 0\n"
+                assert daemon.stdout.readline() == f"{OTHER_UID} 0\n"
                 wait_until((own / "state.json").exists)
                 daemon.terminate()
                 daemon.communicate(timeout=PATIENCE_S)
@@ -106,15 +106,15 @@ class TestWhatIsPublished:
         self, daemon: RunningDaemon
     ) -> None:
         user = re.compile(rf"\b{pwd.getpwuid(os.getuid()).pw_name}\b")
-        with process(TRAINING, daemon.runtime_dir, SECRET, environ=TOLD):
+        with process(TRAINING, daemon.runtime_dir, SECRET, environ=REPORTED):
             daemon.wait_for(lambda state: state["runs"])
-            said = {path: daemon.get(path) for path in EVERYTHING}
-            said["the state file"] = (200, daemon.state_file.read_text())
+            printed = {path: daemon.get(path) for path in EVERYTHING}
+            printed["the state file"] = (200, daemon.state_file.read_text())
 
-        assert {status for status, _ in said.values()} == {200}
-        assert [path for path, (_, text) in said.items() if SECRET in text] == []
+        assert {status for status, _ in printed.values()} == {200}
+        assert [path for path, (_, text) in printed.items() if SECRET in text] == []
         # The page's words are gpumon's own.
-        assert [path for path in said if path != "/" and user.search(said[path][1])] == []
+        assert [path for path in printed if path != "/" and user.search(printed[path][1])] == []
 
 
 class TestATraining:
@@ -132,10 +132,10 @@ class TestAFloodOfWholeRequests:
 class TestTheSuperuser:
     @as_root
     def test_looks_into_the_folders_of_all_users(self) -> None:
-        folder = Path(f"/tmp/gpumon-{NOBODY}")
+        folder = Path(f"/tmp/gpumon-{OTHER_UID}")
         folder.mkdir(mode=0o700)
         try:
-            os.chown(folder, NOBODY, NOBODY)
+            os.chown(folder, OTHER_UID, OTHER_UID)
             state = {"monotonic_ns": time.monotonic_ns(), "period_ns": 3600 * NS_PER_S}
             (folder / "state.json").write_text(json.dumps(state))
             found = find_state_file({})

@@ -23,7 +23,7 @@ def load_and_tag(index: int) -> int:
 
 
 def train() -> None:
-    """A training in a process of its own: all its steps are its own."""
+    """A training run in a process of its own: all its steps are its own."""
     for _ in range(5):
         with phase("train_step"):
             time.sleep(0.01)

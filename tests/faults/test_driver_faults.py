@@ -77,16 +77,16 @@ class TestAFault:
             if slot in fault.blind:
                 assert gained_s[slot] == 0
             else:
-                costs_s = 2.5 if fault.opens_anew else 0.5
+                costs_s = 2.5 if fault.reopens else 0.5
                 assert story.observed_s(slot) >= story.seconds_passed - costs_s
         assert_said(story, fault)
-        assert bool(fake.calls(INIT)) is fault.opens_anew
+        assert bool(fake.calls(INIT)) is fault.reopens
         assert fake.calls(INIT) <= (12 + 30) / 4 + 2  # soon at first, then every four seconds
         fault.end(fake)
         assert_back_within(story, 6)
         for slot, joules in enumerate(before_joules):
             assert (story.sample(slot).energy_joules or 0.0) > joules
-            if slot in fault.blind and fault.opens_anew:
+            if slot in fault.blind and fault.reopens:
                 # Not even of what its ring may still hold: that could be of any time.
                 assert story.observed_s(slot) <= story.seconds_passed - 30
 

@@ -10,7 +10,7 @@ import pytest
 
 from tests.needs import needed
 from tests.neighbours import as_root
-from tests.trainings import run_to_its_end
+from tests.training_processes import run_to_its_end
 
 PROLOGUE = """
 import http.client, json, socket

@@ -17,7 +17,7 @@ from tests.builders.ring import HOSTILE_RINGS
 from tests.daemon import RunningDaemon
 from tests.patience import wait_until
 from tests.processes import ending
-from tests.trainings import run_to_its_end
+from tests.training_processes import run_to_its_end
 
 _STARVING = """
 import sys, time

@@ -15,7 +15,7 @@ from gpumon.core.ring_format.format import RING_BYTES
 from tests.needs import with_a_mount
 from tests.neighbours import as_root
 from tests.patience import PATIENCE_S
-from tests.trainings import run_to_its_end
+from tests.training_processes import run_to_its_end
 
 NO_ROOM = os.strerror(errno.ENOSPC)
 TRAINING = """
@@ -98,7 +98,7 @@ from pathlib import Path
 from tests.daemon import RunningDaemon
 from tests.neighbours import become
 from tests.patience import wait_until
-from tests.trainings import TRAINING, process
+from tests.training_processes import TRAINING, process
 
 folder, runtime = Path(sys.argv[1]), Path(sys.argv[2])
 (runtime / "phases").mkdir()

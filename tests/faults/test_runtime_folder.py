@@ -17,9 +17,9 @@ import pytest
 from tests.daemon import RunningDaemon
 from tests.faults.conftest import PERIOD_S, SERVE, remove_folder_of
 from tests.needs import needed
-from tests.neighbours import NOBODY, as_root, become, shared_runtime_folder
+from tests.neighbours import OTHER_UID, as_root, become, shared_runtime_folder
 from tests.patience import PATIENCE_S, until, wait_until
-from tests.trainings import TRAINING, process
+from tests.training_processes import TRAINING, process
 
 SUCCESS = 'gpumon_collector_success{collector="state_file"}'
 
@@ -224,13 +224,13 @@ class TestADaemonOfASession:
     ) -> None:
         """In ``/tmp`` he may be there first: it says so, and how to do without."""
         next_one.mkdir(mode=0o755)
-        os.chown(next_one, NOBODY, -1)
+        os.chown(next_one, OTHER_UID, -1)
         with process(AS_THE_USER, session, "/nowhere") as refused:
             assert refused.wait(PATIENCE_S) == 1
 
         said = capfd.readouterr().err
         assert f"{next_one} " in said
-        assert f"user {NOBODY}" in said
+        assert f"user {OTHER_UID}" in said
         assert "$GPUMON_RUNTIME_DIR" in said
         assert list(next_one.iterdir()) == []
 
@@ -260,7 +260,7 @@ sys.stdin.read()
 class TestANeighbour:
     def test_cannot_keep_a_daemon_from_starting(self, tmp_path: Path) -> None:
         """Whoever may look into a folder may lock it: that must not be the daemon's lock."""
-        neighbour = become(NOBODY, imports="fcntl") + LOCKS_WHAT_HE_CAN
+        neighbour = become(OTHER_UID, imports="fcntl") + LOCKS_WHAT_HE_CAN
         with (
             shared_runtime_folder() as shared,
             process(neighbour, shared, str(shared), "", "phases"),
@@ -274,7 +274,7 @@ class TestANeighbour:
         with shared_runtime_folder() as shared, serving_in(shared, tmp_path) as running:
             remove_folder_of(running)
 
-            with process(become(NOBODY) + TRAINING, shared) as training:
+            with process(become(OTHER_UID) + TRAINING, shared) as training:
                 running.wait_for(
                     lambda state: training.pid in [run["pid"] for run in state["runs"]]
                 )

@@ -18,7 +18,7 @@ from tests.faults.conftest import SERVE, remove_folder_of
 from tests.needs import with_a_mount
 from tests.neighbours import as_root, become
 from tests.patience import PATIENCE_S, wait_until
-from tests.trainings import ROOT, TRAINING, process, run_to_its_end
+from tests.training_processes import ROOT, TRAINING, process, run_to_its_end
 
 GOES_ON = """
 import sys, time

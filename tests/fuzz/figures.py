@@ -12,7 +12,7 @@ _TEXT: Final = ("text", "evidence", "notes")
 _SLACK_S: Final = 2.0
 """A ring may be written while it is read, and clocks are believed to the second."""
 _MAY_BE_NEGATIVE: Final = ("starved_intervals", "loader")
-"""A log's pause may begin before its first stamp; what a training says of its loader is its own."""
+"""A log's pause may begin before its first stamp; a run reports its loader itself."""
 
 
 def parsed(document: str | bytes) -> Any:

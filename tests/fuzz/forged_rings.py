@@ -41,7 +41,7 @@ from tests.builders.ring import now, run_facts
 from tests.fuzz.mutations import BYTES, mutated
 from tests.fuzz.mutations_of_documents import HONEST, JUNK
 from tests.ring_contents import record_words
-from tests.trainings import process
+from tests.training_processes import process
 
 _SINCE_NS, _LAST_NS = 2, 6  # words of a copy of the totals
 _FIRST_RECORDS: Final = 64

@@ -79,7 +79,7 @@ class Fuzz:
 
     def __init__(self, folder: Path, budget_s: float) -> None:
         seed, _, only = os.environ.get(SEED_VARIABLE, "").partition("/")
-        # A gate says the same twice; what nobody has seen yet is looked for in the long runs.
+        # A gate says the same twice; what no one has seen yet is looked for in the long runs.
         self.seed = seed or (CI_SEED if budget_s <= CI_SECONDS else str(secrets.randbelow(1 << 32)))
         self._only = int(only) if only else None
         self._folder = folder

@@ -1,4 +1,4 @@
-"""Lies in JSON: values that nobody would write, wherever something stands in a document."""
+"""Lies in JSON: values that no one would write, wherever something stands in a document."""
 
 from __future__ import annotations
 

@@ -64,11 +64,11 @@ def prefixed(random: Random, data: bytes) -> bytes:
 
 
 def lines_that_count(random: Random, data: bytes) -> bytes:
-    """Beside the log, or in its place, what a training prints: a number more on each line."""
+    """Beside the log, or in its place, what a training run prints: a number more on each line."""
     before, between = random.choice(_PREFIXES), random.choice((b"step=", b"loss ", b"", b"a|"))
     count = random.choice((3, 300, 3_000))
-    said = b"".join(before + between + b"%d\n" % number for number in range(count))
-    return random.choice((said, said + data, data + said))
+    printed = b"".join(before + between + b"%d\n" % number for number in range(count))
+    return random.choice((printed, printed + data, data + printed))
 
 
 def deep_json(random: Random, data: bytes) -> bytes:

@@ -1,4 +1,4 @@
-"""Requests of somebody who does not speak HTTP, or speaks it to do harm."""
+"""Requests of someone who does not speak HTTP, or speaks it to do harm."""
 
 from __future__ import annotations
 

@@ -20,8 +20,8 @@ def said(*words: str) -> tuple[int, str, str]:
     return code, out.getvalue(), err.getvalue()
 
 
-def check_said(code: int, out: str, err: str) -> None:
-    """It has done its work and said nothing else, or failed and said why."""
+def check_output(code: int, out: str, err: str) -> None:
+    """It has done its work and reported nothing else, or failed and reported why."""
     assert code in (0, 1, 2), (code, err)
     assert "Traceback" not in err
     assert out or err

@@ -1,4 +1,4 @@
-"""What gpumon itself left in files, and somebody changed: recordings, reports, dstat's state."""
+"""What gpumon itself left in files, and someone changed: recordings, reports, dstat's state."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.fuzz.figures import check_report, parsed
 from tests.fuzz.fuzzing import Case, Fuzz, for_seconds_and_minutes, fuzz_here
 from tests.fuzz.mutations import BYTES, LINES, mutated
 from tests.fuzz.mutations_of_documents import lied
-from tests.fuzz.said import check_said, said
+from tests.fuzz.said import check_output, said
 from tests.patience import no_hang
 
 _CI_SECONDS = 1.5
@@ -55,7 +55,7 @@ def play(case: Case) -> None:
     words = ("--json",) if case.random.random() < 0.8 else ()
     with no_hang():
         code, out, err = said("replay", str(recording), *words)
-    check_said(code, out, err)
+    check_output(code, out, err)
     if words and out:
         check_report(parsed(out))
 
@@ -87,10 +87,10 @@ def with_lies(random: Random, block: bytes) -> bytes:
     lines = block.splitlines() or [b""]
     at = random.randrange(len(lines))
     try:
-        said_there = json.loads(lines[at])
+        printed_there = json.loads(lines[at])
     except (ValueError, RecursionError):
         return block  # damage before this broke it
-    lines[at] = json.dumps(lied(random, said_there)).encode()
+    lines[at] = json.dumps(lied(random, printed_there)).encode()
     return b"\n".join(lines)
 
 
@@ -103,7 +103,7 @@ def show_a_saved_report(case: Case) -> None:
     as_json = ("--json",) if random.random() < 0.5 else ()
     with no_hang():
         code, out, err = said("report", *files, *as_json)
-    check_said(code, out, err)
+    check_output(code, out, err)
     assert out.replace("\n", "").isprintable()
     if as_json and out:
         parsed(out)

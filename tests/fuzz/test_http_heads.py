@@ -40,7 +40,7 @@ def fuzz_http(fuzz: Fuzz, folder: Path) -> None:
         def one_connection(case: Case) -> None:
             send_one(case, (host, int(port)), silent)
             assert daemon.process.poll() is None
-            assert "Traceback" not in daemon.log()  # of an answer that nobody waited for, too
+            assert "Traceback" not in daemon.log()  # of an answer that no one waited for, too
 
         fuzz.run(one_connection, growth)
         for waiting in silent:
@@ -66,7 +66,7 @@ def send_one(case: Case, peer: tuple[str, int], silent: list[socket.socket]) -> 
             connection.sendall(piece)
             time.sleep(random.choice((0.0, 0.0, 0.02)))
     way = random.random()
-    if way < 0.05:  # left as it is: a head without an end, a stream that nobody reads
+    if way < 0.05:  # left as it is: a head without an end, a stream that no one reads
         silent.append(connection)
         while len(silent) > _WAITING:
             silent.pop(0).close()
@@ -108,5 +108,5 @@ def check_answer(answer: bytes) -> None:
 
 
 def is_busy(status: int, answer: bytes) -> bool:
-    """Whether it is refused for now, and why is said."""
+    """Whether it is refused for now, and why is reported."""
     return status == 503 and (b"too many" in answer or b"not ready" in answer)

@@ -10,7 +10,7 @@ from typing import Any
 from tests.fuzz.figures import check_report, parsed
 from tests.fuzz.fuzzing import Case, Fuzz, for_seconds_and_minutes, fuzz_here
 from tests.fuzz.mutations_of_logs import mutated_log
-from tests.fuzz.said import check_said, said
+from tests.fuzz.said import check_output, said
 from tests.logs.test_samples import SAMPLES
 from tests.patience import no_hang
 
@@ -37,7 +37,7 @@ class TestADamagedLog:
                     [sys.executable, "-m", "gpumon", "analyze", str(log)],
                     stdin=subprocess.DEVNULL, capture_output=True, timeout=120, check=False,
                 )  # fmt: skip
-                check_said(done.returncode, done.stdout.decode(), done.stderr.decode())
+                check_output(done.returncode, done.stdout.decode(), done.stderr.decode())
             log.unlink()
 
 
@@ -47,14 +47,14 @@ def analyze(case: Case) -> None:
     words = case.random.choice(_WORDS)
     with no_hang():
         code, out, err = said("analyze", "--json", str(log), *words)
-    check_said(code, out, err)
+    check_output(code, out, err)
     for report in reports_in(out):
         check_report(report)
     if case.random.random() < 0.2:
         picture = case.folder / "picture.html"
         drawn = ("--html", str(picture)) if case.random.random() < 0.5 else ()
         with no_hang():
-            check_said(*said("analyze", str(log), *words, *drawn))
+            check_output(*said("analyze", str(log), *words, *drawn))
 
 
 def reports_in(out: str) -> list[dict[str, Any]]:

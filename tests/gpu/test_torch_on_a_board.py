@@ -27,13 +27,13 @@ def torch() -> Any:
 
 
 @pytest.fixture
-def told_ns() -> dict[int, int]:
+def reported_ns() -> dict[int, int]:
     return {}
 
 
 @pytest.fixture
-def witness(torch: Any, told_ns: dict[int, int]) -> Iterator[CudaEvents]:
-    found = events_of_this_device(told_ns.__setitem__)
+def witness(torch: Any, reported_ns: dict[int, int]) -> Iterator[CudaEvents]:
+    found = events_of_this_device(reported_ns.__setitem__)
     assert found is not None
     yield found
     found.stop()
@@ -62,7 +62,7 @@ def work(torch: Any) -> Any:
 
 class TestTheEndOfAStep:
     def test_is_told_within_a_millisecond_where_the_host_waits_for_it(
-        self, torch: Any, witness: CudaEvents, told_ns: dict[int, int], work: Any
+        self, torch: Any, witness: CudaEvents, reported_ns: dict[int, int], work: Any
     ) -> None:
         true_ns = {}
         for step in range(1, 51):
@@ -73,13 +73,13 @@ class TestTheEndOfAStep:
             true_ns[step] = time.monotonic_ns()
         witness.stop()
 
-        assert len(told_ns) >= 45
-        late_ns = [true_ns[step] - at_ns for step, at_ns in told_ns.items() if step > 5]
+        assert len(reported_ns) >= 45
+        late_ns = [true_ns[step] - at_ns for step, at_ns in reported_ns.items() if step > 5]
         assert min(late_ns) > -1 * MS
         assert statistics.median(late_ns) < 1 * MS
 
     def test_is_told_while_the_training_waits_for_input(
-        self, torch: Any, witness: CudaEvents, told_ns: dict[int, int], work: Any
+        self, torch: Any, witness: CudaEvents, reported_ns: dict[int, int], work: Any
     ) -> None:
         seen_ns = {}
         for step in range(1, 31):
@@ -93,8 +93,8 @@ class TestTheEndOfAStep:
             seen_ns[step] = time.monotonic_ns()
             time.sleep(0.06)
 
-            assert step < 5 or step in told_ns
-        errors_ns = [abs(seen_ns[step] - at_ns) for step, at_ns in told_ns.items() if step > 5]
+            assert step < 5 or step in reported_ns
+        errors_ns = [abs(seen_ns[step] - at_ns) for step, at_ns in reported_ns.items() if step > 5]
         assert statistics.median(errors_ns) < 1 * MS
 
     def test_costs_the_host_no_wait_for_the_device(

@@ -342,7 +342,7 @@ def marks(kind: RingKind) -> list[int]:
     return [event.value for event in records() if event.kind is kind]
 
 
-def steps_told() -> int:
+def steps_recorded() -> int:
     """The number of the last step."""
     return max(marks(RingKind.STEP), default=0)
 

@@ -93,7 +93,7 @@ def in_a_quiet_moment(lengths_ns: list[int]) -> float:
 
 
 def usually_told_and_true_ns(
-    train: Callable[..., object], told_ns: Callable[[], list[int]], batches: int = STEPS
+    train: Callable[..., object], reported_ns: Callable[[], list[int]], batches: int = STEPS
 ) -> tuple[float, float]:
     """By how much longer a source that sleeps is usually told to be waited for, and by how much
     longer it usually took, by its own notes.
@@ -103,15 +103,15 @@ def usually_told_and_true_ns(
 
     Args:
         train: Is handed data, and what ``fit`` takes by name.
-        told_ns: What is told of each fetch so far.
+        reported_ns: What is told of each fetch so far.
         batches: Of each training.
     """
     told: list[float] = []
     true: list[float] = []
     for pause_s in (0.0, 0.0, 0.05, 0.0):
-        source, before = b.SlowBatches(pause_s), len(told_ns())
+        source, before = b.SlowBatches(pause_s), len(reported_ns())
         train(synchronous(source, batches), verbose=0, callbacks=[b.tagger()])
-        told.append(in_a_quiet_moment(told_ns()[before:]))
+        told.append(in_a_quiet_moment(reported_ns()[before:]))
         true.append(in_a_quiet_moment(b.lengths_ns(source.spans_ns)))
     return told[2] - min(told[1], told[3]), true[2] - min(true[1], true[3])
 
@@ -130,10 +130,10 @@ def true_waits_and_errors_ns(
         pause_s: Before each batch.
     """
     fast = _gaps_and_told_ns(make, compute, 0.0)
-    gaps_ns, told_ns = _gaps_and_told_ns(make, compute, pause_s)
+    gaps_ns, reported_ns = _gaps_and_told_ns(make, compute, pause_s)
     rest_ns = median(gap - told for gap, told in zip(*fast, strict=True))
     true_ns = [gap - rest_ns for gap in gaps_ns]
-    return true_ns, [told - true for told, true in zip(told_ns, true_ns, strict=True)]
+    return true_ns, [told - true for told, true in zip(reported_ns, true_ns, strict=True)]
 
 
 def _gaps_and_told_ns(

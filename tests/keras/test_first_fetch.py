@@ -58,10 +58,10 @@ class TestTheWaitForTheVeryFirstBatch:
         source = Slept()
         source.fit(kind, b.tagger())
 
-        told_ns = b.timeline().first_input_wait_ns
-        assert told_ns is not None
+        reported_ns = b.timeline().first_input_wait_ns
+        assert reported_ns is not None
         assert source.first_s >= FIRST_S
-        assert told_ns / 1e9 == pytest.approx(source.first_s, rel=0.15, abs=0.3)
+        assert reported_ns / 1e9 == pytest.approx(source.first_s, rel=0.15, abs=0.3)
 
     def test_changes_nothing_in_keras_for_longer_than_until_the_training_begins(
         self, kind: str

@@ -48,7 +48,7 @@ class TestATaggerWhoseGpuIsNotThere:
 
         (text,) = said(recwarn)
         assert [name for name in named if name in text] == named
-        assert b.steps_told() == 8
+        assert b.steps_recorded() == 8
 
     def test_hears_nothing_of_gpus_that_are_there(self, recwarn: pytest.WarningsRecorder) -> None:
         fit(trainer_hooks.PhaseTagger(gpus="0, GPU-11"))

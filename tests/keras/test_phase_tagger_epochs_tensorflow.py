@@ -83,11 +83,11 @@ class TestAnEpochThatEndedInNoBatch:
         source.fit(b.small_model(b.SleepingCompute(0.02), steps_per_execution=4), epochs=3)
 
         slept_ns = sum(b.lengths_ns(source.slow.spans_ns))
-        told_ns = [
+        reported_ns = [
             e.value
             for e in b.records()
             if e.kind is RingKind.AMOUNT and e.phase is TrainingPhase.INPUT_WAIT
         ]
-        of_ends_ns = [ns for ns in told_ns if ns >= 400 * MS]
+        of_ends_ns = [ns for ns in reported_ns if ns >= 400 * MS]
         assert len(of_ends_ns) == 3
-        assert sum(told_ns) - sum(of_ends_ns) == pytest.approx(slept_ns, abs=200 * MS)
+        assert sum(reported_ns) - sum(of_ends_ns) == pytest.approx(slept_ns, abs=200 * MS)

@@ -95,9 +95,9 @@ class TestAFitThatRaised:
         del kept
         gc.collect()
 
-        told_ns = b.facts().callback_ns["SleepingCallback"]
+        reported_ns = b.facts().callback_ns["SleepingCallback"]
         assert sleeper.times == STEPS
-        assert told_ns == pytest.approx(sleeper.spent_ns, rel=0.1, abs=5_000_000)
+        assert reported_ns == pytest.approx(sleeper.spent_ns, rel=0.1, abs=5_000_000)
 
 
 @pytest.mark.keras_torch

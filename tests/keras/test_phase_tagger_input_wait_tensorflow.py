@@ -48,10 +48,10 @@ class TestTheWaitOfSeveralStepsInOneExecution:
     def test_is_told_gross_inside_the_step_and_as_no_phase(self) -> None:
         model = b.small_model(b.SleepingCompute(0.005), steps_per_execution=4)
 
-        told_ns, true_ns = t.usually_told_and_true_ns(model.fit, t.gross_waits_told_ns)
+        reported_ns, true_ns = t.usually_told_and_true_ns(model.fit, t.gross_waits_told_ns)
 
         assert true_ns > 40 * MS
-        assert told_ns / 4 == t.within_a_tenth(true_ns)
+        assert reported_ns / 4 == t.within_a_tenth(true_ns)
         assert b.facts().loader["input_wait"] == "gross"
         amounts = [e for e in b.records() if e.kind is RingKind.AMOUNT]
         assert {e.phase for e in amounts} == {TrainingPhase.INPUT_WAIT}

@@ -39,8 +39,8 @@ class TestTheWaitForInput:
 
         assert b.marks(RingKind.STEP) == [4, 8, 12, 16]
         (told,) = b.told_of([(edges.made_ns, edges.ended_ns)])
-        told_ns = told.gross_input_wait_ns + told.waits[IdleCause.INPUT_WAIT]
-        assert told_ns == pytest.approx(true_ns, rel=0.10, abs=16 * MS)
+        reported_ns = told.gross_input_wait_ns + told.waits[IdleCause.INPUT_WAIT]
+        assert reported_ns == pytest.approx(true_ns, rel=0.10, abs=16 * MS)
         assert told.gross_input_wait_ns > 9 * 10 * MS
         assert told.hidden_input_wait_ns < 4 * MS
         assert b.facts().loader["input_wait"] == "gross"
@@ -69,7 +69,7 @@ class TestCompiling:
         assert fits[0][0] > 0
         assert fits[0][1] > 5 * MS
         assert fits[2][0] == 0  # an older Keras compiles in the second fit, too
-        assert all(told_ns < fits[0][1] / 4 for number, told_ns in fits if number == 0)
+        assert all(reported_ns < fits[0][1] / 4 for number, reported_ns in fits if number == 0)
 
 
 class TestTheTraining:
@@ -139,7 +139,7 @@ class TestTwoTaggersInOneList:
 
         b.fit(model, b.SlowBatches(0.0), b.tagger(), b.tagger(), steps=2, epochs=60)
 
-        assert b.steps_told() == 120
+        assert b.steps_recorded() == 120
         assert not hasattr(model.train_function, "bare")
 
 

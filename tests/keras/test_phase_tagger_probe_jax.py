@@ -63,7 +63,7 @@ class TestATrainingThatGoesAroundTheTap:
         with pytest.warns(RuntimeWarning, match=UNSEEN):
             history = b.fit(model, b.SlowBatches(0.0), b.tagger(logs=True), other_way, steps=10)
 
-        assert b.steps_told() == 20
+        assert b.steps_recorded() == 20
         assert set(history.history) == {"loss"}
 
     @pytest.mark.measured
@@ -100,7 +100,7 @@ class TestATrainingThatGoesAroundTheTap:
             model.fit(callbacks=[b.tagger()])
 
         assert b.phase_ns()["other"] >= 3 * 10 * MS
-        assert b.steps_told() == 6
+        assert b.steps_recorded() == 6
 
 
 class TestATrainingThatIsSeen:
@@ -175,4 +175,4 @@ class TestATapThatFails:
         with b.one_warning(UNSEEN):
             assert trained(b.tagger()) == bare
 
-        assert b.steps_told() == 20
+        assert b.steps_recorded() == 20

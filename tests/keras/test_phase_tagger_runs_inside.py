@@ -97,15 +97,15 @@ def told_and_waited_ns(source: Any, edges: Any, begins: Any, steps: Any) -> tupl
         begins: Which batches were announced when, to the last callback.
         steps: When each really ran.
     """
-    told_ns: int = b.phase_ns()["input_wait"]
+    reported_ns: int = b.phase_ns()["input_wait"]
     if keras.backend.backend() != "tensorflow":
-        return told_ns, source.spent_ns(edges)
+        return reported_ns, source.spent_ns(edges)
     starts = zip(begins.spans_ns, steps.spans_ns, strict=True)
     waits_ns = [to_ns - from_ns for (_, from_ns), (to_ns, _) in starts]
     entered = [event for event in b.records() if event.kind is RingKind.ENTER]
     first = next(at for at, event in enumerate(entered) if event.phase == "input_wait")
-    told_ns -= entered[first + 1].at_ns - entered[first].at_ns
-    return told_ns, sum(waits_ns[1:])
+    reported_ns -= entered[first + 1].at_ns - entered[first].at_ns
+    return reported_ns, sum(waits_ns[1:])
 
 
 @pytest.mark.usefixtures("each_backend")
@@ -121,9 +121,9 @@ class TestAFitInsideAFit:
 
         assert aside.times == EPOCHS
         assert b.marks(RingKind.STEP)[-1] == EPOCHS * STEPS
-        told_ns, waited_ns = told_and_waited_ns(source, edges, begins, steps)
+        reported_ns, waited_ns = told_and_waited_ns(source, edges, begins, steps)
         late_ns = EPOCHS * STEPS * (MS + source.late_ns)
-        assert told_ns == pytest.approx(waited_ns, rel=0.1, abs=late_ns)
+        assert reported_ns == pytest.approx(waited_ns, rel=0.1, abs=late_ns)
 
     @pytest.mark.measured
     def test_with_the_same_tagger_leaves_the_outer_one_tagged(self) -> None:

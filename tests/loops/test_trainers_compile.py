@@ -64,13 +64,15 @@ class TestAModelThatIsCompiledInItsFirstStep:
         with stretch() as found:
             on.train(on.tagger(), waits=waits, changed=compiled_by(compiles))
 
-        told_ns, first = found[0].phase_ns, waits.step.spans_ns[0]
+        reported_ns, first = found[0].phase_ns, waits.step.spans_ns[0]
         first_step_ns = first[1] - first[0]
         assert compiles.times == 1
-        assert compiles.spent_ns <= told_ns["compile"] <= first_step_ns
+        assert compiles.spent_ns <= reported_ns["compile"] <= first_step_ns
         in_steps_ns = waits.step.spent_ns
-        assert told_ns["compile"] + told_ns["train_step"] == pytest.approx(in_steps_ns, rel=0.2)
-        assert told_ns["train_step"] < in_steps_ns - 0.9 * compiles.spent_ns
+        assert reported_ns["compile"] + reported_ns["train_step"] == pytest.approx(
+            in_steps_ns, rel=0.2
+        )
+        assert reported_ns["train_step"] < in_steps_ns - 0.9 * compiles.spent_ns
 
     def test_counts_its_steps_as_ever_and_leaves_no_callback_with_torch(self, on: Adapter) -> None:
         from torch._dynamo.callback import callback_handler
@@ -101,9 +103,9 @@ class TestWhatIsCompiledElsewhere:
             on.train(on.tagger(), changed=compiled_by(compiles), validated=2, epochs=1)
 
         in_training, in_validation = (end - start for start, end in compiles.spans_ns)
-        told_ns = found[0].phase_ns
-        assert in_training <= told_ns["compile"] < in_training + in_validation
-        assert told_ns["validation"] >= in_validation
+        reported_ns = found[0].phase_ns
+        assert in_training <= reported_ns["compile"] < in_training + in_validation
+        assert reported_ns["validation"] >= in_validation
 
     @pytest.mark.measured
     def test_on_another_thread_in_a_step_is_compile(self, on: Adapter) -> None:

@@ -1,4 +1,4 @@
-"""Twenty minutes of trainings that last seven seconds, on a clock that is moved by hand.
+"""Twenty minutes of training runs that last seven seconds, on a clock that is moved by hand.
 
 ``python -m benchmarks.bench_short_runs`` does the same with real processes beside a real daemon.
 """

@@ -49,7 +49,7 @@ def _in_letters(name: str) -> str:
 
 @dataclass
 class Results:
-    """What one run of pytest said.
+    """What one run of pytest reported.
 
     Attributes:
         python: Which interpreter and frameworks it was, for people.
@@ -85,15 +85,15 @@ def _asked(nvml: Any) -> Machine:
     count = ctypes.c_uint()
     if nvml.nvmlDeviceGetCount_v2(ctypes.byref(count)) != 0:
         return Machine((), "")
-    said = ctypes.create_string_buffer(_LONGEST)
+    printed = ctypes.create_string_buffer(_LONGEST)
     names = []
     for index in range(count.value):
         handle = ctypes.c_void_p()
         failed = nvml.nvmlDeviceGetHandleByIndex_v2(index, ctypes.byref(handle))
-        failed = failed or nvml.nvmlDeviceGetName(handle, said, _LONGEST)
-        names.append("a GPU without a name" if failed else said.value.decode())
-    failed = nvml.nvmlSystemGetDriverVersion(said, _LONGEST)
-    return Machine(tuple(names), "unknown" if failed else said.value.decode())
+        failed = failed or nvml.nvmlDeviceGetName(handle, printed, _LONGEST)
+        names.append("a GPU without a name" if failed else printed.value.decode())
+    failed = nvml.nvmlSystemGetDriverVersion(printed, _LONGEST)
+    return Machine(tuple(names), "unknown" if failed else printed.value.decode())
 
 
 def results_of(junit: Path, python: str) -> Results:
@@ -106,9 +106,9 @@ def results_of(junit: Path, python: str) -> Results:
         reason = "" if skipped is None else skipped.get("message", "")
         name = f"{case.get('classname', '').rsplit('.', 1)[-1]}.{case.get('name', '')}"
         results.outcomes.append((name, outcome, reason))
-        for told in case.iter("property"):
-            if told.get("name") == "figure":
-                what, measured, target = [*told.get("value", "").split(" | "), "", ""][:3]
+        for reported in case.iter("property"):
+            if reported.get("name") == "figure":
+                what, measured, target = [*reported.get("value", "").split(" | "), "", ""][:3]
                 results.figures.append((what, measured, target))
     return results
 
@@ -131,9 +131,9 @@ def page_of(machine: Machine, runs: Sequence[Results], *, date: str, command: st
         counted = Counter(outcome for _, outcome, _ in run.outcomes)
         lines += ["", f"## {run.python}", ""]
         lines.append(", ".join(f"{counted[one]} {one}" for one in ("passed", "failed", "skipped")))
-        told = [outcome for outcome in run.outcomes if outcome[1] != "passed"]
-        if told:
-            lines += ["", *(f"- {_told(*outcome)}" for outcome in told)]
+        reported = [outcome for outcome in run.outcomes if outcome[1] != "passed"]
+        if reported:
+            lines += ["", *(f"- {_told(*outcome)}" for outcome in reported)]
     return "\n".join([*lines, ""])
 
 

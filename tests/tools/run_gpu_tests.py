@@ -74,7 +74,7 @@ ALL_S: Final = 600.0
 """What the tests and the capture may take together."""
 SPARE_S: Final = 60.0
 TAKEN_DOWN_S: Final = 20.0
-"""What pytest has to take its tests down once it is told to end."""
+"""What pytest has to take its tests down once it is asked to end."""
 OVER_TIME: Final = 1
 LONGEST_CAPTURE_S: Final = 400.0
 SHORTEST_CAPTURE_S: Final = 100.0
@@ -158,7 +158,7 @@ def with_all_needs(python: str, frameworks: tuple[str, ...] = ("torch",), number
 
 
 def _environment_around(python: str, folders: list[str], suffix: str) -> str:
-    """``.venv-gpu``, made anew if need be: the packages of ``python``, and what it lacks."""
+    """``.venv-gpu``, made again if need be: the packages of ``python``, and what it lacks."""
     environment = ENVIRONMENT.with_name(ENVIRONMENT.name + suffix)
     inside = environment / "bin" / "python"
     try:
@@ -180,7 +180,7 @@ def _environment_around(python: str, folders: list[str], suffix: str) -> str:
 
 
 def install_words() -> list[str]:
-    """What makes pip take the wheels of ``$WHEELS``, and ask nobody."""
+    """What makes pip take the wheels of ``$WHEELS``, and ask no one."""
     wheels = os.environ.get("WHEELS")
     return ["--no-index", "--find-links", str(Path(wheels).absolute())] if wheels else []
 
@@ -244,7 +244,7 @@ def run_single(words: list[str]) -> int:
 
 
 def code_within(limit_s: float | None, command: Sequence[str], folder: Path) -> int:
-    """The exit code of a program; one that takes longer is told to end, and then made to.
+    """The exit code of a program; one that takes longer is asked to end, and then made to.
 
     Args:
         limit_s: How long it may take; ``None``: as long as it likes.
@@ -285,11 +285,11 @@ def _sorted_words(words: list[str]) -> tuple[list[str], list[str]]:
 def _capture(python: str, words: list[str], began_s: float) -> int:
     """What the first board does, with what is left of the time; the exit code."""
     left_s = ALL_S - SPARE_S - (time.monotonic() - began_s)
-    told = [word for word in words if word != "--capture"]
-    if "--limit" not in told and "--quick" not in told:
+    reported = [word for word in words if word != "--capture"]
+    if "--limit" not in reported and "--quick" not in reported:
         limit_s = max(SHORTEST_CAPTURE_S - TAKEN_DOWN_S, min(LONGEST_CAPTURE_S, left_s))
-        told = ["--limit", f"{limit_s:.0f}", *told]
-    command = [python, "-m", "tests.tools.board_capture", *told]
+        reported = ["--limit", f"{limit_s:.0f}", *reported]
+    command = [python, "-m", "tests.tools.board_capture", *reported]
     return subprocess.run(command, cwd=ROOT, check=False).returncode
 
 
@@ -306,7 +306,7 @@ def run_multi(words: list[str]) -> int:
         worst = max(worst, code)
         runs += [] if results is None else [results]
     if not runs:
-        return worst  # pytest was told to do something else, or did not start
+        return worst  # pytest was asked to do something else, or did not start
     if not any(run.ran for run in runs):
         raise CannotRunError("every test was skipped, for the reasons above; no page was written")
     machine = machine_here()
@@ -325,7 +325,7 @@ def _run_multi_with(python: str, words: list[str]) -> tuple[int, Results | None]
     # Several frameworks and processes share the boards: none takes all memory at once.
     os.environ["TF_FORCE_GPU_ALLOW_GROWTH"] = "true"
     os.environ["XLA_PYTHON_CLIENT_PREALLOCATE"] = "false"
-    told = subprocess.run([python, "-c", _VERSIONS], capture_output=True, text=True, check=True)
+    reported = subprocess.run([python, "-c", _VERSIONS], capture_output=True, text=True, check=True)
     with tempfile.TemporaryDirectory() as folder:
         junit = Path(folder) / "results.xml"
         command = [
@@ -334,7 +334,7 @@ def _run_multi_with(python: str, words: list[str]) -> tuple[int, Results | None]
             *words,
         ]  # fmt: skip
         code = subprocess.run(command, cwd=ROOT, check=False).returncode
-        results = results_of(junit, told.stdout.strip()) if junit.exists() else None
+        results = results_of(junit, reported.stdout.strip()) if junit.exists() else None
     return code, results if results is not None and results.outcomes else None
 
 

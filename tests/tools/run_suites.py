@@ -11,7 +11,7 @@ there any tests; what else ``make check`` asks is among them.
 A suite whose environment cannot be had is skipped with a word, but fails where ``CI`` is set.
 
 Where no more than three tests of a suite fail, they run once more when nothing else runs. The last
-table names those that pass then: such a test depends on how busy the machine is, and wants mending.
+table names those that pass then: such a test depends on how busy the machine is, and wants fixing.
 
 Exit codes: 0, or 1 where a test failed, a suite could not run or nothing was tested; 130 after an
 interrupt. Standard library only.
@@ -160,7 +160,7 @@ def main(words: Sequence[str] | None = None) -> int:
 
 
 def split_words(words: Sequence[str]) -> tuple[Sequence[str], Sequence[str]]:
-    """What is said to this program, and what to pytest."""
+    """What is reported to this program, and what to pytest."""
     at = words.index("--") if "--" in words else len(words)
     return words[:at], words[at + 1 :]
 
@@ -298,7 +298,7 @@ def table_of(jobs: Sequence[Job]) -> Iterator[str]:
 
 
 def failures_of(jobs: Sequence[Job]) -> Iterator[str]:
-    """What pytest says of the tests that failed, once more: nobody scrolls up that far."""
+    """What pytest says of the tests that failed, once more: no one scrolls up that far."""
     for job in jobs:
         failed = re.findall(r"^(?:E  |FAILED|ERROR) .*\n", job.said, re.MULTILINE)
         if job.code not in (0, None) and failed:

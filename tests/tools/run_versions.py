@@ -178,7 +178,7 @@ print(json.dumps({name: there[name] for name in sys.argv[1:] if name in there}))
 
 
 def _is_made(lane: Lane, folder: Path) -> bool:
-    """Whether the environment is there; it is made anew where other versions are asked for."""
+    """Whether the environment is there; it is made again where other versions are asked for."""
     stamp = folder / ".requires"
     wanted = " ".join(lane.requires)
     if stamp.exists() and stamp.read_text() == wanted:

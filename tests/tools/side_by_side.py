@@ -1,7 +1,7 @@
 """Runs programs beside each other, and prints what they say one after the other.
 
 Each writes into a file of its own. The first that is not over is followed as it goes on, the
-others are printed when it has ended: nothing is mixed, and somebody always sees where it stands.
+others are printed when it has ended: nothing is mixed, and someone always sees where it stands.
 Standard library only.
 """
 
@@ -26,7 +26,7 @@ BESIDE_EACH_OTHER: Final = 2
 LOOKS_EVERY_S: Final = 0.1
 INTERRUPTS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 TAKEN_DOWN_S: Final = 20.0
-"""What a program has to take down what it started, once it is told to end."""
+"""What a program has to take down what it started, once it is asked to end."""
 
 
 class Lane(Enum):
@@ -47,7 +47,7 @@ class Job:
         command: Its words.
         lane: When it may run.
         variables: What its environment has beside that of this process.
-        needs: The names of jobs that must have ended well before; of others nobody asks.
+        needs: The names of jobs that must have ended well before; of others no one asks.
         is_shown: Whether all it says is printed; else only where it failed.
         code: Its exit code; ``None`` while it has none.
     """
@@ -88,7 +88,7 @@ def run_side_by_side(jobs: Sequence[Job], folder: Path) -> None:
     """Run them all; what became of each stands in it.
 
     Raises:
-        KeyboardInterrupt: Somebody interrupted it; nothing that it started is left.
+        KeyboardInterrupt: Someone interrupted it; nothing that it started is left.
 
     Args:
         jobs: In the order in which they are printed, and started where several may.
@@ -174,7 +174,7 @@ def _note_its_end(job: Job) -> None:
 
 
 def _end(running: Sequence[Job], interrupts: Sequence[int]) -> None:
-    """Interrupt them as a terminal would; kill what does not end, or once somebody asks again."""
+    """Interrupt them as a terminal would; kill what does not end, or once someone asks again."""
     _tell(running, signal.SIGINT)
     asked, give_up_s = len(interrupts), time.monotonic() + TAKEN_DOWN_S
     while any(job.is_running for job in running):
@@ -202,7 +202,7 @@ class _Printer:
         self._log: FileIO | None = None
 
     def go_on(self) -> None:
-        """Print what has been said since."""
+        """Print what has been reported since."""
         while (job := self._followed or self._next()) is not None:
             self._followed = job
             if self._log is None:

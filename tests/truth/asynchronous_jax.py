@@ -1,4 +1,4 @@
-"""A training on JAX whose device works while the host waits for the next batch.
+"""A training run on JAX whose device works while the host waits for the next batch.
 
 JAX runs a program with host callbacks to its end before it goes on: so the
 compute here is real, and a thread of our own asks when each step was done.
@@ -29,7 +29,7 @@ _SIDE = 128
 
 
 class Truth(NamedTuple):
-    """A training in seconds: what the device did, and what the host waited for."""
+    """A training run in seconds: what the device did, and what the host waited for."""
 
     wall_s: float
     busy_s: float
@@ -148,7 +148,7 @@ def outcome_under_a_daemon(folder: Path) -> Outcome:
     return Outcome(
         rows=(Row("input_wait", truth.idle_s, lost_s, bound_s, 0.0),),
         steps_made=_STEPS,
-        steps_told=report["runs"][0]["steps"],
+        steps_recorded=report["runs"][0]["steps"],
         wall_s=truth.wall_s,
         slept_s=truth.host_waited_s,
     )

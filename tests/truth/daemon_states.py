@@ -67,7 +67,7 @@ def daemon_states(
     Args:
         workload: Its truth.
         windows: Of each of its GPUs.
-        tagged: Whether its trainings have a ``PhaseTagger``.
+        tagged: Whether its training runs have a ``PhaseTagger``.
     """
     rings = [
         ring for place, gpu in enumerate(workload.gpus) if tagged for ring in _rings(place, gpu)
@@ -85,9 +85,11 @@ def daemon_states(
             )
             for device, held, ended in zip(devices, held_ms, windows, strict=True)
         )
-        told = RingsReading(rings=tuple(ring.until(at_ms) for ring in rings if ring.is_on(at_ms)))
+        reported = RingsReading(
+            rings=tuple(ring.until(at_ms) for ring in rings if ring.is_on(at_ms))
+        )
         frame = Frame(taken_at_ns=now_ns, gpus=gpus)
-        yield at_ms, daemon.ingest(reading(now_ns, frame, rings=told, wall_time_s=at_ms / 1000))
+        yield at_ms, daemon.ingest(reading(now_ns, frame, rings=reported, wall_time_s=at_ms / 1000))
 
 
 def _processes(held_ms: Sequence[tuple[int, int]], at_ms: int) -> tuple[ProcessSample, ...]:

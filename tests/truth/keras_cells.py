@@ -1,4 +1,4 @@
-"""The trainings of known truth: what holds each up, and what its batches come as."""
+"""The training runs of known truth: what holds each up, and what its batches come as."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _NATIVE: Final = {"tensorflow": "tf.data", "torch": "DataLoader"}
 
 
 class Cell(NamedTuple):
-    """One training.
+    """One training run.
 
     Attributes:
         cause: What holds it up.
@@ -78,7 +78,7 @@ def run(name: str, backend: str, folder: Path) -> Any:
 
 @contextlib.contextmanager
 def loaded_machine() -> Iterator[None]:
-    """Somebody else's work on every core, for as long as this lasts."""
+    """Someone else's work on every core, for as long as this lasts."""
     spinners = [
         subprocess.Popen([sys.executable, "-S", "-c", "while True: pass"])
         for _ in range(os.cpu_count() or 1)

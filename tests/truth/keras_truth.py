@@ -1,4 +1,4 @@
-"""Keras trainings whose every phase is known from below the hooks, held against what was told."""
+"""Keras runs whose every phase is measured below the hooks, compared with the report."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from trainer_hooks.examples import keras_parts as parts
 
 NS = 1e9
 POINTS = 0.02
-"""Of the wall: how far what is told of a phase may be from the truth."""
+"""Of the wall: how far what is reported a phase may be from the truth."""
 INPUT_SHARE, INPUT_S_A_STEP = 0.10, 0.001
 """Of the true wait for input, or a step's worth of this, whichever is larger."""
 
@@ -28,27 +28,27 @@ _STEPS_AND_KERAS = ("train_step", "device_sync", "host_to_device", "between_epoc
 
 
 class Row(NamedTuple):
-    """One phase of one training, in seconds."""
+    """One phase of one training run, in seconds."""
 
     phase: str
     truth_s: float
-    told_s: float
+    reported_s: float
     bound_s: float
     without_core_s: float
-    """How long the training's threads, together, were ready to run and had no core: no clock can
-    tell whose time that was, so much more is allowed."""
+    """How long the run's threads, together, were ready to run and had no core: no clock can
+    say whose time that was, so much more is allowed."""
 
     @property
     def is_met(self) -> bool:
-        return abs(self.told_s - self.truth_s) <= self.bound_s + self.without_core_s
+        return abs(self.reported_s - self.truth_s) <= self.bound_s + self.without_core_s
 
 
 class Outcome(NamedTuple):
-    """One training: its phases, its steps and how long ``fit`` ran."""
+    """One training run: its phases, its steps and how long ``fit`` ran."""
 
     rows: tuple[Row, ...]
     steps_made: int
-    steps_told: int
+    steps_recorded: int
     wall_s: float
     slept_s: float
     """What the cause slept in all, hidden or not."""
@@ -62,11 +62,11 @@ class Outcome(NamedTuple):
 
 
 class TruthfulEdges(Edges):
-    """Also notes what was told by then, and how long threads stood ready without a core."""
+    """Also notes what was reported by then, and how long threads stood ready without a core."""
 
     def on_train_begin(self, logs: object = None) -> None:
         super().on_train_begin(logs)
-        self.told_at_begin_ns = phase_ns()
+        self.reported_at_begin_ns = phase_ns()
         self._delayed_ns = _delay_ns()
 
     def on_train_end(self, logs: object = None) -> None:
@@ -78,7 +78,7 @@ def _delay_ns() -> int:
     """How long the threads of this process have been ready to run and did not, in all."""
     delay_ns = 0
     for thread in Path("/proc/self/task").glob("*/schedstat"):
-        with contextlib.suppress(OSError, ValueError, IndexError):  # it ended, or nobody counts
+        with contextlib.suppress(OSError, ValueError, IndexError):  # it ended, or no one counts
             delay_ns += int(thread.read_text(encoding="ascii").split()[1])
     return delay_ns
 
@@ -93,7 +93,7 @@ class TimedCheckpoint(parts.SlowCheckpoint):
 
 
 class Fit(NamedTuple):
-    """What a training is made of.
+    """What a training run is made of.
 
     Attributes:
         cause: What holds it up, one of ``keras_parts.CAUSES``.
@@ -111,7 +111,7 @@ class Fit(NamedTuple):
 
 
 def train(fit: Fit, folder: Path, *more: Any) -> Outcome:
-    """Run a training, tagged by ``PhaseTagger``, and tell truth and told apart.
+    """Run a training run, tagged by ``PhaseTagger``, and say truth and distinguished.
 
     Args:
         fit: What to train.
@@ -126,7 +126,7 @@ def train(fit: Fit, folder: Path, *more: Any) -> Outcome:
     model = measured_model(notes, *([trace] if compiles else []), compute)
     batches = Batches(fit.slow_s if fit.cause == parts.INPUT else 0.0)
     validation = _rows_and_sums(5) if fit.cause == parts.VALIDATION else None
-    # Its twin compiles what a training needs besides its own step, such as the sums of an epoch.
+    # Its twin compiles what a run needs besides its own step, such as the sums of an epoch.
     _warm_up(measured_model(Notes(), NumberedCompute(0.0)) if compiles else model, fit, validation)
     notes.spans_ns.clear()
     compute.taken.clear()
@@ -151,7 +151,7 @@ def _callbacks(fit: Fit, sleeps: parts.Sleeps, folder: Path) -> Sequence[Any]:
 
 
 def _warm_up(model: Any, fit: Fit, validation: Any) -> None:
-    """Trace and compile beforehand, in a training that nobody tags."""
+    """Trace and compile beforehand, in a training run that no one tags."""
     model.fit(
         source_of(fit.source, Batches(0.0), 2),
         steps_per_epoch=2,
@@ -167,7 +167,7 @@ def _rows_and_sums(batches: int) -> tuple[Any, Any]:
 
 
 class Steps:
-    """What was computed in a training, apart from its validations."""
+    """What was computed in a training run, apart from its validations."""
 
     def __init__(self, notes: Notes, compute: NumberedCompute, edges: Edges) -> None:
         validations = edges.validations_ns
@@ -199,7 +199,7 @@ def _outcome(
     return Outcome(
         rows=_rows(truth, edges, fit.steps * fit.epochs),
         steps_made=len(steps.trained),
-        steps_told=pen.steps,
+        steps_recorded=pen.steps,
         wall_s=edges.wall_ns / NS,
         slept_s=made_s if fit.cause == parts.INPUT else slept.get(fit.cause, 0.0),
     )
@@ -207,15 +207,17 @@ def _outcome(
 
 def _rows(truth: dict[str, float], edges: TruthfulEdges, steps: int) -> tuple[Row, ...]:
     """What is left when everything else is taken from the wall are steps, and Keras itself."""
-    told = {phase: (ns - edges.told_at_begin_ns[phase]) / NS for phase, ns in phase_ns().items()}
+    reported = {
+        phase: (ns - edges.reported_at_begin_ns[phase]) / NS for phase, ns in phase_ns().items()
+    }
     wall_s, input_s = edges.wall_ns / NS, truth["input_wait"]
     bounds = dict.fromkeys(truth, POINTS * wall_s)
     bounds["input_wait"] = max(INPUT_SHARE * input_s, INPUT_S_A_STEP * steps)
     bounds["train_step"], bounds["other"] = POINTS * wall_s, UNTAGGED * wall_s
-    told["train_step"] = sum(told[phase] for phase in _STEPS_AND_KERAS)
+    reported["train_step"] = sum(reported[phase] for phase in _STEPS_AND_KERAS)
     truth = {**truth, "train_step": wall_s - sum(truth.values()), "other": 0.0}
     return tuple(
-        Row(phase, truth[phase], told[phase], bounds[phase], edges.without_core_s)
+        Row(phase, truth[phase], reported[phase], bounds[phase], edges.without_core_s)
         for phase in truth
     )
 
@@ -228,7 +230,7 @@ def _validated_s(steps: Steps, edges: Edges, slept_s: float) -> float:
 
 
 def _compiled_s(steps: Steps, edges: Edges, batches: Batches) -> float:
-    """From the beginning of the training to its first compute, but for the input."""
+    """From the beginning of the training run to its first compute, but for the input."""
     first_ns = steps.trained[0][0]
     made_ns = sum(
         one.end_ns - one.start_ns

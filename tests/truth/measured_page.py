@@ -14,7 +14,7 @@ def put(mark: str, text: str, page: Path | None = None) -> None:
     Args:
         mark: Names the place.
         text: What stands there from now on.
-        page: Where; ``docs/accuracy-tables.md``, if not said.
+        page: Where; ``docs/accuracy-tables.md``, if not reported.
 
     Raises:
         ValueError: The page has no such marks.

@@ -70,9 +70,9 @@ class Batches:
     def waited_s(
         self, edges: Edges, steps: Sequence[tuple[int, int]], busy: Sequence[Span]
     ) -> float:
-        """How long the training truly waited for its input.
+        """How long the training run truly waited for its input.
 
-        A batch made on the training's own thread holds it up for all of that
+        A batch made on the training run's own thread holds it up for all of that
         time, and for as long as the framework's loader takes to hand it on;
         one made on another, from the end of the step before.
         """
@@ -95,7 +95,7 @@ class Batches:
         return (own_ns + others_ns) / 1e9
 
     def _loaded(self, one: Made) -> Span:
-        """From asking the loader for it to having it; where nobody noted that: its making."""
+        """From asking the loader for it to having it; where no one noted that: its making."""
         made_ns = one.start_ns, one.end_ns
         return next(
             (load for load in self.loads_ns if load[0] <= made_ns[0] and made_ns[1] <= load[1]),

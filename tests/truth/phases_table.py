@@ -1,4 +1,4 @@
-"""Trains every cell on every backend; truth, told and error go to ``docs/accuracy-tables.md``.
+"""Trains every cell on every backend; truth, reported and error go to ``docs/accuracy-tables.md``.
 
 python -m tests.truth.phases_table                      all that is installed
 python -m tests.truth.phases_table --backend jax        one backend, and no page is written
@@ -30,12 +30,12 @@ _HEAD: Final = """\
 |---|---|---|---|---|---|---|---|---|
 """
 _NOTED: Final = 0.0005
-"""Seconds: a phase that neither happened nor was told gets no row of its own."""
+"""Seconds: a phase that neither happened nor was reported gets no row of its own."""
 _PHASE_OF: Final = {"input": "input_wait", "callback": "callbacks", "none": "train_step"}
 
 
 class Measured(NamedTuple):
-    """One cell on one backend, as its process said; ``failure`` instead, if it said nothing."""
+    """One cell on one backend, as its process reported it; else its ``failure``."""
 
     backend: str
     name: str
@@ -151,7 +151,7 @@ def _table(measured: Sequence[Measured]) -> str:
 
 
 def _telling(one: Measured) -> list[Mapping[str, Any]]:
-    """What happened or was told; the rest are zeros."""
+    """What happened or was reported; the rest are zeros."""
     rows: list[Mapping[str, Any]] = one.said["rows"]
     return [row for row in rows if max(row["truth_s"], row["told_s"]) >= _NOTED or not _is_met(row)]
 

@@ -33,13 +33,13 @@ mean below 70 % | SageMaker p95/p5 |
 
 
 class Published(NamedTuple):
-    """A log somebody published.
+    """A log someone published.
 
     Attributes:
         file: Its name in the folder.
         place: Repository, commit and path.
         ran: What its owner says of it.
-        is_starved: Whether that is a wait for input; ``None``: nobody says.
+        is_starved: Whether that is a wait for input; ``None``: no one says.
     """
 
     file: str
@@ -78,7 +78,7 @@ PUBLISHED: Final = (
 
 def table(folder: Path) -> str:
     """A row for each log that is there, in Markdown, with a sentence on how many agree."""
-    rows, agreed, judged = [], 0, 0
+    rows, agreed, diagnosed = [], 0, 0
     for log in PUBLISHED:
         path = folder / log.file
         if not path.exists():
@@ -88,14 +88,14 @@ def table(folder: Path) -> str:
         words = ", ".join(_verdict_text(gpu.verdict) for gpu in report.gpus)
         agrees = "nobody says"
         if log.is_starved is not None:
-            judged, agreed = judged + 1, agreed + (accused is log.is_starved)
+            diagnosed, agreed = diagnosed + 1, agreed + (accused is log.is_starved)
             agrees = _yes(accused is log.is_starved)
         rows.append(
             f"| {log.place} | {log.ran} | {report.period_ns / 1e9:.2g} s | {words} | "
             f"{_yes(accused)} | {agrees} | {_yes(mean_below_70(percents).is_starved)} | "
             f"{_yes(sagemaker(percents).is_starved)} |"
         )
-    return "\n".join([_HEAD, *rows, "", f"Agrees with the owner in {agreed} of {judged}."])
+    return "\n".join([_HEAD, *rows, "", f"Agrees with the owner in {agreed} of {diagnosed}."])
 
 
 def main(argv: Sequence[str] | None = None) -> int:

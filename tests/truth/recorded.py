@@ -1,9 +1,9 @@
 """Stretches of real boards' recordings, read as logs are, with how much of them was starved.
 
-The trainings that ran said when they waited for a batch; a driver's window counts as starved for
-as long as that lasted in it, and no longer than the GPU was idle. Stretches of one recording
-overlap: they are cases of nine trainings, however many there are. Readings are the newest of the
-driver's windows, and what nvidia-smi itself wrote, where its log was kept.
+The runs reported when they waited for a batch; a driver's window counts as starved for as long as
+that wait lasted in it, and no longer than the GPU was idle. Stretches of one recording overlap: all
+are cases of nine runs. Readings are the newest of the driver's windows, and nvidia-smi's own log,
+where it was kept.
 """
 
 from __future__ import annotations

@@ -28,13 +28,15 @@ class TestAPromise:
 
 class TestTheTable:
     def test_says_which_bounds_held_and_what_was_not_made(self) -> None:
-        told = table({"saving": SAVED, "tight": SAVED._replace(gain=3.0), "memory": "no cgroup"})
+        reported = table(
+            {"saving": SAVED, "tight": SAVED._replace(gain=3.0), "memory": "no cgroup"}
+        )
 
-        assert "| saving | checkpoint | 2.00 | 1.80 | yes |" in told
-        assert "| tight | checkpoint | 2.00 | 3.00 | **no** |" in told
-        assert "not made: no cgroup" in told
+        assert "| saving | checkpoint | 2.00 | 1.80 | yes |" in reported
+        assert "| tight | checkpoint | 2.00 | 3.00 | **no** |" in reported
+        assert "not made: no cgroup" in reported
 
-    def test_has_every_cause_that_a_training_alone_can_lose_time_to(self) -> None:
+    def test_has_every_cause_that_a_run_alone_can_lose_time_to(self) -> None:
         of_others = {"within_step", "imbalance", "unknown", "not_in_use", "input_wait"}
         causes = {cause.value for cause in IdleCause} - of_others
 

@@ -63,7 +63,7 @@ class TestSageMakersRule:
     def test_accuses_where(self, runs: list[tuple[int, int]], is_accused: bool) -> None:
         assert sagemaker(readings(*runs)).is_starved is is_accused
 
-    def test_watches_a_training_and_nothing_around_it(self) -> None:
+    def test_watches_a_run_and_nothing_around_it(self) -> None:
         log = log_of(readings((0, 300), (95, 600), (0, 300)))
         training = gpu_of(marked((300, STEP)), (300, 900))
 
@@ -89,7 +89,7 @@ class TestGpuprofsRule:
 
         assert gpuprof(gpu_of(marks, (0, 250))).is_starved
 
-    def test_sees_no_gap_between_two_trainings(self) -> None:
+    def test_sees_no_gap_between_two_runs(self) -> None:
         marks = marked((0, STEP), (100, OTHER), (1_000, STEP))
 
         assert not gpuprof(gpu_of(marks, (0, 110), (1_000, 1_100))).is_starved

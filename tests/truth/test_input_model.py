@@ -71,7 +71,7 @@ class TestTheFit:
         least = [AT_LEAST.get(name, 0.0) for name in TERMS]
         assert found == [least[0], *(-weight for weight in least[1:])]
 
-    def test_is_made_on_other_machines_than_it_is_judged_by(self) -> None:
+    def test_is_made_on_other_machines_than_it_is_diagnosed_by(self) -> None:
         assert not {*TRAINING_SEEDS} & {*EVALUATION_SEEDS, *DEVELOPMENT_SEEDS}
 
     def test_has_three_generators_with_late_loaders_and_others(self) -> None:

@@ -1,4 +1,4 @@
-"""Trainings that mislead tools which take the host's wait for the GPU's, or miss steps."""
+"""Training runs that mislead tools which take the host's wait for the GPU's, or miss steps."""
 
 from __future__ import annotations
 
@@ -56,12 +56,12 @@ class TestAHostThatWaitsWhileTheDeviceIsBusy:
 @on(*BACKENDS)
 class TestATrainingOnALoadedMachine:
     @pytest.mark.measured
-    def test_is_still_told_as_it_was(self, backend: str, tmp_path: Path) -> None:
+    def test_is_still_reported_as_it_was(self, backend: str, tmp_path: Path) -> None:
         with loaded_machine():
             outcome = k.train(k.Fit("input", 0.030, steps=30), tmp_path)
 
         assert outcome.row("input_wait").is_met, outcome
-        assert outcome.steps_told == 60
+        assert outcome.steps_recorded == 60
 
 
 @on(*BACKENDS)
@@ -85,7 +85,7 @@ class TestAFitThatRaises:
         outcome = k.train(fit, tmp_path)
 
         assert outcome.missed == []
-        assert outcome.steps_told == 8 + 40
+        assert outcome.steps_recorded == 8 + 40
 
 
 @on(*BACKENDS)
@@ -98,5 +98,5 @@ class TestASchedulerMadeFirst:
 
         outcome = k.train(k.Fit("input", 0.010, steps=30), tmp_path, scheduler, plateau)
 
-        assert (outcome.steps_told, outcome.steps_made) == (60, 60)
+        assert (outcome.steps_recorded, outcome.steps_made) == (60, 60)
         assert outcome.row("input_wait").is_met, outcome

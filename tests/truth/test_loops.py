@@ -1,4 +1,4 @@
-"""What tags prove on loops that nobody modelled: within the range that is reported, or exact."""
+"""What tags prove on loops that no one modelled: within the range that is reported, or exact."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ UNSURE = {
 }
 """Whether those ranks do the same work is not known, so the range begins at 0."""
 UNSEEN = "4 ranks, rank 1 computes twice as long, waits read as busy"
-"""Nothing shows who waits there, and the report says that it cannot tell."""
+"""Nothing shows who waits there, and the report says that it cannot say."""
 
 
 @pytest.fixture(scope="module")
@@ -58,7 +58,7 @@ class TestALoopOfTheCatalog:
     def test_is_reported_in_the_words_of_the_page(self, measured: dict[str, Measured]) -> None:
         assert named_table(measured) in PAGE.read_text(encoding="utf-8"), "run its __main__"
 
-    def test_is_called_healthy_only_as_far_as_utilisation_can_tell_where_nobody_can_see_it_wait(
+    def test_is_called_healthy_only_as_far_as_utilisation_can_show_where_no_one_can_see_it_wait(
         self, measured: dict[str, Measured]
     ) -> None:
         assert "as far as utilisation can tell" in measured[UNSEEN].sentence

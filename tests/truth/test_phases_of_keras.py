@@ -1,4 +1,4 @@
-"""Every phase that ``PhaseTagger`` tells is as long as what happened below it."""
+"""Every phase that ``PhaseTagger`` says is as long as what happened below it."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ def cells() -> list[Any]:
 @pytest.mark.parametrize(("backend", "name"), cells())
 class TestATrainingThatSomethingHoldsUp:
     @pytest.mark.measured
-    def test_is_told_as_it_was_in_every_phase(
+    def test_is_reported_as_it_was_in_every_phase(
         self, backend: str, name: str, framework: str, tmp_path: Path
     ) -> None:
         outcome = run(name, backend, tmp_path)
 
         assert outcome.missed == []
-        assert (outcome.steps_told, outcome.steps_made) == (80, 80)
+        assert (outcome.steps_recorded, outcome.steps_made) == (80, 80)
         cause = CELLS[name].cause
         if "hidden" in name:
-            assert outcome.row("input_wait").told_s < outcome.slept_s / 5
+            assert outcome.row("input_wait").reported_s < outcome.slept_s / 5
         else:
             assert outcome.row(PHASE_OF.get(cause, cause)).truth_s > 0.2 * outcome.wall_s

@@ -1,4 +1,4 @@
-"""What a report says of a wait is held against the reasons that are true of it."""
+"""What a report says of a wait is compared with the reasons that are true of it."""
 
 from __future__ import annotations
 
@@ -26,37 +26,37 @@ def gpu(waits: dict[str, float], steps: dict[str, float], **idle_s: float) -> di
 
 class TestASecondLost:
     def test_is_right_wrong_or_unknown_by_its_reason(self) -> None:
-        said = gpu({"disk_bound": 5.0, "cpu_bound": 2.0, "unknown": 1.0}, {}, input_wait=8.0)
+        printed = gpu({"disk_bound": 5.0, "cpu_bound": 2.0, "unknown": 1.0}, {}, input_wait=8.0)
 
-        told = diagnosed(CONDITIONS[DISK], said, idle_s=8.0)
+        reported = diagnosed(CONDITIONS[DISK], printed, idle_s=8.0)
 
-        assert (told.right_s, told.wrong_s, told.unknown_s) == (5.0, 2.0, 1.0)
+        assert (reported.right_s, reported.wrong_s, reported.unknown_s) == (5.0, 2.0, 1.0)
 
     def test_without_any_reason_is_unknown(self) -> None:
-        told = diagnosed(CONDITIONS[DISK], gpu({}, {}, input_wait=8.0), idle_s=8.0)
+        reported = diagnosed(CONDITIONS[DISK], gpu({}, {}, input_wait=8.0), idle_s=8.0)
 
-        assert (told.right_s, told.wrong_s, told.unknown_s) == (0.0, 0.0, 8.0)
+        assert (reported.right_s, reported.wrong_s, reported.unknown_s) == (0.0, 0.0, 8.0)
 
     def test_counts_within_steps_where_the_gil_is_held(self) -> None:
-        said = gpu(
+        printed = gpu(
             {"unknown": 1.0}, {"gil_bound": 4.0, "unknown": 2.0}, input_wait=1.0, within_step=6.0
         )
 
-        told = diagnosed(CONDITIONS[GIL], said, idle_s=7.0)
+        reported = diagnosed(CONDITIONS[GIL], printed, idle_s=7.0)
 
-        assert (told.right_s, told.wrong_s, told.unknown_s) == (4.0, 0.0, 3.0)
+        assert (reported.right_s, reported.wrong_s, reported.unknown_s) == (4.0, 0.0, 3.0)
 
-    def test_within_steps_is_wrong_where_nobody_holds_the_gil(self) -> None:
-        said = gpu({"disk_bound": 5.0}, {"gil_bound": 4.0}, input_wait=5.0, within_step=6.0)
+    def test_within_steps_is_wrong_where_no_one_holds_the_gil(self) -> None:
+        printed = gpu({"disk_bound": 5.0}, {"gil_bound": 4.0}, input_wait=5.0, within_step=6.0)
 
-        told = diagnosed(CONDITIONS[DISK], said, idle_s=9.0)
+        reported = diagnosed(CONDITIONS[DISK], printed, idle_s=9.0)
 
-        assert (told.right_s, told.wrong_s, told.unknown_s) == (5.0, 4.0, 0.0)
+        assert (reported.right_s, reported.wrong_s, reported.unknown_s) == (5.0, 4.0, 0.0)
 
     def test_may_have_no_reason_where_none_can_be_seen(self) -> None:
-        told = diagnosed(CONDITIONS["slow pipe"], gpu({}, {}, input_wait=8.0), idle_s=8.0)
+        reported = diagnosed(CONDITIONS["slow pipe"], gpu({}, {}, input_wait=8.0), idle_s=8.0)
 
-        assert (told.right_s, told.wrong_s, told.unknown_s) == (8.0, 0.0, 0.0)
+        assert (reported.right_s, reported.wrong_s, reported.unknown_s) == (8.0, 0.0, 0.0)
 
 
 class TestTheAims:
@@ -67,9 +67,9 @@ class TestTheAims:
     def test_are_met_by_nine_right_seconds_in_ten_and_hardly_a_wrong_one(
         self, right_s: float, wrong_s: float, unknown_s: float, is_expected: bool
     ) -> None:
-        told = Told(100.0, right_s, wrong_s, unknown_s, {})
+        reported = Told(100.0, right_s, wrong_s, unknown_s, {})
 
-        assert is_met({Cell(DISK, "1 process"): told}) is is_expected
+        assert is_met({Cell(DISK, "1 process"): reported}) is is_expected
 
     def test_leave_out_what_loses_nothing(self) -> None:
         results = {

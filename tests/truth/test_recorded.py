@@ -32,7 +32,7 @@ def parts_of(case: Case) -> tuple[str, str]:
     return recording, stretch
 
 
-def test_every_training_by_itself_has_the_label_that_its_kind_has(all_cases: list[Case]) -> None:
+def test_every_run_by_itself_has_the_label_that_its_kind_has(all_cases: list[Case]) -> None:
     labels = {parts_of(case)[1]: case.starved_ratio >= 0.05 for case in all_cases}
 
     assert {run: labels[run] for run in LABELS} == LABELS

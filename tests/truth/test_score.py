@@ -32,7 +32,7 @@ HOURS = 0.25
 SEED = DEVELOPMENT_SEEDS[3]
 VISIBLE = [name for name, kind in KINDS.items() if kind.is_visible]
 AT_A_SECOND = Row(LOG, 1.0)
-TRAININGS = [name for name in KINDS if name not in WITHOUT_TAGS]
+TRAINING_KINDS = [name for name in KINDS if name not in WITHOUT_TAGS]
 """What can be tagged."""
 WATCHED = list(KINDS) if os.environ.get("GPUMON_WHOLE_TABLE") else [*KINDS][::3]
 """What daemons watch, too: a third of the kinds in CI, all in ``make truth``."""
@@ -50,7 +50,7 @@ def tallies() -> Tallies:
     """One workload of each kind, logged each second and watched by the daemons asked below."""
     counted = Tallies()
     for kind in KINDS:
-        asked = (DAEMON, kind in watched(VISIBLE)), (TAGGED, kind in watched(TRAININGS))
+        asked = (DAEMON, kind in watched(VISIBLE)), (TAGGED, kind in watched(TRAINING_KINDS))
         daemons = tuple(name for name, is_asked in asked if is_asked)
         counted.update(looked_at(Work(kind, SEED, HOURS, (1.0,), daemons)))
     return counted
@@ -60,14 +60,14 @@ class TestALogOfOneReadingASecond:
     def test_accuses_no_gpu_that_loses_hardly_anything(self, tallies: Tallies) -> None:
         assert over(tallies, AT_A_SECOND, list(KINDS)).false_on_healthy == 0
 
-    def test_accuses_others_only_where_utilisation_alone_cannot_tell(
+    def test_accuses_others_only_where_utilisation_alone_cannot_show(
         self, tallies: Tallies
     ) -> None:
         accused = {kind for kind in KINDS if tallies[AT_A_SECOND, kind].false}
 
         assert accused <= INDISTINGUISHABLE
 
-    def test_tells_the_lost_seconds_within_two_percent(self, tallies: Tallies) -> None:
+    def test_shows_the_lost_seconds_within_two_percent(self, tallies: Tallies) -> None:
         errors = over(tallies, AT_A_SECOND, VISIBLE).lost_errors
 
         assert np.median(np.abs(errors)) < 0.02
@@ -81,7 +81,7 @@ class TestALogOfOneReadingASecond:
 
         assert ours.false < theirs.false
 
-    def test_tells_no_less_with_the_memory_in_use(self, tallies: Tallies) -> None:
+    def test_shows_no_less_with_the_memory_in_use(self, tallies: Tallies) -> None:
         with_memory, bare = (over(tallies, Row(name, 1.0), VISIBLE) for name in (LOG, BARE))
 
         assert with_memory.false <= bare.false
@@ -90,13 +90,13 @@ class TestALogOfOneReadingASecond:
 
 class TestADaemonThatReadsTheTags:
     def test_is_right_about_every_training(self, tallies: Tallies) -> None:
-        tally = over(tallies, Row(TAGGED, None), watched(TRAININGS))
+        tally = over(tallies, Row(TAGGED, None), watched(TRAINING_KINDS))
 
         assert (tally.false, tally.missed) == (0, 0)
         assert min(tally.right, tally.quiet) >= len(WATCHED) // 4
 
-    def test_tells_the_lost_seconds_within_two_percent(self, tallies: Tallies) -> None:
-        errors = over(tallies, Row(TAGGED, None), watched(TRAININGS)).lost_errors
+    def test_shows_the_lost_seconds_within_two_percent(self, tallies: Tallies) -> None:
+        errors = over(tallies, Row(TAGGED, None), watched(TRAINING_KINDS)).lost_errors
 
         assert np.median(np.abs(errors)) < 0.02
 

@@ -47,7 +47,7 @@ def fed(
 class TestALoader:
     @settings(max_examples=50, deadline=None)
     @given(times, times)
-    def test_with_workers_without_end_starves_nobody(self, cost_ms: int, step_ms: int) -> None:
+    def test_with_workers_without_end_starves_no_one(self, cost_ms: int, step_ms: int) -> None:
         assert fed(workers=60, depth=60, cost_ms=cost_ms, step_ms=step_ms).starved_ms == 0
 
     @pytest.mark.parametrize("depth", [1, 2, 8])
@@ -76,9 +76,9 @@ class TestALoader:
         assert np.diff(steps.begun).tolist() == [100, 100, 100, 700] * 2 + [100, 100, 100]
 
     def test_without_workers_loads_while_the_device_idles(self) -> None:
-        told = fed(workers=1, depth=0, cost_ms=70, step_ms=100, count=11, runs_ahead=False)
+        reported = fed(workers=1, depth=0, cost_ms=70, step_ms=100, count=11, runs_ahead=False)
 
-        assert told.starved_ms == 10 * 70
+        assert reported.starved_ms == 10 * 70
 
     def test_works_ahead_while_the_host_is_held_but_only_as_deep_as_its_queue(self) -> None:
         training, loader = Training(0, 0, runs_ahead=True), Loader(workers=1, depth=3)

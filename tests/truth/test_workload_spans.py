@@ -45,7 +45,7 @@ class TestSpans:
     def test_leave_gaps(self) -> None:
         assert gaps(spans_of([(2, 4), (6, 9)]), 0, 12).tolist() == [[0, 2], [4, 6], [9, 12]]
 
-    def test_tell_how_much_of_them_lies_before_an_instant(self) -> None:
+    def test_show_how_much_of_them_lies_before_an_instant(self) -> None:
         spans = spans_of([(10, 20), (30, 40)])
 
         before_ms = covered_ms(spans, np.array([0.0, 15.0, 25.0, 30.5, 99.0]))

@@ -65,7 +65,7 @@ class TestEachKind:
 
 
 @pytest.mark.parametrize("kind", TRAINED)
-class TestWhatATaggerWouldHaveSaid:
+class TestWhatATaggerWouldHavePrinted:
     def test_comes_in_order(self, kind: str) -> None:
         for gpu in half_an_hour(kind).gpus:
             assert gpu.phases[0].phase is TrainingPhase.START_UP
@@ -74,12 +74,12 @@ class TestWhatATaggerWouldHaveSaid:
 
     def test_calls_all_that_is_starved_a_wait_for_input(self, kind: str) -> None:
         for gpu in half_an_hour(kind).gpus:
-            told_ms = sum(
+            reported_ms = sum(
                 total_ms(intersection(gpu.starved, gpu.in_phase(TrainingPhase.INPUT_WAIT, mode)))
                 for mode in (TrainingMode.TRAIN, TrainingMode.VALIDATION)
             )
 
-            assert told_ms == gpu.starved_ms
+            assert reported_ms == gpu.starved_ms
 
     def test_calls_no_checkpoint_and_no_validation_starved(self, kind: str) -> None:
         for gpu in half_an_hour(kind).gpus:
@@ -127,7 +127,7 @@ class TestTheKinds:
         assert any(gpu.lost_ms >= 0.05 * gpu.in_use_ms for gpu in lost)
 
     @pytest.mark.parametrize("kind", UNTAGGED)
-    def test_without_a_training_have_no_tags_and_nothing_starved(self, kind: str) -> None:
+    def test_without_a_run_have_no_tags_and_nothing_starved(self, kind: str) -> None:
         (gpu,) = half_an_hour(kind).gpus
 
         assert gpu.phases == ()
@@ -165,14 +165,14 @@ class TestTheKinds:
 
             assert early >= 0.6 * gpu.starved_ms > 0
 
-    def test_of_several_jobs_have_breaks_between_them_that_nobody_lost(self) -> None:
+    def test_of_several_jobs_have_breaks_between_them_that_no_one_lost(self) -> None:
         (gpu,) = workload("several_jobs", 1).gpus
         breaks = gaps(gpu.jobs, int(gpu.jobs[0, 0]), int(gpu.jobs[-1, 1]))
 
         assert breaks.shape[0] == gpu.jobs.shape[0] - 1 >= 1
         assert total_ms(intersection(breaks, gpu.lost)) == 0
 
-    def test_are_tuned_on_other_seeds_than_they_are_judged_by(self) -> None:
+    def test_are_tuned_on_other_seeds_than_they_are_diagnosed_by(self) -> None:
         assert not {*DEVELOPMENT_SEEDS} & {*EVALUATION_SEEDS}
 
     @settings(max_examples=15, deadline=None)

@@ -22,7 +22,7 @@ class TestADriver:
     def seen_at(self, *at_ms: float, busy: tuple[int, int]) -> list[int]:
         return [*map(int, self.DRIVER.percents(gpu_busy(busy), np.array(at_ms)))]
 
-    def test_tells_the_share_of_the_newest_window_that_has_ended(self) -> None:
+    def test_shows_the_share_of_the_newest_window_that_has_ended(self) -> None:
         # Windows are 600 to 1,100 ms, 1,100 to 1,600 ms, ...
         assert self.seen_at(1_149, 1_150, 1_650, 2_150, busy=(850, 1_225)) == [0, 50, 25, 0]
 
@@ -35,9 +35,9 @@ class TestADriver:
 
         for seed in range(3):
             (log,) = seen_all(made, 0.1, chance(seed))
-            told = float(log.percents.mean()) / 100.0
+            reported = float(log.percents.mean()) / 100.0
 
-            assert told == pytest.approx(made.gpus[0].busy_ms / made.duration_ms, abs=0.01)
+            assert reported == pytest.approx(made.gpus[0].busy_ms / made.duration_ms, abs=0.01)
 
     def test_has_windows_of_a_sixth_of_a_second_to_a_second(self) -> None:
         made = Workload("made", 0, 9_000, (gpu_busy((0, 9_000)),))

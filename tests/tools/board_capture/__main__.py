@@ -142,7 +142,7 @@ def _record(results: Results, path: Path, duration_s: float) -> None:
     """
     words: list[Any] = [sys.executable, "-m", "gpumon", "record", path, "--force"]
     words += ["--for", f"{max(1, round(duration_s))}s", "--note", f"make gpu, {results.date}"]
-    # A runtime folder of its own: trainings that others run on this machine are nobody's business.
+    # A runtime folder of its own: other users' runs are not captured.
     with tempfile.TemporaryDirectory() as folder:
         environ = {**os.environ, "GPUMON_RUNTIME_DIR": folder}
         done = subprocess.run(

@@ -74,12 +74,12 @@ def watch_wave(
         # What is stamped in the last moments comes a little later.
         for _ in looks(clock, command["seconds"] + 2 * _PERIOD_S, _PERIOD_S):
             read()
-        said = load.result()
+        printed = load.result()
         read()
     wave = f"{command['busy_s']:g} s busy, {command['idle_s']:g} s idle"
-    by_device_s = mean(said["device_s"])
+    by_device_s = mean(printed["device_s"])
     by_device = {"by device events, ms": None if by_device_s is None else 1000 * by_device_s}
-    return {"wave": wave, **by_device, **_held(samples, BusyTruth(said["spans"]))}
+    return {"wave": wave, **by_device, **_held(samples, BusyTruth(printed["spans"]))}
 
 
 def _held(samples: Sequence[BusySample], truth: BusyTruth) -> Row:

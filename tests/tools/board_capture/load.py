@@ -18,11 +18,11 @@ _STDERR: Final = 2
 
 
 class LoadError(Exception):
-    """Why the load cannot do what it was told, as a sentence."""
+    """Why the load cannot do what it was reported, as a sentence."""
 
 
 class Load:
-    """A process of its own, which keeps one GPU busy with PyTorch as it is told.
+    """A process of its own, which keeps one GPU busy with PyTorch as it is reported.
 
     It runs ``"full"`` or ``"small"`` kernels from now on until it is to stop; what is begun by a
     command ends by itself, and its result is waited for.

@@ -1,4 +1,4 @@
-"""A process that keeps a GPU busy as it is told, and says when it really did.
+"""A process that keeps a GPU busy as it is reported, and says when it really did.
 
     python3 tests/tools/board_capture/load_program.py PIPE DEVICE
 
@@ -11,7 +11,7 @@ device is cuda, or cpu to try the program without a GPU. Needs PyTorch, and noth
     {"number": 4, "do": "steps", "seconds": 10}
 
 All times are CLOCK_MONOTONIC nanoseconds: a span begins before its first kernel is launched
-and ends when the device has said that its last one is done.
+and ends when the device has reported that its last one is done.
 """
 
 from __future__ import annotations
@@ -48,16 +48,16 @@ class Kernels:
         import torch
 
         self._torch, self._device, self._is_on_gpu = torch, device, device == "cuda"
-        self._kind, told = torch.float32, "the CPU"
+        self._kind, reported = torch.float32, "the CPU"
         if self._is_on_gpu:
             is_old = torch.cuda.get_device_capability() < (8, 0)
             self._kind = torch.float16 if is_old else torch.bfloat16
-            told = torch.cuda.get_device_name()
+            reported = torch.cuda.get_device_name()
         self._small = torch.rand(_SMALL_SIDE, _SMALL_SIDE, device=device)
         side = self._fitting_side() if self._is_on_gpu else CPU_SIDE
         self._make(side)
         kind = str(self._kind).removeprefix("torch.")
-        self.name = f"torch {torch.__version__} on {told}, {side} x {side} products in {kind}"
+        self.name = f"torch {torch.__version__} on {reported}, {side} x {side} products in {kind}"
         for kernel in ("full", "small"):
             self.launch(kernel)()
 
@@ -109,16 +109,16 @@ class LoadProgram:
         self._failed: dict[str, str] = {}
 
     def serve(self) -> None:
-        """Obey until nobody asks any more."""
+        """Obey until no one asks any more."""
         with suppress(EOFError, OSError):
             while True:
                 command = self._pipe.recv()
                 try:
-                    said = self._obey(command)
-                except Exception as error:  # noqa: BLE001 (whatever a framework raises is told)
-                    said = _told(error)
-                self._pipe.send({"number": command["number"], **said})
-                if command["do"] == "run" and "error" not in said:
+                    printed = self._obey(command)
+                except Exception as error:  # noqa: BLE001 (whatever a framework raises is reported)
+                    printed = _told(error)
+                self._pipe.send({"number": command["number"], **printed})
+                if command["do"] == "run" and "error" not in printed:
                     self._run(command["kind"])
 
     def _obey(self, command: dict[str, Any]) -> dict[str, Any]:
@@ -136,7 +136,7 @@ class LoadProgram:
     def _run(self, kind: str) -> None:
         try:
             self._busy(kind, self._pipe.poll)
-        except Exception as error:  # noqa: BLE001 (told when it is to stop)
+        except Exception as error:  # noqa: BLE001 (reported when it is to stop)
             self._failed = _told(error)
 
     def _busy(self, kind: str, is_over: Callable[[], bool]) -> tuple[Any, Any]:

@@ -50,7 +50,7 @@ def _facts(results: Results) -> Iterator[str]:
         f"- GPM: {_yes(gpu.has_gpm)}; MIG: {_yes(gpu.mig_enabled)}; persistence mode: "
         f"{_yes(gpu.persistence_mode)}"
     )
-    yield f"- events: {', '.join(gpu.event_types) if gpu.event_types else 'none told'}"
+    yield f"- events: {', '.join(gpu.event_types) if gpu.event_types else 'none reported'}"
     yield f"- load: {results.load or NOT_MEASURED}"
     if results.recording:
         yield f"- recording: `{results.recording}`"

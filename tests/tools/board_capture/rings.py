@@ -13,7 +13,7 @@ from tests.tools.board_capture.board import Board, looks
 from tests.tools.board_capture.results import Row, Spread
 
 BETWEEN_LOOKS_S: Final = 0.004
-"""A delay cannot be told finer than that."""
+"""A delay cannot be reported finer than that."""
 
 
 def watch_rings(board: Board, seconds: float, load: str) -> list[Row]:

@@ -1,4 +1,4 @@
-"""Whether reading the board slows a training down: steps with a sampler beside it and without."""
+"""Whether reading the board slows a run down: steps with a sampler and without."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def watch_stalls(
 ) -> list[Row]:
     """A row for each rate at which ``NvmlSource`` is read, with its default fields.
 
-    They take turns of so many seconds, and a turn is held against the first of its round. So a
+    They take turns of so many seconds, and a turn is compared with the first of its round. So a
     drift of the machine, which may be several times what is looked for, hits both.
     """
 
@@ -41,12 +41,12 @@ def watch_stalls(
             if source is not None:
                 for _ in looks(clock, seconds, 1 / rate_hz):
                     spent_s = sum(one[1] for one in source.read().call_seconds)
-            said = load.result()
+            printed = load.result()
         return {
-            "steps/s": said["steps"] / said["seconds"],
-            "step, ms": said["median_ms"],
-            "99 %, ms": said["p99_ms"],
-            "worst, ms": said["worst_ms"],
+            "steps/s": printed["steps"] / printed["seconds"],
+            "step, ms": printed["median_ms"],
+            "99 %, ms": printed["p99_ms"],
+            "worst, ms": printed["worst_ms"],
             "in NVML, %": 100 * spent_s / seconds,
         }
 

@@ -52,7 +52,7 @@ Entry = dict[str, Any]
 
 
 def main(words: Sequence[str] | None = None) -> int:
-    """0 once every line has been judged."""
+    """0 once every line has been diagnosed."""
     asked = _parser().parse_args(words)
     entries = _entries(asked)
     if asked.list:
@@ -92,7 +92,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _entries(asked: argparse.Namespace) -> list[Entry]:
-    """What is to be judged: kept from a run that was ended, taken from an earlier one, or drawn."""
+    """The lines to try: kept from a run that was ended, taken from an earlier one, or drawn."""
     if asked.into is not None and asked.into.exists():
         kept: list[Entry] = json.loads(asked.into.read_text(encoding="utf-8"))
         return kept
@@ -140,8 +140,8 @@ def _judge(entries: list[Entry], trees: Sequence[Scratch], asked: argparse.Names
             entry["noticed"] = noticed_by(_mutation(entry), entry["reached"], tree) or ESCAPED
         finally:
             free.put(tree)
-        told = f"{entry['noticed']} (of {len(entry['reached'])} tests that reach it)"
-        print(f"{_mutation(entry)}\n    {told}", flush=True)
+        reported = f"{entry['noticed']} (of {len(entry['reached'])} tests that reach it)"
+        print(f"{_mutation(entry)}\n    {reported}", flush=True)
         _keep(entries, asked.into)
 
     with ThreadPoolExecutor(len(trees)) as side_by_side:

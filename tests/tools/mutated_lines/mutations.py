@@ -22,7 +22,7 @@ CLEANERS: Final = (
     "cancel", "clear", "close", "disable", "discard", "drop", "end", "forget", "join", "kill",
     "pop", "release", "remove", "restore", "shutdown", "stop", "terminate", "unlink", "unregister",
 )  # fmt: skip
-"""Calls that only tidy up: what nobody misses at once."""
+"""Calls that only tidy up: what no one misses at once."""
 CLEANING_UP: Final = ("__exit__", "__del__", "close", "_close", "stop", "drain", "_drain", "forget")
 Place = tuple[int, int]
 """A line, from 1, and the byte in it, from 0."""

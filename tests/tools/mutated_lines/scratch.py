@@ -73,7 +73,7 @@ class Scratch:
     def run(
         self, words: Sequence[str], limit_s: float, *, more: Mapping[str, str] | None = None
     ) -> tuple[int | None, str]:
-        """pytest's exit code and what it said; no code where it takes longer than it may."""
+        """pytest's exit code and what it reported; no code where it takes longer than it may."""
         endless = self.folder / "running_test"
         own = {
             "PYTHONPATH": str(self.folder), ENDLESS: str(endless), LONGEST: str(self.suite.test_s),
@@ -85,15 +85,17 @@ class Scratch:
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
         ) as child:  # fmt: skip
             try:
-                said, _ = child.communicate(timeout=limit_s)
+                printed, _ = child.communicate(timeout=limit_s)
                 code: int | None = child.returncode
             except subprocess.TimeoutExpired:
                 os.killpg(child.pid, 9)
-                said, code = child.communicate()[0], None
+                printed, code = child.communicate()[0], None
         if endless.exists():  # this process ended in the middle of a test
-            said += f"\nFAILED {endless.read_text(encoding='utf-8')} - has no end\n" * (code == 1)
+            printed += f"\nFAILED {endless.read_text(encoding='utf-8')} - has no end\n" * (
+                code == 1
+            )
             endless.unlink()
-        return code, said
+        return code, printed
 
 
 def files_of_the_tree() -> list[str]:
@@ -118,8 +120,8 @@ def tests_that_reach(
     for path, lines in by_file.items():
         scratch.write(path, _marked((ROOT / path).read_text(encoding="utf-8"), lines))
     places = [*scratch.suite.places, "-n", "2"]
-    _, said = scratch.run(places, limit_s, more={MARKS: str(marks), LONGEST: "600"})
-    print(said.splitlines()[-1] if said else "the tests said nothing", flush=True)
+    _, printed = scratch.run(places, limit_s, more={MARKS: str(marks), LONGEST: "600"})
+    print(printed.splitlines()[-1] if printed else "the tests said nothing", flush=True)
     for path in by_file:
         scratch.restore(path)
     names = [marks / str(index) for index in range(len(mutations))]
@@ -196,9 +198,9 @@ def _noticed_among(
     while (left_s := ends_at - time.monotonic()) > 0:
         source = (ROOT / mutation.path).read_text(encoding="utf-8")
         scratch.write(mutation.path, mutation.made_in(source))
-        code, said = scratch.run(["-x", f"@{listed}", *passed_over], left_s)
+        code, printed = scratch.run(["-x", f"@{listed}", *passed_over], left_s)
         scratch.restore(mutation.path)
-        failed = SUMMARY.search(said)
+        failed = SUMMARY.search(printed)
         if code is None or code in ALL_PASSED:
             return OUT_OF_TIME if code is None else None
         if failed is None:

@@ -68,7 +68,9 @@ def _measured(cell: Cell, stage: Stage, args: argparse.Namespace) -> Told | str:
             _say(f"{cell}: not made: {reason}")
             return str(reason)
         runs.append(told)
-        by_reason = ", ".join(f"{name} {told_s:.1f}" for name, told_s in told.by_reason.items())
+        by_reason = ", ".join(
+            f"{name} {reported_s:.1f}" for name, reported_s in told.by_reason.items()
+        )
         took_s = time.monotonic() - began_s
         _say(f"{cell}: idle {told.idle_s:.1f} s, told {by_reason} s  ({took_s:.0f} s)")
         if args.seen:

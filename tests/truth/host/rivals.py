@@ -14,9 +14,9 @@ from benchmarks.rivals.gpu_of_truth import GpuOfTruth
 from benchmarks.rivals.tools import (
     PINNED,
     environ_for,
+    gpuprof_output,
     is_there,
-    what_gpuprof_said,
-    what_traceml_said,
+    traceml_output,
     words_for,
 )
 from tests.fakenvml.build import NoCompilerError
@@ -55,8 +55,8 @@ def said_by(rival: str, cell: Cell, stage: Stage, seconds: float) -> str:
             folder=folder,
         )
         if rival == "traceml":
-            return what_traceml_said(folder).words
-        return what_gpuprof_said(ended.output).words
+            return traceml_output(folder).words
+        return gpuprof_output(ended.output).words
 
 
 @contextlib.contextmanager

@@ -142,12 +142,12 @@ def cases_of(family: str, kind: str, seed: int, periods_s: Sequence[float] = ())
 
 def recorded_cases() -> list[Case]:
     """The stretches of real boards' recordings."""
-    nobody = GpuTruth(no_spans(), no_spans(), no_spans())
+    no_one = GpuTruth(no_spans(), no_spans(), no_spans())
     cases = []
     for seed, case in enumerate(recorded.cases()):
         log = SeenLog(case.stamps_ns, case.percents, 0.0)
         minutes = float(case.stamps_ns[-1] - case.stamps_ns[0]) / 60e9
-        (report,) = reported([samples_of(0, log, nobody)]).gpus
+        (report,) = reported([samples_of(0, log, no_one)]).gpus
         read = _case(RECORDED, case.name, seed, minutes, case.period_s, report)
         cases.append(read._replace(starved_ratio=case.starved_ratio))
     return cases

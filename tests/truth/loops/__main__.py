@@ -1,4 +1,4 @@
-"""Runs the loops that nobody modelled, and writes their tables into docs/accuracy.md.
+"""Runs the loops that no one modelled, and writes their tables into docs/accuracy.md.
 
 python -m tests.truth.loops            the catalog, and 500 drawn loops
 python -m tests.truth.loops --seeds 50

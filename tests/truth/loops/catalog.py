@@ -20,7 +20,7 @@ _LAUNCH_MS: Final = 0.3
 
 
 class Loop(NamedTuple):
-    """A training on one GPU.
+    """A training run on one GPU.
 
     Attributes:
         step: What it does again and again.
@@ -36,7 +36,7 @@ class Loop(NamedTuple):
 
 
 class Job(NamedTuple):
-    """A training whose ranks meet at the end of each step; each number is of one rank.
+    """A training run whose ranks meet at the end of each step; each number is of one rank.
 
     Attributes:
         loads_ms: How long each waits for its batch.

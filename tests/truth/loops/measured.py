@@ -68,7 +68,7 @@ class Reported(NamedTuple):
 
 
 class Measured(NamedTuple):
-    """What a report makes of one training.
+    """What a report makes of one training run.
 
     Attributes:
         figures: One of each cause that it has, or of each GPU that waits for a rank.
@@ -87,7 +87,7 @@ class Measured(NamedTuple):
 
 
 def loop_measured(loop: Loop, seconds: float, seed: int = 0) -> Measured:
-    """One training on one GPU, for so long."""
+    """One training run on one GPU, for so long."""
     rank, number = Rank(seed, loop.jitter), 0
     while rank.now_ns < seconds * NS_PER_S:
         number += 1
@@ -105,7 +105,7 @@ def loop_measured(loop: Loop, seconds: float, seed: int = 0) -> Measured:
 
 
 def job_measured(job: Job, seconds: float, seed: int = 0) -> Measured:
-    """One training on several GPUs; its figures are waits that read as busy, GPU by GPU."""
+    """One training run on several GPUs; its figures are waits that read as busy, GPU by GPU."""
     ranks = [Rank(seed + number, 0.02) for number in range(len(job.loads_ms))]
     number = 0
     while ranks[0].now_ns < seconds * NS_PER_S:

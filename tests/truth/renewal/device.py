@@ -84,7 +84,7 @@ def loader_waits(
     *,
     slowdown: Floats | None = None,
 ) -> Floats:
-    """How long the training waits for each batch, in s; shape (n,).
+    """How long the training run waits for each batch, in s; shape (n,).
 
     Batch ``i`` is fetched by worker ``i % workers`` and taken in order; a
     worker starts a fetch while fewer than ``workers + depth`` batches are
@@ -92,7 +92,7 @@ def loader_waits(
 
     Args:
         fetches_s: How long a worker needs for each batch; shape (n,).
-        steps_s: How long the training is occupied with each; shape (n,).
+        steps_s: How long the training run is occupied with each; shape (n,).
         workers: At least 1.
         depth: Batches that wait ready beside one per worker, at least 0.
         slowdown: A factor for the fetches begun in each second of the job; 1 if not given.
@@ -155,7 +155,7 @@ def host_gaps(draw: Draw, count: int) -> Floats:
 def step_times(draw: Draw, seconds: float, mean_s: float) -> Floats:
     """Steps that fill so many seconds, in s; shape (n,).
 
-    Batches of one shape vary by 0.05 to 5 %; in one training of four each is
+    Batches of one shape vary by 0.05 to 5 %; in one training run of four each is
     padded to its longest sample, and they vary by 5 to 50 %.
     """
     is_padded = draw.chance(0.25)
@@ -173,7 +173,7 @@ def looped(draw: Draw, steps_s: Floats, idle_s: Floats, state: State) -> list[Wo
 def fed(
     draw: Draw, steps_s: Floats, fetches_s: Floats, workers: int, slowdown: Floats | None = None
 ) -> list[Work]:
-    """A training behind a loader with a prefetch depth of 0 to 16."""
+    """A training run behind a loader with a prefetch depth of 0 to 16."""
     depth = draw.integer(1, 17) - 1
     waits_s = loader_waits(fetches_s, steps_s, workers, depth, slowdown=slowdown)
     return looped(draw, steps_s, waits_s, State.STARVED)

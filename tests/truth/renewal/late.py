@@ -1,4 +1,4 @@
-"""Trainings whose batches come late, in ways that show as pauses of half a second or more."""
+"""Training runs whose batches come late, in ways that show as pauses of half a second or more."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ def internet_stream(draw: Draw, seconds: float) -> list[Work]:
 
 
 def no_workers(draw: Draw, seconds: float) -> list[Work]:
-    """The training loads each batch itself, then computes; loads are equal or vary."""
+    """The training run loads each batch itself, then computes; loads are equal or vary."""
     steps_s = step_times(draw, seconds, draw.log_uniform(0.4, 10))
     loads_s = draw.log_uniform(0.6, 12) * draw.noise(steps_s.size, draw.log_uniform(0.003, 0.8))
     if draw.chance(0.3):  # every so many batches it opens a file
@@ -152,7 +152,7 @@ def variable_lengths(draw: Draw, seconds: float) -> list[Work]:
 
 
 def cold_epochs(draw: Draw, seconds: float) -> list[Work]:
-    """Each epoch starts its workers anew; the first reads a cold cache, some never fits."""
+    """Each epoch starts its workers again; the first reads a cold cache, some never fits."""
     workers, step_s = draw.integer(1, 12), draw.log_uniform(0.08, 2)
     start_s = draw.log_uniform(1.5, 60)
     per_epoch = max(4 * workers, round(start_s / draw.log_uniform(0.07, 1) / step_s))

@@ -36,7 +36,7 @@ def checkpoints(draw: Draw, seconds: float) -> list[Work]:
 
 
 def evaluations_on_the_cpu(draw: Draw, seconds: float) -> list[Work]:
-    """After each epoch the GPU predicts for a while, then the CPU scores what it said."""
+    """After each epoch the GPU predicts for a while, then the CPU scores what it reported."""
     epoch_s, score_s = draw.log_uniform(10, 900), draw.log_uniform(1.5, 200)
     count = how_many(seconds, epoch_s)
     shortening = 1 + draw.uniform(0, 2) * np.exp(-np.arange(count) / draw.log_uniform(1, 30))
@@ -122,7 +122,7 @@ def inference_server(draw: Draw, seconds: float) -> list[Work]:
 
 
 def notebook(draw: Draw, seconds: float) -> list[Work]:
-    """Somebody runs a cell, reads, types, and goes for a coffee."""
+    """Someone runs a cell, reads, types, and goes for a coffee."""
     cell_s, think_s = draw.log_uniform(0.5, 60), draw.log_uniform(5, 150)
     count = how_many(seconds, cell_s + think_s)
     cells_s = cell_s * draw.noise(count, draw.uniform(0.8, 1.8))

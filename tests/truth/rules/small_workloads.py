@@ -46,11 +46,11 @@ def training(
     begins_s: int = 5,
     **plan: Any,
 ) -> Workload:
-    """A training with steps of 0.1 s whose one worker is ahead by one batch, but where told.
+    """A run with steps of 0.1 s whose one worker is one batch ahead unless given otherwise.
 
     Args:
         seconds: How long it is watched.
-        steps: After so many the training is done, and its process ends.
+        steps: After so many the training run is done, and its process ends.
         cost_ms: What its worker takes for a batch.
         late_ms: What it takes for these batches instead, by their number from 0.
         begins_s: When it asks for its first batch.

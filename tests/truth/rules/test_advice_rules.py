@@ -60,7 +60,7 @@ class TestLateFirstBatch:
 
 
 class TestHiddenInputWait:
-    def test_speaks_where_a_training_waits_for_half_of_each_step_and_the_gpu_never_feels_it(
+    def test_speaks_where_a_run_waits_for_half_of_each_step_and_the_gpu_never_feels_it(
         self,
     ) -> None:
         workload = training(depth=0, cost_ms=50)
@@ -123,12 +123,12 @@ class TestOtherTenant:
     ITSELF = ProcessSample(42, None, 0.9, uid=0)
 
     def workload(self, sm_ratio: float) -> UnequalGpus:
-        """Somebody else keeps the second GPU busy for such a part of the time."""
+        """Someone else keeps the second GPU busy for such a part of the time."""
         other = ProcessSample(77, None, sm_ratio, uid=1001)
         boards = [Board(processes=(self.ITSELF,)), Board(processes=(self.ITSELF, other))]
         return UnequalGpus(speeds=[300, 200], ratios=[1, 1], boards=boards)
 
-    def test_speaks_where_a_third_of_one_gpu_is_somebody_elses(self) -> None:
+    def test_speaks_where_a_third_of_one_gpu_is_someone_elses(self) -> None:
         (slow,) = in_its_job(self.workload(1 / 3)).slow
 
         (cause,) = slow.causes

@@ -1,4 +1,4 @@
-"""Truth of what a log tells beside its verdicts: where each rule must speak, and where not."""
+"""Truth of what a log says beside its verdicts: where each rule must speak, and where not."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class TestAllPauseTogether:
 
 
 class TestIdleBesidePeer:
-    def test_speaks_of_a_gpu_that_nobody_uses(self) -> None:
+    def test_speaks_of_a_gpu_that_no_one_uses(self) -> None:
         report = in_log(machine(gpu(every(10, 9.9)), gpu(at_work())))
 
         assert spoke(report) == [("idle_beside_peer", ("1",))]
@@ -89,7 +89,7 @@ class TestIdleBesidePeer:
 
 
 class TestMemoryHeld:
-    def test_speaks_of_a_notebook_that_nobody_ended(self) -> None:
+    def test_speaks_of_a_notebook_that_no_one_ended(self) -> None:
         report = in_log(machine(gpu(every(5, 4.9, until=120), FORTY_GIB_MIB, (0, 600))))
 
         assert spoke(report) == [("memory_held", ("0",))]

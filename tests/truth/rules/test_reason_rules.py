@@ -1,6 +1,6 @@
 """Reasons of waits for input: what was measured where one held, and what is just beside it.
 
-Each look is one that a training really gave, to a hundredth of a core: sixteen conditions were
+Each look is one that a training run really gave, to a hundredth of a core: sixteen conditions were
 produced on a machine of two cores, and watched from another process.
 """
 
@@ -107,12 +107,12 @@ class TestDiskBound:
         assert is_disk_bound([awake, awake, asleep], SETTINGS)
 
     def test_speaks_of_another_users_reads_by_the_machines(self) -> None:
-        told: dict[str, Any] = {
+        reported: dict[str, Any] = {
             "read_bytes_per_second": None,
             "disk_read_bytes_per_second": 500 * MB,
         }
-        asleep = look(workers=(task(0.9, state="D"),), disk_busy_ratio=0.7, **told)
-        awake = look(workers=(task(0.9),), disk_busy_ratio=0.7, **told)
+        asleep = look(workers=(task(0.9, state="D"),), disk_busy_ratio=0.7, **reported)
+        awake = look(workers=(task(0.9),), disk_busy_ratio=0.7, **reported)
 
         assert is_disk_bound([asleep, awake, awake, awake, awake], SETTINGS)
 

@@ -1,7 +1,7 @@
 """Truth of the verdicts' rules: where each must speak, and where it must not, just beside.
 
 Whether a loader was late, and for how long, is a fact of each workload's model;
-the detector sees a driver's windows, and a training's tags where it has some.
+the detector sees a driver's windows, and a training run's tags where it has some.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ HOUR = training(seconds=3_600, begins_s=0)
 
 
 class TestHanging:
-    def test_speaks_of_a_training_whose_next_batch_has_not_come_for_a_minute(self) -> None:
+    def test_speaks_of_a_run_whose_next_batch_has_not_come_for_a_minute(self) -> None:
         workload = training(steps=300, seconds=62, late_ms={200: 42_000})
 
         assert verdict_with_tags(workload, for_ms=61_000) is VerdictName.HANGING
@@ -61,7 +61,7 @@ class TestTooFewSamples:
 
 
 class TestNotInUse:
-    def test_speaks_of_a_training_that_worked_for_eight_seconds_of_two_minutes(self) -> None:
+    def test_speaks_of_a_run_that_worked_for_eight_seconds_of_two_minutes(self) -> None:
         workload = training(steps=80, seconds=120)
 
         assert workload.gpus[0].busy_ms == 8_000
@@ -75,7 +75,7 @@ class TestNotInUse:
 
 
 class TestTooShortToJudge:
-    def test_speaks_of_a_training_that_worked_for_eight_seconds_of_one_minute(self) -> None:
+    def test_speaks_of_a_run_that_worked_for_eight_seconds_of_one_minute(self) -> None:
         workload = training(steps=80, seconds=60)
 
         assert workload.gpus[0].busy_ms == 8_000
@@ -176,7 +176,7 @@ class TestStarvationSuspected:
 
 
 class TestPartial:
-    def test_speaks_of_a_flat_level_of_which_nobody_can_tell(self) -> None:
+    def test_speaks_of_a_flat_level_of_which_no_one_can_show(self) -> None:
         workload = training(cost_ms=160)
 
         assert workload.gpus[0].lost_ms / workload.gpus[0].in_use_ms > 0.3
@@ -188,5 +188,5 @@ class TestPartial:
         assert 0.03 < workload.gpus[0].lost_ms / workload.gpus[0].in_use_ms < 0.05
         assert verdict_in_log(workload) is not VerdictName.PARTIAL
 
-    def test_is_silent_where_tags_tell(self) -> None:
+    def test_is_silent_where_tags_show(self) -> None:
         assert verdict_with_tags(training(cost_ms=160)) is not VerdictName.PARTIAL

@@ -45,7 +45,7 @@ def sagemaker(percents: Percents) -> Finding:
 
 
 def sagemaker_in_jobs(log: SeenLog, gpu: GpuTruth) -> Finding:
-    """The same of each training, which is all that it watches: nothing before, after or between."""
+    """The same of each run, which is all that it watches: nothing before, after or between."""
     at_ms = log.stamps_ns // NS_PER_MS
     jobs = [log.percents[(begin <= at_ms) & (at_ms < end)] for begin, end in _trainings(gpu)]
     return Finding(is_starved=any(sagemaker(job).is_starved for job in jobs if job.size))
@@ -60,7 +60,7 @@ def gpuprof(gpu: GpuTruth) -> Finding:
     """gpuprof: gaps between steps of at least 15 % of the steps, on the host's own clock.
 
     It sees no GPU that it is not built into, and every gap of those: a
-    checkpoint as well as a wait. What lies between two trainings is none.
+    checkpoint as well as a wait. What lies between two training runs is none.
     """
     step_ms = gap_ms = 0
     for begin_ms, end_ms in _trainings(gpu):
@@ -76,7 +76,7 @@ def gpuprof(gpu: GpuTruth) -> Finding:
 
 
 def _trainings(gpu: GpuTruth) -> Iterator[tuple[int, int]]:
-    """From when to when, in ms, each process was there that somebody could tag."""
+    """From when to when, in ms, each process was there that someone could tag."""
     for begin_ms, end_ms in gpu.held.tolist():
         first, last = np.searchsorted(gpu.marks.at_ms, (begin_ms, end_ms))
         if last > first:

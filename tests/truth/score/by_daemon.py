@@ -19,7 +19,7 @@ def found_by_daemon(workload: Workload, rng: np.random.Generator, *, tagged: boo
     Args:
         workload: Its truth.
         rng: Draws the driver's window and where it begins.
-        tagged: Whether its trainings have a ``PhaseTagger``.
+        tagged: Whether its training runs have a ``PhaseTagger``.
     """
     window_ms = float(rng.uniform(_SHORTEST_WINDOW_MS, _LONGEST_WINDOW_MS))
     windows = [

@@ -75,7 +75,7 @@ def evaluate(work: Sequence[Work], heard: Callable[[], None], processes: int | N
 
     Args:
         work: The workloads.
-        heard: Called after each of them.
+        read: Called after each of them.
         processes: How many at once; ``None``: as many as there are cores.
     """
     tallies = Tallies()

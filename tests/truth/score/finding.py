@@ -12,7 +12,7 @@ from tests.truth.workloads.spans import Spans, spans_of
 NS_PER_MS = 1_000_000
 _NEAR = 8
 STARVED = frozenset({VerdictName.STARVED, VerdictName.STARVATION_SUSPECTED})
-"""The verdicts that send somebody to look at the input pipeline."""
+"""The verdicts that send someone to look at the input pipeline."""
 
 
 class Finding(NamedTuple):

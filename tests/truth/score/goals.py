@@ -17,18 +17,18 @@ _MOST_LOST_ERROR: Final = 0.02
 _MOST_BURSTS: Final = 2
 _LOOKS: Final = (Row(LOG, 0.1), Row(LOG, 1.0), Row(DAEMON, None), Row(TAGGED, None))
 WITHOUT_TAGS: Final = ("inference_server", "notebook", "unused", "requests_by_hand", "desktop")
-"""Kinds in which nothing trains: nobody tags them."""
+"""Kinds in which nothing trains: no one tags them."""
 
 
 def goals(tallies: Tallies, kinds: Sequence[str], weeks: Sequence[Week]) -> str:
     """A table in Markdown: a goal a row, a way of looking a column."""
     visible = [kind for kind in kinds if KINDS[kind].is_visible]
-    trainings = [kind for kind in kinds if kind not in WITHOUT_TAGS]
+    runs = [kind for kind in kinds if kind not in WITHOUT_TAGS]
     looks = [row for row in _LOOKS if any((row, kind) in tallies for kind in kinds)]
     names = [row.detector + (f", {row.period_s:g} s" if row.period_s else "") for row in looks]
     shown = [over(tallies, row, visible) for row in looks]
     everything = [over(tallies, row, kinds) for row in looks]
-    tagged = [over(tallies, row, trainings) for row in looks]
+    tagged = [over(tallies, row, runs) for row in looks]
     lines = [
         f"| goal | {' | '.join(names)} |",
         f"|---|{'---|' * len(names)}",
@@ -43,8 +43,10 @@ def goals(tallies: Tallies, kinds: Sequence[str], weeks: Sequence[Week]) -> str:
     ]
     if weeks:
         alarms = sum(one.false_alarms for one in weeks)
-        said = f"met: {alarms} in {len(weeks)}" if alarms == 0 else f"**{alarms} in {len(weeks)}**"
-        cells = [said if row == Row(LOG, 1.0) else "" for row in looks]
+        printed = (
+            f"met: {alarms} in {len(weeks)}" if alarms == 0 else f"**{alarms} in {len(weeks)}**"
+        )
+        cells = [printed if row == Row(LOG, 1.0) else "" for row in looks]
         lines.append(_row("no false alarm in a healthy week", cells))
     return "\n".join(lines)
 

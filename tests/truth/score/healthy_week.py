@@ -15,7 +15,7 @@ HOURS = 168.0
 
 
 class Week(NamedTuple):
-    """What was said of one.
+    """What was reported of one.
 
     Attributes:
         seed: Of the workload.

@@ -43,11 +43,11 @@ def printed(
 def write(tables: str, seeds: range, hours: float) -> None:
     """Put them onto the page."""
     today = datetime.datetime.now(datetime.timezone.utc).date().isoformat()
-    said = (
+    output = (
         f"`{COMMAND}`, {today}: {len(seeds)} workloads of each kind, {hours:g} h each, evaluation "
         f"seeds {seeds[0]} to {seeds[-1]}."
     )
-    put(MARK, f"{said}\n\n{tables}")
+    put(MARK, f"{output}\n\n{tables}")
 
 
 def _table(tallies: Tallies, rows: Sequence[Row], kinds: Sequence[str]) -> str:

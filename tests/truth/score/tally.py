@@ -1,4 +1,4 @@
-"""Findings held against the truth, and counted."""
+"""Findings compared with the truth, and counted."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ class Tally:
         false_on_healthy: Of the false, those that lost hardly anything at all. The others do lose
             time, but to something else than their input.
         healthy_ms: Time watched of GPUs that lost hardly anything.
-        lost_errors: Lost seconds told over true ones, less 1; of each starved GPU.
+        lost_errors: Lost seconds reported over true ones, less 1; of each starved GPU.
         starved_errors: The same of what was put down to the input, of each that was found.
-        ious: Starved intervals told and true, over each that was found.
+        ious: Starved intervals reported and true, over each that was found.
         delays: Bursts seen in full between the first pause that a driver can show and the word.
         missed_ratios: How much of its time in use each GPU starved that was not found.
     """
@@ -84,13 +84,13 @@ class Tally:
 
     @property
     def precision(self) -> float | None:
-        """Of the accused, the share that was starved; ``None``: nobody was accused."""
+        """Of the accused, the share that was starved; ``None``: no one was accused."""
         accused = self.right + self.false
         return self.right / accused if accused else None
 
     @property
     def recall(self) -> float | None:
-        """Of the starved, the share that was found; ``None``: nobody was starved."""
+        """Of the starved, the share that was found; ``None``: no one was starved."""
         starved = self.right + self.missed
         return self.right / starved if starved else None
 
@@ -121,7 +121,7 @@ def worst_of_nine_in_ten(errors: list[float]) -> float | None:
 def bursts_until(truth: GpuTruth, at_ms: float) -> int | None:
     """Bursts that ended between the end of the first visible starved pause and that moment.
 
-    What no driver can tell apart is one burst. ``None`` where no pause can be seen.
+    What no driver can distinguish is one burst. ``None`` where no pause can be seen.
     """
     pauses = visible(truth.starved)
     if not len(pauses):

@@ -2,8 +2,8 @@
 
 A workload models what happens, millisecond by millisecond: workers that load
 batches, a queue of finite depth, steps on a device, epochs, checkpoints.
-*Starved* is a fact of that model: the device is idle, a training asks for a
-batch and its loader's queue holds none. It is never told from how busy the
+*Starved* is a fact of that model: the device is idle, a training run asks for a
+batch and its loader's queue holds none. It is never reported from how busy the
 device was. What a log says of it is then drawn: the driver's windows and the
 logger's rows.
 """

@@ -106,9 +106,9 @@ TRAINING_SEEDS: Final = range(300_000, 301_000)
 """Workloads that the model of suspicion is fitted on."""
 
 EVALUATION_SEEDS: Final = range(270_000, 271_000)
-"""Workloads that accuracy is measured on. Nobody tunes on them, nor looks at one of them to mend a
+"""Workloads that accuracy is measured on. No one tunes on them, nor looks at one of them to fix a
 detector: a figure that was tuned for says nothing. Whoever changes the detector after having read
-such a figure moves on to seeds that nobody has seen. 100,000 to 100,011, 200,000 to 200,011,
+such a figure moves on to seeds that no one has seen. 100,000 to 100,011, 200,000 to 200,011,
 210,000 to 210,059, 220,000 to 220,079, 230,000 to 230,079, 240,000 to 240,049, 250,000 to
 250,015 and 260,000 to 260,031 were used up so."""
 

@@ -15,12 +15,12 @@ from tests.truth.workloads.truth import GpuTruth, Workload
 _HEAD: Final = "timestamp, index, utilization.gpu [%], memory.used [MiB], power.draw [W]"
 _BEGIN: Final = datetime.datetime(2026, 3, 2, 9, 0, 0)
 _NS_PER_MS: Final = 1_000_000
-_NOBODY_MIB: Final = 4
-"""What a GPU holds that nobody uses."""
+_IDLE_MIB: Final = 4
+"""What a GPU holds that no one uses."""
 _WINDOW_MS: Final = 1_000
 _RESTS_W, _WORKS_W, _SPINS_W = 128.0, 690.0, 250.0
 """At rest with a process, at full work, and while a kernel waits for its peers: the first two as an
-H200 was measured, in pauses of eight kinds; nobody has measured the third."""
+H200 was measured, in pauses of eight kinds; no one has measured the third."""
 
 
 def as_csv(workload: Workload, period_s: float, rng: np.random.Generator) -> str:
@@ -59,7 +59,7 @@ def as_csv(workload: Workload, period_s: float, rng: np.random.Generator) -> str
 def memory_used_mib(gpu: GpuTruth, at_ms: NDArray[np.int64]) -> NDArray[np.int64]:
     """What of its memory is taken at these times, in MiB; shape as ``at_ms``."""
     is_held = np.searchsorted(gpu.held.ravel(), at_ms, side="right") % 2 == 1
-    return np.where(is_held, gpu.memory_mib, 0) + _NOBODY_MIB
+    return np.where(is_held, gpu.memory_mib, 0) + _IDLE_MIB
 
 
 def power_watts(gpu: GpuTruth, at_ms: NDArray[np.int64]) -> NDArray[np.float64]:

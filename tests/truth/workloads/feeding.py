@@ -17,8 +17,8 @@ _MINUTE_MS: Final = 60_000
 class Steps(NamedTuple):
     """What happened in some steps, one after the other; columns in ms, shape (n,).
 
-    The training asks for a batch at ``asked``; it lay in the queue from
-    ``ready`` on; the training has it at ``taken``; the device works on it
+    The training run asks for a batch at ``asked``; it lay in the queue from
+    ``ready`` on; the training run has it at ``taken``; the device works on it
     from ``begun`` to ``ended`` and had ended the one before it at ``free``.
     """
 
@@ -61,7 +61,7 @@ class Loader:
         self.taken_ms = deque([self.since_ms] * self.depth, maxlen=max(1, self.depth))
 
     def load(self, cost_ms: int, asked_ms: int) -> int:
-        """When the next batch lies in the queue, for a training that asks for it now."""
+        """When the next batch lies in the queue, for a training run that asks for it now."""
         worker = self.next_turn
         self.next_turn = (worker + 1) % self.workers
         begin_ms = self.free_ms[worker]

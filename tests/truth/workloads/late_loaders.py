@@ -51,7 +51,7 @@ def cold_cache(draws: Draws, duration_ms: int) -> tuple[GpuTruth, ...]:
     """Starved while the data are read for the first time, then the cache is warm.
 
     As worker_waves at first; warm after 5 to 40 min in file order, or slowly
-    where samples are drawn anew each time; 90 to 100 % of the data fit into
+    where samples are drawn again each time; 90 to 100 % of the data fit into
     memory; warm, a loader needs 20 to 70 % of its time.
     """
     wave = wave_of(draws, draws.log_uniform(1_500, 15_000), draws.log_uniform(2_000, 15_000))
@@ -87,7 +87,7 @@ def short_stalls(draws: Draws, duration_ms: int) -> tuple[GpuTruth, ...]:
 
 
 def loader_in_training(draws: Draws, duration_ms: int) -> tuple[GpuTruth, ...]:
-    """No workers: the training loads each batch itself while the device has nothing to do.
+    """No workers: the training run loads each batch itself while the device has nothing to do.
 
     60 to 500 ms for each step of 60 to 600 ms, spread 5 to 40 %: 9 to 89 %
     starved, in stalls that one driver window mixes with work.
@@ -104,7 +104,7 @@ def loader_in_training(draws: Draws, duration_ms: int) -> tuple[GpuTruth, ...]:
 
 
 def epoch_restart(draws: Draws, duration_ms: int) -> tuple[GpuTruth, ...]:
-    """Each epoch starts its workers anew, and the device waits for their first batch.
+    """Each epoch starts its workers again, and the device waits for their first batch.
 
     Epochs of 30 s to 10 min; workers stand ready after 1.5 to 20 s, spread 2 to
     60 %; no wait else: 0.3 to 45 % starved.
@@ -121,7 +121,7 @@ def epoch_restart(draws: Draws, duration_ms: int) -> tuple[GpuTruth, ...]:
 
 
 def late_validation(draws: Draws, duration_ms: int) -> tuple[GpuTruth, ...]:
-    """Each epoch ends with a validation whose loader starts anew and is late all through it.
+    """Each epoch ends with a validation whose loader starts again and is late all through it.
 
     Epochs of 30 s to 10 min; 5 to 60 s of validation in which one worker or
     up to four take 1.2 to 12 times as long as the device.

@@ -21,7 +21,7 @@ def healthy_prefetch(draws: Draws, duration_ms: int) -> tuple[GpuTruth, ...]:
 
 
 def checkpoints(draws: Draws, duration_ms: int) -> tuple[GpuTruth, ...]:
-    """A healthy training that writes its state now and then: idle, but nobody asked for a batch.
+    """A healthy training that writes its state now and then: idle, but no one asked for a batch.
 
     3 to 60 s every 1 to 20 min, spread 2 to 60 %: 0.2 to 50 % lost, none of it
     starved. In half of them copies show as 0.5 to 6 % of use.

@@ -1,4 +1,4 @@
-"""A workload in words and characters, for somebody who looks at it."""
+"""A workload in words and characters, for someone who looks at it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How trainings are usually set up, drawn broadly: what the kinds are mixed from."""
+"""How training runs are usually set up, drawn broadly: what the kinds are mixed from."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def start_up_ms(draws: Draws) -> int:
 
 
 def memory_mib(draws: Draws) -> int:
-    """What a training holds: 2 to 76 GiB."""
+    """What a training run holds: 2 to 76 GiB."""
     return int(draws.log_uniform(2_000, 78_000))
 
 
@@ -46,7 +46,7 @@ def pause_within_step(draws: Draws) -> float:
     """What share of a step the device idles amid it: nothing, or 0.5 to 15 %.
 
     Copies to the device, kernels too small for their launch, an optimiser that
-    asks the host. It is lost and nobody's loader is late.
+    asks the host. It is lost and no one's loader is late.
     """
     return 0.0 if draws.chance(0.4) else draws.log_uniform(0.005, 0.15)
 
@@ -137,7 +137,7 @@ class Warming:
         cold_ms: What a batch costs that was never read.
         warm_ms: What one costs that was.
         batches: So many batches are all there is to read.
-        in_order: Whether each is read once an epoch, or drawn anew each time.
+        in_order: Whether each is read once an epoch, or drawn again each time.
         kept: Share of them that memory can hold.
         spread: Relative deviation of the cost.
     """

@@ -34,12 +34,12 @@ class SeenLog(NamedTuple):
 
 @dataclass(frozen=True)
 class Driver:
-    """Averages over windows, one after the other; each is told some time after its end.
+    """Averages over windows, one after the other; each is reported some time after its end.
 
     Attributes:
         window_ms: How long a window is, 1/6 s to 1 s.
         phase_ms: When one of them begins.
-        delay_ms: How long after its end it is told, up to a window.
+        delay_ms: How long after its end it is reported, up to a window.
     """
 
     window_ms: float

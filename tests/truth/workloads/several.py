@@ -16,7 +16,7 @@ _LEAST_MS: Final = 60_000
 
 
 def several_jobs(draws: Draws, duration_ms: int) -> tuple[GpuTruth, ...]:
-    """Two to four trainings after one another, of which some are starved.
+    """Two to four training runs after one another, of which some are starved.
 
     Each healthy, in waves (bursts and pauses of 2 to 12 s) or seldom slow; 10 s to
     15 min between two. 0 to 85 % starved.
@@ -54,7 +54,7 @@ def _in_turn(
     between_ms: tuple[float, float],
     duration_ms: int,
 ) -> tuple[GpuTruth, ...]:
-    """Trainings that are ended after these times, as far as there is time for them."""
+    """Training runs that are ended after these times, as far as there is time for them."""
     truths: list[GpuTruth] = []
     at_ms = draws.integer(0, 30_000)
     for length_ms in lengths_ms:

@@ -50,14 +50,14 @@ class Validation:
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingPlan:
-    """How a training is set up; times in ms.
+    """How a training run is set up; times in ms.
 
     Attributes:
         step_ms: Mean time of a step on the slowest device.
         costs_ms: What one worker takes for each batch; ``None``: all data lie in memory, and
-            nobody has to load.
+            no one has to load.
         workers: How many workers load; at least 1.
-        depth: Batches under way or queued at most; 0: loaded by the training itself.
+        depth: Batches under way or queued at most; 0: loaded by the training run itself.
         workers_start_ms: How long workers take from their start until they load.
         workers_start_spread: Its relative deviation from epoch to epoch.
         restarts_workers: Whether each epoch has workers of its own.
@@ -137,7 +137,7 @@ class _Diary:
 
 
 class TrainingRun:
-    """One training, from the start of its process until it is done or the workload ends.
+    """One training run, from the start of its process until it is done or the workload ends.
 
     Attributes:
         ends_ms: When its process is gone.

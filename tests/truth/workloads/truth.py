@@ -20,11 +20,11 @@ from tests.truth.workloads.spans import (
 )
 
 STARVED_FROM: Final = 0.05
-"""Share of in-use time from which on a GPU counts as starved: what verdicts are held against."""
+"""Share of in-use time from which on a GPU counts as starved: what verdicts are compared with."""
 
 
 class PhaseMark(NamedTuple):
-    """A training enters a phase; it lasts until the next mark or its process ends."""
+    """A training run enters a phase; it lasts until the next mark or its process ends."""
 
     at_ms: int
     phase: TrainingPhase
@@ -40,7 +40,7 @@ class Marks(NamedTuple):
 
 
 def no_marks() -> Marks:
-    """Of a GPU that nobody tags."""
+    """Of a GPU that no one tags."""
     none = np.empty(0, dtype=np.int64)
     return Marks(none, none, none)
 
@@ -51,13 +51,13 @@ class GpuTruth:
 
     Attributes:
         busy: When it worked.
-        starved: When it was idle, a training asked for a batch and its
+        starved: When it was idle, a training run asked for a batch and its
             loader's queue held none. Lies within ``jobs``, never touches
-            ``busy``'s inside, and is told from the model's queue, not from
+            ``busy``'s inside, and is reported from the model's queue, not from
             how busy the GPU was.
         jobs: Each job from its first to its last work on the device.
         held: Each process from its start to its end; its memory is taken.
-        marks: What a ``PhaseTagger`` in the trainings would have entered;
+        marks: What a ``PhaseTagger`` in the training runs would have entered;
             empty for servers and notebooks, which have none.
         memory_mib: What a process holds while it lives, in MiB.
         spins: When it was busy with nothing but waiting for its peers; lies within ``busy``.

@@ -1,4 +1,4 @@
-"""Kinds in which nobody trains: no loader, no tags, and nothing that could be starved."""
+"""Kinds in which no one trains: no loader, no tags, and nothing that could be starved."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.truth.workloads.truth import GpuTruth
 
 
 def inference_server(draws: Draws, duration_ms: int) -> tuple[GpuTruth, ...]:
-    """A server answers requests that come when they like: idle is when nobody asks.
+    """A server answers requests that come when they like: idle is when no one asks.
 
     Requests of 5 to 400 ms each, 3 to 95 % load on average, which changes by
     a factor of up to 4 from one stretch of 1 to 20 min to the next.
@@ -31,7 +31,7 @@ def inference_server(draws: Draws, duration_ms: int) -> tuple[GpuTruth, ...]:
 
 
 def notebook(draws: Draws, duration_ms: int) -> tuple[GpuTruth, ...]:
-    """Somebody runs a cell, looks, thinks, and runs the next; at times there is no cell for long.
+    """Someone runs a cell, looks, thinks, and runs the next; at times there is no cell for long.
 
     Cells of 0.2 to 60 s in which the device works 20 to 100 %, in pieces of
     50 to 2,000 ms; 5 s to 10 min between two; a kernel lives on in between.
@@ -51,7 +51,7 @@ def notebook(draws: Draws, duration_ms: int) -> tuple[GpuTruth, ...]:
 
 
 def requests_by_hand(draws: Draws, duration_ms: int) -> tuple[GpuTruth, ...]:
-    """Somebody asks a language model, reads the answer, and asks again.
+    """Someone asks a language model, reads the answer, and asks again.
 
     Answers of 2 to 60 s, 5 s to 5 min apart, both differing by 30 to 150 %;
     the model lies in memory all the while.
@@ -84,7 +84,7 @@ def desktop(draws: Draws, duration_ms: int) -> tuple[GpuTruth, ...]:
 
 
 def unused(draws: Draws, duration_ms: int) -> tuple[GpuTruth, ...]:
-    """Nobody computes; a monitor or a desktop touches the device for milliseconds.
+    """No one computes; a monitor or a desktop touches the device for milliseconds.
 
     1 to 8 ms every 1 to 60 s, in no job.
     """

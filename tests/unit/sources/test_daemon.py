@@ -38,7 +38,7 @@ from gpumon.sources.daemon import (
 from gpumon.sources.ring_reader.daemon_folder import HeldFolder
 from tests.builders.report import gpu, report
 from tests.builders.time import HandClock, s
-from tests.neighbours import NOBODY, as_root, become, shared_runtime_folder
+from tests.neighbours import OTHER_UID, as_root, become, shared_runtime_folder
 from tests.patience import wait_until
 from tests.serving import answering
 
@@ -428,7 +428,7 @@ class TestAStateFileOfANeighbour:
         monkeypatch.setattr(os, "geteuid", lambda: 54_323)
         os.chown(made, 54_323, -1)
         own = self.found()
-        os.chown(made, NOBODY, -1)
+        os.chown(made, OTHER_UID, -1)
 
         if own is not None and not own.is_relative_to(made):
             pytest.skip(f"a real daemon of this machine comes first: {own}")

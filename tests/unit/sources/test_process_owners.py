@@ -11,7 +11,7 @@ import pytest
 
 from gpumon.sources.process_owners import ProcessOwners
 from tests.hidden_processes import READER_GROUP, hiding, needs_hidepid
-from tests.neighbours import NOBODY, as_root, become
+from tests.neighbours import OTHER_UID, as_root, become
 from tests.patience import wait_until
 from tests.processes import ending
 
@@ -79,7 +79,7 @@ class TestTheOwnerOfAProcess:
             assert other.stdin is not None
             assert other.stdout.readline() == b"ready\n"
 
-            assert ProcessOwners().owner(other.pid).uid == NOBODY
+            assert ProcessOwners().owner(other.pid).uid == OTHER_UID
             other.stdin.write(b"\n")
 
 
@@ -92,20 +92,20 @@ class TestAProcWithHidepid:
     """The kernel's own, as another user and the superuser without rights see it."""
 
     @pytest.mark.parametrize("hidepid", [1, 2])
-    @pytest.mark.parametrize("uid", [NOBODY, 0])
+    @pytest.mark.parametrize("uid", [OTHER_UID, 0])
     def test_hides_the_owner_of_a_process_that_runs(self, hidepid: int, uid: int) -> None:
         assert owner_told_to(uid, hidepid=hidepid) == "None True False"
 
     @pytest.mark.parametrize("hidepid", [1, 2])
     def test_shows_it_to_the_group_of_the_mount(self, hidepid: int) -> None:
-        seen = owner_told_to(NOBODY, hidepid=hidepid, in_group=True)
+        seen = owner_told_to(OTHER_UID, hidepid=hidepid, in_group=True)
         assert seen == f"{OTHER_USER} False False"
 
     def test_hides_nothing_of_a_process_that_is_gone(self) -> None:
         gone = subprocess.Popen(["true"])
         gone.wait()
 
-        assert ask_owner(gone.pid, NOBODY, hidepid=2) == "None False False"
+        assert ask_owner(gone.pid, OTHER_UID, hidepid=2) == "None False False"
 
 
 def owner_told_to(uid: int, *, hidepid: int, in_group: bool = False) -> str:

@@ -133,8 +133,8 @@ class TestLaws:
     def test_what_is_shared_and_what_fell_into_no_phase_is_the_whole(
         self, parts: WindowParts, peer_ns: int, idle_share: float
     ) -> None:
-        told_ns = sum(parts.waits.values()) + parts.validation_ns + parts.step_ns
-        idle_ns = round((told_ns + parts.uncovered_ns) * idle_share)
+        reported_ns = sum(parts.waits.values()) + parts.validation_ns + parts.step_ns
+        idle_ns = round((reported_ns + parts.uncovered_ns) * idle_share)
 
         shared = share_idle(idle_ns, parts, peer_excess_ns=peer_ns)
 

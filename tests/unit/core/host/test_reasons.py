@@ -81,8 +81,8 @@ class TestSplitting:
 
         assert sum(split.values()) == lost_ns
         assert all(amount_ns >= 0 for amount_ns in split.values())
-        told_ns = sum(one.waited_ns for one in reasons.report())
-        assert told_ns == (lost_ns if split.keys() - {UNKNOWN} else 0)
+        reported_ns = sum(one.waited_ns for one in reasons.report())
+        assert reported_ns == (lost_ns if split.keys() - {UNKNOWN} else 0)
 
 
 class TestWhatIsTold:

@@ -21,7 +21,7 @@ from gpumon.sources.ring_reader.daemon_folder import (
     runtime_dir_to_be,
 )
 from gpumon.sources.ring_reader.ring_folder import folders_to_read
-from tests.neighbours import NOBODY, as_root
+from tests.neighbours import OTHER_UID, as_root
 
 
 def environ_of(folder: Path) -> dict[str, str]:
@@ -165,7 +165,7 @@ class TestAFolderThatIsHeld:
 
     @as_root
     def test_keeps_no_lock_that_the_folders_own_user_could_not_open(self, shared: Path) -> None:
-        os.chown(shared, NOBODY, NOBODY)
+        os.chown(shared, OTHER_UID, OTHER_UID)
         with holding(shared):
             within = {path.name for path in shared.iterdir()}
 

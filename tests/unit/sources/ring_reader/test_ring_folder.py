@@ -19,7 +19,7 @@ from gpumon.sources.ring_reader.ring_folder import (
     folders_to_read,
 )
 from tests.builders.ring import phases_folder
-from tests.neighbours import NOBODY, as_root
+from tests.neighbours import OTHER_UID, as_root
 
 
 class Folder:
@@ -101,7 +101,7 @@ class TestAFolder:
         named = tmp_path / "[1]" / "gpumon-of-the-lab"
         named.mkdir(parents=True)
         if os.getuid() == 0:
-            os.chown(named, NOBODY, -1)
+            os.chown(named, OTHER_UID, -1)
 
         assert [*folders_to_read([glob.escape(str(named))])] == [str(named)]
 
@@ -159,7 +159,7 @@ class TestAFullFolder:
     def test_of_many_owners_stays_small_in_memory(self, folder: Folder) -> None:
         folder.make(900)
         for number in range(900):
-            os.chown(folder.phases / f"{number}-1.ring", NOBODY - number % 300, -1)
+            os.chown(folder.phases / f"{number}-1.ring", OTHER_UID - number % 300, -1)
         folder.ticks(2)
 
         assert set(folder.counts().values()) == {3}

@@ -36,7 +36,7 @@ class TestAStepOfTheDevice:
 
         training.steps(steps, fetch_ms=fetch_ms, dispatch_ms=1, work_ms=work_ms, waits=False)
 
-        assert len(training.told_ns) >= told
+        assert len(training.reported_ns) >= told
         assert training.worst_error_ms() < error_ms
 
     def test_is_told_where_the_host_waits_for_each(self) -> None:
@@ -44,20 +44,20 @@ class TestAStepOfTheDevice:
 
         training.steps(50, fetch_ms=0.2, dispatch_ms=1, work_ms=30, waits=True)
 
-        assert len(training.told_ns) >= 45
+        assert len(training.reported_ns) >= 45
         assert training.worst_error_ms() < 1.0
 
     def test_is_told_again_after_the_clocks_jumped(self) -> None:
         gpu = Gpu()
         training = Training(gpu)
         training.steps(20, fetch_ms=20, dispatch_ms=1, work_ms=8, waits=False)
-        before = dict(training.told_ns)
+        before = dict(training.reported_ns)
         gpu.pass_ms(100)
         gpu.jump(-3_600)
 
         training.steps(20, fetch_ms=20, dispatch_ms=1, work_ms=8, waits=False)
 
-        assert len(training.told_ns) >= len(before) + 18
+        assert len(training.reported_ns) >= len(before) + 18
         assert training.worst_error_ms() < 1.0
 
     def test_is_not_told_while_nobody_can_say_when_it_was(self) -> None:
@@ -68,7 +68,7 @@ class TestAStepOfTheDevice:
         training.gpu.pass_ms(500)
         training.witness.stop()
 
-        assert training.told_ns == {}
+        assert training.reported_ns == {}
 
     def test_is_told_in_order_and_once(self) -> None:
         told: list[int] = []
@@ -99,7 +99,7 @@ class TestTheQueue:
 
         training.steps(20, fetch_ms=20, dispatch_ms=1, work_ms=8, waits=False)
 
-        assert max(training.told_ns) >= 118
+        assert max(training.reported_ns) >= 118
 
     def test_gets_no_events_of_steps_too_short_to_be_worth_them(self) -> None:
         training = Training(Gpu())

@@ -19,7 +19,7 @@ from tests.builders.driver import Fake
 from tests.builders.driver_faults import LIST
 from tests.builders.nvml import NOBODYS_PID
 from tests.fakenvml import codes
-from tests.neighbours import NOBODY
+from tests.neighbours import OTHER_UID
 
 OLDER_LIST, OLDEST_LIST = LIST[:-1] + "2", LIST[:-3]
 SHARES, OLDER_SHARES = "nvmlDeviceGetProcessesUtilizationInfo", "nvmlDeviceGetProcessUtilization"
@@ -174,7 +174,7 @@ class TestAName:
         assert names.name(4000) == "program-2"
 
     @pytest.mark.parametrize(
-        "uid", [os.getuid(), pytest.param(NOBODY, id="its folder belongs to the superuser then")]
+        "uid", [os.getuid(), pytest.param(OTHER_UID, id="its folder belongs to the superuser then")]
     )
     def test_comes_with_the_user_that_a_process_has_become(self, proc: Path, uid: int) -> None:
         runs_as(proc, uid)

@@ -90,15 +90,15 @@ class TestAnExecutionThatFoundNoBatch:
 
     def test_leaves_what_those_before_it_waited(self) -> None:
         graph = Graph(wait_ns=MS // 2, took_ns=MS)
-        told_ns = sum(graph.execute()[0] for _ in range(13))
+        reported_ns = sum(graph.execute()[0] for _ in range(13))
 
         graph.wait_ns = 400 * MS
         graph.pass_unaccounted()
         assert graph.accounts.found_nothing(400 * MS) == 400 * MS
         graph.wait_ns = 0
-        told_ns += sum(graph.execute()[0] for _ in range(40))
+        reported_ns += sum(graph.execute()[0] for _ in range(40))
 
-        assert told_ns == 13 * MS // 2
+        assert reported_ns == 13 * MS // 2
 
     def test_loses_no_sample(self) -> None:
         graph = Graph(wait_ns=0, took_ns=MS)
@@ -119,7 +119,7 @@ class TestLaws:
         wait_ns = min(wait_ns, took_ns)
         graph = Graph(wait_ns=wait_ns, took_ns=took_ns)
 
-        told_ns = sum(graph.execute()[0] for _ in range(executions))
+        reported_ns = sum(graph.execute()[0] for _ in range(executions))
 
-        assert told_ns <= executions * wait_ns + executions
-        assert told_ns >= executions * wait_ns - 2 * (SPACING_NS + took_ns)
+        assert reported_ns <= executions * wait_ns + executions
+        assert reported_ns >= executions * wait_ns - 2 * (SPACING_NS + took_ns)

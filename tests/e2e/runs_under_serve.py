@@ -1,4 +1,4 @@
-"""The examples as trainings beside a real daemon, and what holds of one that something holds up."""
+"""The examples as training runs beside a real daemon."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Training:
         """What it says of itself at its end.
 
         Then it is killed: how long a framework takes to shut down, and a busy machine makes
-        seconds of that, is no part of the training.
+        seconds of that, is no part of the training run.
         """
         patience = threading.Timer(PATIENCE_S, self._process.kill)
         patience.start()
@@ -75,7 +75,7 @@ def training(
 
 
 class Watched:
-    """What a training said of itself, and what gpumon said of it and its GPU.
+    """What a training run reported of itself, and what gpumon reported of it and its GPU.
 
     Attributes:
         framework: As gpumon calls it.
@@ -93,7 +93,7 @@ class Watched:
         self.waited_s = 0.0
 
 
-class WatchedTrainings:
+class WatchedRuns:
     """To be inherited beside a fixture ``watched``."""
 
     def test_lost_to_it_what_its_sleeps_took_while_nothing_was_computed(
