@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.truth.host.cells import Cell, told_of
+from tests.truth.host.cells import Cell, reported_of
 from tests.truth.host.conditions import CONDITIONS
 from tests.truth.host.surroundings import NotHereError, cold_file
 from tests.truth.host.work import AGAIN_BYTES, Stage
@@ -38,7 +38,7 @@ def quick() -> Iterator[Any]:
 def test_what_is_lost_has_the_reason_that_is_true(name: str, stage: Stage, tmp_path: Path) -> None:
     condition = CONDITIONS[name]
     try:
-        reported = told_of(Cell(name, condition.quick), stage, tmp_path, SECONDS)
+        reported = reported_of(Cell(name, condition.quick), stage, tmp_path, SECONDS)
     except NotHereError as reason:
         pytest.skip(str(reason))
 

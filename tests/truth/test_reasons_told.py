@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.truth.host.cells import Cell, Told, all_cells, diagnosed, together
+from tests.truth.host.cells import Cell, Reported, all_cells, diagnosed, together
 from tests.truth.host.conditions import CONDITIONS, LOADERS
 from tests.truth.host.loaders import BATCHES
 from tests.truth.host.page import is_met, results_table
@@ -67,14 +67,14 @@ class TestTheAims:
     def test_are_met_by_nine_right_seconds_in_ten_and_hardly_a_wrong_one(
         self, right_s: float, wrong_s: float, unknown_s: float, is_expected: bool
     ) -> None:
-        reported = Told(100.0, right_s, wrong_s, unknown_s, {})
+        reported = Reported(100.0, right_s, wrong_s, unknown_s, {})
 
         assert is_met({Cell(DISK, "1 process"): reported}) is is_expected
 
     def test_leave_out_what_loses_nothing(self) -> None:
         results = {
-            Cell(DISK, "1 process"): Told(9.0, 9.0, 0.0, 0.0, {}),
-            Cell("healthy", "1 process"): Told(9.0, 0.0, 9.0, 0.0, {}),
+            Cell(DISK, "1 process"): Reported(9.0, 9.0, 0.0, 0.0, {}),
+            Cell("healthy", "1 process"): Reported(9.0, 0.0, 9.0, 0.0, {}),
         }
 
         assert is_met(results)
@@ -94,9 +94,9 @@ class TestTheTable:
         assert "not made: no O_DIRECT" in row
 
     def test_adds_up_the_runs_of_a_cell(self) -> None:
-        runs = [Told(3.0, 1.0, 0.5, 0.5, {"disk_bound": 1.0, "cpu_bound": 0.5})] * 2
+        runs = [Reported(3.0, 1.0, 0.5, 0.5, {"disk_bound": 1.0, "cpu_bound": 0.5})] * 2
 
-        assert together(runs) == Told(6.0, 2.0, 1.0, 1.0, {"disk_bound": 2.0, "cpu_bound": 1.0})
+        assert together(runs) == Reported(6.0, 2.0, 1.0, 1.0, {"disk_bound": 2.0, "cpu_bound": 1.0})
 
 
 class TestEveryCell:

@@ -1,5 +1,5 @@
-"""Why a batch was late: conditions that are really produced, and the reasons that are told of them.
+"""Reasons of input stalls, under conditions that are really produced.
 
-Nothing here is made up: a worker that is to compute computes, one that is to read reads from the
-device. ``python -m tests.truth.host`` runs them all and writes ``docs/host-truth.md``.
+Nothing is simulated but the GPU: a worker that must compute computes, one that must read reads from
+the device. ``python -m tests.truth.host`` runs them all and writes ``docs/host-truth.md``.
 """

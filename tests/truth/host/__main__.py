@@ -1,8 +1,8 @@
-"""Produces every condition and holds what is told of it against what it is.
+"""Produce every condition, and compare the reported reasons with it.
 
 python -m tests.truth.host                           all, five times; writes docs/host-truth.md
-python -m tests.truth.host --runs 1 --only latency   a quick look; the page is not written
-python -m tests.truth.host --only disk --seen        ... with what the kernel says meanwhile
+python -m tests.truth.host --runs 1 --only latency   a quick run; the page is not written
+python -m tests.truth.host --only disk --seen        ... with the kernel's view
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from tests.truth.host.cells import Cell, Told, all_cells, together, told_of
+from tests.truth.host.cells import Cell, Reported, all_cells, reported_of, together
 from tests.truth.host.page import is_met, results_table, rivals_table, totals, write
 from tests.truth.host.probe import Probe
-from tests.truth.host.rivals import RIVALS, cells_of_rivals, said_by
+from tests.truth.host.rivals import RIVALS, cells_of_rivals, verdict_by
 from tests.truth.host.surroundings import NotHereError, cold_file, slow_server
 from tests.truth.host.work import MIB, Stage
 
@@ -27,14 +27,14 @@ _FILE_BYTES: Final = 1024 * MIB
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run them; 1 where an aim is missed."""
+    """Run the cells; return 1 if an aim is missed."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--runs", type=int, default=5, help="of each cell")
-    parser.add_argument("--seconds", type=float, default=10.0, help="of each training")
+    parser.add_argument("--seconds", type=float, default=10.0, help="of each run")
     parser.add_argument("--only", default="", help="cells whose name has these words")
-    parser.add_argument("--seen", action="store_true", help="say what the kernel says meanwhile")
+    parser.add_argument("--seen", action="store_true", help="print the kernel's view")
     args = parser.parse_args(argv)
     cells = [cell for cell in all_cells() if args.only in str(cell)]
     with (
@@ -45,7 +45,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         stage = Stage(file, port)
         results = {cell: _measured(cell, stage, args) for cell in cells}
         said = {
-            cell: {rival: said_by(rival, cell, stage, args.seconds) for rival in RIVALS}
+            cell: {rival: verdict_by(rival, cell, stage, args.seconds) for rival in RIVALS}
             for cell in cells_of_rivals()
             if cell in results
         }
@@ -55,30 +55,30 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 0 if is_met(results) else 1
 
 
-def _measured(cell: Cell, stage: Stage, args: argparse.Namespace) -> Told | str:
-    """All runs of a cell as one, or why there is none."""
+def _measured(cell: Cell, stage: Stage, args: argparse.Namespace) -> Reported | str:
+    """The sum of all runs of a cell, or why there is none."""
     runs = []
     for _ in range(args.runs):
         began_s, probe = time.monotonic(), Probe()
         look = probe.looking if args.seen else contextlib.nullcontext
         try:
             with tempfile.TemporaryDirectory(prefix="gpumon-truth-") as folder:
-                told = told_of(cell, stage, Path(folder), args.seconds, look)
+                result = reported_of(cell, stage, Path(folder), args.seconds, look)
         except NotHereError as reason:
-            _say(f"{cell}: not made: {reason}")
+            _log(f"{cell}: not made: {reason}")
             return str(reason)
-        runs.append(told)
+        runs.append(result)
         by_reason = ", ".join(
-            f"{name} {reported_s:.1f}" for name, reported_s in told.by_reason.items()
+            f"{name} {reported_s:.1f}" for name, reported_s in result.by_reason.items()
         )
         took_s = time.monotonic() - began_s
-        _say(f"{cell}: idle {told.idle_s:.1f} s, told {by_reason} s  ({took_s:.0f} s)")
+        _log(f"{cell}: idle {result.idle_s:.1f} s, reported {by_reason} s  ({took_s:.0f} s)")
         if args.seen:
-            _say(f"    {probe.seen()}")
+            _log(f"    {probe.seen()}")
     return together(runs)
 
 
-def _say(line: str) -> None:
+def _log(line: str) -> None:
     print(line, file=sys.stderr, flush=True)
 
 

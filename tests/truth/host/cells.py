@@ -1,4 +1,4 @@
-"""One training under one condition, beside a daemon; what is told of it, held against the truth."""
+"""One run under one condition, beside a daemon; its report compared with the truth."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ from tests.truth.host.work import Stage
 ROOT: Final = Path(__file__).parents[3]
 UNKNOWN, GIL_BOUND = "unknown", "gil_bound"
 _SETTLES_AFTER_S: Final = 3.0
-"""As for the tests' other daemons, of which each looks twice a second."""
+"""As for the other daemons of the tests, which sample twice a second."""
 _PATIENCE_S: Final = 120.0
-"""For a training beside its own seconds: frameworks are slow to start."""
+"""Time for a run beyond its own seconds: frameworks are slow to start."""
 _FLAGS_OF_READS: Final = {
     "read directly": os.O_DIRECT,
     "read directly at random": os.O_DIRECT,
@@ -39,10 +39,10 @@ _FLAGS_OF_READS: Final = {
     "map": 0,
     "map again and again": 0,
 }
-"""How the file is opened, by the work that has to find it cold."""
+"""Flags with which the file is opened, by the work that needs it cold."""
 
 Look = Callable[[int], contextlib.AbstractContextManager[object]]
-"""Looks at a training of that process id meanwhile."""
+"""Observes the process with that id meanwhile."""
 
 
 class Cell(NamedTuple):
@@ -57,15 +57,15 @@ class Cell(NamedTuple):
         return f"{self.condition}, {self.loader}{beside}"
 
 
-class Told(NamedTuple):
-    """What a daemon told of a cell, in seconds.
+class Reported(NamedTuple):
+    """What a daemon reported of a cell, in seconds.
 
     Attributes:
-        idle_s: How long the GPU truly stood still, from below all hooks.
-        right_s: Of what it says was lost there: by a reason that is true.
-        wrong_s: By another.
-        unknown_s: By none that could be seen.
-        by_reason: The same by the reasons' names.
+        idle_s: True idle time of the GPU, measured below all hooks.
+        right_s: Reported loss with a true reason.
+        wrong_s: Reported loss with a wrong reason.
+        unknown_s: Reported loss without a reason.
+        by_reason: Reported loss by reason.
     """
 
     idle_s: float
@@ -87,17 +87,17 @@ def all_cells() -> Iterator[Cell]:
                 yield Cell(name, loader, has_neighbour)
 
 
-def told_of(
+def reported_of(
     cell: Cell, stage: Stage, folder: Path, seconds: float, look: Look = contextlib.nullcontext
-) -> Told:
-    """Train for so long, and ask the daemon.
+) -> Reported:
+    """Train under a cell's condition, and fetch the daemon's report.
 
     Args:
-        cell: What to train under.
-        stage: What stands ready.
-        folder: For the daemon; must be empty.
-        seconds: From the first step of the training to its last.
-        look: From its first step on.
+        cell: The condition and loader.
+        stage: The cold file and the slow server.
+        folder: Empty folder for the daemon.
+        seconds: Time from the first step to the last.
+        look: Observes the process from its first step on.
 
     Raises:
         NotHereError: This machine cannot; says why.
@@ -131,10 +131,10 @@ def told_of(
     return diagnosed(condition, gpu, json.loads(said.splitlines()[-1])["idle_s"])
 
 
-def diagnosed(condition: Condition, gpu: Mapping[str, Any], idle_s: float) -> Told:
-    """The seconds that a report gives reasons for: of waits, and where the GIL is held, of steps.
+def diagnosed(condition: Condition, gpu: Mapping[str, Any], idle_s: float) -> Reported:
+    """Sum up the reasons in a report: of waits, and if the GIL is held, of steps.
 
-    The GIL within steps is a wrong reason wherever no thread holds it.
+    The GIL within steps is a wrong reason if no thread holds it.
     """
     of_waits = _by_reason(gpu, IdleCause.INPUT_WAIT, "input_wait_by_reason")
     of_steps = _by_reason(gpu, IdleCause.WITHIN_STEP, "within_step_by_reason")
@@ -145,30 +145,30 @@ def diagnosed(condition: Condition, gpu: Mapping[str, Any], idle_s: float) -> To
     right_s = sum(by_reason[reason] for reason in condition.right)
     unknown_s = by_reason[UNKNOWN] if UNKNOWN not in condition.right else 0.0
     wrong_s = sum(by_reason[reason] for reason in by_reason.keys() - {*condition.right, UNKNOWN})
-    return Told(idle_s, right_s, wrong_s, unknown_s, +by_reason)
+    return Reported(idle_s, right_s, wrong_s, unknown_s, +by_reason)
 
 
 def _by_reason(gpu: Mapping[str, Any], cause: IdleCause, name: str) -> dict[str, float]:
-    """What a report says of a cause; that it gives no reason for is unknown."""
+    """Seconds of a cause by reason; the rest is unknown."""
     given: Mapping[str, float] = gpu.get(name, {})
     lost_s: float = gpu["idle_by_cause"].get(cause.value, 0.0)
     rest_s = lost_s - sum(given.values())
     return {**given, UNKNOWN: given.get(UNKNOWN, 0.0) + rest_s}
 
 
-def together(told: Iterable[Told]) -> Told:
-    """Several runs as one."""
+def together(results: Iterable[Reported]) -> Reported:
+    """The sum of several runs."""
     idle_s = right_s = wrong_s = unknown_s = 0.0
     by_reason: Counter[str] = Counter()
-    for run in told:
+    for run in results:
         idle_s, right_s = idle_s + run.idle_s, right_s + run.right_s
         wrong_s, unknown_s = wrong_s + run.wrong_s, unknown_s + run.unknown_s
         by_reason.update(run.by_reason)
-    return Told(idle_s, right_s, wrong_s, unknown_s, by_reason)
+    return Reported(idle_s, right_s, wrong_s, unknown_s, by_reason)
 
 
 def _surrounded(condition: Condition, stage: Stage, around: ExitStack) -> list[str]:
-    """See that the machine has what the work needs; what to tell the training of it."""
+    """Provide what the work needs; return arguments for the training script."""
     flags = _FLAGS_OF_READS.get(condition.work)
     if flags is not None:
         must_read_from_a_device(stage.file, flags)
@@ -196,7 +196,7 @@ def _python_of(loader: Loader) -> Path:
 def group_of(
     words: list[str], environ: Mapping[str, str], log: Path
 ) -> Iterator[subprocess.Popen[str]]:
-    """A process in a group of its own, of which nothing is left at the end."""
+    """A process in its own group, which is killed at the end."""
     with log.open("w") as errors:
         process = subprocess.Popen(
             words, cwd=ROOT, env=environ, stdout=subprocess.PIPE, stderr=errors, text=True,

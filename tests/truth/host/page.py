@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from benchmarks.rivals.tools import PINNED
-from tests.truth.host.cells import Cell, Told, together
+from tests.truth.host.cells import Cell, Reported, together
 from tests.truth.host.conditions import CONDITIONS, CORES
 from tests.truth.host.rivals import RIVALS
 from tests.truth.measured_page import put
@@ -22,14 +22,14 @@ _HEAD: Final = """\
 | condition | loader | neighbour | GPU idle | told | right | wrong | unknown | by reason |
 |---|---|---|---|---|---|---|---|---|"""
 
-Results = Mapping[Cell, Told | str]
-"""What was told of each cell; or why it was not made."""
-Said = Mapping[Cell, Mapping[str, str]]
-"""What each rival said of a cell."""
+Results = Mapping[Cell, Reported | str]
+"""The result of each cell, or why there is none."""
+RivalVerdicts = Mapping[Cell, Mapping[str, str]]
+"""The verdict of each rival on a cell."""
 
 
 def conditions_table() -> str:
-    """What is right, and why."""
+    """The right reasons, and why."""
     rows = [
         f"| {name} | {' or '.join(one.right) or 'none'} | {one.why} |"
         for name, one in CONDITIONS.items()
@@ -39,11 +39,11 @@ def conditions_table() -> str:
 
 def results_table(results: Results) -> str:
     """A row a cell."""
-    return "\n".join([_HEAD, *(_row(cell, told) for cell, told in results.items())])
+    return "\n".join([_HEAD, *(_row(cell, result) for cell, result in results.items())])
 
 
-def rivals_table(said: Said) -> str:
-    """What they say, beside what is right."""
+def rivals_table(said: RivalVerdicts) -> str:
+    """Their verdicts, beside the right reasons."""
     rows = [
         f"| {cell.condition} | {cell.loader} | {' or '.join(CONDITIONS[cell.condition].right)} "
         f"| {' | '.join(words[rival].replace('|', '') for rival in RIVALS)} |"
@@ -55,27 +55,27 @@ def rivals_table(said: Said) -> str:
 
 
 def totals(results: Results) -> str:
-    """All cells that lose anything, in one sentence."""
-    told = _in_all(results)
-    if not told.lost_s:
+    """The sum of all cells with a loss, in one sentence."""
+    result = _in_all(results)
+    if not result.lost_s:
         return "Nothing was lost."
-    right, wrong = told.right_s / told.lost_s, told.wrong_s / told.lost_s
+    right, wrong = result.right_s / result.lost_s, result.wrong_s / result.lost_s
     verdict = "met" if is_met(results) else "**missed**"
     return (
-        f"Of {told.lost_s:.0f} s lost, {right:.1%} have a right reason (aim: {LEAST_RIGHT:.0%} at "
-        f"least), {wrong:.1%} a wrong one (aim: {MOST_WRONG:.0%} at most), "
-        f"{told.unknown_s / told.lost_s:.1%} none: {verdict}."
+        f"Of {result.lost_s:.0f} s lost, {right:.1%} have a right reason "
+        f"(aim: {LEAST_RIGHT:.0%} at least), {wrong:.1%} a wrong one (aim: {MOST_WRONG:.0%} at most), "
+        f"{result.unknown_s / result.lost_s:.1%} none: {verdict}."
     )
 
 
 def is_met(results: Results) -> bool:
     """Whether enough of the seconds have a right reason, and few enough a wrong one."""
-    told = _in_all(results)
-    is_right = told.right_s >= LEAST_RIGHT * told.lost_s > 0
-    return is_right and told.wrong_s <= MOST_WRONG * told.lost_s
+    result = _in_all(results)
+    is_right = result.right_s >= LEAST_RIGHT * result.lost_s > 0
+    return is_right and result.wrong_s <= MOST_WRONG * result.lost_s
 
 
-def write(results: Results, of_rivals: Said, *, runs: int, seconds: float) -> None:
+def write(results: Results, of_rivals: RivalVerdicts, *, runs: int, seconds: float) -> None:
     """Put all tables into the page."""
     today = datetime.datetime.now(datetime.timezone.utc).date().isoformat()
     said = (
@@ -87,24 +87,24 @@ def write(results: Results, of_rivals: Said, *, runs: int, seconds: float) -> No
     put("rivals", rivals_table(of_rivals), PAGE)
 
 
-def _in_all(results: Results) -> Told:
-    """Without the cells that lose nothing: what little is told there is no reason's doing."""
+def _in_all(results: Results) -> Reported:
+    """The sum without the cells that should lose nothing."""
     return together(
-        told
-        for cell, told in results.items()
-        if isinstance(told, Told) and CONDITIONS[cell.condition].right
+        result
+        for cell, result in results.items()
+        if isinstance(result, Reported) and CONDITIONS[cell.condition].right
     )
 
 
-def _row(cell: Cell, told: Told | str) -> str:
+def _row(cell: Cell, result: Reported | str) -> str:
     neighbour = "busy" if cell.has_neighbour else "none"
     named = f"| {cell.condition} | {cell.loader} | {neighbour} |"
-    if isinstance(told, str):
-        return f"{named} not made: {told} | | | | | |"
+    if isinstance(result, str):
+        return f"{named} not made: {result} | | | | | |"
     shares = [
-        f"{seconds / told.lost_s:.0%}" if told.lost_s else ""
-        for seconds in (told.right_s, told.wrong_s, told.unknown_s)
+        f"{seconds / result.lost_s:.0%}" if result.lost_s else ""
+        for seconds in (result.right_s, result.wrong_s, result.unknown_s)
     ]
-    longest_first = sorted(told.by_reason.items(), key=lambda item: -item[1])
+    longest_first = sorted(result.by_reason.items(), key=lambda item: -item[1])
     reasons = ", ".join(f"{name} {seconds:.1f}" for name, seconds in longest_first if seconds > 0)
-    return f"{named} {told.idle_s:.1f} | {told.lost_s:.1f} | {' | '.join(shares)} | {reasons} |"
+    return f"{named} {result.idle_s:.1f} | {result.lost_s:.1f} | {' | '.join(shares)} | {reasons} |"

@@ -1,6 +1,6 @@
-"""What the kernel says of a training meanwhile, read apart from all that gpumon reads.
+"""The kernel's view of a run, read independently of gpumon.
 
-So each condition is held against what it is called: who computes, who waits for a core, who reads.
+It verifies each condition: who computes, who waits for a core, who reads.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ _KINDS: Final = ("main", "threads", "children", "queued")
 
 
 class Seen(NamedTuple):
-    """A training's tasks over a while: rates are a second's.
+    """A run's tasks over a while; rates are per second.
 
     Attributes:
-        cores: That were wanted, by ``main`` (the training thread), ``threads`` (the others of its
-            process) and ``children`` (all processes below it); ``queued``: of all that, in the
+        cores: Cores wanted by ``main`` (the training thread), ``threads`` (the others of its
+            process) and ``children`` (all processes below it); ``queued``: the part in the
             run queue.
-        switches: Voluntary, of all but the training thread.
-        read_mb: Read from devices, by all of them.
+        switches: Voluntary switches of all but the training thread.
+        read_mb: Megabytes read from devices by all of them.
         faults: Major faults of all of them.
-        main_was: In which state and place of the kernel the training thread was found.
-        others_were: ... the others: processes below, and threads that ran or waited for a disk.
+        main_was: Most frequent states and kernel functions of the training thread.
+        others_were: The same for child processes, and threads that ran or waited for a disk.
     """
 
     cores: Mapping[str, float]
@@ -55,7 +55,7 @@ class _Task(NamedTuple):
 
 
 class Probe:
-    """Looks ten times a second."""
+    """Samples ten times a second."""
 
     def __init__(self) -> None:
         self._process, self._took_s = 0, 0.0
@@ -67,7 +67,7 @@ class Probe:
 
     @contextmanager
     def looking(self, process: int) -> Iterator[None]:
-        """At a training of that process, until the end of the block."""
+        """Sample that process until the end of the block."""
         over, began_s = threading.Event(), time.monotonic()
         self._process = process
 
@@ -85,7 +85,6 @@ class Probe:
             self._took_s = time.monotonic() - began_s
 
     def seen(self) -> Seen:
-        """What was seen."""
         sums: Counter[str] = Counter()
         for (process, task), last in self._last.items():
             first = self._first[process, task]

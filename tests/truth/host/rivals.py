@@ -1,4 +1,4 @@
-"""What TraceML and gpuprof say of the same trainings, each as its documentation has it used."""
+"""Verdicts of TraceML and gpuprof on the same runs, used as their documentation says."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _SCRIPT: Final = ROOT / "tests" / "truth" / "host" / "training.py"
 
 
 def cells_of_rivals() -> list[Cell]:
-    """Those that they can be shown: both are for torch."""
+    """Cells that both support: those of torch."""
     return [
         cell
         for cell in all_cells()
@@ -37,8 +37,8 @@ def cells_of_rivals() -> list[Cell]:
     ]
 
 
-def said_by(rival: str, cell: Cell, stage: Stage, seconds: float) -> str:
-    """Its verdict, quoted; or that it is not there."""
+def verdict_by(rival: str, cell: Cell, stage: Stage, seconds: float) -> str:
+    """Its verdict, quoted; or that it is not installed."""
     if not is_there(rival):
         return f"not run: {PINNED[rival]} is not installed; `make .venv-rivals/.dev` installs it"
     with tempfile.TemporaryDirectory() as name, contextlib.ExitStack() as stack:
@@ -61,7 +61,7 @@ def said_by(rival: str, cell: Cell, stage: Stage, seconds: float) -> str:
 
 @contextlib.contextmanager
 def _driver(folder: Path, spans: Path) -> Iterator[Mapping[str, str]]:
-    """The environment of a process that sees the simulated GPU, where that can be built."""
+    """The environment of a process that sees the simulated GPU, if that can be built."""
     try:
         with GpuOfTruth(folder / "driver", spans) as gpu:
             yield gpu.environ
