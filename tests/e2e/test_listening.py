@@ -209,4 +209,4 @@ class TestAMisspeltVariable:
             output = daemon.log()
 
         (reported,) = [line for line in output.splitlines() if "GPUMON_PERIODE" in line]
-        assert "GPUMON_PERIOD meant" in reported
+        assert "did you mean GPUMON_PERIOD?" in reported
