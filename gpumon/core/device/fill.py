@@ -83,7 +83,7 @@ class GpuFill(NamedTuple):
         drawn_ns: Time of completely busy ticks with power known, at any clock.
         drawn_mw_ns: Power draw in it.
         sm_clock: Clock of the multiprocessors, of the maximum, over all busy time.
-        held_known_ns: Busy time for which it is known what holds the clocks down.
+        held_known_ns: Busy time for which the throttle reasons are known.
         held_ns: The part of it in which one of ``HOLDING_REASONS`` did.
         held_by_ns: The same, by reason; several may hold at a time.
     """

@@ -32,8 +32,8 @@ UNCORRECTED: Final = "uncorrected"
 
 _UNREAD: Final = "cannot be read: "
 _RESET: Final = (
-    "trust no result of that time; end what uses the GPU and reset it (nvidia-smi --gpu-reset), or "
-    "reboot; if it comes back, replace the board"
+    "do not trust results of that time; end what uses the GPU and reset it (nvidia-smi "
+    "--gpu-reset), or reboot; if it comes back, replace the board"
 )
 
 
@@ -184,7 +184,7 @@ def failed_in_log(line: int, began_ns: int | None) -> Trouble:
     """The trouble of a GPU with errors beside its utilisation in a log, from a line on."""
     return Trouble(
         TroubleKind.ERROR, Severity.MODERATE,
-        "answered with ERR! or [Unknown Error] to a part of what it was asked",
+        "answered some queries with ERR! or [Unknown Error]",
         UNREADABLE[999].advice, line=line, began_ns=began_ns,
     )  # fmt: skip
 
@@ -198,8 +198,8 @@ def ended_in_log(what: str, last_ns: int) -> Trouble:
     """
     return Trouble(
         TroubleKind.ENDED, Severity.MODERATE, what,
-        "if it should have worked on, look for an Xid in `dmesg`; nothing is known of it from then "
-        "on",
+        "if it should have kept working, look for an Xid in `dmesg`; nothing is known of it after "
+        "that",
         last_ns=last_ns,
     )  # fmt: skip
 
@@ -211,7 +211,7 @@ def vanished(*, last_ns: int | None = None, index: int | None = None) -> Trouble
 
 def _lost(text: str, advice: str, last_ns: int | None, index: int | None) -> Trouble:
     which = "" if index is None else f" -i {index}"
-    look = f"find out what became of it: `gpumon doctor`, `nvidia-smi -q{which}`, Xid in `dmesg`"
+    look = f"find out what happened to it: `gpumon doctor`, `nvidia-smi -q{which}`, Xid in `dmesg`"
     return Trouble(
         TroubleKind.LOST, Severity.HIGH, text.rstrip("."), advice.rstrip(".") or look,
         last_ns=last_ns,
@@ -305,7 +305,7 @@ def throttled(fill: GpuFill | None) -> Iterator[Trouble]:
     share = in_percent(held_ns / fill.held_known_ns, DEFAULT_TROUBLE_SETTINGS.throttled_share)
     yield Trouble(
         TroubleKind.THROTTLED, Severity.MODERATE,
-        f"had the clocks held down {share} of the busy time by {by} ({reason})",
+        f"had its clocks held down {share} of its busy time by {by} ({reason})",
         advice, reason=reason, duration_ns=held_ns,
     )  # fmt: skip
 
@@ -320,7 +320,7 @@ def throttled_now(details: GpuDetails | None, fill: GpuFill | None) -> Iterator[
     reason = next((one for one in SLOWDOWNS if one in reasons), None)
     if reason is not None and known_ns < DEFAULT_TROUBLE_SETTINGS.min_busy_ns:
         by, advice = SLOWDOWNS[reason]
-        text = f"had the clocks held down when it was asked last, by {by} ({reason})"
+        text = f"had its clocks held down when it was last read, by {by} ({reason})"
         yield Trouble(TroubleKind.THROTTLED, Severity.MODERATE, text, advice, reason=reason)
 
 
@@ -361,7 +361,7 @@ def _memory_errors(times: ErrorTimes, now_ns: int) -> Iterator[Trouble]:
 
 def _memory_text(count: int) -> str:
     errors = "an error" if count == 1 else f"{count:,} errors"
-    return f"met {errors} of its memory that could not be corrected"
+    return f"had {errors} of its memory that could not be corrected"
 
 
 def _is_recent(last_ns: int | None, now_ns: int) -> bool:

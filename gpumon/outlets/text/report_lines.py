@@ -78,7 +78,7 @@ def observed_sentences(report: Report) -> str:
 
 
 def in_all(duration_ns: int, gpus: Sized) -> str:
-    """Time of all these GPUs together."""
+    """The time of all these GPUs together."""
     return in_time(duration_ns) if len(gpus) == 1 else in_gpu_time(duration_ns)
 
 
@@ -89,7 +89,7 @@ def observed(name: str, report: Report) -> str:
 
 
 def _moment(started_at: str) -> str:
-    """An ISO 8601 time as people write it; whatever else it is, as it is."""
+    """An ISO 8601 time as people write it; any other text unchanged."""
     try:
         moment = datetime.fromisoformat(started_at)
     except ValueError:
@@ -99,7 +99,7 @@ def _moment(started_at: str) -> str:
 
 
 def machine_line(report: Report) -> str:
-    """Where the GPU-time of several GPUs went; empty of fewer than two."""
+    """Where the GPU-time of several GPUs went; empty for fewer than two."""
     machine = machine_time(well_sampled(report.gpus))
     if machine.gpus < 2 or not machine.observed_ns:
         return ""
@@ -109,10 +109,10 @@ def machine_line(report: Report) -> str:
         (machine.out_of_use_ns, "not in use"),
         (machine.pending_ns, "not decided yet"),
     ]
-    said = ", ".join(
+    shares = ", ".join(
         f"{in_percent(machine.share(part_ns))} {word}" for part_ns, word in parts if part_ns
     )
-    return f"{machine.gpus:,} GPUs, {in_gpu_time(machine.observed_ns)} observed: {said}."
+    return f"{machine.gpus:,} GPUs, {in_gpu_time(machine.observed_ns)} observed: {shares}."
 
 
 # -- what to do -----------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""A report for people: three lines that say it all, then where every second went."""
+"""A report for people: three lines that sum it up, then where every second went."""
 
 from __future__ import annotations
 
@@ -52,14 +52,14 @@ from gpumon.outlets.text.trouble_lines import trouble_paragraphs, trouble_words,
 
 _BAR: Final = 21
 _WHOLE_TABLES: Final = 4
-"""With more GPUs than that, only the main one is shown in full."""
+"""With more GPUs than that, only the main one has a table."""
 _COLOUR: Final = {Severity.NONE: "green", Severity.MODERATE: "yellow", Severity.HIGH: "red"}
 _WIDEST_WORD: Final = 21
 """Columns that are left for the last column of the overview."""
 
 
 def render_report(report: Report, style: TextStyle) -> str:
-    """The whole report as text, 80 columns wide, with a line break at its end."""
+    """The complete report as text, 80 columns wide, with a line break at its end."""
     report = replace(report, runs=report.observed_runs)
     blocks = [_headline(report, style), _observed(report)]
     machine = "\n".join(wrapped(machine_line(report)))
@@ -131,13 +131,13 @@ def _overview(report: Report) -> str:
 
 
 def _gpu_block(gpu: GpuReport, report: Report, style: TextStyle) -> str:
-    """A GPU's table; of one that only MIG is to be said of, that."""
+    """The table of a GPU; for one without data because of MIG, a sentence."""
     if is_few(gpu):
         return "\n".join(wrapped(f"{_name(gpu)}: {samples_of(gpu)}."))
-    said = mig_sentence(gpu, report)
-    if not said:
+    sentence = mig_sentence(gpu, report)
+    if not sentence:
         return "\n".join([_table(gpu, style), *levels_lines(gpu, report.sampling)])
-    lines = wrapped(f"{_name(gpu)}: {said}")
+    lines = wrapped(f"{_name(gpu)}: {sentence}")
     return "\n".join([*lines, _table(gpu, style)] if gpu.totals.observed_ns else lines)
 
 
@@ -180,16 +180,16 @@ def _table(gpu: GpuReport, style: TextStyle) -> str:
 
 
 def _fill(gpu: GpuReport) -> list[str]:
-    """How full the GPU was while it was busy, where it tells."""
+    """The SM utilisation while the GPU was busy, where it is known."""
     fill = gpu.fill
     if fill is None:
         return []
     figures = fill_figures(fill) if fill.evidence is not None else ""
-    said = f"While it was busy: {figures}." if figures else ""
+    text = f"While it was busy: {figures}." if figures else ""
     least_ns = DEFAULT_FILL_SETTINGS.min_busy_ns
-    if said and fill.observed_ns < least_ns:
-        said += f" Less than {seconds(least_ns):.0f} s of that is too short to judge it by."
-    return wrapped(said, first="  ") + wrapped(clocks_held_sentence(fill), first="  ")
+    if text and fill.observed_ns < least_ns:
+        text += f" Less than {seconds(least_ns):.0f} s of that is too short to judge it by."
+    return wrapped(text, first="  ") + wrapped(clocks_held_sentence(fill), first="  ")
 
 
 def _causes(gpu: GpuReport) -> list[tuple[IdleCause, int]]:
@@ -220,12 +220,12 @@ class _Split(NamedTuple):
     Attributes:
         parts: What each is called, and how long it is, nanoseconds.
         rest: What the rest is called.
-        is_rest_told: Whether it is shown where it is all there is.
+        is_rest_shown: Whether the rest is shown where there are no parts.
     """
 
     parts: Sequence[tuple[str, int]]
     rest: str
-    is_rest_told: bool = False
+    is_rest_shown: bool = False
 
 
 def _splits(cause: IdleCause, totals: GpuTotals) -> Iterator[_Split]:
@@ -240,19 +240,19 @@ def _splits(cause: IdleCause, totals: GpuTotals) -> Iterator[_Split]:
             ("when: at the start of epochs", totals.epoch_input_wait_ns),
         ]
         yield _Split(moments, "when: at other times")
-        yield _by_reason(totals.input_wait_by_reason_ns, is_rest_told=True)
-    if cause is IdleCause.WITHIN_STEP:  # only its Python is looked at
+        yield _by_reason(totals.input_wait_by_reason_ns, is_rest_shown=True)
+    if cause is IdleCause.WITHIN_STEP:  # only its Python is sampled
         yield _by_reason(totals.within_step_by_reason_ns)
 
 
-def _by_reason(by_reason: Mapping[str, int], *, is_rest_told: bool = False) -> _Split:
+def _by_reason(by_reason: Mapping[str, int], *, is_rest_shown: bool = False) -> _Split:
     unknown = InputWaitReason.UNKNOWN.value
     known = sorted(
         ((name, ns) for name, ns in by_reason.items() if name != unknown), key=lambda one: -one[1]
     )
     parts = [(f"of it for {WORD_OF_REASON.get(name, name)}", ns) for name, ns in known]
     rest = f"of it for {WORD_OF_REASON[unknown]}"
-    return _Split(parts, rest, is_rest_told=is_rest_told and bool(by_reason))
+    return _Split(parts, rest, is_rest_shown=is_rest_shown and bool(by_reason))
 
 
 def _details(split: _Split, whole_ns: int, like_ns: int) -> list[str]:
@@ -262,7 +262,7 @@ def _details(split: _Split, whole_ns: int, like_ns: int) -> list[str]:
         parts_ns.append(min(left_ns, part_ns))
         left_ns -= parts_ns[-1]
     cells = parts_in_unit_of(like_ns, [*parts_ns, left_ns])
-    if not split.is_rest_told and not any(cells[:-1]):
+    if not split.is_rest_shown and not any(cells[:-1]):
         return []
     titles = [*(title for title, _ in split.parts), split.rest]
     return [
@@ -284,7 +284,7 @@ def _hidden(gpu: GpuReport) -> str:
     totals = gpu.totals
     exposed_ns = totals.idle_ns.get(IdleCause.INPUT_WAIT, 0)
     text = (
-        f"The training also waited {in_time(totals.hidden_input_wait_ns)} for input while "
+        f"The run also waited {in_time(totals.hidden_input_wait_ns)} for input while "
         f"the GPU was busy: hidden, nothing to gain. Exposed: "
         f"{in_time(exposed_ns)}."
     )
@@ -292,8 +292,8 @@ def _hidden(gpu: GpuReport) -> str:
 
 
 def _runs(report: Report) -> str:
-    said = [sentence for sentences in run_sentences(report) for sentence in sentences]
-    return "\n".join(line for sentence in said for line in wrapped(sentence))
+    every = [sentence for sentences in run_sentences(report) for sentence in sentences]
+    return "\n".join(line for sentence in every for line in wrapped(sentence))
 
 
 def _notes(report: Report) -> str:

@@ -1,4 +1,4 @@
-"""What a report says of GPUs in trouble: before the verdict on their time, and in a block."""
+"""GPUs in trouble: the sentences before the verdict on their time, and a block of their own."""
 
 from __future__ import annotations
 
@@ -13,33 +13,33 @@ from gpumon.core.verdict import Severity
 from gpumon.core.wording import capital, counted, gpus_named, in_time, label_text, listed, plainly
 
 _MOST_SENTENCES: Final = 3
-"""So many GPUs, or groups of them in the same trouble, are spoken of in the first lines."""
+"""So many GPUs, or groups in the same trouble, are named in the first lines."""
 _MOST_PARAGRAPHS: Final = 12
 _SHORT_UUID: Final = 13
-"""``GPU-8f1c2a3b`` and the mark of a cut."""
+"""``GPU-8f1c2a3b`` and an ellipsis."""
 
 
-class _Told(NamedTuple):
-    """GPUs of which the same is to be said."""
+class _Group(NamedTuple):
+    """GPUs in the same troubles."""
 
     gpus: list[GpuReport]
     troubles: list[Trouble]
 
 
 def has_trouble(gpu: GpuReport) -> bool:
-    """Whether it has one that is worth a word in the first line."""
+    """Whether it has one that belongs in the first line."""
     return worst(gpu.troubles) is not Severity.NONE
 
 
 def worst_of(report: Report) -> Severity:
-    """How grave the worst trouble of a report is, also of a GPU that a log has no row of."""
+    """The worst severity in a report, also of a GPU that a log has no row of."""
     if report.lost_elsewhere:
         return Severity.HIGH
     return worst([trouble for gpu in report.gpus for trouble in gpu.troubles])
 
 
 def trouble_title(report: Report) -> str:
-    """What a verdict on GPUs in trouble begins with."""
+    """The beginning of a verdict on GPUs in trouble."""
     if report.lost_elsewhere or any(gpu.is_lost for gpu in report.gpus):
         return "GPU lost"
     worth_a_word = {
@@ -50,9 +50,9 @@ def trouble_title(report: Report) -> str:
 
 def trouble_sentences(report: Report, severity: Severity) -> str:
     """What is wrong with the GPUs whose worst trouble is that grave; empty where there is none."""
-    told = _told(report, severity)
-    sentences = [_sentences(one, report) for one in told[:_MOST_SENTENCES]]
-    more = sum(len(one.gpus) for one in told[_MOST_SENTENCES:])
+    groups = _groups(report, severity)
+    sentences = [_sentences(one, report) for one in groups[:_MOST_SENTENCES]]
+    more = sum(len(one.gpus) for one in groups[_MOST_SENTENCES:])
     if more:
         sentences.append(f"{counted(more, 'more GPU is', 'more GPUs are')} in trouble.")
     if severity is Severity.HIGH:
@@ -61,9 +61,9 @@ def trouble_sentences(report: Report, severity: Severity) -> str:
 
 
 def trouble_evidence(report: Report) -> str:
-    """What grave troubles rest on, a sentence for each GPU; empty where there is none."""
+    """The evidence of grave troubles, a sentence for each GPU; empty where there is none."""
     sentences = []
-    for one in _told(report, Severity.HIGH)[:_MOST_SENTENCES]:
+    for one in _groups(report, Severity.HIGH)[:_MOST_SENTENCES]:
         clauses = "; ".join(filter(None, (_evidence(each, report) for each in one.troubles)))
         if clauses:
             sentences.append(f"{_names(one.gpus, report)}: {clauses}.")
@@ -72,7 +72,7 @@ def trouble_evidence(report: Report) -> str:
 
 def first_remedy(report: Report, severity: Severity) -> str:
     """What to do about the first trouble that is that grave; empty where there is none."""
-    first = next(iter(_told(report, severity)), None)
+    first = next(iter(_groups(report, severity)), None)
     if first is None and severity is Severity.HIGH and report.lost_elsewhere:
         gone, _, todo = report.lost_elsewhere[0].partition(": ")
         return f"{gone.partition(',')[0]}: {todo}."
@@ -101,55 +101,56 @@ def trouble_words(gpu: GpuReport) -> str:
 
 
 def trouble_paragraphs(report: Report) -> list[str]:
-    """All troubles, also those that are long past, each with what to do."""
-    alike: dict[tuple[str, int | None], _Told] = {}
+    """All troubles, also those long past, each with what to do."""
+    alike: dict[tuple[str, int | None], _Group] = {}
     for gpu in report.gpus:
         for trouble in gpu.troubles:
-            told = alike.setdefault((trouble.text, trouble.times), _Told([], [trouble]))
-            told.gpus.append(gpu)
+            group = alike.setdefault((trouble.text, trouble.times), _Group([], [trouble]))
+            group.gpus.append(gpu)
     in_order = sorted(alike.values(), key=lambda one: -one.troubles[0].severity.gravity)
-    said = [_paragraph(one, report) for one in in_order]
+    paragraphs = [_paragraph(one, report) for one in in_order]
     elsewhere = [one.partition(": ") for one in report.lost_elsewhere]
-    said += [f"{capital(gone)}. What to do: {todo}." for gone, _, todo in elsewhere]
-    if len(said) > _MOST_PARAGRAPHS:
-        said[_MOST_PARAGRAPHS:] = [f"{len(said) - _MOST_PARAGRAPHS} more: --json has all of them."]
-    return said
+    paragraphs += [f"{capital(gone)}. What to do: {todo}." for gone, _, todo in elsewhere]
+    more = len(paragraphs) - _MOST_PARAGRAPHS
+    if more > 0:
+        paragraphs[_MOST_PARAGRAPHS:] = [f"{more} more: --json has all of them."]
+    return paragraphs
 
 
-def _told(report: Report, severity: Severity) -> list[_Told]:
-    """GPUs whose worst troubles are that grave, with these; those in the same ones together."""
-    alike: dict[tuple[str, ...], _Told] = {}
+def _groups(report: Report, severity: Severity) -> list[_Group]:
+    """GPUs whose worst troubles have that severity, grouped by these."""
+    alike: dict[tuple[str, ...], _Group] = {}
     for gpu in report.gpus:
         troubles = [one for one in gpu.troubles if one.severity is severity]
         if troubles and worst(gpu.troubles) is severity:
             key = tuple(one.text for one in troubles)
-            alike.setdefault(key, _Told([], troubles)).gpus.append(gpu)
+            alike.setdefault(key, _Group([], troubles)).gpus.append(gpu)
     # A lost GPU first: no other loss is as large.
     return sorted(alike.values(), key=lambda one: one.troubles[0].kind is not TroubleKind.LOST)
 
 
-def _sentences(told: _Told, report: Report) -> str:
-    first, *others = told.troubles
-    said = f"{_names(told.gpus, report)} {first.text}{_where(first, report)}."
+def _sentences(group: _Group, report: Report) -> str:
+    first, *others = group.troubles
+    text = f"{_names(group.gpus, report)} {first.text}{_where(first, report)}."
     if not others:
-        return said
-    who = "It" if len(told.gpus) == 1 else "They"
+        return text
+    who = "It" if len(group.gpus) == 1 else "They"
     texts = [f"{one.text}{_where(one, report)}" for one in others]
-    return f"{said} {who} {listed(texts, most=2)}."
+    return f"{text} {who} {listed(texts, most=2)}."
 
 
 def _where(trouble: Trouble, report: Report) -> str:
-    """Where a log says it, and when that was; empty where no log does."""
+    """Where in a log it is, and when it was; empty where it is in no log."""
     if trouble.line is None:
         return ""
     if trouble.kind is not TroubleKind.LOST:
-        return f" (first in line {trouble.line:,}, {_moment(trouble.began_ns, report)})"
-    until = _moment(trouble.ended_ns, report)
+        return f" (first in line {trouble.line:,}, {_time(trouble.began_ns, report)})"
+    until = _time(trouble.ended_ns, report)
     if trouble.times is not None and until:
-        since = _moment(trouble.began_ns, report) or _moment(trouble.last_ns, report)
+        since = _time(trouble.began_ns, report) or _time(trouble.last_ns, report)
         between = f", between {since} and {until}" if since else f", up to {until}"
         return f" (first in line {trouble.line:,}{between})"
-    began, last = _moment(trouble.began_ns, report), _moment(trouble.last_ns, report)
+    began, last = _time(trouble.began_ns, report), _time(trouble.last_ns, report)
     when = "before its first row"
     if began:
         when = f"from {began} on" if trouble.ended_ns is None else f"from {began}"
@@ -169,15 +170,15 @@ def _evidence(trouble: Trouble, report: Report) -> str:
     return f"{trouble.word} {_how_much(trouble, report)}"
 
 
-def _paragraph(told: _Told, report: Report) -> str:
-    (trouble,) = told.troubles
+def _paragraph(group: _Group, report: Report) -> str:
+    (trouble,) = group.troubles
     more = f", {_how_much(trouble, report)}"
     if trouble.kind is TroubleKind.LOST:
-        more = _at(", last read", trouble, report) if len(told.gpus) == 1 else ""
+        more = _at(", last read", trouble, report) if len(group.gpus) == 1 else ""
         more = _where(trouble, report) or more
     elif trouble.times is None and trouble.duration_ns is None:
         more = _where(trouble, report)
-    return f"{_names(told.gpus, report)} {trouble.text}{more}. What to do: {trouble.advice}."
+    return f"{_names(group.gpus, report)} {trouble.text}{more}. What to do: {trouble.advice}."
 
 
 def _how_much(trouble: Trouble, report: Report) -> str:
@@ -192,19 +193,19 @@ def _at(words: str, trouble: Trouble, report: Report) -> str:
     """When it was, by the wall clock; empty where that is not known."""
     if trouble.last_ns is None or report.started_at is None:
         return ""
-    return f"{words} at {_moment(trouble.last_ns, report)}"
+    return f"{words} at {_time(trouble.last_ns, report)}"
 
 
-def _moment(at_ns: int | None, report: Report) -> str:
-    """A moment by the wall clock, or how long after the report's first one; empty for ``None``."""
+def _time(at_ns: int | None, report: Report) -> str:
+    """A time by the wall clock, or since the start of the report; empty for ``None``."""
     if at_ns is None:
         return ""
     passed_s = seconds(at_ns - report.origin_ns)
     if report.started_at is None:
-        return f"{plainly(passed_s)} s after the beginning"
-    moment = datetime.fromisoformat(report.started_at) + timedelta(seconds=passed_s)
-    zone = "" if moment.utcoffset() is None else f" {moment:%Z}"
-    return f"{moment:%Y-%m-%d %H:%M:%S}{zone}"
+        return f"{plainly(passed_s)} s after the start"
+    time = datetime.fromisoformat(report.started_at) + timedelta(seconds=passed_s)
+    zone = "" if time.utcoffset() is None else f" {time:%Z}"
+    return f"{time:%Y-%m-%d %H:%M:%S}{zone}"
 
 
 def _names(gpus: Sequence[GpuReport], report: Report) -> str:
@@ -212,7 +213,7 @@ def _names(gpus: Sequence[GpuReport], report: Report) -> str:
 
 
 def _name(gpu: GpuReport, report: Report) -> str:
-    """Its number; where another has it now, as after one has vanished, how it is known, too."""
+    """Its number; where another GPU has that now, with its UUID."""
     is_shared = sum(other.label == gpu.label for other in report.gpus) > 1
     known_as = f" ({label_text(gpu.uuid, _SHORT_UUID)})" if is_shared and gpu.uuid else ""
     return f"{gpu.label}{known_as}"

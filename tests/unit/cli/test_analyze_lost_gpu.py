@@ -88,7 +88,7 @@ class TestALogInWhichAGpuIsLost:
         assert "after the last row before it, 2026-03-02 09:00:59)" in first_line(
             [*at_work(60), LOST], "table"
         )
-        assert "(line 63, after the last row before it, 60 s after the beginning)" in first_line(
+        assert "(line 63, after the last row before it, 60 s after the start)" in first_line(
             [*at_work(60), LOST], "dmon"
         )
 
@@ -159,15 +159,17 @@ class TestAnErrorBesideAUtilisation:
         assert only_gpu(report).verdict.name is VerdictName.HEALTHY
         assert not only_gpu(report).is_lost
         assert verdict_line(report).startswith(
-            "GPU in trouble: GPU 0 answered with ERR! or [Unknown Error] to a part of what it was "
-            "asked (first in line 32, 2026-03-02 09:00:30). GPU 0 was busy almost all the time."
+            "GPU in trouble: GPU 0 answered some queries with ERR! or [Unknown Error] "
+            "(first in line 32, 2026-03-02 09:00:30). GPU 0 was busy almost all the time."
         )
         assert next_line(report) == f"GPU 0: {UNREADABLE[999].advice}."
 
     def test_is_told_of_the_table(self) -> None:
         log = table([*at_work(30), *at_work(30)]).replace("87W / 400W", "ERR! / 400W")
 
-        assert "GPU 0 answered with ERR! or [Unknown Error]" in verdict_line(analysed(log))
+        assert "GPU 0 answered some queries with ERR! or [Unknown Error]" in verdict_line(
+            analysed(log)
+        )
 
     def test_is_a_trouble_of_its_own_kind_in_json(self) -> None:
         (trouble,) = encode_report(analysed(self.CSV))["gpus"][0]["troubles"]
@@ -398,4 +400,4 @@ class TestALogOfNothingElse:
 def test_a_report_of_a_relative_log_says_how_long_after_its_beginning() -> None:
     report: Report = analysed(dmon([*at_work(60), ["ERR!"]]))
 
-    assert "s after the beginning on)" in verdict_line(report)
+    assert "s after the start on)" in verdict_line(report)
