@@ -4,14 +4,12 @@
     .venv-jax/bin/python -m benchmarks.bench_prefetch
     .venv-torch/bin/python -m benchmarks.bench_prefetch
 
-The gap is the wait before each step. The peer is the same source without
-prefetch, in turns with it, in the same run; the goal is half its gap where the
-source is no slower than the step. What a source slower than that leaves is its
-excess over the step, which nothing can hide: it is printed beside.
+The gap is the wait before each step. It is compared with the same source without prefetch, in turns
+in the same run; the goal is half its gap where the source is no slower than the step. The excess of
+a slower source over the step cannot be hidden, and is printed beside it.
 
-Without a GPU the second of two logical devices stands for one on TensorFlow, and
-no batch is copied on torch: what copies from pinned memory save is asked by
-``tests/gpu/test_prefetch_on_boards.py``.
+Without a GPU, TensorFlow uses a second logical device instead, and torch copies no batch: for
+copies from pinned memory see ``tests/gpu/test_prefetch_on_boards.py``.
 """
 
 from __future__ import annotations
@@ -33,22 +31,22 @@ _BATCHES = 25
 _ROUNDS = 3
 _GOAL = 0.5
 _CASES_MS = ((20.0, 20.0), (10.0, 30.0), (5.0, 6.0), (30.0, 10.0))
-"""How long a batch and a step take."""
+"""The durations of a batch and a step."""
 
 Make = Callable[[Callable[[], Iterator[Any]], bool], Any]
-"""Makes a loop's data of what gives an iterator over batches; prefetched or not."""
+"""Makes the data of a loop, prefetched or not, from a function that returns batches."""
 
 
 def main() -> int:
-    """Print a table; 1 if a gap is longer than the goal."""
+    """Print a table; return 1 if a gap is longer than the goal."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--json", action="store_true", help="print the figures as JSON, too")
+    parser.add_argument("--json", action="store_true", help="also print the figures as JSON")
     args = parser.parse_args()
     found = [name for name in _MAKERS if find_spec(name)]
     if not found:
-        print("  none of TensorFlow, JAX and torch is installed here: nothing was measured")
+        print("  none of TensorFlow, JAX and torch is installed: nothing was measured")
         return 0
     name, make = found[0], _MAKERS[found[0]]()
     rows = [_measured(name, make, *case) for case in _CASES_MS]
@@ -89,7 +87,7 @@ def _measured(name: str, make: Make, source_ms: float, step_ms: float) -> dict[s
 
 
 def _gaps_ms(data: Any, step_ms: float) -> list[float]:  # noqa: ANN401
-    """The wait before each batch but the first two, which fill what is to be ahead."""
+    """The wait before each batch but the first two, which fill the queue."""
     gaps_ms = []
     batches = iter(data)
     for _ in range(_BATCHES):
@@ -117,7 +115,7 @@ def _on_tensorflow() -> Make:
         data = tf.data.Dataset.from_generator(
             batches, output_signature=tf.TensorSpec((64, 64), tf.float32)
         )
-        options = tf.data.Options()  # or TensorFlow prefetches of itself, in both
+        options = tf.data.Options()  # keep TensorFlow from prefetching in both cases
         options.autotune.enabled = False
         options.experimental_optimization.inject_prefetch = False
         data = data.with_options(options)

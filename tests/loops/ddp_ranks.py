@@ -52,7 +52,7 @@ def refusals(rank: int) -> dict[str, str]:
     world = distributed.get_world_size()
     sampler = RatioSampler(range(60), 12)
     equal = [1] * world
-    told = {
+    messages = {
         "seeds": refusal(lambda: RatioSampler(range(60), 12, shuffle=True, seed=rank)),
         "lengths": refusal(lambda: RatioSampler(range(60 + rank), 12)),
         "start": refusal(lambda: RatioSampler(range(60), 12, [1] * world if rank else [1, 0, 1])),
@@ -63,9 +63,9 @@ def refusals(rank: int) -> dict[str, str]:
                                               group=distributed.group.WORLD)),
     }  # fmt: skip
     sampler.set_epoch(rank)
-    told["epoch"] = refusal(lambda: sampler.set_ratios(equal))
-    told["ratios afterwards"] = str(sampler.ratios)
-    return told
+    messages["epoch"] = refusal(lambda: sampler.set_ratios(equal))
+    messages["ratios afterwards"] = str(sampler.ratios)
+    return messages
 
 
 def balancing(rank: int) -> dict[str, Any]:
@@ -89,8 +89,8 @@ def example(folder: Path) -> Any:
     """The output of the example, whose first rank is twice as fast as the second."""
     printed = io.StringIO()
     with contextlib.redirect_stdout(printed):
-        words = f"--spans {folder}/spans.jsonl --sample-ms 1 2 --epochs 3 --level"
-        ddp_training.main(words.split())
+        options = f"--spans {folder}/spans.jsonl --sample-ms 1 2 --epochs 3 --level"
+        ddp_training.main(options.split())
     return json.loads(printed.getvalue() or "null")
 
 
@@ -161,4 +161,4 @@ def run_ranks(
 if __name__ == "__main__":
     os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
     torch.set_num_threads(1)
-    raise SystemExit(main(Path(sys.argv[1]), sys.argv[2], [int(word) for word in sys.argv[3:]]))
+    raise SystemExit(main(Path(sys.argv[1]), sys.argv[2], [int(world) for world in sys.argv[3:]]))

@@ -73,7 +73,9 @@ def work(folder: Path, rank: int, world: int) -> None:
     named = {"RANK": rank, "LOCAL_RANK": rank, "GROUP_RANK": 0, "WORLD_SIZE": world}
     more = {"LOCAL_WORLD_SIZE": world, "MASTER_ADDR": "localhost", "MASTER_PORT": 1}
     as_torchrun = {"TORCHELASTIC_RUN_ID": "ranks", "ACCELERATE_USE_CPU": "true"}
-    os.environ.update({name: str(word) for name, word in {**named, **more, **as_torchrun}.items()})
+    os.environ.update(
+        {name: str(value) for name, value in {**named, **more, **as_torchrun}.items()}
+    )
     distributed.init_process_group(
         "gloo", init_method=f"file://{folder}/meeting-of-{world}", rank=rank, world_size=world,
         timeout=timedelta(seconds=60),
@@ -110,4 +112,4 @@ if __name__ == "__main__":
     warnings.simplefilter("ignore")
     logging.disable(logging.WARNING)
     torch.set_num_threads(1)
-    raise SystemExit(main(Path(sys.argv[1]), [int(word) for word in sys.argv[2:]]))
+    raise SystemExit(main(Path(sys.argv[1]), [int(world) for world in sys.argv[2:]]))

@@ -44,7 +44,7 @@ def computing(operations: list[Operation]) -> dict[str, Counter[str]]:
     """The number of matrix products and convolutions per device, forward and backward."""
     found: dict[str, Counter[str]] = {}
     for one in operations:
-        if any(word in one.kind for word in COMPUTES):
+        if any(kind in one.kind for kind in COMPUTES):
             way = "backward" if one.is_backward else "forward"
             found.setdefault(one.device, Counter())[way] += 1
     return found

@@ -102,7 +102,7 @@ class SlowTraining:
         self.model.compile("sgd", "sparse_categorical_crossentropy", **compiled)
         self._first_weights = self.model.get_weights()
 
-    def anew(self, *sample_seconds: float) -> SlowTraining:
+    def reset(self, *sample_seconds: float) -> SlowTraining:
         """Reset, for devices with these seconds per sample; nothing is traced again."""
         self.devices.sample_seconds = sample_seconds
         self.devices.spans.clear()

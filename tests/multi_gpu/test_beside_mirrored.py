@@ -19,9 +19,7 @@ def results() -> Any:
 
 
 @pytest.mark.parametrize("which", ["mirrored", "before", "beside", "cleared"])
-def test_neither_is_in_the_others_way_with_clear_session_or_without(
-    results: Any, which: str
-) -> None:
+def test_both_train_as_on_one_device_after_clear_session_too(results: Any, which: str) -> None:
     assert results[which] <= 1e-6
 
 

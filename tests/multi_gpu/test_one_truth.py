@@ -270,7 +270,7 @@ class TestAnotherThreadDuringFit:
 
 
 def test_the_loop_of_the_ratio_repository_is_saved_by_the_single_model(tmp_path: Path) -> None:
-    """Its script trains by ``train_on_batch``, and Keras 2 told people to save this way."""
+    """Its script trains by ``train_on_batch`` and saves this way, as recommended by Keras 2."""
     ratio_repository = import_module("ratio_training_utils")
     x, y, _ = b.rows(40)
     single = kinds.keeping()

@@ -27,8 +27,8 @@ SPEED = 800
 """Samples/s of both devices: of 40 samples one gets 24, which take 30 ms."""
 
 
-def tagger(**said: Any) -> Any:
-    return k.tagger(gpus=[0, 1], **said)
+def tagger(**arguments: Any) -> Any:
+    return k.tagger(gpus=[0, 1], **arguments)
 
 
 def split(*layers: Any) -> Any:
@@ -112,11 +112,11 @@ class TestATaggedTraining:
     def test_reports_its_framework_loader_and_shares(self, model: Any) -> None:
         k.fit_rows(model, 40, tagger(), batch_size=40)
 
-        told = k.facts()
-        assert told.framework == "keras/tensorflow"
-        assert told.gpus == ("0", "1")
-        assert told.shares == {"0": 0.6, "1": 0.4}
-        assert (told.loader["kind"], told.loader["batches"]) == ("arrays", 1)
+        facts = k.facts()
+        assert facts.framework == "keras/tensorflow"
+        assert facts.gpus == ("0", "1")
+        assert facts.shares == {"0": 0.6, "1": 0.4}
+        assert (facts.loader["kind"], facts.loader["batches"]) == ("arrays", 1)
 
 
 @pytest.mark.alone

@@ -39,7 +39,7 @@ def training_over(devices: int) -> Any:
 
 def training_on(*sample_seconds: float) -> Any:
     """An untrained one; all with as many devices share one traced step."""
-    return training_over(len(sample_seconds)).anew(*sample_seconds)
+    return training_over(len(sample_seconds)).reset(*sample_seconds)
 
 
 def new_balancer(**arguments: Any) -> Any:
@@ -170,8 +170,8 @@ class TestAChange:
         training.fit(balancer, tagger, steps=12)
 
         assert k.facts().ratio_changes == len(balancer.changes) >= 1
-        told = tuple(round(BATCH * k.facts().shares[gpu]) for gpu in ("0", "1"))
-        assert told == training.counts()
+        reported = tuple(round(BATCH * k.facts().shares[gpu]) for gpu in ("0", "1"))
+        assert reported == training.counts()
         assert k.steps_recorded() == 12
         # The first step may be traced, and is no train_step then.
         assert k.phase_ns()["train_step"] / 1e9 >= sum(training.devices.step_seconds()[1:])
@@ -180,7 +180,7 @@ class TestAChange:
 @pytest.mark.alone
 class TestADaemonsCounters:
     CLAIMED = (1e-5, 2e-5)
-    """Busy seconds of a sample, as the daemon says; the devices themselves are equally quick."""
+    """Busy seconds of a sample, as reported by the daemon; the devices are equally fast."""
 
     @pytest.fixture(autouse=True)
     def gpus_of_this_run(self, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -252,12 +252,12 @@ class TestATrainingRunThatCannotBeBalanced:
         training, balancer = training_on(0.0, 0.0), new_balancer(every=10, warm_up=3, dead_band=0.9)
         checked_at: list[int] = []
         threads: set[int] = set()
-        asked = training.model.replica_times
+        replica_times = training.model.replica_times
 
         def noted() -> Any:
             checked_at.append(balancer._step)
             threads.add(threading.get_ident())
-            return asked()
+            return replica_times()
 
         monkeypatch.setattr(training.model, "replica_times", noted)
         training.fit(balancer, steps=25)

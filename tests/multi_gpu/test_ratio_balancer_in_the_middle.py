@@ -74,7 +74,7 @@ def pair() -> list[Any]:
 @pytest.mark.parametrize("which", ["the same model", "another that fails"])
 def test_the_outer_fit_is_balanced_after_an_inner_one(which: str, pair: list[Any]) -> None:
     """The first device takes four times as long for a sample as the second."""
-    training, other = (each.anew(4e-4, 1e-4) for each in pair)
+    training, other = (each.reset(4e-4, 1e-4) for each in pair)
     balancer = multi_gpu.RatioBalancer(every=5, warm_up=2, verbose=0)
 
     def train_inside() -> None:

@@ -1,4 +1,4 @@
-"""An interval is the mean of steps that were split alike, without those that were disturbed."""
+"""An interval is the mean over undisturbed steps with the same split."""
 
 from __future__ import annotations
 
@@ -37,29 +37,29 @@ class TestAnInterval:
         assert intervals(SAME, SAME).interval() is None
         assert intervals(SAME, SAME, SAME).interval() == THE_SAME
 
-    def test_leaves_out_batches_of_another_size(self) -> None:
+    def test_ignores_batches_of_another_size(self) -> None:
         odd = [step(0.1, 0.1, (6, 4))] * 3
 
         assert intervals(*odd, *[SAME] * 4).interval() == THE_SAME
         found = intervals(*odd, *[SAME] * 3).interval(total=10)
         assert found == SplitTimes((6, 4), (0.1, 0.1))
 
-    def test_is_of_the_split_that_is_in_force(self) -> None:
+    def test_uses_the_current_split(self) -> None:
         before = [step(1.0, 1.0, (50, 50))] * 9
 
         assert intervals(*before, SAME, SAME).interval() is None
         assert intervals(*before, SAME, SAME, SAME).interval() == THE_SAME
 
-    def test_leaves_out_batches_of_fewer_samples_than_gpus(self) -> None:
+    def test_ignores_batches_with_fewer_samples_than_gpus(self) -> None:
         assert intervals(*[step(1.0, 1.0, (1, 0))] * 5).interval() is None
 
-    def test_leaves_out_what_is_no_time(self) -> None:
+    def test_ignores_invalid_times(self) -> None:
         broken = [step(0.0, 1.0), step(float("nan"), 1.0), step(-1.0, 1.0)]
 
         assert intervals(*broken, SAME, SAME).interval() is None
         assert intervals(*broken, SAME, SAME, SAME).interval() == THE_SAME
 
-    def test_begins_anew_once_it_is_forgotten(self) -> None:
+    def test_starts_again_after_clear(self) -> None:
         gathered = intervals(*[step(1.0, 1.0)] * 3)
         gathered.clear()
 
@@ -77,9 +77,9 @@ class TestASpeedThatChangesWithTheSplit:
             SplitTimes((600, 20), (0.036, 0.026)),
             SplitTimes((300, 300), (0.080, 0.030)),
         ],
-        ids=["as told", "within a wave", "with what each step costs anyway", "the same split"],
+        ids=["as expected", "within a wave", "with what each step costs anyway", "the same split"],
     )
-    def test_is_not_seen_in_what_the_samples_explain(self, now: SplitTimes) -> None:
+    def test_is_not_reported_where_the_samples_explain_it(self, now: SplitTimes) -> None:
         speeds = SpeedChanges()
         speeds.update(self.BEFORE)
 
@@ -88,7 +88,7 @@ class TestASpeedThatChangesWithTheSplit:
     @pytest.mark.parametrize(
         "now", [SplitTimes((303, 297), (0.040, 0.030)), SplitTimes((240, 360), (0.020, 0.020))]
     )
-    def test_is_believed_when_it_is_seen_twice(self, now: SplitTimes) -> None:
+    def test_is_reported_when_it_is_measured_twice(self, now: SplitTimes) -> None:
         speeds = SpeedChanges()
 
         assert speeds.update(self.BEFORE) is SpeedVerdict.FITS
@@ -96,7 +96,7 @@ class TestASpeedThatChangesWithTheSplit:
         assert speeds.update(now) is SpeedVerdict.CHANGED
         assert speeds.update(now) is SpeedVerdict.FITS
 
-    def test_is_not_believed_when_it_is_gone_the_next_time(self) -> None:
+    def test_is_not_reported_when_it_is_measured_once(self) -> None:
         speeds, now = SpeedChanges(), SplitTimes((303, 297), (0.0202, 0.030))
 
         assert speeds.update(self.BEFORE) is SpeedVerdict.FITS

@@ -163,7 +163,7 @@ class TestChangedRatios:
 
 class TestMisuse:
     @pytest.mark.parametrize(
-        ("words", "reason"),
+        ("arguments", "reason"),
         [
             ({"batch_size": 2}, "2 are too few for 3 ranks$"),
             ({"batch_size": 5, "micro_batches": 2}, "5 are too few for 3 ranks and 2 micro"),
@@ -174,6 +174,6 @@ class TestMisuse:
             ({"samples": 8, "drop_last": True}, "8 samples: fewer than a batch of 9, with drop"),
         ],
     )
-    def test_of_the_shape_is_refused(self, words: dict[str, Any], reason: str) -> None:
+    def test_of_the_shape_is_refused(self, arguments: dict[str, Any], reason: str) -> None:
         with pytest.raises(ValueError, match=reason):
-            EpochShape(**{"samples": 90, "batch_size": 9, "world_size": 3, **words})
+            EpochShape(**{"samples": 90, "batch_size": 9, "world_size": 3, **arguments})

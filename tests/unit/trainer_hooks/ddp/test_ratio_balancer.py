@@ -10,7 +10,7 @@ from trainer_hooks.ddp import RatioBalancer
 
 
 @pytest.mark.parametrize(
-    ("words", "reason"),
+    ("arguments", "reason"),
     [
         ({"every": 0}, "every must be a whole number of steps, 1 or more, not 0"),
         ({"every": 2.5}, "every must be .* not 2.5"),
@@ -18,9 +18,9 @@ from trainer_hooks.ddp import RatioBalancer
         ({"within": 1.0}, "within must be 0 or more and below 1, not 1.0"),
     ],
 )
-def test_wrong_settings_are_refused(words: dict[str, Any], reason: str) -> None:
+def test_wrong_settings_are_refused(arguments: dict[str, Any], reason: str) -> None:
     with pytest.raises(ValueError, match=reason):
-        RatioBalancer(**words)
+        RatioBalancer(**arguments)
 
 
 def test_only_a_ratio_sampler_can_be_watched() -> None:

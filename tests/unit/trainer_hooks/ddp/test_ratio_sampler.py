@@ -16,11 +16,11 @@ from trainer_hooks.ring import process_ring
 from trainer_hooks.ring.ring_writer import RingWriter
 
 
-def samplers(samples: int, batch_size: int, ratios: Sequence[float], **words: Any) -> list[Any]:
+def samplers(samples: int, batch_size: int, ratios: Sequence[float], **arguments: Any) -> list[Any]:
     """One for each rank."""
     world = len(ratios)
     return [
-        RatioSampler(range(samples), batch_size, ratios, rank=rank, world_size=world, **words)
+        RatioSampler(range(samples), batch_size, ratios, rank=rank, world_size=world, **arguments)
         for rank in range(world)
     ]
 

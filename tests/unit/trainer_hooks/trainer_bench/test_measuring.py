@@ -20,7 +20,7 @@ def run(*batches: int, speed: float, busy_part: float | None = None) -> Measured
 
 
 @pytest.mark.parametrize(
-    ("together", "alone", "words"),
+    ("together", "alone", "texts"),
     [
         (run(64, 64, speed=199), [run(64, speed=100)] * 2, None),
         (run(64, 64, speed=200), [run(64, speed=100)] * 2, None),
@@ -40,12 +40,12 @@ def run(*batches: int, speed: float, busy_part: float | None = None) -> Measured
          "a cheaper update", "noise where busy times are unknown"],
 )  # fmt: skip
 def test_a_speed_above_the_sum_is_explained_by(
-    together: Measured, alone: list[Measured], words: tuple[str, ...] | None
+    together: Measured, alone: list[Measured], texts: tuple[str, ...] | None
 ) -> None:
     why = why_above_alone(together, alone)
 
-    assert (why is None) is (words is None)
-    assert [word for word in words or () if word not in (why or "")] == []
+    assert (why is None) is (texts is None)
+    assert [text for text in texts or () if text not in (why or "")] == []
 
 
 @pytest.mark.parametrize("kind", [Terminal, io.StringIO])

@@ -52,7 +52,7 @@ class TestAPlot:
         assert (left, bottom) == (0, 0)
         assert all(x <= right and y <= top for x, y in points)
 
-    def test_dashes_the_line_that_is_there_for_comparison_and_joins_no_single_points(self) -> None:
+    def test_dashes_lines_for_comparison_and_joins_no_single_points(self) -> None:
         axes = axes_of(
             Series("a", SPEED),
             Series("ideal", SPEED, is_faint=True),
@@ -64,14 +64,14 @@ class TestAPlot:
     @pytest.mark.parametrize(
         ("name", "begin"), [("a.svg", b"<?xml"), ("a.png", b"\x89PNG"), ("a.pdf", b"%PDF")]
     )
-    def test_is_a_file_of_the_kind_that_it_is_called(
+    def test_is_a_file_of_the_kind_of_its_suffix(
         self, name: str, begin: bytes, tmp_path: Path
     ) -> None:
         write_plot(plot_of(Series("GPU:0", SPEED)), tmp_path / name)
 
         assert (tmp_path / name).read_bytes().startswith(begin)
 
-    def test_keeps_a_title_as_it_is(self, tmp_path: Path) -> None:
+    def test_escapes_its_title(self, tmp_path: Path) -> None:
         write_plot(plot_of(Series("a", SPEED)), tmp_path / "a.svg")
 
         text = (tmp_path / "a.svg").read_text(encoding="utf-8")
@@ -79,7 +79,9 @@ class TestAPlot:
         assert "Speed &lt;1&gt; $x$" in text
 
 
-def test_without_matplotlib_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_matplotlib_is_reported_with_the_command_to_install_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
 

@@ -72,12 +72,12 @@ class TestTheArticlesPair:
         assert machine.true_speed(found.best.batches) >= 0.98 * max(grid)
         assert found.runs < RUNS_OF_THE_AUTHOR == 8
 
-    def test_that_does_not_hold_the_batch_is_told_to_take_a_smaller(self) -> None:
+    def test_without_memory_for_the_batch_is_refused(self) -> None:
         with pytest.raises(GpumonError, match="smaller one"):
             searched(2000)
 
 
-def test_gpus_of_which_none_holds_its_part_are_told_to_take_a_smaller_batch() -> None:
+def test_gpus_without_memory_for_their_parts_are_refused() -> None:
     def train(gpus: Sequence[str], batches: Sequence[int]) -> Measured:
         if max(batches) > 60:
             raise GpuOutOfMemoryError(0, gpus, batches)
@@ -87,8 +87,8 @@ def test_gpus_of_which_none_holds_its_part_are_told_to_take_a_smaller_batch() ->
         RatioSearch(train, PAIR, 200).search(most_runs=7)
 
 
-def test_a_gpu_that_holds_not_even_one_sample_is_not_asked_to_train_on_none() -> None:
-    """Its memory is somebody else's."""
+def test_a_gpu_without_memory_for_one_sample_never_trains_on_none() -> None:
+    """Its memory is in use."""
 
     def train(gpus: Sequence[str], batches: Sequence[int]) -> Measured:
         assert min(batches) > 0
@@ -98,7 +98,7 @@ def test_a_gpu_that_holds_not_even_one_sample_is_not_asked_to_train_on_none() ->
         RatioSearch(train, PAIR, 2).search(most_runs=7)
 
 
-def test_a_batch_of_one_sample_for_each_gpu_will_do_and_none_is_smaller() -> None:
+def test_a_batch_of_one_sample_per_gpu_is_the_smallest() -> None:
     def session(*batches: int) -> Session:
         return Session(SimulatedEngine(), PAIR, batches, seconds=1, is_quiet=True)
 
@@ -108,10 +108,10 @@ def test_a_batch_of_one_sample_for_each_gpu_will_do_and_none_is_smaller() -> Non
 
 
 @pytest.mark.parametrize(("half_takes_s", "is_believed"), [(1.015, True), (1.025, False)])
-def test_a_gpu_that_was_clearly_slower_with_half_its_batch_is_judged_by_that_alone(
+def test_a_gpu_that_is_clearly_slower_with_half_its_batch_keeps_only_that_point(
     half_takes_s: float, *, is_believed: bool
 ) -> None:
-    """Two in a hundred are noise; more are a GPU that was disturbed, or has slowed down."""
+    """2 % is noise; more means that the GPU was disturbed or slowed down."""
     together: list[tuple[int, ...]] = []
 
     def train(gpus: Sequence[str], batches: Sequence[int]) -> Measured:
