@@ -42,7 +42,7 @@ class Training:
     of: Callable[[Any], Any] | None = None
     acts: list[Any] = field(default_factory=list)
     losses: list[float] = field(default_factory=list)
-    told: list[Any] = field(default_factory=list)
+    recorded: list[Any] = field(default_factory=list)
     waits: list[float] = field(default_factory=list)
 
     def fit(self, *acts: Any, model: Any = None, epochs: int = EPOCHS) -> None:
@@ -60,11 +60,11 @@ class Training:
         self.waits += history.history.get("input_wait_ratio", [])
 
     def evaluate(self, model: Any, *hooks: Any) -> None:
-        self.told.append(model.evaluate(**self.evaluated, verbose=0, callbacks=list(hooks)))
+        self.recorded.append(model.evaluate(**self.evaluated, verbose=0, callbacks=list(hooks)))
 
     def left(self) -> list[Any]:
         weights = [*self.model.get_weights(), *self.other.get_weights()]
-        return [*weights, np.array(self.losses), *map(np.array, self.told)]
+        return [*weights, np.array(self.losses), *map(np.array, self.recorded)]
 
 
 def acting(act: Callable[[], Any], method: str = "on_train_batch_end", times: int = 1) -> Any:
@@ -95,7 +95,7 @@ def saves(training: Training) -> None:
     def act() -> None:
         training.model.save(training.folder / "middle.keras")
         loaded = keras.models.load_model(training.folder / "middle.keras")
-        training.told += loaded.get_weights()
+        training.recorded += loaded.get_weights()
 
     training.fit(acting(act, times=EPOCHS))
 

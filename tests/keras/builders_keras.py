@@ -115,8 +115,8 @@ class SlowBatches:
 class SlowSequence(keras.utils.PyDataset):  # type: ignore[misc]
     """Keras' own kind of dataset: it sleeps before each batch."""
 
-    def __init__(self, batches: int, *, seconds: float, **said: Any) -> None:
-        super().__init__(**said)
+    def __init__(self, batches: int, *, seconds: float, **settings: Any) -> None:
+        super().__init__(**settings)
         self.batches = batches
         self.seconds = seconds
 
@@ -176,9 +176,9 @@ def measured_model(notes: Notes, *layers: Any) -> Any:
     return small_model(*layers, kind=lambda parts: MeasuredModel(parts, notes.note))
 
 
-def tagger(**said: Any) -> Any:
+def tagger(**settings: Any) -> Any:
     """The callback under test; it adds nothing to ``logs``, so that histories compare."""
-    return PhaseTagger(**{"logs": False, **said})
+    return PhaseTagger(**{"logs": False, **settings})
 
 
 def fit(model: Any, source: Any, *callbacks: Any, steps: int = 15, epochs: int = 2) -> Any:
@@ -188,9 +188,9 @@ def fit(model: Any, source: Any, *callbacks: Any, steps: int = 15, epochs: int =
     )
 
 
-def fit_rows(model: Any, count: int, *callbacks: Any, **said: Any) -> Any:
+def fit_rows(model: Any, count: int, *callbacks: Any, **settings: Any) -> Any:
     """Train on so many samples that are ready, silently."""
-    words = {"batch_size": BATCH, "verbose": 0, "callbacks": list(callbacks), **said}
+    words = {"batch_size": BATCH, "verbose": 0, "callbacks": list(callbacks), **settings}
     return model.fit(*rows_and_sums(count), **words)
 
 
@@ -203,11 +203,11 @@ def warmed_model(*layers: Any, **compiled: Any) -> Any:
     return model
 
 
-def left_by(model: Any, *callbacks: Any, **said: Any) -> dict[str, Any]:
+def left_by(model: Any, *callbacks: Any, **settings: Any) -> dict[str, Any]:
     """Every number that a training leaves behind."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # Keras says that the data ran out: it was meant to
-        history = model.fit(verbose=0, callbacks=list(callbacks), **said)
+        history = model.fit(verbose=0, callbacks=list(callbacks), **settings)
     return {
         "history": history.history,
         "iterations": int(keras.ops.convert_to_numpy(model.optimizer.iterations)),
@@ -218,9 +218,9 @@ def left_by(model: Any, *callbacks: Any, **said: Any) -> dict[str, Any]:
 @contextmanager
 def one_warning(match: str) -> Iterator[None]:
     """Of all that we may warn of there, it is this and no more."""
-    with pytest.warns(RuntimeWarning, match=match) as said:
+    with pytest.warns(RuntimeWarning, match=match) as settings:
         yield
-    texts = [str(one.message) for one in said]
+    texts = [str(one.message) for one in settings]
     assert len([text for text in texts if re.search(f"gpumon|{match}", text)]) == 1
 
 
@@ -342,7 +342,7 @@ def marks(kind: RingKind) -> list[int]:
     return [event.value for event in records() if event.kind is kind]
 
 
-def steps_recorded() -> int:
+def recorded_steps() -> int:
     """The number of the last step."""
     return max(marks(RingKind.STEP), default=0)
 
@@ -354,15 +354,15 @@ def phases_in(mode: TrainingMode) -> list[TrainingPhase]:
 
 def timeline() -> PhaseTimeline:
     """What the daemon makes of the ring so far."""
-    told = PhaseTimeline()
-    told.extend(RingRecords.of(records()), time.monotonic_ns())
-    return told
+    recorded = PhaseTimeline()
+    recorded.extend(RingRecords.of(records()), time.monotonic_ns())
+    return recorded
 
 
-def told_of(spans_ns: Sequence[tuple[int, int]]) -> list[WindowParts]:
+def recorded_in(spans_ns: Sequence[tuple[int, int]]) -> list[WindowParts]:
     """What the daemon makes of the ring in each of those stretches."""
-    told = timeline()
-    return [told.parts(*span) for span in spans_ns]
+    recorded = timeline()
+    return [recorded.parts(*span) for span in spans_ns]
 
 
 def facts() -> RunFacts:

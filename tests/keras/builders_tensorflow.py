@@ -59,7 +59,7 @@ SOURCES: dict[str, Callable[[Any], Any]] = {
 """What ``fit`` may be handed, made of a source of batches."""
 
 
-def waits_told_ns(mode: TrainingMode = TrainingMode.TRAIN) -> list[int]:
+def recorded_waits_ns(mode: TrainingMode = TrainingMode.TRAIN) -> list[int]:
     """Length of each stretch of ``input_wait`` in a mode, in order, after Keras' own peeks."""
     entered = [event for event in b.records() if event.kind is RingKind.ENTER]
     return [
@@ -77,10 +77,10 @@ def gross_waits_told_ns() -> list[int]:
     One that only finds the end of the data is none: on a busy machine that may
     take long enough to be told.
     """
-    told = [event for event in b.records() if event.kind is not RingKind.SAMPLES]
+    recorded = [event for event in b.records() if event.kind is not RingKind.SAMPLES]
     return [
         event.value
-        for event, after in pairwise(told)
+        for event, after in pairwise(recorded)
         if event.kind is RingKind.AMOUNT
         and event.phase is TrainingPhase.INPUT_WAIT
         and after.kind is RingKind.STEP
@@ -92,8 +92,8 @@ def in_a_quiet_moment(lengths_ns: list[int]) -> float:
     return quantiles(lengths_ns, n=4)[0]
 
 
-def usually_told_and_true_ns(
-    train: Callable[..., object], reported_ns: Callable[[], list[int]], batches: int = STEPS
+def usual_recorded_and_true_ns(
+    train: Callable[..., object], recorded_ns: Callable[[], list[int]], batches: int = STEPS
 ) -> tuple[float, float]:
     """By how much longer a source that sleeps is usually told to be waited for, and by how much
     longer it usually took, by its own notes.
@@ -106,14 +106,14 @@ def usually_told_and_true_ns(
         reported_ns: What is told of each fetch so far.
         batches: Of each training.
     """
-    told: list[float] = []
+    recorded: list[float] = []
     true: list[float] = []
     for pause_s in (0.0, 0.0, 0.05, 0.0):
-        source, before = b.SlowBatches(pause_s), len(reported_ns())
+        source, before = b.SlowBatches(pause_s), len(recorded_ns())
         train(synchronous(source, batches), verbose=0, callbacks=[b.tagger()])
-        told.append(in_a_quiet_moment(reported_ns()[before:]))
+        recorded.append(in_a_quiet_moment(recorded_ns()[before:]))
         true.append(in_a_quiet_moment(b.lengths_ns(source.spans_ns)))
-    return told[2] - min(told[1], told[3]), true[2] - min(true[1], true[3])
+    return recorded[2] - min(recorded[1], recorded[3]), true[2] - min(true[1], true[3])
 
 
 def true_waits_and_errors_ns(
@@ -130,10 +130,10 @@ def true_waits_and_errors_ns(
         pause_s: Before each batch.
     """
     fast = _gaps_and_told_ns(make, compute, 0.0)
-    gaps_ns, reported_ns = _gaps_and_told_ns(make, compute, pause_s)
-    rest_ns = median(gap - told for gap, told in zip(*fast, strict=True))
+    gaps_ns, recorded_ns = _gaps_and_told_ns(make, compute, pause_s)
+    rest_ns = median(gap - recorded for gap, recorded in zip(*fast, strict=True))
     true_ns = [gap - rest_ns for gap in gaps_ns]
-    return true_ns, [told - true for told, true in zip(reported_ns, true_ns, strict=True)]
+    return true_ns, [recorded - true for recorded, true in zip(recorded_ns, true_ns, strict=True)]
 
 
 def _gaps_and_told_ns(
@@ -143,13 +143,13 @@ def _gaps_and_told_ns(
     model, begins = b.small_model(compute), b.Does(lambda _: None, "on_train_batch_begin")
     model.fit(make(b.SlowBatches(0.0)), verbose=0, steps_per_epoch=STEPS)
     compute.spans_ns.clear()
-    before, data = len(waits_told_ns()), make(b.SlowBatches(pause_s))
+    before, data = len(recorded_waits_ns()), make(b.SlowBatches(pause_s))
     model.fit(data, verbose=0, steps_per_epoch=STEPS, callbacks=[begins, b.tagger()])
     gaps_ns = [
         computed_ns - begun_ns
         for (begun_ns, _), (computed_ns, _) in zip(begins.spans_ns, compute.spans_ns, strict=True)
     ]
-    return gaps_ns[1:], waits_told_ns()[before + 1 :]
+    return gaps_ns[1:], recorded_waits_ns()[before + 1 :]
 
 
 def within_a_tenth(true_ns: float) -> Any:

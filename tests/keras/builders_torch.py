@@ -48,11 +48,11 @@ class RowsThatEnd(torch.utils.data.IterableDataset):  # type: ignore[misc]
         time.sleep(self.seconds_at_the_end)
 
 
-def loader_of(dataset: Any, *, batch_size: int = BATCH, **said: Any) -> Any:
-    return torch.utils.data.DataLoader(dataset, batch_size=batch_size, **said)
+def loader_of(dataset: Any, *, batch_size: int = BATCH, **settings: Any) -> Any:
+    return torch.utils.data.DataLoader(dataset, batch_size=batch_size, **settings)
 
 
-def fit_on(data: Any, *callbacks: Any, model: Any = None, **said: Any) -> Any:
+def fit_on(data: Any, *callbacks: Any, model: Any = None, **settings: Any) -> Any:
     model = model or small_model()
-    model.fit(data, verbose=0, callbacks=[tagger(), *callbacks], **said)
+    model.fit(data, verbose=0, callbacks=[tagger(), *callbacks], **settings)
     return model

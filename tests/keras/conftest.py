@@ -50,10 +50,10 @@ def trained_once(
     """
     from trainer_hooks.ring import process_ring
 
-    def trained(train: Callable[..., Any], **said: Any) -> Any:
-        key, test = (train, *said.items()), request.node.nodeid
+    def trained(train: Callable[..., Any], **settings: Any) -> Any:
+        key, test = (train, *settings.items()), request.node.nodeid
         if key not in _TRAINED or test in _TRAINED[key][0]:
-            result = train(**said)
+            result = train(**settings)
             _TRAINED[key] = (set(), result, process_ring.process_ring())
         asked, result, ring = _TRAINED[key]
         asked.add(test)

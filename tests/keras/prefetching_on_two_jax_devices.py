@@ -35,7 +35,7 @@ def ids_of(array: Any) -> list[int]:
     return sorted(device.id for device in array.devices())
 
 
-def told() -> dict[str, Any]:
+def recorded() -> dict[str, Any]:
     with jax.default_device(SECOND):
         of_the_block = places(None)
         (unbound,) = prefetch_to_device([np.ones(3)])
@@ -54,15 +54,15 @@ def told() -> dict[str, Any]:
 
 def uneven() -> list[str]:
     """A batch that cannot be spread comes as an error, after those that can."""
-    said = []
+    settings = []
     ahead = iter(prefetch_to_device([np.ones((4, 2)), np.ones((3, 2))], device=SPREAD))
-    said.append(str(next(ahead).shape))
+    settings.append(str(next(ahead).shape))
     try:
         next(ahead)
     except ValueError:
-        said.append("ValueError")
-    return said
+        settings.append("ValueError")
+    return settings
 
 
 if __name__ == "__main__":
-    print(json.dumps(told()))
+    print(json.dumps(recorded()))

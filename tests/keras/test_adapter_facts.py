@@ -40,8 +40,10 @@ class TestTheFactsOfATfDataPipeline:
         def tuned(rows: Any) -> Any:
             return rows.cache().map(lambda row: row + 1, num_parallel_calls=2).batch(2)
 
-        told = [(self.facts(one)["parallel"], self.facts(one)["cache"]) for one in (plain, tuned)]
-        assert told == [(False, False), (True, True)]
+        recorded = [
+            (self.facts(one)["parallel"], self.facts(one)["cache"]) for one in (plain, tuned)
+        ]
+        assert recorded == [(False, False), (True, True)]
 
 
 class TestTheFactsOfAPyDataset:
@@ -66,6 +68,6 @@ class TestAnAdapterOfAnotherKeras:
             def batch_size(self) -> int:
                 raise RuntimeError("not now")
 
-        told = adapter_facts(StrangeAdapter())
+        recorded = adapter_facts(StrangeAdapter())
 
-        assert told == {"adapter": "StrangeAdapter", "kind": "StrangeAdapter"}
+        assert recorded == {"adapter": "StrangeAdapter", "kind": "StrangeAdapter"}

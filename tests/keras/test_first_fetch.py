@@ -54,14 +54,14 @@ def functions_of_keras() -> list[Any]:
 @pytest.mark.parametrize("kind", ["generator", "py_dataset"])
 class TestTheWaitForTheVeryFirstBatch:
     @pytest.mark.measured
-    def test_is_told_wherever_keras_fetches_it(self, kind: str) -> None:
+    def test_is_recorded_wherever_keras_fetches_it(self, kind: str) -> None:
         source = Slept()
         source.fit(kind, b.tagger())
 
-        reported_ns = b.timeline().first_input_wait_ns
-        assert reported_ns is not None
+        recorded_ns = b.timeline().first_input_wait_ns
+        assert recorded_ns is not None
         assert source.first_s >= FIRST_S
-        assert reported_ns / 1e9 == pytest.approx(source.first_s, rel=0.15, abs=0.3)
+        assert recorded_ns / 1e9 == pytest.approx(source.first_s, rel=0.15, abs=0.3)
 
     def test_changes_nothing_in_keras_for_longer_than_until_the_training_begins(
         self, kind: str

@@ -159,9 +159,9 @@ class TestEvaluate:
         model = w.a_model()
         bare = model.evaluate(*w.rows_and_targets(16), verbose=0)
 
-        told = model.evaluate(whole_batches(kind, 16, "pad"), verbose=0)
+        recorded = model.evaluate(whole_batches(kind, 16, "pad"), verbose=0)
 
-        assert told == pytest.approx(bare, rel=1e-5)
+        assert recorded == pytest.approx(bare, rel=1e-5)
 
     @of_each(again=True)
     def test_refuses_them_as_validation_data_and_training_takes_them_again(self, kind: str) -> None:
@@ -185,7 +185,7 @@ class TestEvaluate:
 
 class TestEachKindOfData:
     @of_each()
-    def test_is_trained_on_in_whole_batches_epoch_after_epoch(self, kind: str) -> None:
+    def test_is_trained_on_in_complete_batches_epoch_after_epoch(self, kind: str) -> None:
         seen, batches = w.Steps(), whole_batches(kind, 18, "pad")
         epochs = 1 if kind == "a generator" else 3
 

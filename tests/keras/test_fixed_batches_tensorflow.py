@@ -55,7 +55,7 @@ class TestADatasetOfSamples:
 
 class TestADatasetOfBatches:
     @pytest.mark.parametrize("size", [2, 3, 5, 7])
-    def test_is_batched_anew(self, size: int) -> None:
+    def test_is_batched_again(self, size: int) -> None:
         batches = fixed_batches(samples(8).batch(size), 4, tail="repeat")
 
         assert numbers(batches) == [[0, 1, 2, 3], [4, 5, 6, 7]]
@@ -101,7 +101,7 @@ class TestADatasetOfBatches:
             assert len(numbers(endless.take(5))) == 5
 
 
-class TestWhatCannotBeTold:
+class TestWhatCannotBeRecorded:
     def test_whether_equally_long_rows_are_samples_or_batches(self) -> None:
         rows = np.zeros((6, 3), "float32")
         unclear = tf.data.Dataset.from_tensor_slices((rows, rows))

@@ -42,7 +42,7 @@ class TestADataLoader:
     @pytest.mark.parametrize(
         ("tail", "last"), [("drop", []), ("repeat", [[4, 5, 6, 4]]), ("pad", [[4, 5, 6, 4]])]
     )
-    def test_becomes_one_of_whole_batches(self, tail: str, last: list[list[int]]) -> None:
+    def test_becomes_one_of_complete_batches(self, tail: str, last: list[list[int]]) -> None:
         given = loader(7, 3, drop_last=True)
         batches = fixed_batches(given, 4, tail=tail)
 

@@ -27,7 +27,7 @@ def fit(tagger: Any) -> None:
     b.fit_rows(b.small_model(), 32, tagger, epochs=2)
 
 
-def said(recorded: pytest.WarningsRecorder) -> list[str]:
+def settings(recorded: pytest.WarningsRecorder) -> list[str]:
     return [str(one.message) for one in recorded if str(one.message).startswith("to gpumon")]
 
 
@@ -39,21 +39,23 @@ class TestATaggerWhoseGpuIsNotThere:
         [([99], ["GPU 99", "GPUs 0 and 1"]), (None, ["GPUMON_GPUS=0", "gpus=[0]"])],
         ids=["one that is none", "none where they are simulated"],
     )
-    def test_is_told_once_and_tags_all_the_same(
+    def test_is_recorded_once_and_tags_all_the_same(
         self, gpus: Any, named: list[str], recwarn: pytest.WarningsRecorder
     ) -> None:
         tagger = trainer_hooks.PhaseTagger(gpus=gpus)
         fit(tagger)
         fit(tagger)
 
-        (text,) = said(recwarn)
+        (text,) = settings(recwarn)
         assert [name for name in named if name in text] == named
-        assert b.steps_recorded() == 8
+        assert b.recorded_steps() == 8
 
-    def test_hears_nothing_of_gpus_that_are_there(self, recwarn: pytest.WarningsRecorder) -> None:
+    def test_receives_nothing_of_gpus_that_are_there(
+        self, recwarn: pytest.WarningsRecorder
+    ) -> None:
         fit(trainer_hooks.PhaseTagger(gpus="0, GPU-11"))
 
-        assert said(recwarn) == []
+        assert settings(recwarn) == []
 
 
 class TestAModelOnTheCpu:
@@ -66,7 +68,7 @@ class TestAModelOnTheCpu:
             for name in ("jax", "tensorflow", "torch")
         ],
     )
-    def test_is_told_of_whatever_its_framework_is(self, framework: str) -> None:
+    def test_is_recorded_of_whatever_its_framework_is(self, framework: str) -> None:
         fit(trainer_hooks.PhaseTagger(gpus=[0]))
 
         writer = process_ring().writer

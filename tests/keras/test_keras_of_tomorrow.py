@@ -48,13 +48,13 @@ class TestATraining:
         self, name: str, each_backend: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         several = {"steps_per_execution": 2} if each_backend == "tensorflow" else {}
-        said = several if name in ("ONE_BATCH", "ITERATOR") else {}
-        bare = left_by(reads_ahead=False, **said)
+        settings = several if name in ("ONE_BATCH", "ITERATOR") else {}
+        bare = left_by(reads_ahead=False, **settings)
         monkeypatch.setattr(keras_private, name, "_called_otherwise_tomorrow")
 
         with warnings.catch_warnings(record=True) as warned:
             warnings.simplefilter("always")
-            left = left_by(b.tagger(), g.NaNGuard(every=1), reads_ahead=True, **said)
+            left = left_by(b.tagger(), g.NaNGuard(every=1), reads_ahead=True, **settings)
 
         assert left == bare
         assert len([one for one in warned if "gpumon" in str(one.message)]) <= 1

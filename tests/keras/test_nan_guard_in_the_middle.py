@@ -89,7 +89,7 @@ class TestABatchThatSpoilsTheWeights:
         assert len(losses) == 1
 
 
-def test_a_fit_inside_is_told_to_have_a_guard_of_its_own() -> None:
+def test_a_fit_inside_is_recorded_to_have_a_guard_of_its_own() -> None:
     model, other, guard = w.a_model(), w.a_model(), g.NaNGuard(every=1)
     inside = b.Does(lambda _: fits(other, guard), "on_epoch_end")
 

@@ -28,10 +28,10 @@ class TestATrainingThatRunsAhead:
 
 @pytest.mark.versions
 @pytest.mark.parametrize(
-    ("odd_batch", "said"), [(8, "one of the batches 7 to 9"), (10, "batch 10 of")]
+    ("odd_batch", "settings"), [(8, "one of the batches 7 to 9"), (10, "batch 10 of")]
 )
 def test_of_several_steps_in_a_call_the_batches_of_that_call_are_named(
-    odd_batch: int, said: str
+    odd_batch: int, settings: str
 ) -> None:
     """They are counted to the end of the data, in the midst of a call."""
     rows, targets = w.rows_and_targets(40)
@@ -39,7 +39,7 @@ def test_of_several_steps_in_a_call_the_batches_of_that_call_are_named(
     model = w.a_model()
     model.compile("sgd", "mse", steps_per_execution=3)
 
-    with pytest.warns(RuntimeWarning, match=f"since {said}"):
+    with pytest.warns(RuntimeWarning, match=f"since {settings}"):
         model.fit(rows, targets, 4, shuffle=False, verbose=0, callbacks=[g.NaNGuard(every=1)])
 
 

@@ -73,8 +73,8 @@ class Training:
         data: dict[str, Any] = {"x": rows, "y": sums, "batch_size": BATCH}
         if self._way in ("a generator", "a PyDataset"):
             data = {"x": batches() if self._way == "a generator" else as_py_dataset()}
-        said = {"shuffle": False, "verbose": 0, "validation_data": (rows[:BATCH], sums[:BATCH])}
-        self.model.fit(**data, **said, callbacks=list(callbacks))
+        settings = {"shuffle": False, "verbose": 0, "validation_data": (rows[:BATCH], sums[:BATCH])}
+        self.model.fit(**data, **settings, callbacks=list(callbacks))
         return [weight.tobytes() for weight in self.model.get_weights()]
 
     def left_by_all_hooks(self) -> list[bytes]:

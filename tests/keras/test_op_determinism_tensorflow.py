@@ -38,8 +38,8 @@ class Training:
     def fit(self, *callbacks: Any) -> list[Any]:
         """Train for two epochs; what that leaves behind."""
         rows, sums = b.rows_and_sums(ROWS)
-        said = {"batch_size": b.BATCH, "shuffle": False, "epochs": 2, "verbose": 0}
-        history = self.model.fit(rows, sums, callbacks=list(callbacks), **said).history
+        settings = {"batch_size": b.BATCH, "shuffle": False, "epochs": 2, "verbose": 0}
+        history = self.model.fit(rows, sums, callbacks=list(callbacks), **settings).history
         return [history, *(weight.tobytes() for weight in self.model.get_weights())]
 
 

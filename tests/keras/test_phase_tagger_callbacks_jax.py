@@ -14,27 +14,27 @@ pytestmark = pytest.mark.keras_jax
 MS = 1_000_000
 
 
-def sleeper(name: str, *methods: str, seconds: float, **said: Any) -> Any:
+def sleeper(name: str, *methods: str, seconds: float, **settings: Any) -> Any:
     """A sleeping callback of a class of its own."""
-    return type(name, (b.SleepingCallback,), {})(*methods, seconds=seconds, **said)
+    return type(name, (b.SleepingCallback,), {})(*methods, seconds=seconds, **settings)
 
 
 @pytest.mark.measured
 class TestTheTimeOfACallback:
     @pytest.mark.parametrize("first", [True, False], ids=["tagger first", "tagger last"])
-    def test_is_told_by_its_class(self, first: bool) -> None:
+    def test_is_recorded_by_its_class(self, first: bool) -> None:
         slow = sleeper("Upload", "on_epoch_end", "on_train_batch_end", seconds=0.01)
         quick = sleeper("Notify", "on_epoch_begin", seconds=0.003)
         callbacks = [b.tagger(), slow, quick] if first else [slow, quick, b.tagger()]
 
         b.fit(b.small_model(), b.SlowBatches(0.0), *callbacks, steps=8)
 
-        told = b.facts().callback_ns
-        assert told["Upload"] == pytest.approx(slow.spent_ns, rel=0.05, abs=4 * MS)
-        assert told["Notify"] == pytest.approx(quick.spent_ns, rel=0.05, abs=2 * MS)
+        recorded = b.facts().callback_ns
+        assert recorded["Upload"] == pytest.approx(slow.spent_ns, rel=0.05, abs=4 * MS)
+        assert recorded["Notify"] == pytest.approx(quick.spent_ns, rel=0.05, abs=2 * MS)
 
     @pytest.mark.versions
-    def test_is_told_before_each_batch_and_around_validations_too(self) -> None:
+    def test_is_recorded_before_each_batch_and_around_validations_too(self) -> None:
         before = sleeper("Before", "on_train_batch_begin", "on_test_end", seconds=0.005)
 
         validated = {"validation_data": b.rows_and_sums(32)}
@@ -69,11 +69,11 @@ class TestTheTimeOfACallback:
 
         b.fit(b.small_model(), b.SlowBatches(0.0), saves, batches, b.tagger(), backup, steps=5)
 
-        told, by_class = b.phase_ns(), b.facts().callback_ns
+        recorded, by_class = b.phase_ns(), b.facts().callback_ns
         assert by_class["Backup"] >= 2 * 20 * MS
         assert by_class["EachBatch"] >= 10 * 5 * MS
         saved_ns = sum(by_class[name] for name in ("Backup", "EachBatch", "ModelCheckpoint"))
-        assert told["checkpoint"] == pytest.approx(saved_ns, rel=0.1, abs=5 * MS)
+        assert recorded["checkpoint"] == pytest.approx(saved_ns, rel=0.1, abs=5 * MS)
 
 
 class TestTheOrderOfTheCallbacks:

@@ -54,7 +54,7 @@ class TestACopyOfATagger:
         fit(copied(users_own))
         fit(users_own)
 
-        assert b.steps_recorded() == 12
+        assert b.recorded_steps() == 12
         assert b.facts().run == "sweep-3"
 
     def test_made_in_the_middle_of_a_training_leaves_that_tagged(
@@ -62,7 +62,7 @@ class TestACopyOfATagger:
     ) -> None:
         fit(users_own, b.Does(lambda _: copied(users_own), "on_epoch_begin"), epochs=2)
 
-        assert b.steps_recorded() == 8
+        assert b.recorded_steps() == 8
 
     def test_of_our_own_class_wishes_for_the_same(self, copied: Any) -> None:
         assert "input_wait_ratio" not in fit(copied(b.tagger()))

@@ -54,9 +54,9 @@ class Trained:
         self.late_ns: float = source.late_ns
 
 
-def waits_told_ns(spans_ns: list[tuple[int, int]]) -> list[int]:
+def recorded_waits_ns(spans_ns: list[tuple[int, int]]) -> list[int]:
     """How much of each of those stretches the daemon takes for a wait for input."""
-    return [parts.waits.get(IdleCause.INPUT_WAIT, 0) for parts in b.told_of(spans_ns)]
+    return [parts.waits.get(IdleCause.INPUT_WAIT, 0) for parts in b.recorded_in(spans_ns)]
 
 
 @pytest.mark.parametrize("steps_per_execution", [1, 4])
@@ -66,16 +66,16 @@ class TestATrainingThatIsNotCompiled:
         return trained_once(Trained, steps_per_execution=steps_per_execution, **options)
 
     @pytest.mark.measured
-    def test_has_every_wait_told_and_none_called_hidden(self, trained: Trained) -> None:
+    def test_has_every_wait_recorded_and_none_called_hidden(self, trained: Trained) -> None:
         assert len(trained.waits_ns) == 2 * BATCHES - 1
-        assert waits_told_ns(trained.waits_ns) == b.lengths_ns(trained.waits_ns)
+        assert recorded_waits_ns(trained.waits_ns) == b.lengths_ns(trained.waits_ns)
         assert "input_wait" not in b.facts().loader
 
     @pytest.mark.measured
-    def test_has_every_compute_told_as_step_and_nothing_as_compile(self, trained: Trained) -> None:
-        told = b.told_of(trained.computes_ns)
-        assert len(told) == 2 * BATCHES
-        assert [parts.step_ns for parts in told] == b.lengths_ns(trained.computes_ns)
+    def test_has_every_compute_recorded_as_step_and_no_compile(self, trained: Trained) -> None:
+        recorded = b.recorded_in(trained.computes_ns)
+        assert len(recorded) == 2 * BATCHES
+        assert [parts.step_ns for parts in recorded] == b.lengths_ns(trained.computes_ns)
         assert b.phase_ns()["compile"] == 0
         assert b.phase_ns()["other"] < 0.01 * trained.wall_ns
 
@@ -110,15 +110,15 @@ class TestATrainingThatIsNotCompiled:
 class TestAValidationThatIsNotCompiled:
     @pytest.mark.measured
     @pytest.mark.parametrize("steps_per_execution", [1, 4])
-    def test_has_its_waits_told(self, steps_per_execution: int, options: dict[str, Any]) -> None:
+    def test_records_its_waits(self, steps_per_execution: int, options: dict[str, Any]) -> None:
         source, compute = b.SlowBatches(WAIT_S), b.SleepingCompute(COMPUTE_S)
         model = b.small_model(compute, steps_per_execution=steps_per_execution, **options)
         b.fit_rows(model, 4 * b.BATCH, b.tagger(), validation_data=t.synchronous(source, BATCHES))
 
         assert len(source.spans_ns) == BATCHES
-        assert waits_told_ns(source.spans_ns) == b.lengths_ns(source.spans_ns)
+        assert recorded_waits_ns(source.spans_ns) == b.lengths_ns(source.spans_ns)
         computes_ns = compute.spans_ns[-BATCHES:]
-        computed = [parts.validation_ns for parts in b.told_of(computes_ns)]
+        computed = [parts.validation_ns for parts in b.recorded_in(computes_ns)]
         assert computed == b.lengths_ns(computes_ns)
 
 
@@ -136,8 +136,8 @@ class TestBesideAGpuThatComputesOnItsOwn:
         trained = Trained(steps_per_execution=4, run_eagerly=True)
 
         firsts_ns = [*trained.waits_ns[3 : BATCHES - 1 : 4], *trained.waits_ns[BATCHES - 1 :: 4]]
-        assert waits_told_ns(firsts_ns) == b.lengths_ns(firsts_ns)
-        (whole,) = b.told_of([(trained.waits_ns[0][0], time.monotonic_ns())])
+        assert recorded_waits_ns(firsts_ns) == b.lengths_ns(firsts_ns)
+        (whole,) = b.recorded_in([(trained.waits_ns[0][0], time.monotonic_ns())])
         others_ns = sum(b.lengths_ns(trained.waits_ns)) - sum(b.lengths_ns(firsts_ns))
         others = 2 * BATCHES - 1 - len(firsts_ns)
         late_ns = others * (MS + trained.late_ns)
@@ -151,10 +151,10 @@ class TestBesideAGpuThatComputesOnItsOwn:
         assert b.marks(RingKind.STEP)[-1] == 2 * BATCHES
 
     @pytest.mark.measured
-    def test_one_step_an_execution_is_told_as_ever(self) -> None:
+    def test_one_step_an_execution_is_recorded_as_ever(self) -> None:
         trained = Trained(steps_per_execution=1, run_eagerly=True)
 
-        assert waits_told_ns(trained.waits_ns) == b.lengths_ns(trained.waits_ns)
+        assert recorded_waits_ns(trained.waits_ns) == b.lengths_ns(trained.waits_ns)
         assert "input_wait" not in b.facts().loader
 
     def test_data_that_end_within_a_call_leave_the_steps_before_counted(self) -> None:
@@ -163,17 +163,17 @@ class TestBesideAGpuThatComputesOnItsOwn:
         from trainer_hooks.ring.phase_modes import TRAIN_MODE
         from trainer_hooks.taps.tensorflow.eager import EagerStep
 
-        told: list[object] = []
+        recorded: list[object] = []
         machine = SimpleNamespace(
             is_calling_back=False,
-            fetch_begin=lambda: told.append("fetch"),
-            fetch_beside_begin=lambda: told.append("beside"),
-            fetch_end=lambda: told.append("step"),
-            fetch_exhausted=lambda: told.append("exhausted"),
-            dispatched=lambda steps, samples: told.append((steps, samples)),
+            fetch_begin=lambda: recorded.append("fetch"),
+            fetch_beside_begin=lambda: recorded.append("beside"),
+            fetch_end=lambda: recorded.append("step"),
+            fetch_exhausted=lambda: recorded.append("exhausted"),
+            dispatched=lambda steps, samples: recorded.append((steps, samples)),
         )
         listener: Any = SimpleNamespace(
-            machine_here=machine, guard=Guard(print), failed=lambda: told.append("failed")
+            machine_here=machine, guard=Guard(print), failed=lambda: recorded.append("failed")
         )
         step = EagerStep(
             lambda data: [next(data) for _ in range(4)], TRAIN_MODE, listener, batches=4
@@ -183,4 +183,4 @@ class TestBesideAGpuThatComputesOnItsOwn:
             step(iter(tf.data.Dataset.from_tensor_slices(tf.zeros((16, 1))).batch(8)))
 
         beside = ["beside", "step"]  # the last one found nothing
-        assert told == ["fetch", "step", *beside, *beside, (2, 16), "exhausted"]
+        assert recorded == ["fetch", "step", *beside, *beside, (2, 16), "exhausted"]

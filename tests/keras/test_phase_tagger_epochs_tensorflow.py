@@ -34,8 +34,8 @@ class Source:
         time.sleep(self._end_s)
         self.ends_ns.append((began_ns, time.monotonic_ns()))
 
-    def fit(self, model: Any, *callbacks: Any, **said: Any) -> None:
-        words = {"verbose": 0, "callbacks": [*callbacks, b.tagger()], **said}
+    def fit(self, model: Any, *callbacks: Any, **settings: Any) -> None:
+        words = {"verbose": 0, "callbacks": [*callbacks, b.tagger()], **settings}
         model.fit(t.dataset(self.batches), **words)
 
 
@@ -55,10 +55,10 @@ class TestBetweenTwoEpochsOfUnknownLength:
         validated = {"validation_data": data, "validation_batch_size": b.BATCH}
         Source(FOUR_AND_A_HALF).fit(model, pause, edges, epochs=3, **validated)
 
-        for (start, end), parts in zip(pause.spans_ns, b.told_of(pause.spans_ns), strict=True):
+        for (start, end), parts in zip(pause.spans_ns, b.recorded_in(pause.spans_ns), strict=True):
             assert parts.waits == {IdleCause.CALLBACKS: end - start}
         assert min(b.lengths_ns(edges.validations_ns)) >= 8 * 10 * MS
-        for parts in b.told_of([*pause.spans_ns, *edges.validations_ns]):
+        for parts in b.recorded_in([*pause.spans_ns, *edges.validations_ns]):
             assert (parts.step_ns, parts.gross_input_wait_ns) == (0, 0)
 
     def test_the_wait_for_the_end_of_the_data_is_input_wait_and_no_step(
@@ -67,10 +67,10 @@ class TestBetweenTwoEpochsOfUnknownLength:
         source = Source(FOUR_EXECUTIONS, end_s=0.2)
 
         source.fit(b.small_model(**compiled), epochs=2)
-        told = b.told_of(source.ends_ns)
+        recorded = b.recorded_in(source.ends_ns)
 
-        assert len(told) == 2
-        for parts, (start, end) in zip(told, source.ends_ns, strict=True):
+        assert len(recorded) == 2
+        for parts, (start, end) in zip(recorded, source.ends_ns, strict=True):
             waited_ns = parts.waits.get(IdleCause.INPUT_WAIT, 0) + parts.gross_input_wait_ns
             # What is told inside a step is spread over all of it, which is a little longer.
             assert waited_ns == t.within_a_tenth(end - start)
@@ -83,11 +83,11 @@ class TestAnEpochThatEndedInNoBatch:
         source.fit(b.small_model(b.SleepingCompute(0.02), steps_per_execution=4), epochs=3)
 
         slept_ns = sum(b.lengths_ns(source.slow.spans_ns))
-        reported_ns = [
+        recorded_ns = [
             e.value
             for e in b.records()
             if e.kind is RingKind.AMOUNT and e.phase is TrainingPhase.INPUT_WAIT
         ]
-        of_ends_ns = [ns for ns in reported_ns if ns >= 400 * MS]
+        of_ends_ns = [ns for ns in recorded_ns if ns >= 400 * MS]
         assert len(of_ends_ns) == 3
-        assert sum(reported_ns) - sum(of_ends_ns) == pytest.approx(slept_ns, abs=200 * MS)
+        assert sum(recorded_ns) - sum(of_ends_ns) == pytest.approx(slept_ns, abs=200 * MS)

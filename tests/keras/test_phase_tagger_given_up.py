@@ -79,7 +79,7 @@ def present() -> tuple[str, int]:
 @pytest.mark.usefixtures("each_backend")
 class TestAFitThatRaised:
     @here_and_there
-    def test_says_its_phase_until_somebody_knows_that_it_is_over(self, where: Any) -> None:
+    def test_reports_its_phase_until_a_user_knows_that_it_is_over(self, where: Any) -> None:
         kept = fit_that_raises()
 
         assert present() == ("callbacks", 0)
@@ -87,7 +87,7 @@ class TestAFitThatRaised:
         assert present() == ("other", 0)
 
     @pytest.mark.measured
-    def test_has_told_how_long_its_callbacks_took(self) -> None:
+    def test_has_recorded_how_long_its_callbacks_took(self) -> None:
         sleeper = b.SleepingCallback("on_train_batch_end", seconds=0.01)
 
         with pytest.raises(OSError, match="no room") as kept:
@@ -95,9 +95,9 @@ class TestAFitThatRaised:
         del kept
         gc.collect()
 
-        reported_ns = b.facts().callback_ns["SleepingCallback"]
+        recorded_ns = b.facts().callback_ns["SleepingCallback"]
         assert sleeper.times == STEPS
-        assert reported_ns == pytest.approx(sleeper.spent_ns, rel=0.1, abs=5_000_000)
+        assert recorded_ns == pytest.approx(sleeper.spent_ns, rel=0.1, abs=5_000_000)
 
 
 @pytest.mark.keras_torch
@@ -137,7 +137,7 @@ class TestAFitThatIsCollectedOnAnotherThread:
 
         assert present() == ("other", 0)
 
-    def test_says_nothing_once_the_region_around_it_is_over(self) -> None:
+    def test_reports_nothing_once_the_region_around_it_is_over(self) -> None:
         with phase("validation"):
             kept = fit_that_raises()
         with phase("checkpoint"):
@@ -147,7 +147,7 @@ class TestAFitThatIsCollectedOnAnotherThread:
         assert present() == ("other", 0)
 
     @here_and_there
-    def test_says_nothing_in_the_middle_of_another_fit(self, where: Any) -> None:
+    def test_reports_nothing_in_the_middle_of_another_fit(self, where: Any) -> None:
         kept, seen = fit_that_raises(), []
 
         def let_go() -> None:

@@ -196,7 +196,7 @@ class TestAFitThatRaises:
 
 @pytest.mark.usefixtures("each_backend")
 class TestTheTraining:
-    def test_may_be_trained_evaluated_and_asked_by_somebodys_callback(self) -> None:
+    def test_may_be_trained_evaluated_and_asked_by_a_users_callback(self) -> None:
         rows, sums = b.rows_and_sums(32)
         after: list[TrainingPhase] = []
 

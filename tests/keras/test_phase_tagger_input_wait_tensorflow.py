@@ -45,18 +45,18 @@ class TestTheWaitForInput:
 
 class TestTheWaitOfSeveralStepsInOneExecution:
     @pytest.mark.measured
-    def test_is_told_gross_inside_the_step_and_as_no_phase(self) -> None:
+    def test_is_recorded_gross_inside_the_step_and_as_no_phase(self) -> None:
         model = b.small_model(b.SleepingCompute(0.005), steps_per_execution=4)
 
-        reported_ns, true_ns = t.usually_told_and_true_ns(model.fit, t.gross_waits_told_ns)
+        recorded_ns, true_ns = t.usual_recorded_and_true_ns(model.fit, t.gross_waits_told_ns)
 
         assert true_ns > 40 * MS
-        assert reported_ns / 4 == t.within_a_tenth(true_ns)
+        assert recorded_ns / 4 == t.within_a_tenth(true_ns)
         assert b.facts().loader["input_wait"] == "gross"
         amounts = [e for e in b.records() if e.kind is RingKind.AMOUNT]
         assert {e.phase for e in amounts} == {TrainingPhase.INPUT_WAIT}
         assert len(t.gross_waits_told_ns()) == 4 * t.STEPS // 4  # of four trainings
-        assert sum(t.waits_told_ns()) < 5 * MS
+        assert sum(t.recorded_waits_ns()) < 5 * MS
 
     def test_counts_the_batches_of_an_execution_that_ends_early(self) -> None:
         model = b.small_model(steps_per_execution=4)

@@ -31,28 +31,28 @@ class TestTheWaitForInput:
         return true_ns, edges
 
     @pytest.mark.measured
-    def test_of_several_steps_an_execution_is_told_gross_by_batch_and_not_called_hidden(
+    def test_of_several_steps_an_execution_is_recorded_gross_by_batch_and_not_called_hidden(
         self,
     ) -> None:
         model = b.small_model(b.SleepingCompute(0.002), steps_per_execution=4)
         true_ns, edges = self.trained(model, steps=16)
 
         assert b.marks(RingKind.STEP) == [4, 8, 12, 16]
-        (told,) = b.told_of([(edges.made_ns, edges.ended_ns)])
-        reported_ns = told.gross_input_wait_ns + told.waits[IdleCause.INPUT_WAIT]
-        assert reported_ns == pytest.approx(true_ns, rel=0.10, abs=16 * MS)
-        assert told.gross_input_wait_ns > 9 * 10 * MS
-        assert told.hidden_input_wait_ns < 4 * MS
+        (recorded,) = b.recorded_in([(edges.made_ns, edges.ended_ns)])
+        recorded_ns = recorded.gross_input_wait_ns + recorded.waits[IdleCause.INPUT_WAIT]
+        assert recorded_ns == pytest.approx(true_ns, rel=0.10, abs=16 * MS)
+        assert recorded.gross_input_wait_ns > 9 * 10 * MS
+        assert recorded.hidden_input_wait_ns < 4 * MS
         assert b.facts().loader["input_wait"] == "gross"
 
-    def test_is_told_where_nothing_is_compiled(self) -> None:
+    def test_is_recorded_where_nothing_is_compiled(self) -> None:
         self.trained(b.small_model(run_eagerly=True), steps=8)
 
 
 class TestCompiling:
     @pytest.mark.measured
     @pytest.mark.versions
-    def test_is_told_where_jax_compiles_and_nowhere_else(self) -> None:
+    def test_is_recorded_where_jax_compiles_and_nowhere_else(self) -> None:
         import jax
 
         compiled: list[float] = []
@@ -69,7 +69,7 @@ class TestCompiling:
         assert fits[0][0] > 0
         assert fits[0][1] > 5 * MS
         assert fits[2][0] == 0  # an older Keras compiles in the second fit, too
-        assert all(reported_ns < fits[0][1] / 4 for number, reported_ns in fits if number == 0)
+        assert all(recorded_ns < fits[0][1] / 4 for number, recorded_ns in fits if number == 0)
 
 
 class TestTheTraining:
@@ -116,7 +116,7 @@ class TestAnotherBackend:
     def backend(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(keras.backend, "backend", lambda: "openvino")
 
-    def test_is_said_once_to_have_no_wait_for_input_and_none_is_told(self) -> None:
+    def test_is_reported_once_to_have_no_wait_for_input_and_none_is_recorded(self) -> None:
         sleeper = b.SleepingCallback("on_epoch_end", seconds=0.02)
         model, hook = b.small_model(), b.tagger()
 
@@ -126,10 +126,10 @@ class TestAnotherBackend:
             warnings.simplefilter("error", RuntimeWarning)
             b.fit(model, b.SlowBatches(0.01), hook, sleeper, steps=5)
 
-        told = b.phase_ns()
-        assert (told["input_wait"], told["train_step"]) == (0, 0)
-        assert told["callbacks"] >= sleeper.spent_ns
-        assert told["other"] >= 2 * 8 * 10 * MS
+        recorded = b.phase_ns()
+        assert (recorded["input_wait"], recorded["train_step"]) == (0, 0)
+        assert recorded["callbacks"] >= sleeper.spent_ns
+        assert recorded["other"] >= 2 * 8 * 10 * MS
         assert b.marks(RingKind.STEP)[-1] == 20
 
 
@@ -139,7 +139,7 @@ class TestTwoTaggersInOneList:
 
         b.fit(model, b.SlowBatches(0.0), b.tagger(), b.tagger(), steps=2, epochs=60)
 
-        assert b.steps_recorded() == 120
+        assert b.recorded_steps() == 120
         assert not hasattr(model.train_function, "bare")
 
 

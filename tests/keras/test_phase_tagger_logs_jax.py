@@ -40,8 +40,8 @@ def fit(*callbacks: Any, wait_s: float = 0.0, epochs: int = 2) -> Any:
     return b.fit(b.small_model(), source, *callbacks, steps=5, epochs=epochs).history
 
 
-def tagger(**said: Any) -> Any:
-    return b.tagger(logs=True, **said)
+def tagger(**settings: Any) -> Any:
+    return b.tagger(logs=True, **settings)
 
 
 def calling(**methods: Callable[[Any, Any], object]) -> Any:
@@ -70,9 +70,9 @@ class TestTheWaitOfAnEpoch:
             on_epoch_end=lambda epoch, logs: edges_ns.append(time.monotonic_ns()),
         )
 
-        told = b.fit(model, source, tagger(), note).history["input_wait_ratio"]
+        recorded = b.fit(model, source, tagger(), note).history["input_wait_ratio"]
 
-        for ratio, began, ended in zip(told, edges_ns[::2], edges_ns[1::2], strict=True):
+        for ratio, began, ended in zip(recorded, edges_ns[::2], edges_ns[1::2], strict=True):
             waited = sum(end - start for start, end in source.spans_ns if began <= start < ended)
             assert ratio == pytest.approx(waited / (ended - began), abs=0.1)
             assert 0.0 < ratio <= 1.0
@@ -87,7 +87,7 @@ class TestTheWaitOfAnEpoch:
         assert b.phase_ns()["input_wait"] > 15 * 30 * MS
 
     @pytest.mark.measured
-    def test_is_not_that_of_a_validation_by_somebodys_callback(self) -> None:
+    def test_is_not_that_of_a_validation_by_a_users_callback(self) -> None:
         def evaluate(own: Any) -> None:
             own.model.evaluate(iter(b.SlowBatches(0.03)), steps=10, verbose=0)
 
@@ -107,9 +107,9 @@ class TestTheWaitOfAnEpoch:
         history = fit(look, table.logger, tagger())
 
         assert seen == history["input_wait_ratio"]
-        assert [float(told or -1) for told in table.column("input_wait_ratio")] == seen
+        assert [float(recorded or -1) for recorded in table.column("input_wait_ratio")] == seen
 
-    def test_is_not_there_where_nobody_wants_it(self) -> None:
+    def test_is_not_there_where_no_one_wants_it(self) -> None:
         assert set(fit(b.tagger(logs=False))) == {"loss"}
 
 
@@ -162,8 +162,8 @@ class TestTheGpusOfAnEpoch:
 
         fit(tagger(gpus=[0]), table.logger, ticks, wait_s=0.06, epochs=1)
 
-        (told,) = table.column("gpu_busy_ratio")
-        assert float(told or -1) == pytest.approx(0.25)
+        (recorded,) = table.column("gpu_busy_ratio")
+        assert float(recorded or -1) == pytest.approx(0.25)
 
 
 class TestTheLineAtTheEnd:

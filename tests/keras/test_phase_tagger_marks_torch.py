@@ -37,7 +37,7 @@ class TestCompiling:
         return b.small_model(kind=Own)
 
     @pytest.mark.measured
-    def test_is_told_once_and_not_as_a_further_step(self) -> None:
+    def test_is_recorded_once_and_not_as_a_further_step(self) -> None:
         model = self.own_step("aot_eager")
 
         b.fit_rows(model, 64, b.tagger())
@@ -48,7 +48,7 @@ class TestCompiling:
         assert b.phase_ns()["compile"] == first_ns
         assert b.marks(RingKind.STEP) == list(range(1, 9))
 
-    def test_is_told_while_it_lasts(self) -> None:
+    def test_is_recorded_while_it_lasts(self) -> None:
         seen = []
 
         def slow_backend(graph: Any, _: Any) -> Any:
@@ -118,7 +118,7 @@ class TestCuda:
 
     @pytest.mark.measured
     @both_ways
-    def test_says_when_a_step_was_done_where_the_training_uses_it(self, ordinary: bool) -> None:
+    def test_reports_when_a_step_was_done_where_the_training_uses_it(self, ordinary: bool) -> None:
         from trainer_hooks.taps.cuda_events import CudaEvents
 
         def hand_in(_: Any) -> None:
@@ -160,7 +160,7 @@ class EventOfAFastDevice:
 
 class TestATrainingThatKerasDoesNotFeed:
     @pytest.mark.measured
-    def test_is_said_once_to_be_unseen_and_its_steps_are_counted(self) -> None:
+    def test_is_reported_once_to_be_unseen_and_its_steps_are_counted(self) -> None:
         class Own(keras.Sequential):  # type: ignore[misc]
             """Feeds itself: nobody can see there what it waits for."""
 
@@ -182,16 +182,16 @@ class TestATrainingThatKerasDoesNotFeed:
             model.fit(t.loader_of(t.SlowRows(64, seconds=0.002)), [b.tagger()])
 
         assert b.marks(RingKind.STEP) == [1, 2, 3, 4]
-        told = b.phase_ns()
-        assert (told["input_wait"], told["train_step"]) == (0, 0)
-        assert told["other"] >= 3 * 16 * 2 * MS
+        recorded = b.phase_ns()
+        assert (recorded["input_wait"], recorded["train_step"]) == (0, 0)
+        assert recorded["other"] >= 3 * 16 * 2 * MS
 
 
 class TestTheFacts:
     @pytest.mark.parametrize("workers", [0, 2])
     def test_say_how_a_loader_is_set(self, workers: int) -> None:
-        said = {"prefetch_factor": 3, "persistent_workers": True} if workers else {}
-        t.fit_on(t.loader_of(t.SlowRows(32), num_workers=workers, **said))
+        settings = {"prefetch_factor": 3, "persistent_workers": True} if workers else {}
+        t.fit_on(t.loader_of(t.SlowRows(32), num_workers=workers, **settings))
 
         facts = b.facts().loader
         assert (facts["kind"], facts["adapter"]) == ("DataLoader", "TorchDataLoaderAdapter")

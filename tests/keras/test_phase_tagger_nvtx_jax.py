@@ -49,9 +49,9 @@ def package(monkeypatch: pytest.MonkeyPatch) -> Recorder:
     return recorder
 
 
-def train(**said: Any) -> None:
+def train(**settings: Any) -> None:
     validated = {"validation_data": b.rows_and_sums(32)}
-    b.fit_rows(b.small_model(), 64, b.tagger(**said), **validated)
+    b.fit_rows(b.small_model(), 64, b.tagger(**settings), **validated)
 
 
 class TestTheRanges:
@@ -71,7 +71,7 @@ class TestTheRanges:
         assert package.deepest == 1
         assert package.open == []
 
-    def test_tell_a_wait_beside_the_execution_that_it_is_for(self, package: Recorder) -> None:
+    def test_record_a_wait_beside_the_execution_that_it_is_for(self, package: Recorder) -> None:
         b.fit_rows(b.small_model(steps_per_execution=3), 48, b.tagger(nvtx=True))
 
         assert any(name.startswith("input_wait (beside") for name in package.opened)
@@ -119,7 +119,7 @@ class TestWhatOpensThem:
 
         assert "gpumon: train_step" in recorder.opened
 
-    def test_is_nothing_where_there_is_neither_and_one_warning_says_so(
+    def test_is_nothing_where_there_is_neither_and_one_warning_reports_so(
         self, trained_beside: Callable[..., None]
     ) -> None:
         with b.one_warning("opens no NVTX ranges"):

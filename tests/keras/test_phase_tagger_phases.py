@@ -25,7 +25,7 @@ both_ways = pytest.mark.parametrize("ordinary", [False, True], ids=["asynchronou
 class TestTheWaitForInput:
     @pytest.mark.versions
     @both_ways
-    def test_is_as_long_as_the_source_says(self, ordinary: bool) -> None:
+    def test_is_as_long_as_the_source_reports(self, ordinary: bool) -> None:
         model, source = b.warmed_model(b.SleepingCompute(0.005)), b.SlowBatches(0.02)
         edges = b.Edges()
 
@@ -53,10 +53,10 @@ class TestTheStep:
 
         b.fit(model, source, b.tagger(), edges, *b.others(ordinary))
 
-        reported_ns = b.phase_ns()["train_step"] + b.phase_ns()["device_sync"]
+        recorded_ns = b.phase_ns()["train_step"] + b.phase_ns()["device_sync"]
         true_ns = sum(b.lengths_ns(compute.spans_ns))
-        assert true_ns <= reported_ns <= true_ns + 30 * overhead_ns
-        assert reported_ns <= edges.wall_ns - source.spent_ns(edges) + 30 * MS
+        assert true_ns <= recorded_ns <= true_ns + 30 * overhead_ns
+        assert recorded_ns <= edges.wall_ns - source.spent_ns(edges) + 30 * MS
 
 
 @pytest.mark.measured
@@ -103,7 +103,7 @@ class TestOtherPhases:
 
     @pytest.mark.versions
     @both_ways
-    def test_validation_is_told_and_its_wait_for_input_within_it(self, ordinary: bool) -> None:
+    def test_validation_is_recorded_and_its_wait_for_input_within_it(self, ordinary: bool) -> None:
         model, edges = b.warmed_model(b.SleepingCompute(0.005)), b.Edges()
         source = b.SlowBatches(0.02)
 
@@ -121,7 +121,7 @@ class TestOtherPhases:
         each_ns = MS if keras.backend.backend() == "jax" else 2 * MS
         assert b.phase_ns()["input_wait"] == pytest.approx(true_ns, rel=0.10, abs=16 * each_ns)
 
-    def test_evaluate_and_predict_alone_are_told(self) -> None:
+    def test_evaluate_and_predict_alone_are_recorded(self) -> None:
         model, hook = b.small_model(b.SleepingCompute(0.01)), b.tagger()
         rows, sums = b.rows_and_sums(64)
 
@@ -182,14 +182,14 @@ class TestTheFacts:
         assert loader["batch_size"] == 8
         assert b.facts().loader["kind"] == "generator"
         assert "batch_size" not in b.facts().loader
-        told = b.facts().loader
+        recorded = b.facts().loader
         named = ("class", "made_at", "validation_kind", "validation_class", "validation_workers")
-        assert [told[name] for name in named] == [
+        assert [recorded[name] for name in named] == [
             "SlowBatches.__iter__",
             f"test_phase_tagger_phases.py:{line}",
             "PyDataset",
             "SlowSequence",
             1,
         ]
-        assert str(told["defined_at"]).startswith("builders_keras.py:")
-        assert told["validation_made_at"] == told["made_at"]
+        assert str(recorded["defined_at"]).startswith("builders_keras.py:")
+        assert recorded["validation_made_at"] == recorded["made_at"]

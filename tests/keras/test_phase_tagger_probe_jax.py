@@ -40,7 +40,7 @@ def another_way() -> tuple[Any, Any]:
 class TestATrainingThatGoesAroundTheTap:
     @pytest.mark.measured
     @pytest.mark.parametrize("ordinary", [False, True], ids=["asynchronous", "synchronous"])
-    def test_is_said_once_to_be_unseen_and_its_wait_and_steps_are_other(
+    def test_is_reported_once_to_be_unseen_and_its_wait_and_steps_are_other(
         self, ordinary: bool
     ) -> None:
         (model, other_way), source, edges = another_way(), b.SlowBatches(0.01), b.Edges()
@@ -49,10 +49,10 @@ class TestATrainingThatGoesAroundTheTap:
         with b.one_warning(UNSEEN):
             b.fit(model, source, *callbacks, steps=20, epochs=2)
 
-        told = b.phase_ns()
-        assert told["input_wait"] == pytest.approx(source.peeked_ns(edges), abs=10 * MS)
-        assert told["train_step"] == 0
-        assert told["other"] >= 0.9 * source.spent_ns(edges) * 36 / 40  # all but three batches
+        recorded = b.phase_ns()
+        assert recorded["input_wait"] == pytest.approx(source.peeked_ns(edges), abs=10 * MS)
+        assert recorded["train_step"] == 0
+        assert recorded["other"] >= 0.9 * source.spent_ns(edges) * 36 / 40  # all but three batches
         assert edges.tagged_ns / edges.wall_ns == pytest.approx(1.0, abs=0.01)
 
     def test_has_its_steps_counted_all_the_same_and_no_ratio_of_a_wait_that_was_not_seen(
@@ -63,7 +63,7 @@ class TestATrainingThatGoesAroundTheTap:
         with pytest.warns(RuntimeWarning, match=UNSEEN):
             history = b.fit(model, b.SlowBatches(0.0), b.tagger(logs=True), other_way, steps=10)
 
-        assert b.steps_recorded() == 20
+        assert b.recorded_steps() == 20
         assert set(history.history) == {"loss"}
 
     @pytest.mark.measured
@@ -100,12 +100,12 @@ class TestATrainingThatGoesAroundTheTap:
             model.fit(callbacks=[b.tagger()])
 
         assert b.phase_ns()["other"] >= 3 * 10 * MS
-        assert b.steps_recorded() == 6
+        assert b.recorded_steps() == 6
 
 
 class TestATrainingThatIsSeen:
     @pytest.mark.measured
-    def test_is_so_with_a_train_function_that_a_callback_made_anew(self) -> None:
+    def test_is_so_with_a_train_function_that_a_callback_made_again(self) -> None:
         model, source, edges = b.small_model(), b.SlowBatches(0.01), b.Edges()
         anew = puts_back(fit_before(model), "on_epoch_begin")
 
@@ -135,7 +135,7 @@ class TestATrainingThatIsSeen:
 
         assert handler == [True, False, False]
 
-    def test_is_not_warned_of_where_there_were_too_few_batches_to_tell(self) -> None:
+    def test_is_not_warned_of_where_there_were_too_few_batches_to_record(self) -> None:
         model, other_way = another_way()
 
         with warnings.catch_warnings(record=True) as warned:
@@ -175,4 +175,4 @@ class TestATapThatFails:
         with b.one_warning(UNSEEN):
             assert trained(b.tagger()) == bare
 
-        assert b.steps_recorded() == 20
+        assert b.recorded_steps() == 20

@@ -78,8 +78,8 @@ class TestTrainingOnABatchInACallback:
 
     @pytest.mark.measured
     def test_is_callbacks_from_its_beginning_to_its_end(self, aside: Any) -> None:
-        told = [phases_within(span) for span in aside.spans_ns]
-        assert told == [{(TrainingPhase.CALLBACKS, TrainingMode.TRAIN)}] * len(told)
+        recorded = [phases_within(span) for span in aside.spans_ns]
+        assert recorded == [{(TrainingPhase.CALLBACKS, TrainingMode.TRAIN)}] * len(recorded)
         assert b.phase_ns()["callbacks"] == pytest.approx(aside.spent_ns, rel=0.15)
         assert b.phase_ns()["input_wait"] < aside.spent_ns / 4
 
@@ -97,15 +97,15 @@ def told_and_waited_ns(source: Any, edges: Any, begins: Any, steps: Any) -> tupl
         begins: Which batches were announced when, to the last callback.
         steps: When each really ran.
     """
-    reported_ns: int = b.phase_ns()["input_wait"]
+    recorded_ns: int = b.phase_ns()["input_wait"]
     if keras.backend.backend() != "tensorflow":
-        return reported_ns, source.spent_ns(edges)
+        return recorded_ns, source.spent_ns(edges)
     starts = zip(begins.spans_ns, steps.spans_ns, strict=True)
     waits_ns = [to_ns - from_ns for (_, from_ns), (to_ns, _) in starts]
     entered = [event for event in b.records() if event.kind is RingKind.ENTER]
     first = next(at for at, event in enumerate(entered) if event.phase == "input_wait")
-    reported_ns -= entered[first + 1].at_ns - entered[first].at_ns
-    return reported_ns, sum(waits_ns[1:])
+    recorded_ns -= entered[first + 1].at_ns - entered[first].at_ns
+    return recorded_ns, sum(waits_ns[1:])
 
 
 @pytest.mark.usefixtures("each_backend")
@@ -121,9 +121,9 @@ class TestAFitInsideAFit:
 
         assert aside.times == EPOCHS
         assert b.marks(RingKind.STEP)[-1] == EPOCHS * STEPS
-        reported_ns, waited_ns = told_and_waited_ns(source, edges, begins, steps)
+        recorded_ns, waited_ns = told_and_waited_ns(source, edges, begins, steps)
         late_ns = EPOCHS * STEPS * (MS + source.late_ns)
-        assert reported_ns == pytest.approx(waited_ns, rel=0.1, abs=late_ns)
+        assert recorded_ns == pytest.approx(waited_ns, rel=0.1, abs=late_ns)
 
     @pytest.mark.measured
     def test_with_the_same_tagger_leaves_the_outer_one_tagged(self) -> None:
@@ -205,7 +205,7 @@ def a_composite_of(one: Any) -> Any:
 
 @pytest.mark.usefixtures("each_backend")
 class TestAListThatDoesNotPassEverythingOn:
-    def test_has_its_steps_counted_where_a_callback_holds_the_tagger(self) -> None:
+    def test_has_its_steps_counted_where_a_callback_has_the_tagger(self) -> None:
         holder = a_composite_of(b.tagger())
 
         b.fit(b.small_model(), b.SlowBatches(0.0), holder, steps=STEPS, epochs=EPOCHS)
@@ -213,7 +213,7 @@ class TestAListThatDoesNotPassEverythingOn:
         assert b.marks(RingKind.STEP)[-1] == EPOCHS * STEPS
 
     @pytest.mark.versions
-    def test_has_them_counted_where_somebody_puts_another_list_there(self) -> None:
+    def test_has_them_counted_where_a_user_puts_another_list_there(self) -> None:
         def replace(own: Any) -> None:
             listed.callbacks = [tagger, own]
 

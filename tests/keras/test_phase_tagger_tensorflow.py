@@ -39,17 +39,17 @@ class TestOtherPhases:
         assert b.phase_ns()["other"] < 0.01 * edges.wall_ns
 
     @pytest.mark.versions
-    def test_the_step_holds_the_compute_and_the_wait_none_of_it(self) -> None:
+    def test_the_step_has_the_compute_and_the_wait_none_of_it(self) -> None:
         compute = b.SleepingCompute(0.02)
 
         b.fit(b.warmed_model(compute), b.SlowBatches(0.001), b.tagger(), epochs=1)
 
-        told, true_ns = b.phase_ns(), sum(b.lengths_ns(compute.spans_ns))
-        assert told["train_step"] + told["device_sync"] >= true_ns
-        assert t.in_a_quiet_moment(t.waits_told_ns()) < 10 * MS
+        recorded, true_ns = b.phase_ns(), sum(b.lengths_ns(compute.spans_ns))
+        assert recorded["train_step"] + recorded["device_sync"] >= true_ns
+        assert t.in_a_quiet_moment(t.recorded_waits_ns()) < 10 * MS
 
     @pytest.mark.parametrize("steps_per_execution", [1, 4])
-    def test_tracing_is_compile_and_told_once(self, steps_per_execution: int) -> None:
+    def test_tracing_is_compile_and_recorded_once(self, steps_per_execution: int) -> None:
         traced_ns = []
 
         class Tracing(b.SleepingCompute):
@@ -71,7 +71,7 @@ class TestOtherPhases:
         assert sum(traced_ns) == true_ns
         assert b.phase_ns()["compile"] == first["compile"]
 
-    def test_a_trace_that_nobody_foresaw_is_compile_too(self) -> None:
+    def test_a_trace_that_no_one_foresaw_is_compile_too(self) -> None:
         model, hook = b.small_model(), b.tagger()
         rows, sums = b.rows_and_sums(64)
         model.fit(rows, sums, batch_size=64, verbose=0, callbacks=[hook])
@@ -79,11 +79,11 @@ class TestOtherPhases:
 
         model.fit(rows.astype("int32"), sums, batch_size=64, verbose=0, callbacks=[hook])
 
-        told = b.phase_ns()
+        recorded = b.phase_ns()
         amounts = [event for event in b.records() if event.kind is RingKind.AMOUNT]
         assert [event.phase for event in amounts] == [TrainingPhase.COMPILE]
-        assert told["compile"] - before["compile"] > 10 * MS
-        assert told["train_step"] - before["train_step"] < 5 * MS
+        assert recorded["compile"] - before["compile"] > 10 * MS
+        assert recorded["train_step"] - before["train_step"] < 5 * MS
 
 
 @pytest.mark.measured
@@ -96,7 +96,7 @@ class TestEvaluateAndPredict:
             ("predict", TrainingMode.PREDICT, "predict"),
         ],
     )
-    def test_tell_the_wait_inside_fit_and_alone(
+    def test_record_the_wait_inside_fit_and_alone(
         self, call: str, mode: TrainingMode, phase: str
     ) -> None:
         model = b.small_model(b.SleepingCompute(0.01))
@@ -104,14 +104,14 @@ class TestEvaluateAndPredict:
         def validate(data: Any, **words: Any) -> None:
             b.fit_rows(model, 32, validation_data=data, **words)
 
-        reported_ns, true_ns = t.usually_told_and_true_ns(
+        recorded_ns, true_ns = t.usual_recorded_and_true_ns(
             validate if call == "fit" else getattr(model, call),
-            partial(t.waits_told_ns, mode),
+            partial(t.recorded_waits_ns, mode),
             batches=8,
         )
 
         assert true_ns > 40 * MS
-        assert reported_ns == t.within_a_tenth(true_ns)
+        assert recorded_ns == t.within_a_tenth(true_ns)
         assert b.phase_ns()[phase] >= 3 * 8 * 10 * MS
         assert b.present_phase() is TrainingPhase.OTHER
 
@@ -254,7 +254,7 @@ class TestATensorflowThatLooksOtherwiseInside:
         with b.one_warning("cannot see the wait for input"):
             b.fit(model, source, b.tagger(), edges, steps=8)
 
-        told = b.phase_ns()
-        assert told["train_step"] > 8 * 5_000_000
-        assert told["input_wait"] < source.peeked_ns(edges) + 2_000_000
+        recorded = b.phase_ns()
+        assert recorded["train_step"] > 8 * 5_000_000
+        assert recorded["input_wait"] < source.peeked_ns(edges) + 2_000_000
         assert b.marks(RingKind.STEP) == [4, 8, 12, 16]

@@ -124,7 +124,7 @@ class TestTwoTrainingsAtOnce:
 
     @pytest.mark.measured
     @pytest.mark.alone  # it compares waits with sleeps
-    def test_are_each_timed_whole_though_one_was_traced_during_the_other(self) -> None:
+    def test_are_each_timed_complete_though_one_was_traced_during_the_other(self) -> None:
         """A trace without some of its timers would tell a part of the wait for ever."""
         tracing, inner_over = Meeting(), Meeting()
         outer, inner, source = traced(lambda: tracing.meet(inner_over)), several(), SlowSource()
@@ -137,9 +137,9 @@ class TestTwoTrainingsAtOnce:
         before = len(t.gross_waits_told_ns())
         source.train(outer, 16)
 
-        reported_ns = t.gross_waits_told_ns()[before:]
-        assert len(reported_ns) == 4
-        assert sum(reported_ns) == pytest.approx(sum(source.slept_ns[-16:]), rel=0.10)
+        recorded_ns = t.gross_waits_told_ns()[before:]
+        assert len(recorded_ns) == 4
+        assert sum(recorded_ns) == pytest.approx(sum(source.slept_ns[-16:]), rel=0.10)
 
     @pytest.mark.measured
     @pytest.mark.alone  # it compares waits with sleeps
@@ -157,14 +157,14 @@ class TestTwoTrainingsAtOnce:
 
         one = training(lambda: source.train(outer, 24, pauses))
         after_two.wait()
-        before = b.steps_recorded()
+        before = b.recorded_steps()
         # Before the first batch of its only epoch it lets some of the other's pass.
         fit(inner, b.Does(lambda _: inner_began.meet(resume), "on_epoch_begin"))
-        after_inner, waits_before = b.steps_recorded(), len(t.gross_waits_told_ns())
+        after_inner, waits_before = b.recorded_steps(), len(t.gross_waits_told_ns())
         inner_over.arrive()
         ended(one)
 
-        assert (before, after_inner, b.steps_recorded()) == (8, 8 + 8, 8 + 8 + 8)
+        assert (before, after_inner, b.recorded_steps()) == (8, 8 + 8, 8 + 8 + 8)
         slept_ns = sum(source.slept_ns[16:24])
         assert sum(t.gross_waits_told_ns()[waits_before:]) == pytest.approx(slept_ns, rel=0.10)
 

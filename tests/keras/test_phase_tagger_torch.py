@@ -25,7 +25,7 @@ MS = 1_000_000
 class TestTheWaitForInput:
     @pytest.mark.measured
     @pytest.mark.parametrize("ordinary", [False, True], ids=["asynchronous", "synchronous"])
-    def test_is_as_long_as_a_dataset_behind_a_loader_says(self, ordinary: bool) -> None:
+    def test_is_as_long_as_a_dataset_behind_a_loader_reports(self, ordinary: bool) -> None:
         data, model = t.SlowRows(96, seconds=0.002), b.warmed_model()
 
         t.fit_on(t.loader_of(data), *b.others(ordinary), model=model, epochs=2)
@@ -110,7 +110,7 @@ class TestAGeneratorThatHandsOutBatchesFromInsideARegion:
         assert [*after, b.present_phase()] == [TrainingPhase.OTHER] * 3
 
 
-class TestWhatKerasSays:
+class TestWhatKerasReports:
     def test_in_a_warning_is_the_same(self) -> None:
         def warned(*callbacks: Any) -> list[str]:
             with warnings.catch_warnings(record=True) as caught:

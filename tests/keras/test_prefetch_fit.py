@@ -17,9 +17,9 @@ from trainer_hooks.prefetch import prefetch_to_device
 LENGTH = 10
 
 
-def trained(data: Any, **said: Any) -> Any:
+def trained(data: Any, **settings: Any) -> Any:
     random.seed(3)
-    return b.left_by(b.small_model(), x=data, epochs=2, **said)
+    return b.left_by(b.small_model(), x=data, epochs=2, **settings)
 
 
 @pytest.mark.versions
@@ -28,9 +28,9 @@ def test_a_generator_gives_the_same_batches() -> None:
     earlier = set(readers())  # TensorFlow keeps the generator of a fit that failed, too
     ahead = prefetch_to_device(iter(b.SlowBatches(0.0)))
 
-    told = trained(ahead, steps_per_epoch=4)
+    recorded = trained(ahead, steps_per_epoch=4)
 
-    assert told == trained(iter(b.SlowBatches(0.0)), steps_per_epoch=4)
+    assert recorded == trained(iter(b.SlowBatches(0.0)), steps_per_epoch=4)
     assert len(set(readers()) - earlier) == 1  # Keras keeps a generator: it could go on
     ahead.close()
     assert set(readers()) <= earlier
@@ -43,8 +43,8 @@ class TestAPyDataset:
         """Makes one that notes what it is asked for, and how many ask at once."""
 
         class Rows(keras.utils.PyDataset):  # type: ignore[misc]
-            def __init__(self, batches: int | None = LENGTH, **said: Any) -> None:
-                super().__init__(**said)
+            def __init__(self, batches: int | None = LENGTH, **settings: Any) -> None:
+                super().__init__(**settings)
                 self.batches = batches
                 self.asked: list[int] = []
                 self.spans_ns: list[tuple[int, int]] = []

@@ -12,7 +12,7 @@ import pytest
 from tests.builders.prefetch import Source, most_ahead
 from tests.imported_later import ImportedLater
 from tests.keras.later import keras
-from tests.keras.told_by_script import told_by
+from tests.keras.output_of_script import told_by
 from tests.loops.builders_loops import Sleeps, finds_wait, stretch
 from trainer_hooks import phase, step, timed
 from trainer_hooks.prefetch import prefetch_to_device
@@ -50,7 +50,7 @@ class TestBatches:
 
 
 @pytest.fixture(scope="module")
-def told() -> Any:
+def recorded() -> Any:
     return told_by(
         "tests.keras.prefetching_on_two_jax_devices",
         XLA_FLAGS="--xla_force_host_platform_device_count=2",
@@ -58,20 +58,20 @@ def told() -> Any:
 
 
 class TestDevices:
-    def test_are_where_the_arrays_land(self, told: Any) -> None:
-        assert (told["default"], told["one"]) == (["0"], ["1"])
+    def test_are_where_the_arrays_land(self, recorded: Any) -> None:
+        assert (recorded["default"], recorded["one"]) == (["0"], ["1"])
 
-    def test_share_the_rows_of_a_batch_by_a_sharding(self, told: Any) -> None:
-        assert told["spread"] == ["0+1"]
-        assert told["a tree"] == ["0", "0+1"]
+    def test_share_the_rows_of_a_batch_by_a_sharding(self, recorded: Any) -> None:
+        assert recorded["spread"] == ["0+1"]
+        assert recorded["a tree"] == ["0", "0+1"]
 
-    def test_that_a_block_prefers_are_preferred_in_the_thread_too(self, told: Any) -> None:
-        assert told["block"] == ["1"]
-        assert told["unbound"] == "0"
+    def test_that_a_block_prefers_are_preferred_in_the_thread_too(self, recorded: Any) -> None:
+        assert recorded["block"] == ["1"]
+        assert recorded["unbound"] == "0"
 
-    def test_get_an_error_for_a_batch_that_does_not_suit_them(self, told: Any) -> None:
-        assert told["uneven"] == ["(4, 2)", "ValueError"]
-        assert told["threads"] == 1
+    def test_get_an_error_for_a_batch_that_does_not_suit_them(self, recorded: Any) -> None:
+        assert recorded["uneven"] == ["(4, 2)", "ValueError"]
+        assert recorded["threads"] == 1
 
     @pytest.mark.parametrize("device", ["GPU:0", "gpu", 0, [], {"rows": 3}])
     def test_of_another_framework_are_refused(self, device: Any) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from tests.builders.prefetch import Source
 from tests.keras.later import b, tf
-from tests.keras.told_by_script import told_by
+from tests.keras.output_of_script import told_by
 from trainer_hooks.prefetch import prefetch_to_device
 from trainer_hooks.ring.quiet_warning import QuietWarningOnce
 
@@ -19,27 +19,27 @@ pytestmark = pytest.mark.keras_tensorflow
 
 
 @pytest.fixture(scope="module")
-def told() -> Any:
+def recorded() -> Any:
     return told_by("tests.keras.training_on_two_devices")
 
 
 class TestElementsOfTfData:
-    def test_land_on_the_device(self, told: Any) -> None:
-        assert told["comes"]["devices"] == ["/job:localhost/replica:0/task:0/device:CPU:1"]
+    def test_land_on_the_device(self, recorded: Any) -> None:
+        assert recorded["comes"]["devices"] == ["/job:localhost/replica:0/task:0/device:CPU:1"]
 
-    def test_stay_on_the_host_without_a_gpu(self, told: Any) -> None:
-        assert told["comes"]["host"] == ["/job:localhost/replica:0/task:0/device:CPU:0"]
+    def test_stay_on_the_host_without_a_gpu(self, recorded: Any) -> None:
+        assert recorded["comes"]["host"] == ["/job:localhost/replica:0/task:0/device:CPU:0"]
 
-    def test_are_the_same_in_the_same_order_in_each_epoch(self, told: Any) -> None:
-        assert told["comes"]["equal"] == [True, True]
+    def test_are_the_same_in_the_same_order_in_each_epoch(self, recorded: Any) -> None:
+        assert recorded["comes"]["equal"] == [True, True]
 
-    def test_are_ahead_by_the_depth_and_never_by_more(self, told: Any) -> None:
-        assert told["ahead"] == {"CPU:1 1": 1, "CPU:1 3": 3, "CPU:0 2": 2}
+    def test_are_ahead_by_the_depth_and_never_by_more(self, recorded: Any) -> None:
+        assert recorded["ahead"] == {"CPU:1 1": 1, "CPU:1 3": 3, "CPU:0 2": 2}
 
-    def test_keep_what_is_known_of_the_pipeline(self, told: Any) -> None:
+    def test_keep_what_is_known_of_the_pipeline(self, recorded: Any) -> None:
         of_unknown_length = -2
-        assert told["comes"]["lengths"] == [5, of_unknown_length]
-        assert told["comes"]["facts"] == {
+        assert recorded["comes"]["lengths"] == [5, of_unknown_length]
+        assert recorded["comes"]["facts"] == {
             "adapter": "TFDatasetAdapter",
             "kind": "tf.data",
             "batch_size": b.BATCH,
@@ -48,13 +48,13 @@ class TestElementsOfTfData:
             "prefetch": True,
         }
 
-    def test_raise_what_their_source_raised(self, told: Any) -> None:
-        assert "torn" in told["error"]
+    def test_raise_what_their_source_raised(self, recorded: Any) -> None:
+        assert "torn" in recorded["error"]
 
 
 class TestTheGapBetweenBatches:
-    def test_is_shorter_with_prefetch(self, told: Any) -> None:
-        gaps_s = told["gaps_s"]
+    def test_is_shorter_with_prefetch(self, recorded: Any) -> None:
+        gaps_s = recorded["gaps_s"]
 
         assert gaps_s["without"] > 0.02
         assert gaps_s["with"] < gaps_s["without"] / 2
@@ -62,19 +62,19 @@ class TestTheGapBetweenBatches:
 
 
 class TestATrainingOnPrefetchedElements:
-    def test_leaves_what_it_would_leave_without(self, told: Any) -> None:
-        assert told["same"] is True
+    def test_leaves_what_it_would_leave_without(self, recorded: Any) -> None:
+        assert recorded["same"] is True
 
-    def test_is_tagged_with_the_wait_that_remains(self, told: Any) -> None:
-        waits_s = told["waits"]
+    def test_is_tagged_with_the_wait_that_remains(self, recorded: Any) -> None:
+        waits_s = recorded["waits"]
 
         assert 0.01 < waits_s["true"] < 0.04  # of 50 ms, 20 of which the compute hides
         assert abs(waits_s["error"]) < max(0.001, waits_s["true"] / 10)
 
 
 class TestATrainingOnBothDevicesOfAMirroredStrategy:
-    def test_is_tagged_and_leaves_what_it_would_leave_without(self, told: Any) -> None:
-        mirrored = told["mirrored"]
+    def test_is_tagged_and_leaves_what_it_would_leave_without(self, recorded: Any) -> None:
+        mirrored = recorded["mirrored"]
 
         assert mirrored["tagged"] == mirrored["bare"]
         for phase in ("input_wait", "train_step", "validation"):
@@ -114,7 +114,7 @@ class TestWithoutANameOfADevice:
         monkeypatch.setattr(tf.config, "list_logical_devices", lambda *_: gpus)
 
     @pytest.mark.usefixtures("two_gpus")
-    def test_elements_go_to_the_first_gpu_and_of_several_a_word_says_so(
+    def test_elements_go_to_the_first_gpu_and_of_several_a_word_reports_so(
         self, asked: list[tuple[str, int]], monkeypatch: pytest.MonkeyPatch
     ) -> None:
         from trainer_hooks.prefetch import on_tensorflow
@@ -137,7 +137,7 @@ class TestWithoutANameOfADevice:
         assert [int(one) for one in prefetch_to_device(tf.data.Dataset.range(3))] == [0, 1, 2]
         assert asked == []
 
-    def test_a_word_says_where_there_is_no_gpu(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_word_reports_where_there_is_no_gpu(self, monkeypatch: pytest.MonkeyPatch) -> None:
         from trainer_hooks.prefetch import kinds as no_device
 
         monkeypatch.setattr(no_device, "_warn", QuietWarningOnce())
@@ -170,5 +170,5 @@ class TestOtherDataForKerasOnTensorFlow:
         with pytest.raises(ValueError, match=r"PyDataset .* 'CPU:1'"):
             prefetch_to_device(b.SlowSequence(1, seconds=0.0), device="CPU:1")
 
-    def test_may_be_told_to_stay_on_the_host(self) -> None:
+    def test_may_be_recorded_to_stay_on_the_host(self) -> None:
         assert list(prefetch_to_device(Source([1, 2]), device="CPU:0")) == [1, 2]

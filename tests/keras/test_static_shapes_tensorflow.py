@@ -81,10 +81,10 @@ def seen_in(source: str, *callbacks: Any, **compiled: Any) -> tuple[list[Any], A
     outputs = {"a": keras.layers.Dense(1)(rows), "b": keras.layers.Dense(1)(rows)}
     model = keras.Model(rows, outputs)
     model.compile("sgd", {"a": loss, "b": "mse"}, **compiled)
-    said = {"shuffle": False, "validation_data": data(seed=5), "validation_batch_size": b.BATCH}
+    settings = {"shuffle": False, "validation_data": data(seed=5), "validation_batch_size": b.BATCH}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # Keras says that a generator is not shuffled
-        history = model.fit(**SOURCES[source](), **said, verbose=0, callbacks=list(callbacks))
+        history = model.fit(**SOURCES[source](), **settings, verbose=0, callbacks=list(callbacks))
     model.train_on_batch(*next(batches()))
     return shapes, history.history
 
@@ -100,9 +100,9 @@ class TestShapesAndLosses:
         ],
     )
     def test_are_those_without_a_tagger(self, source: str, way: str) -> None:
-        said = EACH_WAY[way]
+        settings = EACH_WAY[way]
 
-        assert seen_in(source, b.tagger(), **said) == seen_in(source, **said)
+        assert seen_in(source, b.tagger(), **settings) == seen_in(source, **settings)
 
     @pytest.mark.parametrize("source", TRIED)
     def test_are_those_without_one_where_keras_fetches_outside_of_the_graph(

@@ -150,7 +150,7 @@ def mirrored() -> dict[str, Any]:
 
 if __name__ == "__main__":
     t.two_devices()
-    told = {
+    recorded = {
         "comes": what_comes(),
         "ahead": ahead(),
         "gaps_s": gaps_s(),
@@ -159,4 +159,4 @@ if __name__ == "__main__":
         "waits": waits(),
         "mirrored": mirrored(),
     }
-    print(json.dumps(told))
+    print(json.dumps(recorded))

@@ -82,7 +82,7 @@ def trainer(
     waits: Waits | None = None,
     batches: int = 10,
     evaluated: int = 4,
-    **said: Any,
+    **settings: Any,
 ) -> Any:
     """A quiet one on the CPU; of its own callbacks, one takes its time after each step."""
     waits = waits or Waits()
@@ -107,7 +107,7 @@ def trainer(
     sleeping = callback(on_step_end=lambda *_, **__: waits.callback())
     made = SleepingTrainer(
         model,
-        transformers.TrainingArguments(str(folder), **{**quiet, **said}),
+        transformers.TrainingArguments(str(folder), **{**quiet, **settings}),
         train_dataset=SlowSentences(batches, waits.fetch),
         eval_dataset=SlowSentences(evaluated, waits.validation_fetch),
         callbacks=[sleeping, *callbacks],
@@ -144,8 +144,8 @@ def shadowed(trainer: Any) -> set[str]:
 
 def outcome(trained: Any) -> tuple[Any, ...]:
     """Losses and weights after a training."""
-    told = [
+    recorded = [
         {name: value for name, value in line.items() if "loss" in name or "grad" in name}
         for line in trained.state.log_history
     ]
-    return told, [weight.tolist() for weight in trained.model.parameters()]
+    return recorded, [weight.tolist() for weight in trained.model.parameters()]

@@ -133,7 +133,7 @@ def callback(package: ModuleType = pl, **methods: Any) -> Any:
     return type("Acting", (package.Callback,), methods)()
 
 
-def trainer(folder: Path, *callbacks: Any, package: ModuleType = pl, **said: Any) -> Any:
+def trainer(folder: Path, *callbacks: Any, package: ModuleType = pl, **settings: Any) -> Any:
     """A quiet one on the CPU."""
     quiet: dict[str, Any] = {
         "accelerator": "cpu",
@@ -147,7 +147,7 @@ def trainer(folder: Path, *callbacks: Any, package: ModuleType = pl, **said: Any
             isinstance(callback, package.callbacks.ModelCheckpoint) for callback in callbacks
         ),
     }
-    return package.Trainer(callbacks=list(callbacks), **{**quiet, **said})
+    return package.Trainer(callbacks=list(callbacks), **{**quiet, **settings})
 
 
 def weights(model: Any) -> Any:

@@ -123,7 +123,7 @@ class Waits:
         return {"callbacks": self.callback, "checkpoint": self.checkpoint}[phase].spent_ns
 
 
-class RingSays:
+class RingContents:
     """What the ring of this process holds at one moment."""
 
     def __init__(self) -> None:
@@ -168,7 +168,7 @@ class Stretch:
         after: What the ring said at its end.
     """
 
-    def __init__(self, before: RingSays, after: RingSays) -> None:
+    def __init__(self, before: RingContents, after: RingContents) -> None:
         self.wall_ns = after.at_ns - before.at_ns
         self.phase_ns = {name: ns - before.phase_ns[name] for name, ns in after.phase_ns.items()}
         self.held_up_ns = after.held_up_ns - before.held_up_ns
@@ -183,18 +183,18 @@ class Stretch:
 def stretch() -> Iterator[list[Stretch]]:
     """Measure the block; the list holds one ``Stretch`` when it is over."""
     process_ring.process_ring()
-    before = RingSays()
+    before = RingContents()
     found: list[Stretch] = []
     try:
         yield found
     finally:
-        found.append(Stretch(before, RingSays()))
+        found.append(Stretch(before, RingContents()))
 
 
 def present() -> tuple[str, int]:
     """The phase under way, and its mode."""
-    says = RingSays()
-    return says.present, says.mode
+    contents = RingContents()
+    return contents.present, contents.mode
 
 
 class WrongInTheMiddleError(OSError):

@@ -52,7 +52,7 @@ def refusals(rank: int) -> dict[str, str]:
     world = distributed.get_world_size()
     sampler = RatioSampler(range(60), 12)
     equal = [1] * world
-    messages = {
+    recorded = {
         "seeds": refusal(lambda: RatioSampler(range(60), 12, shuffle=True, seed=rank)),
         "lengths": refusal(lambda: RatioSampler(range(60 + rank), 12)),
         "start": refusal(lambda: RatioSampler(range(60), 12, [1] * world if rank else [1, 0, 1])),
@@ -63,9 +63,9 @@ def refusals(rank: int) -> dict[str, str]:
                                               group=distributed.group.WORLD)),
     }  # fmt: skip
     sampler.set_epoch(rank)
-    messages["epoch"] = refusal(lambda: sampler.set_ratios(equal))
-    messages["ratios afterwards"] = str(sampler.ratios)
-    return messages
+    recorded["epoch"] = refusal(lambda: sampler.set_ratios(equal))
+    recorded["ratios afterwards"] = str(sampler.ratios)
+    return recorded
 
 
 def balancing(rank: int) -> dict[str, Any]:

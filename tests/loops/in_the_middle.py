@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
 from gpumon.core.ring_format.events import RingKind
-from tests.loops.builders_loops import RingSays, own_ring, present
+from tests.loops.builders_loops import RingContents, own_ring, present
 
 PhaseMode = tuple[str, int]
 """A phase and its mode."""
@@ -40,7 +40,7 @@ class Act:
             self.spans_ns.append((began_ns, time.monotonic_ns()))
 
 
-class Told(NamedTuple):
+class Recorded(NamedTuple):
     """What a ring says of a training, and of what was done in its middle.
 
     Attributes:
@@ -60,20 +60,24 @@ class Told(NamedTuple):
     outside: list[PhaseMode]
 
 
-def told(act: Act, after: set[PhaseMode]) -> Told:
+def recorded(act: Act, after: set[PhaseMode]) -> Recorded:
     """What the ring of this process says of the training in which that was done."""
-    says = RingSays()
+    contents = RingContents()
     inside: set[PhaseMode] = set()
     outside: list[PhaseMode] = []
-    entered = [e for e in says.records if e.kind is RingKind.ENTER]
-    for event, ends_ns in zip(entered, [e.at_ns for e in entered[1:]] + [says.at_ns], strict=True):
+    entered = [e for e in contents.records if e.kind is RingKind.ENTER]
+    for event, ends_ns in zip(
+        entered, [e.at_ns for e in entered[1:]] + [contents.at_ns], strict=True
+    ):
         place = (event.phase.value, event.value)
         if any(began < ends_ns and event.at_ns < ended for began, ended in act.spans_ns):
             inside.add(place)
         if not any(began <= event.at_ns < ended for began, ended in act.spans_ns):
             outside.append(place)
     outside = [place for place, _ in groupby(outside)]
-    return Told(says.steps, says.samples, (says.present, says.mode), inside, after, outside)
+    return Recorded(
+        contents.steps, contents.samples, (contents.present, contents.mode), inside, after, outside
+    )
 
 
 @contextmanager
@@ -98,7 +102,7 @@ class Seen(NamedTuple):
     """What came of a training, of what was done aside, and how many steps the trainer made."""
 
     results: tuple[Any, ...]
-    told: Told | None
+    recorded: Recorded | None
     steps: int
 
 
@@ -148,25 +152,25 @@ def train(kind: type[Outer], folder: Path, does: Does, where: str, hook: Any, *m
         act = Act(acts, *kind.at[where])
         results, steps = outer.run(where, act, *more)
         assert len(act.spans_ns) == len(kind.at[where])
-        seen = None if hook is None else told(act, after)
+        seen = None if hook is None else recorded(act, after)
         return Seen((*results, outer.others, steps), seen, steps)
 
 
 def train_bare_and_tagged(
     kind: type[Outer], folder: Path, does: Does, where: str
-) -> tuple[Seen, Told]:
+) -> tuple[Seen, Recorded]:
     """The same without and with a tagger: the results are the same, and this is what was seen."""
     tagger = import_module(kind._builders).tagger
     bare = train(kind, folder / "bare", does, where, None)
     tagged = train(kind, folder / "tagged", does, where, tagger())
     assert tagged.results == bare.results
-    assert tagged.told is not None
-    return tagged, tagged.told
+    assert tagged.recorded is not None
+    return tagged, tagged.recorded
 
 
-def undisturbed(kind: type[Outer], folder: Path, where: str) -> Told:
+def undisturbed(kind: type[Outer], folder: Path, where: str) -> Recorded:
     """What a ring says where nothing is done in the middle."""
     tagger = import_module(kind._builders).tagger
-    found = train(kind, folder / "undisturbed", lambda outer: None, where, tagger()).told
+    found = train(kind, folder / "undisturbed", lambda outer: None, where, tagger()).recorded
     assert found is not None
     return found

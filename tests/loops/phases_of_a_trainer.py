@@ -95,7 +95,7 @@ class PhasesOfATrainer:
     def test_what_comes_afterwards_is_no_training(self, training: Training) -> None:
         assert (training.seen.after.present, training.seen.after.mode) == ("other", 0)
 
-    def test_a_wait_inside_validation_is_told_from_one_in_training(
+    def test_a_wait_inside_validation_is_recorded_from_one_in_training(
         self, training: Training
     ) -> None:
         waits = {mode for phase, mode in training.seen.after.phases() if phase == "input_wait"}

@@ -44,13 +44,13 @@ class Jobs:
             json.loads(line) for line in (folder / "spans.jsonl").read_text().splitlines()
         ]
 
-    def told(self, world: int, name: str) -> list[Any]:
+    def recorded(self, world: int, name: str) -> list[Any]:
         """What each rank of a job says of something."""
         return [self._of_rank[world, rank][name] for rank in range(world)]
 
     def samples(self, world: int, lesson: str) -> list[tuple[int, ...]]:
         """Of each rank in each batch."""
-        return list(zip(*(told["samples"] for told in self.told(world, lesson)), strict=True))
+        return list(zip(*(rank["samples"] for rank in self.recorded(world, lesson)), strict=True))
 
 
 @pytest.fixture(scope="module")
@@ -74,13 +74,13 @@ def furthest(ones: list[float], others: list[float]) -> float:
 class TestTheRanksOfAJob:
     @pytest.mark.parametrize("lesson", EXACT)
     def test_learn_what_one_process_does_with(self, jobs: Jobs, world: int, lesson: str) -> None:
-        for told in jobs.told(world, lesson):
-            assert furthest(told["weights"], jobs.alone[lesson]) <= EXACTLY
+        for recorded in jobs.recorded(world, lesson):
+            assert furthest(recorded["weights"], jobs.alone[lesson]) <= EXACTLY
 
     def test_would_be_far_off_without_the_weights(self, jobs: Jobs, world: int) -> None:
         lesson = "losses that nobody weighed"
-        for told in jobs.told(world, lesson):
-            assert furthest(told["weights"], jobs.alone[lesson]) > 1000 * EXACTLY
+        for recorded in jobs.recorded(world, lesson):
+            assert furthest(recorded["weights"], jobs.alone[lesson]) > 1000 * EXACTLY
 
     def test_are_left_without_a_sample_where_there_are_too_few(
         self, jobs: Jobs, world: int
@@ -94,7 +94,9 @@ class TestTheRanksOfAJob:
     def test_change_their_ratios_in_the_same_step_though_one_has_drawn_ahead(
         self, jobs: Jobs, world: int
     ) -> None:
-        from_steps = [told["changed_from"] for told in jobs.told(world, "other ratios in mid-run")]
+        from_steps = [
+            recorded["changed_from"] for recorded in jobs.recorded(world, "other ratios in mid-run")
+        ]
         samples = jobs.samples(world, "other ratios in mid-run")
 
         (at,) = from_steps[0]
@@ -107,7 +109,7 @@ class TestTheRanksOfAJob:
         self, jobs: Jobs, world: int
     ) -> None:
         lesson = "batch norm of each rank"
-        learned = [told["weights"] for told in jobs.told(world, lesson)]
+        learned = [recorded["weights"] for recorded in jobs.recorded(world, lesson)]
         parameters = (6 + 1) * 8 + 2 * 4 + (8 + 1) * 3
 
         assert 0 in jobs.samples(world, lesson)[-1]
@@ -117,9 +119,9 @@ class TestTheRanksOfAJob:
     def test_know_the_mean_and_the_sum_over_all_of_them(self, jobs: Jobs, world: int) -> None:
         means, sums = {2: 10 / 3, 3: 30 / 6}[world], {2: 3.0, 3: 6.0}[world]
 
-        assert jobs.told(world, "mean") == pytest.approx([means] * world)
-        assert jobs.told(world, "sum") == [sums] * world
-        assert jobs.told(world, "no mean") == [None] * world
+        assert jobs.recorded(world, "mean") == pytest.approx([means] * world)
+        assert jobs.recorded(world, "sum") == [sums] * world
+        assert jobs.recorded(world, "no mean") == [None] * world
 
 
 @pytest.mark.parametrize("world", JOBS)
@@ -135,44 +137,44 @@ class TestRanksThatAreNotAgreed:
             ("group", "give a group, or rank and world_size, but not both"),
         ],
     )
-    def test_are_all_told_the_same_about(
+    def test_are_all_recorded_the_same_about(
         self, jobs: Jobs, world: int, about: str, sentence: str
     ) -> None:
-        told = {refusals[about] for refusals in jobs.told(world, "refusals")}
+        recorded = {refusals[about] for refusals in jobs.recorded(world, "refusals")}
 
-        assert len(told) == 1
-        assert told.pop().startswith(sentence)
+        assert len(recorded) == 1
+        assert recorded.pop().startswith(sentence)
 
     @pytest.mark.parametrize(("about", "rank"), [("start", 0), ("zero", 1)])
-    def test_are_told_of_the_one_that_cannot_go_on(
+    def test_are_recorded_of_the_one_that_cannot_go_on(
         self, jobs: Jobs, world: int, about: str, rank: int
     ) -> None:
-        told = [refusals[about] for refusals in jobs.told(world, "refusals")]
+        recorded = [refusals[about] for refusals in jobs.recorded(world, "refusals")]
 
-        assert told[rank].startswith("ratios must")
-        assert told[1 - rank].startswith(f"rank {rank} cannot")
+        assert recorded[rank].startswith("ratios must")
+        assert recorded[1 - rank].startswith(f"rank {rank} cannot")
 
     def test_go_on_as_before(self, jobs: Jobs, world: int) -> None:
-        kept = {refusals["ratios afterwards"] for refusals in jobs.told(world, "refusals")}
+        kept = {refusals["ratios afterwards"] for refusals in jobs.recorded(world, "refusals")}
 
         assert kept == {str((1,) * world)}
 
 
 @pytest.mark.parametrize("world", JOBS)
 class TestRanksThatAreNotEquallyFast:
-    def test_are_levelled_from_one_step_on(self, jobs: Jobs, world: int) -> None:
-        told = jobs.told(world, "levelling")
+    def test_are_balanced_from_one_step_on(self, jobs: Jobs, world: int) -> None:
+        recorded = jobs.recorded(world, "levelling")
         shares = {2: [2 / 3, 1 / 3], 3: [6 / 11, 3 / 11, 2 / 11]}[world]
 
-        assert [word["levelled"] for word in told] == [pytest.approx(shares)] * world
-        sizes = list(zip(*(word["sizes"] for word in told), strict=True))
+        assert [word["levelled"] for word in recorded] == [pytest.approx(shares)] * world
+        sizes = list(zip(*(word["sizes"] for word in recorded), strict=True))
         assert sizes[world:] == [{2: (80, 40), 3: (65, 33, 22)}[world]] * (10 - world)
         assert sizes[:world] == [(120 // world,) * world] * world
 
     def test_stay_as_they_are_where_little_is_to_gain_or_a_time_is_unknown(
         self, jobs: Jobs, world: int
     ) -> None:
-        for word in jobs.told(world, "levelling"):
+        for word in jobs.recorded(world, "levelling"):
             assert (word["unknown"], word["again"]) == (None, None)
 
 
@@ -180,15 +182,15 @@ class TestTheExampleOfUnequalRanks:
     """The first rank sleeps 1 ms for each sample, the second 2 ms; 10 steps of 48 an epoch."""
 
     def test_learns(self, jobs: Jobs) -> None:
-        told, silent = jobs.told(2, "example")
+        recorded, silent = jobs.recorded(2, "example")
 
-        assert told["steps"] == 30
-        assert told["losses"][2] < told["losses"][1] < told["losses"][0]
+        assert recorded["steps"] == 30
+        assert recorded["losses"][2] < recorded["losses"][1] < recorded["losses"][0]
         assert silent is None
 
     def test_gives_the_faster_rank_more_after_an_epoch(self, jobs: Jobs) -> None:
-        told = jobs.told(2, "example")[0]["ratios"]
-        shares = [first / (first + second) for first, second in told]
+        recorded = jobs.recorded(2, "example")[0]["ratios"]
+        shares = [first / (first + second) for first, second in recorded]
 
         assert shares[0] == 0.5
         assert shares[1:] == pytest.approx([2 / 3] * 2, abs=0.05)

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from tests.loops.builders_loops import (
-    RingSays,
+    RingContents,
     WrongInTheMiddleError,
     finds_wait,
     present,
@@ -43,7 +43,9 @@ class BrokenRows:
 class TestAnEvaluationOutsideOfTraining:
     @pytest.mark.measured
     @pytest.mark.parametrize("trained", [False, True], ids=["before train", "after train"])
-    def test_is_told_from_its_first_batch_on(self, b: Any, tmp_path: Path, trained: bool) -> None:
+    def test_is_recorded_from_its_first_batch_on(
+        self, b: Any, tmp_path: Path, trained: bool
+    ) -> None:
         trainer = b.trainer(tmp_path, b.tagger(), **SHORT)
         if trained:
             trainer.train()
@@ -58,12 +60,12 @@ class TestAnEvaluationOutsideOfTraining:
         assert finds_wait(found[0], waited_ns, steps=4)
         assert present() == ("other", 0)
 
-    def test_is_told_as_predict_where_it_predicts(self, b: Any, tmp_path: Path) -> None:
+    def test_is_recorded_as_predict_where_it_predicts(self, b: Any, tmp_path: Path) -> None:
         trainer = b.trainer(tmp_path, b.tagger())
         trainer.predict(trainer.eval_dataset)
 
-        assert {("predict", 2), ("input_wait", 2)} <= set(RingSays().phases())
-        assert ("validation", 1) not in RingSays().phases()
+        assert {("predict", 2), ("input_wait", 2)} <= set(RingContents().phases())
+        assert ("validation", 1) not in RingContents().phases()
 
     @pytest.mark.parametrize("what", ["evaluate", "predict"])
     @pytest.mark.parametrize("where", ["prediction_step", "compute_metrics", "a row"])
@@ -85,22 +87,22 @@ class TestAnEvaluationOutsideOfTraining:
         assert "evaluation_loop" not in vars(trainer)
 
     @pytest.mark.parametrize("then", ["predict", "train"])
-    def test_that_has_nothing_to_evaluate_changes_no_phase_and_is_in_nobodys_way(
+    def test_that_has_nothing_to_evaluate_changes_no_phase_and_is_in_no_ones_way(
         self, b: Any, tmp_path: Path, then: str
     ) -> None:
         trainer = b.trainer(tmp_path, b.tagger(), **SHORT)
         trainer.eval_dataset = None
         with pytest.raises(ValueError, match="eval_dataset"):
             trainer.evaluate()
-        assert RingSays().present == "start_up"
+        assert RingContents().present == "start_up"
 
         if then == "predict":
             trainer.predict(trainer.train_dataset)
-            assert ("predict", 2) in RingSays().phases()
+            assert ("predict", 2) in RingContents().phases()
         else:
             trainer.train()
-            assert (RingSays().present, RingSays().steps) == ("other", 2)
-        assert ("validation", 1) not in RingSays().phases()
+            assert (RingContents().present, RingContents().steps) == ("other", 2)
+        assert ("validation", 1) not in RingContents().phases()
         assert "evaluation_loop" not in vars(trainer)
 
     def test_ends_where_it_raises_inside_of_training_too(self, b: Any, tmp_path: Path) -> None:
@@ -109,9 +111,9 @@ class TestAnEvaluationOutsideOfTraining:
         with pytest.raises(WrongInTheMiddleError):
             trainer.train()
 
-        assert (RingSays().present, RingSays().steps) == ("other", 2)
+        assert (RingContents().present, RingContents().steps) == ("other", 2)
 
-    def test_says_the_same_as_without(self, b: Any, tmp_path: Path) -> None:
+    def test_reports_the_same_as_without(self, b: Any, tmp_path: Path) -> None:
         losses = [
             b.trainer(tmp_path, *hooks).evaluate()["eval_loss"]
             for hooks in ([], [b.tagger()], [b.tagger(), b.tagger()])
@@ -121,7 +123,7 @@ class TestAnEvaluationOutsideOfTraining:
 
 
 class TestATrainerThatEvaluated:
-    def test_is_freed_as_soon_as_nobody_wants_it(self, b: Any, tmp_path: Path) -> None:
+    def test_is_freed_as_soon_as_no_one_wants_it(self, b: Any, tmp_path: Path) -> None:
         trainer = b.trainer(tmp_path, b.tagger(), **SHORT)
         trainer.evaluate()
         trainer.train()
@@ -149,4 +151,4 @@ class TestATrainerThatEvaluated:
         beside.start()
         beside.join()
         with phase("checkpoint"):
-            assert RingSays().present == "checkpoint"
+            assert RingContents().present == "checkpoint"

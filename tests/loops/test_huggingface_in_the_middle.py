@@ -13,13 +13,13 @@ from typing import Any
 
 import pytest
 
-from tests.loops.builders_loops import RingSays, WrongInTheMiddleError, raise_error
+from tests.loops.builders_loops import RingContents, WrongInTheMiddleError, raise_error
 from tests.loops.in_the_middle import (
     Act,
     Does,
     Outer,
     PhaseMode,
-    Told,
+    Recorded,
     alone,
     before_each,
     train,
@@ -145,35 +145,35 @@ CASES: list[Any] = (
 
 
 @pytest.fixture(scope="module")
-def calm(tmp_path_factory: pytest.TempPathFactory) -> Told:
+def calm(tmp_path_factory: pytest.TempPathFactory) -> Recorded:
     return undisturbed(OnHuggingFace, tmp_path_factory.mktemp("calm"), "on_step_end")
 
 
 class TestInTheMiddleOfATraining:
     @pytest.mark.parametrize(("what", "where"), CASES, ids=str)
     def test_changes_no_result_no_step_and_no_other_phase(
-        self, b: Any, tmp_path: Path, calm: Told, what: str, where: str
+        self, b: Any, tmp_path: Path, calm: Recorded, what: str, where: str
     ) -> None:
         does, phases = DONE[what]
-        seen, told = train_bare_and_tagged(OnHuggingFace, tmp_path, does, where)
+        seen, recorded = train_bare_and_tagged(OnHuggingFace, tmp_path, does, where)
 
-        assert told == calm._replace(inside={AROUND[where], *phases}, after={AROUND[where]})
-        assert told.steps == seen.steps == STEPS
-        assert told.samples == STEPS * b.BATCH
+        assert recorded == calm._replace(inside={AROUND[where], *phases}, after={AROUND[where]})
+        assert recorded.steps == seen.steps == STEPS
+        assert recorded.samples == STEPS * b.BATCH
 
     @in_a_step_and_a_callback
-    def test_a_training_with_a_tagger_of_its_own_is_told_beside_it(
-        self, tmp_path: Path, calm: Told, where: str
+    def test_a_training_with_a_tagger_of_its_own_is_recorded_beside_it(
+        self, tmp_path: Path, calm: Recorded, where: str
     ) -> None:
         def does(outer: OnHuggingFace) -> None:
             outer.train("its own")
 
-        _, told = train_bare_and_tagged(OnHuggingFace, tmp_path, does, where)
+        _, recorded = train_bare_and_tagged(OnHuggingFace, tmp_path, does, where)
 
-        assert told.steps == STEPS + 2  # a process is one run
-        assert {("train_step", 0), ("input_wait", 0)} <= told.inside
-        assert told.outside == calm.outside
-        assert told.present == ("other", 0)
+        assert recorded.steps == STEPS + 2  # a process is one run
+        assert {("train_step", 0), ("input_wait", 0)} <= recorded.inside
+        assert recorded.outside == calm.outside
+        assert recorded.present == ("other", 0)
 
     @pytest.mark.parametrize("raises", [False, True], ids=["", "and raises"])
     @in_a_step_and_a_callback
@@ -199,9 +199,9 @@ class TestInTheMiddleOfATraining:
             seen.append(train(OnHuggingFace, folder, again, where, hook, noting))
 
         assert seen[1].results == seen[0].results
-        assert seen[1].told is not None
-        assert seen[1].told.steps == len(stepped) > 0
-        assert seen[1].told.present == ("other", 0)
+        assert seen[1].recorded is not None
+        assert seen[1].recorded.steps == len(stepped) > 0
+        assert seen[1].recorded.present == ("other", 0)
 
 
 class TestAnEvaluationOutsideOfTraining:
@@ -213,27 +213,27 @@ class TestAnEvaluationOutsideOfTraining:
 
         def computed(_: Any) -> dict[str, float]:
             outer.train("the same")
-            seen.append(RingSays().phases()[-1])
+            seen.append(RingContents().phases()[-1])
             return {}
 
         trainer.compute_metrics = computed
         trainer.evaluate()
 
-        says = RingSays()
+        contents = RingContents()
         assert seen == [("validation", 1)]
-        assert (says.steps, says.present) == (0, "other")
+        assert (contents.steps, contents.present) == (0, "other")
 
 
 class TestAnErrorThatTheTrainerSurvives:
     @pytest.mark.parametrize(
-        ("catches_in", "said"),
+        ("catches_in", "settings"),
         [
             ("_maybe_log_save_evaluate", {"eval_strategy": "epoch"}),
             ("_evaluate", {"eval_on_start": True}),
         ],
     )
     def test_of_an_evaluation_that_its_own_kind_catches_leaves_it_tagged(
-        self, b: Any, tmp_path: Path, catches_in: str, said: dict[str, Any]
+        self, b: Any, tmp_path: Path, catches_in: str, settings: dict[str, Any]
     ) -> None:
         def catching(self: Any, *args: Any, **named: Any) -> None:
             with suppress(OSError):
@@ -242,15 +242,15 @@ class TestAnErrorThatTheTrainerSurvives:
         kind = type("Catching", (b.SleepingTrainer,), {catches_in: catching})
         outcomes = []
         for hooks in ([], [b.tagger()]):
-            trainer = b.trainer(tmp_path, *hooks, **SHORT, **said)
+            trainer = b.trainer(tmp_path, *hooks, **SHORT, **settings)
             trainer.__class__, trainer.prediction_step = kind, raise_error
             trainer.train()
             outcomes.append(b.outcome(trainer))
 
         assert outcomes[0] == outcomes[1]
-        says = RingSays()
-        phases = says.phases()
-        assert (says.steps, phases.count(("train_step", 0))) == (STEPS, STEPS)
+        contents = RingContents()
+        phases = contents.phases()
+        assert (contents.steps, phases.count(("train_step", 0))) == (STEPS, STEPS)
         assert ("validation", 1) in phases
 
     def test_of_memory_has_it_begin_again_with_smaller_batches(
@@ -262,14 +262,14 @@ class TestAnErrorThatTheTrainerSurvives:
         outcomes = []
         for hooks in ([], [b.tagger()]):
             failing = b.callback(on_step_begin=Act(out_of_memory, 2))
-            said = {**SHORT, "auto_find_batch_size": True, "num_train_epochs": 1}
-            trainer = b.trainer(tmp_path, failing, *hooks, **said)
+            settings = {**SHORT, "auto_find_batch_size": True, "num_train_epochs": 1}
+            trainer = b.trainer(tmp_path, failing, *hooks, **settings)
             trainer.train()
             outcomes.append((b.outcome(trainer), trainer.state.global_step))
 
         assert outcomes[0] == outcomes[1]
-        says = RingSays()
-        assert (says.steps, says.present) == (1 + outcomes[1][1], "other")
+        contents = RingContents()
+        assert (contents.steps, contents.present) == (1 + outcomes[1][1], "other")
 
 
 class TestATrainingThatRaisedAndWasCaught:
@@ -310,17 +310,17 @@ class TestATrainingThatRaisedAndWasCaught:
                 with pytest.raises(WrongInTheMiddleError) as kept:
                     trainer.train()
                 mend()
-                before_it = RingSays()
+                before_it = RingContents()
                 second = trainer if again == "the same trainer" else self.made(b, tmp_path, *hooks)
                 second.train()
                 outcomes.append(b.outcome(second))
-                says = RingSays()
+                contents = RingContents()
                 assert kept.tb is not None
                 assert b.shadowed(trainer) == b.shadowed(second) == before
-        phases = says.phases()[len(before_it.phases()) :]
+        phases = contents.phases()[len(before_it.phases()) :]
 
         assert outcomes[0] == outcomes[1]
-        assert says.steps - before_it.steps == STEPS == phases.count(("train_step", 0))
+        assert contents.steps - before_it.steps == STEPS == phases.count(("train_step", 0))
         assert [place for place, _ in groupby(phases)][-2:] == [("callbacks", 0), ("other", 0)]
 
     @pytest.mark.parametrize("fails_in", FAILS_IN)
@@ -333,8 +333,8 @@ class TestATrainingThatRaisedAndWasCaught:
         mend()
         gc.collect()
 
-        assert RingSays().phases()[-1] == ("other", 0)
-        assert RingSays().steps == trainer.state.global_step
+        assert RingContents().phases()[-1] == ("other", 0)
+        assert RingContents().steps == trainer.state.global_step
         assert b.shadowed(trainer) == before
         assert set(threading.enumerate()) == threads
         gone = weakref.ref(trainer)

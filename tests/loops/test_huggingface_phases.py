@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.loops.builders_loops import RingSays, Waits, finds_wait, own_ring, stretch
+from tests.loops.builders_loops import RingContents, Waits, finds_wait, own_ring, stretch
 from tests.loops.phases_of_a_trainer import (
     BATCHES,
     VALIDATED,
@@ -51,8 +51,8 @@ class TestSteps:
         self, b: Any, tmp_path: Path
     ) -> None:
         waits = Waits(fetch=0.01)
-        said = {"waits": waits, "batches": 12, "num_train_epochs": 1}
-        trainer = b.trainer(tmp_path, b.tagger(), **said, gradient_accumulation_steps=4)
+        settings = {"waits": waits, "batches": 12, "num_train_epochs": 1}
+        trainer = b.trainer(tmp_path, b.tagger(), **settings, gradient_accumulation_steps=4)
         with stretch() as found:
             trainer.train()
 
@@ -61,34 +61,34 @@ class TestSteps:
         assert finds_wait(found[0], waits.fetch.spent_ns, steps=12)
 
     def test_are_counted_of_the_part_that_is_resumed(self, b: Any, tmp_path: Path) -> None:
-        said = {"batches": 6, "save_strategy": "steps", "save_steps": 4, "num_train_epochs": 1}
-        b.trainer(tmp_path, **said).train()
-        trainer = b.trainer(tmp_path, b.tagger(), **said)
+        settings = {"batches": 6, "save_strategy": "steps", "save_steps": 4, "num_train_epochs": 1}
+        b.trainer(tmp_path, **settings).train()
+        trainer = b.trainer(tmp_path, b.tagger(), **settings)
         trainer.train(resume_from_checkpoint=str(tmp_path / "checkpoint-4"))
 
-        assert (RingSays().steps, trainer.state.global_step) == (2, 6)
+        assert (RingContents().steps, trainer.state.global_step) == (2, 6)
 
     def test_are_counted_once_by_two_taggers_which_leave_the_trainer_as_it_was(
         self, b: Any, tmp_path: Path
     ) -> None:
-        said = {"batches": 8, "num_train_epochs": 1}
-        trainer = b.trainer(tmp_path, b.tagger(), b.tagger(), **said)
+        settings = {"batches": 8, "num_train_epochs": 1}
+        trainer = b.trainer(tmp_path, b.tagger(), b.tagger(), **settings)
         trainer.train()
 
-        assert RingSays().steps == trainer.state.global_step == 8
+        assert RingContents().steps == trainer.state.global_step == 8
         assert b.shadowed(trainer) == set()
 
 
 class TestResults:
     @pytest.mark.parametrize(
-        "said", [HEAVY, {"gradient_accumulation_steps": 3}], ids=["heavy", "3 a step"]
+        "settings", [HEAVY, {"gradient_accumulation_steps": 3}], ids=["heavy", "3 a step"]
     )
     def test_are_the_same_with_and_without(
-        self, b: Any, tmp_path: Path, said: dict[str, Any]
+        self, b: Any, tmp_path: Path, settings: dict[str, Any]
     ) -> None:
         outcomes = []
         for name, hooks in (("bare", []), ("tagged", [b.tagger()])):
-            trainer = b.trainer(tmp_path / name, *hooks, **said)
+            trainer = b.trainer(tmp_path / name, *hooks, **settings)
             trainer.train()
             predicted = trainer.predict(trainer.eval_dataset)
             outcomes.append((b.outcome(trainer), predicted.metrics["test_loss"]))

@@ -12,11 +12,11 @@ from tests.needs import in_make_truth
 pytestmark = pytest.mark.keras_torch
 
 
-def outcome(b: Any, folder: Path, *hooks: Any, **said: Any) -> tuple[Any, ...]:
+def outcome(b: Any, folder: Path, *hooks: Any, **settings: Any) -> tuple[Any, ...]:
     """Losses, weights, a validation, and the kinds of callbacks that a checkpoint holds."""
     model = b.model()
     saved = b.pl.callbacks.ModelCheckpoint(dirpath=folder, save_last=True)
-    trainer = b.trainer(folder, *hooks, saved, **said)
+    trainer = b.trainer(folder, *hooks, saved, **settings)
     trainer.fit(model, b.loader(9), b.loader(2))
     validated = float(trainer.callback_metrics["validated"])
     checkpoint = b.torch.load(folder / "last.ckpt", weights_only=False)
@@ -26,7 +26,7 @@ def outcome(b: Any, folder: Path, *hooks: Any, **said: Any) -> tuple[Any, ...]:
 
 class TestResults:
     @pytest.mark.parametrize(
-        "said",
+        "settings",
         [
             {"accumulate_grad_batches": 2},
             pytest.param({"gradient_clip_val": 0.5}, marks=in_make_truth),
@@ -35,14 +35,14 @@ class TestResults:
         ids=str,
     )
     def test_are_the_same_with_and_without(
-        self, b: Any, tmp_path: Path, said: dict[str, Any]
+        self, b: Any, tmp_path: Path, settings: dict[str, Any]
     ) -> None:
-        bare = outcome(b, tmp_path / "bare", **said)
+        bare = outcome(b, tmp_path / "bare", **settings)
 
-        assert outcome(b, tmp_path / "tagged", b.tagger(), **said) == bare
+        assert outcome(b, tmp_path / "tagged", b.tagger(), **settings) == bare
         assert bare[3] == {"ModelCheckpoint"}
 
-    def test_are_the_same_where_we_make_a_mistake_of_which_one_warning_tells(
+    def test_are_the_same_where_we_make_a_mistake_of_which_one_warning_records(
         self, b: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         from trainer_hooks.trainers.lightning_phases import LightningPhases
@@ -73,7 +73,7 @@ class TestAProfilerOfTheUser:
 
         return Listening()
 
-    def test_hears_of_the_same_actions_in_the_same_order(self, b: Any, tmp_path: Path) -> None:
+    def test_receives_of_the_same_actions_in_the_same_order(self, b: Any, tmp_path: Path) -> None:
         handler = []
         for hooks in ([], [b.tagger()]):
             profiler = self.listening(b.pl)

@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-from tests.loops.builders_loops import RingSays, WrongInTheMiddleError, raise_error
+from tests.loops.builders_loops import RingContents, WrongInTheMiddleError, raise_error
 from tests.loops.in_the_middle import (
     Act,
     Does,
     Outer,
     PhaseMode,
-    Told,
+    Recorded,
     alone,
     before_each,
     train,
@@ -121,7 +121,7 @@ DONE: dict[str, tuple[Does, set[PhaseMode]]] = {
 
 
 @pytest.fixture(scope="module")
-def calm(tmp_path_factory: pytest.TempPathFactory) -> Told:
+def calm(tmp_path_factory: pytest.TempPathFactory) -> Recorded:
     return undisturbed(OnLightning, tmp_path_factory.mktemp("calm"), IN_A_CALLBACK)
 
 
@@ -129,27 +129,27 @@ def calm(tmp_path_factory: pytest.TempPathFactory) -> Told:
 class TestInTheMiddleOfATraining:
     @pytest.mark.parametrize("what", DONE)
     def test_changes_no_result_no_step_and_no_other_phase(
-        self, b: Any, tmp_path: Path, calm: Told, where: str, what: str
+        self, b: Any, tmp_path: Path, calm: Recorded, where: str, what: str
     ) -> None:
         does, phases = DONE[what]
-        seen, told = train_bare_and_tagged(OnLightning, tmp_path, does, where)
+        seen, recorded = train_bare_and_tagged(OnLightning, tmp_path, does, where)
 
-        assert told == calm._replace(inside={AROUND[where], *phases}, after={AROUND[where]})
-        assert told.steps == seen.steps == STEPS
-        assert told.samples == STEPS * b.BATCH
+        assert recorded == calm._replace(inside={AROUND[where], *phases}, after={AROUND[where]})
+        assert recorded.steps == seen.steps == STEPS
+        assert recorded.samples == STEPS * b.BATCH
 
-    def test_a_fit_with_a_tagger_of_its_own_is_told_beside_it(
-        self, tmp_path: Path, calm: Told, where: str
+    def test_a_fit_with_a_tagger_of_its_own_is_recorded_beside_it(
+        self, tmp_path: Path, calm: Recorded, where: str
     ) -> None:
         def fit(outer: OnLightning) -> None:
             outer.fit("its own", outer.b.model())
 
-        _, told = train_bare_and_tagged(OnLightning, tmp_path, fit, where)
+        _, recorded = train_bare_and_tagged(OnLightning, tmp_path, fit, where)
 
-        assert told.steps == STEPS + 2 * 3  # a process is one run
-        assert {("train_step", 0), ("input_wait", 0)} <= told.inside
-        assert told.outside == calm.outside
-        assert told.present == ("other", 0)
+        assert recorded.steps == STEPS + 2 * 3  # a process is one run
+        assert {("train_step", 0), ("input_wait", 0)} <= recorded.inside
+        assert recorded.outside == calm.outside
+        assert recorded.present == ("other", 0)
 
     @pytest.mark.parametrize("stage", ["validate", "fit"])
     def test_the_trainer_itself_raises_what_it_raises_untagged_and_is_tagged_the_next_time(
@@ -165,8 +165,8 @@ class TestInTheMiddleOfATraining:
                 train(OnLightning, tmp_path / f"{hook is None}", again, where, hook)
 
         b.trainer(tmp_path, hook, max_epochs=1).fit(b.model(), b.loader(BATCHES))
-        says = RingSays()
-        assert (says.steps, says.present) == (BATCHES, "other")
+        contents = RingContents()
+        assert (contents.steps, contents.present) == (BATCHES, "other")
 
 
 class TestAValidationOutsideOfTraining:
@@ -175,15 +175,15 @@ class TestAValidationOutsideOfTraining:
 
         def fit(*_: object) -> None:
             outer.fit("the same", b.model())
-            seen.append(RingSays().phases()[-1])
+            seen.append(RingContents().phases()[-1])
 
         acting = b.callback(on_validation_batch_end=fit)
         outer.trainer = b.trainer(tmp_path, outer.hook, acting, inference_mode=False)
         outer.trainer.validate(outer.model, b.loader(1), verbose=False)
 
-        says = RingSays()
+        contents = RingContents()
         assert seen == [("validation", 1)]
-        assert (says.steps, says.present) == (0, "other")
+        assert (contents.steps, contents.present) == (0, "other")
 
 
 class TestACallbackThatTrainsToFindASetting:
@@ -211,7 +211,7 @@ class TestACallbackThatTrainsToFindASetting:
         model.train_dataloader = lambda: DataLoader(b.loader(6).dataset, model.batch_size)
         if finds != "learning rate later":  # else Lightning tries no rate there
             model.val_dataloader = lambda: b.loader(1)
-        model.on_train_epoch_start = lambda: seen.append(RingSays().phases()[-1:])
+        model.on_train_epoch_start = lambda: seen.append(RingContents().phases()[-1:])
         often = {"max_epochs": 4, "val_check_interval": 2 if finds == "learning rate" else 1.0}
         trainer = b.trainer(folder, *hooks, self.finder(b.pl, finds), **often)
         trainer.fit(model)
@@ -223,14 +223,14 @@ class TestACallbackThatTrainsToFindASetting:
         bare = self.outcome(b, tmp_path, finds)
         tagged = self.outcome(b, tmp_path, finds, b.tagger())
 
-        says = RingSays()
-        phases = [phase for phase, _ in says.phases()]
+        contents = RingContents()
+        phases = [phase for phase, _ in contents.phases()]
         assert tagged == bare
-        assert says.steps == tagged[0] < len(tagged[1])
+        assert contents.steps == tagged[0] < len(tagged[1])
         assert phases.count("train_step") == tagged[0]
         validations = {"learning rate": 4 * 3, "learning rate later": 0, "batch size": 4}[finds]
         assert phases.count("validation") == 2 * validations  # none of them its own
-        assert (says.samples, phases[-1]) == (4 * 6 * b.BATCH, "other")
+        assert (contents.samples, phases[-1]) == (4 * 6 * b.BATCH, "other")
 
 
 class TestATrainingThatRaisedAndWasCaught:
@@ -260,7 +260,7 @@ class TestATrainingThatRaisedAndWasCaught:
     @pytest.mark.parametrize("fails_in", FAILS_IN)
     @pytest.mark.parametrize("again", ["the same trainer", "a fresh one"])
     def test_is_followed_by_one_that_is_tagged_as_ever(
-        self, b: Any, tmp_path: Path, calm: Told, fails_in: str, again: str
+        self, b: Any, tmp_path: Path, calm: Recorded, fails_in: str, again: str
     ) -> None:
         outcomes = []
         for hooks in ([], [b.tagger()]):
@@ -270,15 +270,15 @@ class TestATrainingThatRaisedAndWasCaught:
                 profiler = trainer.profiler
                 with pytest.raises(WrongInTheMiddleError) as kept:
                     self.fit(b, trainer, fails_in)
-                before = RingSays()
+                before = RingContents()
                 outcomes.append(self.fit(b, trainer if again == "the same trainer" else fresh))
-                says = RingSays()
+                contents = RingContents()
         assert kept.tb is not None
         assert outcomes[0] == outcomes[1]
-        assert says.steps - before.steps == len(outcomes[1][1])
-        assert says.present == "other"
+        assert contents.steps - before.steps == len(outcomes[1][1])
+        assert contents.present == "other"
         assert trainer.profiler is profiler
-        phases = says.phases()[len(before.phases()) :]
+        phases = contents.phases()[len(before.phases()) :]
         assert ("start_up", 0) in phases
         if again == "a fresh one":
             assert [p for i, p in enumerate(phases) if p != phases[i - 1]] == calm.outside
@@ -290,8 +290,8 @@ class TestATrainingThatRaisedAndWasCaught:
         with pytest.raises(WrongInTheMiddleError):
             self.fit(b, trainer, fails_in)
 
-        assert RingSays().phases()[-1] == ("other", 0)
-        assert RingSays().steps == trainer.global_step > 0
+        assert RingContents().phases()[-1] == ("other", 0)
+        assert RingContents().steps == trainer.global_step > 0
         assert set(threading.enumerate()) == threads
         gone = weakref.ref(trainer)
         del trainer, hook  # to which, as to any callback, Lightning lends the module's ``log``

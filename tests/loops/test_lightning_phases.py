@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.loops.builders_loops import (
-    RingSays,
+    RingContents,
     Waits,
     WrongInTheMiddleError,
     finds_wait,
@@ -74,8 +74,8 @@ class TestSteps:
         trainer = b.trainer(tmp_path, b.tagger(), max_epochs=1, accumulate_grad_batches=3)
         trainer.fit(b.model(), b.loader(12))
 
-        assert (RingSays().steps, trainer.global_step) == (4, 4)
-        assert RingSays().samples == 12 * b.BATCH
+        assert (RingContents().steps, trainer.global_step) == (4, 4)
+        assert RingContents().samples == 12 * b.BATCH
 
     @pytest.mark.parametrize(("fails_at", "steps"), [(None, 7), (4, 4)])
     def test_are_batches_but_for_one_that_raised_when_the_model_optimizes_by_hand(
@@ -85,7 +85,7 @@ class TestSteps:
         with suppress(WrongInTheMiddleError):
             b.trainer(tmp_path, b.tagger(), max_epochs=1).fit(model, b.loader(7))
 
-        assert RingSays().steps == steps
+        assert RingContents().steps == steps
 
     @pytest.mark.measured
     def test_are_counted_where_the_model_fetches_its_batches_itself(
@@ -115,11 +115,11 @@ class TestOutsideOfFit:
     def test_predicting_is_predict(self, b: Any, tmp_path: Path) -> None:
         b.trainer(tmp_path, b.tagger()).predict(b.model(), b.loader(3))
 
-        assert {("predict", 2), ("input_wait", 2)} <= set(RingSays().phases())
+        assert {("predict", 2), ("input_wait", 2)} <= set(RingContents().phases())
 
     def test_a_sanity_check_is_validation(self, b: Any, tmp_path: Path) -> None:
         trainer = b.trainer(tmp_path, b.tagger(), num_sanity_val_steps=2, max_epochs=1)
         trainer.fit(b.model(), b.loader(1), b.loader(2))
 
-        phases = [phase for phase, _ in RingSays().phases()]
+        phases = [phase for phase, _ in RingContents().phases()]
         assert phases.index("validation") < phases.index("train_step")

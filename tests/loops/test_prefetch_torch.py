@@ -55,19 +55,19 @@ class TestBatches:
 
 
 class TestADataLoader:
-    def loader(self, torch: Any, **said: Any) -> Any:
+    def loader(self, torch: Any, **settings: Any) -> Any:
         rows = torch.utils.data.TensorDataset(torch.arange(14.0))
-        return torch.utils.data.DataLoader(rows, batch_size=4, **said)
+        return torch.utils.data.DataLoader(rows, batch_size=4, **settings)
 
     def epochs(self, torch: Any, loader: Any) -> list[list[float]]:
         torch.manual_seed(5)
         return [[row for (batch,) in loader for row in batch.tolist()] for _ in range(2)]
 
-    @pytest.mark.parametrize("said", [{}, {"num_workers": 1, "persistent_workers": True}])
-    def test_is_shuffled_as_it_would_be_without(self, torch: Any, said: dict[str, Any]) -> None:
-        bare = self.epochs(torch, self.loader(torch, shuffle=True, **said))
+    @pytest.mark.parametrize("settings", [{}, {"num_workers": 1, "persistent_workers": True}])
+    def test_is_shuffled_as_it_would_be_without(self, torch: Any, settings: dict[str, Any]) -> None:
+        bare = self.epochs(torch, self.loader(torch, shuffle=True, **settings))
 
-        ahead = prefetch_to_device(self.loader(torch, shuffle=True, **said))
+        ahead = prefetch_to_device(self.loader(torch, shuffle=True, **settings))
 
         assert self.epochs(torch, ahead) == bare
         assert bare[0] != bare[1]

@@ -22,7 +22,7 @@ def about(truth: Sleeps) -> Any:
 
 class TestTheTimeOfACallback:
     @pytest.mark.parametrize("first", [True, False], ids=["tagger first", "tagger last"])
-    def test_is_told_by_its_class(self, on: Adapter, first: bool) -> None:
+    def test_is_recorded_by_its_class(self, on: Adapter, first: bool) -> None:
         uploads, notifies = Sleeps(0.02), Sleeps(0.03)
         others = [
             on.callback("Upload", uploads, "batch_end", "epoch_end"),
@@ -35,7 +35,7 @@ class TestTheTimeOfACallback:
         assert callback_ns()["Upload"] == about(uploads)
         assert callback_ns()["Notify"] == about(notifies)
 
-    def test_is_told_after_validations_too(self, on: Adapter) -> None:
+    def test_is_recorded_after_validations_too(self, on: Adapter) -> None:
         plots = Sleeps(0.04)
 
         on.train(on.tagger(), on.callback("Plot", plots, "validation_end"), validated=2)
@@ -52,7 +52,7 @@ class TestTheTimeOfACallback:
         assert uploads.times == 2
         assert callback_ns()["Upload"] == about(uploads)
 
-    def test_is_told_of_one_that_raised(self, on: Adapter) -> None:
+    def test_is_recorded_of_one_that_raised(self, on: Adapter) -> None:
         asks = Sleeps(0.05)
 
         def fail() -> None:
@@ -128,13 +128,13 @@ class TestTheCallbacksOfATrainer:
 def callbacks_reported(daemon: RunningDaemon) -> dict[str, int]:
     """Nanoseconds by class of callback, as the report of a daemon says."""
     runs = daemon.report()["runs"]
-    told = runs[0]["callback_seconds"] if runs else {}
-    return {name: round(seconds * 1e9) for name, seconds in told.items()}
+    recorded = runs[0]["callback_seconds"] if runs else {}
+    return {name: round(seconds * 1e9) for name, seconds in recorded.items()}
 
 
 class TestTheReport:
     @pytest.mark.measured
-    def test_says_which_callbacks_took_how_long(
+    def test_reports_which_callbacks_took_how_long(
         self, on_lightning: OnLightning, tmp_path: Path
     ) -> None:
         on, uploads = on_lightning, Sleeps(0.05)
@@ -144,7 +144,7 @@ class TestTheReport:
         ):
             on.train(on.tagger(), on.callback("Upload", uploads, "batch_end"))
             wait_until(lambda: callbacks_reported(daemon) == callback_ns())
-            reported_ns = callbacks_reported(daemon)
+            recorded_ns = callbacks_reported(daemon)
 
         assert uploads.times == 12
-        assert reported_ns["Upload"] == about(uploads)
+        assert recorded_ns["Upload"] == about(uploads)

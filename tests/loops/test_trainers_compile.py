@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.loops.builders_loops import RingSays, Sleeps, Waits, stretch
+from tests.loops.builders_loops import RingContents, Sleeps, Waits, stretch
 from tests.loops.builders_trainers import Adapter
 
 pytestmark = pytest.mark.keras_torch
@@ -64,23 +64,23 @@ class TestAModelThatIsCompiledInItsFirstStep:
         with stretch() as found:
             on.train(on.tagger(), waits=waits, changed=compiled_by(compiles))
 
-        reported_ns, first = found[0].phase_ns, waits.step.spans_ns[0]
+        recorded_ns, first = found[0].phase_ns, waits.step.spans_ns[0]
         first_step_ns = first[1] - first[0]
         assert compiles.times == 1
-        assert compiles.spent_ns <= reported_ns["compile"] <= first_step_ns
+        assert compiles.spent_ns <= recorded_ns["compile"] <= first_step_ns
         in_steps_ns = waits.step.spent_ns
-        assert reported_ns["compile"] + reported_ns["train_step"] == pytest.approx(
+        assert recorded_ns["compile"] + recorded_ns["train_step"] == pytest.approx(
             in_steps_ns, rel=0.2
         )
-        assert reported_ns["train_step"] < in_steps_ns - 0.9 * compiles.spent_ns
+        assert recorded_ns["train_step"] < in_steps_ns - 0.9 * compiles.spent_ns
 
     def test_counts_its_steps_as_ever_and_leaves_no_callback_with_torch(self, on: Adapter) -> None:
         from torch._dynamo.callback import callback_handler
 
         on.train(on.tagger(), changed=compiled_by(Sleeps()), batches=5)
 
-        assert RingSays().steps == 10
-        assert (RingSays().present, RingSays().mode) == ("other", 0)
+        assert RingContents().steps == 10
+        assert (RingContents().present, RingContents().mode) == ("other", 0)
         assert (callback_handler.start_callbacks, callback_handler.end_callbacks) == ([], [])
 
     def test_that_fails_to_compile_ends_the_training_as_any_error_does(self, on: Adapter) -> None:
@@ -92,7 +92,7 @@ class TestAModelThatIsCompiledInItsFirstStep:
         with pytest.raises(Exception, match="no compiler"):
             on.train(on.tagger(), changed=lambda it: torch.compile(it, backend=backend))
 
-        assert RingSays().present == "other"
+        assert RingContents().present == "other"
 
 
 class TestWhatIsCompiledElsewhere:
@@ -103,9 +103,9 @@ class TestWhatIsCompiledElsewhere:
             on.train(on.tagger(), changed=compiled_by(compiles), validated=2, epochs=1)
 
         in_training, in_validation = (end - start for start, end in compiles.spans_ns)
-        reported_ns = found[0].phase_ns
-        assert in_training <= reported_ns["compile"] < in_training + in_validation
-        assert reported_ns["validation"] >= in_validation
+        recorded_ns = found[0].phase_ns
+        assert in_training <= recorded_ns["compile"] < in_training + in_validation
+        assert recorded_ns["validation"] >= in_validation
 
     @pytest.mark.measured
     def test_on_another_thread_in_a_step_is_compile(self, on: Adapter) -> None:

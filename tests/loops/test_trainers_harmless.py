@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.loops.builders_loops import RingSays
+from tests.loops.builders_loops import RingContents
 from tests.loops.builders_trainers import Adapter
 from tests.needs import in_make_truth
 from trainer_hooks.ring import process_ring
@@ -64,8 +64,8 @@ class TestACopyOfATagger:
         on.train(one, epochs=1)
         on.train(copied(one), epochs=1)
 
-        assert (RingSays().steps, RingSays().facts.run) == (12, "sweep-3")
-        assert RingSays().present == "other"
+        assert (RingContents().steps, RingContents().facts.run) == (12, "sweep-3")
+        assert RingContents().present == "other"
 
 
 class TestATrainingWhoseRingCannotBeMade:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.keras.fake_daemon import FakeDaemon
-from tests.loops.builders_loops import RingSays
+from tests.loops.builders_loops import RingContents
 from tests.loops.builders_trainers import ADAPTERS, Adapter
 
 pytestmark = pytest.mark.keras_torch
@@ -40,14 +40,14 @@ class TestATaggerOfAnotherTrainer:
 
         assert rings(on.folder) == 0
 
-    def test_and_was_refused_is_in_nobodys_way(self, on: Adapter) -> None:
+    def test_and_was_refused_is_in_no_ones_way(self, on: Adapter) -> None:
         mistaken, meant = of_the_other(on), on.tagger(run="bert")
         is_refused(on, mistaken)
         on.train(meant, epochs=1)
 
         assert rings(on.folder) == 1
-        assert (RingSays().steps, RingSays().facts.run) == (6, "bert")
-        assert RingSays().facts.framework == on.name
+        assert (RingContents().steps, RingContents().facts.run) == (6, "bert")
+        assert RingContents().facts.framework == on.name
 
     def test_is_refused_when_it_is_that_of_keras(
         self, on: Adapter, monkeypatch: pytest.MonkeyPatch
@@ -80,7 +80,7 @@ class TestATaggerListedAsItsClass:
                 on.train(on.tagger, epochs=1)
         else:  # the Hugging Face Trainer makes an instance itself
             on.train(on.tagger, epochs=1)
-            assert (RingSays().steps, RingSays().facts.framework) == (6, on.name)
+            assert (RingContents().steps, RingContents().facts.framework) == (6, on.name)
 
 
 class TestATaggerWhoseGpuIsNotThere:
@@ -88,7 +88,7 @@ class TestATaggerWhoseGpuIsNotThere:
         ("gpus", "expected"),
         [([99], "names GPU 99, and there is GPU 0 alone"), (None, "set GPUMON_GPUS=0"), (0, None)],
     )
-    def test_is_told_once_as_the_training_begins(
+    def test_is_recorded_once_as_the_training_begins(
         self, on: Adapter, recwarn: pytest.WarningsRecorder, gpus: Any, expected: str | None
     ) -> None:
         daemon = FakeDaemon(Path(os.environ["GPUMON_RUNTIME_DIR"]))
@@ -97,9 +97,9 @@ class TestATaggerWhoseGpuIsNotThere:
 
         on.train(on.tagger(gpus=gpus), epochs=1)
 
-        said = [str(one.message) for one in recwarn if "to gpumon" in str(one.message)]
-        assert len(said) == (0 if expected is None else 1)
-        assert expected is None or expected in said[0]
+        settings = [str(one.message) for one in recwarn if "to gpumon" in str(one.message)]
+        assert len(settings) == (0 if expected is None else 1)
+        assert expected is None or expected in settings[0]
 
 
 class TestATaggerThatWasNotSetUp:
@@ -110,4 +110,4 @@ class TestATaggerThatWasNotSetUp:
 
         on.train(Forgetful(), epochs=1)
 
-        assert RingSays().steps == 6
+        assert RingContents().steps == 6

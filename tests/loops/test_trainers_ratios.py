@@ -94,7 +94,7 @@ class TestTheRanksOfAJob:
 class TestABalancer:
     """The second of two ranks needs twice as long for a sample as the first."""
 
-    def test_levels_the_ratios_and_changes_nothing_else(self, ranks: Ranks, trainer: str) -> None:
+    def test_balances_the_ratios_and_changes_nothing_else(self, ranks: Ranks, trainer: str) -> None:
         weights, _ = ranks.alone["2"]["levelled"]
         reports = ranks.reports(2, f"{trainer}: levelled")
 

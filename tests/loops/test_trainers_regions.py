@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.loops.builders_loops import RingSays, WrongInTheMiddleError, present, raise_error
+from tests.loops.builders_loops import RingContents, WrongInTheMiddleError, present, raise_error
 from tests.loops.builders_trainers import Adapter, OnHuggingFace
 from trainer_hooks import phase
 
@@ -51,7 +51,7 @@ class TestInsideOfATraining:
         on.train(on.tagger(), on.callback("Probe", evaluate_another, "epoch_end"))
 
         assert seen == [("callbacks", 0), ("callbacks", 0)]
-        assert (present(), RingSays().steps) == (("other", 0), 12)
+        assert (present(), RingContents().steps) == (("other", 0), 12)
 
 
 class TestATrainingThatRaisedBetweenTwoSteps:
@@ -88,7 +88,7 @@ class TestATrainingThatRaisedBetweenTwoSteps:
         assert present() != ("other", 0)
         self.let_go_elsewhere(kept)
 
-        assert (present(), RingSays().steps) == (("other", 0), 3)
+        assert (present(), RingContents().steps) == (("other", 0), 3)
 
     def test_lets_a_region_end_first_that_was_entered_since(
         self, kept: list[BaseException]

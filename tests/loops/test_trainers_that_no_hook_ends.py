@@ -108,12 +108,12 @@ def with_the_trainer(*, is_tagged: bool) -> list[float]:
     words = {"report_to": [], "disable_tqdm": True, "use_cpu": True, "logging_strategy": "no"}
     each = {"eval_strategy": "epoch", "save_strategy": "epoch"}
     with tempfile.TemporaryDirectory() as folder:
-        said = hf.TrainingArguments(
+        settings = hf.TrainingArguments(
             folder, num_train_epochs=1, per_device_train_batch_size=4, **words, **each
         )
         callbacks: list[Any] = [PhaseTagger()] if is_tagged else []
         trainer = hf.Trainer(
-            module, said, train_dataset=data, eval_dataset=data, callbacks=[*callbacks, Idle()]
+            module, settings, train_dataset=data, eval_dataset=data, callbacks=[*callbacks, Idle()]
         )
         trainer.train()
         trainer.evaluate()

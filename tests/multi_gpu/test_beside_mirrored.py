@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.keras.told_by_script import told_by
+from tests.keras.output_of_script import told_by
 from tests.needs import in_make_truth
 
 pytestmark = [pytest.mark.multi_gpu, in_make_truth]

@@ -148,7 +148,7 @@ def outcome_under_a_daemon(folder: Path) -> Outcome:
     return Outcome(
         rows=(Row("input_wait", truth.idle_s, lost_s, bound_s, 0.0),),
         steps_made=_STEPS,
-        steps_recorded=report["runs"][0]["steps"],
+        recorded_steps=report["runs"][0]["steps"],
         wall_s=truth.wall_s,
         slept_s=truth.host_waited_s,
     )

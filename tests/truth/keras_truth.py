@@ -48,7 +48,7 @@ class Outcome(NamedTuple):
 
     rows: tuple[Row, ...]
     steps_made: int
-    steps_recorded: int
+    recorded_steps: int
     wall_s: float
     slept_s: float
     """What the cause slept in all, hidden or not."""
@@ -199,7 +199,7 @@ def _outcome(
     return Outcome(
         rows=_rows(truth, edges, fit.steps * fit.epochs),
         steps_made=len(steps.trained),
-        steps_recorded=pen.steps,
+        recorded_steps=pen.steps,
         wall_s=edges.wall_ns / NS,
         slept_s=made_s if fit.cause == parts.INPUT else slept.get(fit.cause, 0.0),
     )

@@ -47,7 +47,7 @@ class Measured(NamedTuple):
         if self.failure:
             return [self.failure]
         missed = [row["phase"] for row in self.said["rows"] if not _is_met(row)]
-        return missed + ["steps"] * (self.said["steps_told"] != self.said["steps_made"])
+        return missed + ["steps"] * (self.said["recorded_steps"] != self.said["steps_made"])
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -61,7 +61,7 @@ class TestATrainingOnALoadedMachine:
             outcome = k.train(k.Fit("input", 0.030, steps=30), tmp_path)
 
         assert outcome.row("input_wait").is_met, outcome
-        assert outcome.steps_recorded == 60
+        assert outcome.recorded_steps == 60
 
 
 @on(*BACKENDS)
@@ -85,7 +85,7 @@ class TestAFitThatRaises:
         outcome = k.train(fit, tmp_path)
 
         assert outcome.missed == []
-        assert outcome.steps_recorded == 8 + 40
+        assert outcome.recorded_steps == 8 + 40
 
 
 @on(*BACKENDS)
@@ -98,5 +98,5 @@ class TestASchedulerMadeFirst:
 
         outcome = k.train(k.Fit("input", 0.010, steps=30), tmp_path, scheduler, plateau)
 
-        assert (outcome.steps_recorded, outcome.steps_made) == (60, 60)
+        assert (outcome.recorded_steps, outcome.steps_made) == (60, 60)
         assert outcome.row("input_wait").is_met, outcome

@@ -33,7 +33,7 @@ class TestATrainingThatSomethingHoldsUp:
         outcome = run(name, backend, tmp_path)
 
         assert outcome.missed == []
-        assert (outcome.steps_recorded, outcome.steps_made) == (80, 80)
+        assert (outcome.recorded_steps, outcome.steps_made) == (80, 80)
         cause = CELLS[name].cause
         if "hidden" in name:
             assert outcome.row("input_wait").reported_s < outcome.slept_s / 5

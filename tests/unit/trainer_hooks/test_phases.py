@@ -16,7 +16,7 @@ import pytest
 from gpumon.core.phase import PHASE_NUMBER, PHASES, TrainingPhase
 from gpumon.core.ring_format.events import LOOP_BEGAN, LOOP_ENDED, RingKind
 from tests.processes import code_of_fork
-from tests.unit.trainer_hooks.ring.what_a_ring_holds import events
+from tests.unit.trainer_hooks.ring.ring_contents import events
 from trainer_hooks import phase, step, timed
 from trainer_hooks.ring.ring_writer import RingWriter
 
@@ -166,15 +166,15 @@ class TestAnUnknownPhase:
         words = [str(warning.message).split("'")[1] for warning in recwarn]
         assert words == ["trainstep", "lunch", "forward"]
 
-    def test_is_warned_of_eight_times_at_most_and_the_last_says_so(
+    def test_is_warned_of_eight_times_at_most_and_the_last_reports_so(
         self, writer: RingWriter, recwarn: pytest.WarningsRecorder
     ) -> None:
         for number in range(100):
             with phase(f"step {number}"):
                 pass
 
-        *_, last_but_one, last = said = [str(warning.message) for warning in recwarn]
-        assert len(said) == 8
+        *_, last_but_one, last = settings = [str(warning.message) for warning in recwarn]
+        assert len(settings) == 8
         assert "8 are enough" in last
         assert "enough" not in last_but_one
 
@@ -235,7 +235,7 @@ class TestTimed:
         with pytest.raises(AttributeError):
             _ = batches.no_such_thing
 
-    def test_says_how_the_first_loader_loads(self, writer: RingWriter) -> None:
+    def test_reports_how_the_first_loader_loads(self, writer: RingWriter) -> None:
         timed([1, 2])
         timed(Loader())
         timed(Loader(num_workers=4))
@@ -243,7 +243,7 @@ class TestTimed:
         assert writer.facts.loader["workers"] == 0
         assert writer.facts.loader["batches"] == 3
 
-    def test_says_whose_data_they_are_and_where_it_was_asked_for(self, writer: RingWriter) -> None:
+    def test_records_the_class_of_its_data_and_the_calling_line(self, writer: RingWriter) -> None:
         line = sys._getframe().f_lineno + 1
         timed(Loader())
 
@@ -251,7 +251,9 @@ class TestTimed:
         assert (facts["class"], facts["made_at"]) == ("Loader", f"test_phases.py:{line}")
         assert str(facts["defined_at"]).startswith("test_phases.py:")
 
-    def test_says_what_is_validated_on_beside_what_is_trained_on(self, writer: RingWriter) -> None:
+    def test_records_the_validation_loader_beside_the_training_loader(
+        self, writer: RingWriter
+    ) -> None:
         before = timed(Loader(num_workers=1))
         with phase("validation"):
             timed([1])
@@ -263,7 +265,7 @@ class TestTimed:
         assert facts["validation_class"] == "Loader"
         assert facts["validation_made_at"] == f"test_phases.py:{lines[0]}"
 
-    def test_says_so_of_a_loader_that_was_made_before_the_validation(
+    def test_reports_so_of_a_loader_that_was_made_before_the_validation(
         self, writer: RingWriter
     ) -> None:
         training, held_out = timed(Loader(num_workers=1)), timed(Loader(num_workers=2))
@@ -311,12 +313,12 @@ def marks(writer: RingWriter) -> list[str]:
 
 
 class TestALoopOverBatches:
-    def test_says_where_it_begins_and_where_it_has_had_its_last(self, writer: RingWriter) -> None:
+    def test_records_where_it_begins_and_its_last_batch(self, writer: RingWriter) -> None:
         list(timed(iter([1])))
 
         assert marks(writer) == ["began", "input_wait", "input_wait", "ended"]
 
-    def test_begins_anew_each_time(self, writer: RingWriter) -> None:
+    def test_begins_again_each_time(self, writer: RingWriter) -> None:
         batches = timed([1])
         list(batches)
         list(batches)
@@ -329,7 +331,7 @@ class TestALoopOverBatches:
 
         assert marks(writer)[-1] == "ended"
 
-    def test_goes_on_while_somebody_holds_it(self, writer: RingWriter) -> None:
+    def test_goes_on_while_a_user_has_it(self, writer: RingWriter) -> None:
         batches = iter(timed([1, 2, 3]))
         next(batches)
 

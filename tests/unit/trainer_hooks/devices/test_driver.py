@@ -17,7 +17,7 @@ from trainer_hooks import devices
 
 
 class TestAGpu:
-    def test_is_told_as_the_driver_describes_it(self, machine: FakeNvml) -> None:
+    def test_is_recorded_as_the_driver_describes_it(self, machine: FakeNvml) -> None:
         assert devices.visible_gpus()[1] == devices.Gpu(
             number=1,
             index=1,
@@ -56,7 +56,7 @@ class TestTheDriver:
 
         assert machine.calls("nvmlInitWithFlags") == machine.calls("nvmlShutdown") == 1
 
-    def test_is_asked_anew_after_a_refresh(self, machine: FakeNvml) -> None:
+    def test_is_asked_again_after_a_refresh(self, machine: FakeNvml) -> None:
         before = devices.gpu_count()
         machine.control.gpu_count = 2
         remembered = devices.gpu_count()

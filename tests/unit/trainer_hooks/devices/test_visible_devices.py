@@ -86,7 +86,7 @@ class TestTheVisibleDevices:
     ) -> None:
         assert visible(f"{machine.uuid(1)},{other},{machine.uuid(0)}") == [1]
 
-    def test_are_read_anew_by_every_call(self, visible: Visible, machine: FakeNvml) -> None:
+    def test_are_read_again_by_every_call(self, visible: Visible, machine: FakeNvml) -> None:
         assert (visible("0"), visible("1,2"), visible("")) == ([0], [1, 2], [])
         assert machine.calls("nvmlInitWithFlags") == 1
 
@@ -104,7 +104,7 @@ class TestTheOrderOfCudasNumbers:
             (None, "GPU-fa4e0000-0000-0000-0000-000000000003", True),
         ],
     )
-    def test_is_certain_among_different_models_only_where_something_says_so(
+    def test_is_certain_among_different_models_only_where_something_reports_so(
         self,
         monkeypatch: pytest.MonkeyPatch,
         machine: FakeNvml,
@@ -156,7 +156,7 @@ class TestAGpuThatMigHasCut:
 
         assert [gpu.uuid for gpu in devices.visible_gpus()] == [parts[2]]
 
-    def test_hides_the_whole_gpus_beside_it(self, machine: FakeNvml) -> None:
+    def test_hides_the_complete_gpus_beside_it(self, machine: FakeNvml) -> None:
         parts = machine.cut(2, parts=1)
 
         assert [gpu.uuid for gpu in devices.visible_gpus()] == [*parts]

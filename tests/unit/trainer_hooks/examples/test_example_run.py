@@ -51,7 +51,7 @@ class TestTheWordsOfAnExample:
 
         assert f"--spans: {tmp_path / 'nowhere' / 'busy.jsonl'} cannot" in sentence
 
-    def test_leave_the_spans_that_a_file_holds(self, tmp_path: Path) -> None:
+    def test_leave_the_spans_that_a_file_has(self, tmp_path: Path) -> None:
         spans = tmp_path / "busy.jsonl"
         spans.write_text("{}\n")
 
@@ -92,7 +92,7 @@ class TestReadingAhead:
 
 
 class TestADevice:
-    def test_is_busy_for_as_long_as_it_is_told_and_no_longer(self, tmp_path: Path) -> None:
+    def test_is_busy_for_as_long_as_it_is_recorded_and_no_longer(self, tmp_path: Path) -> None:
         with BusySpans(tmp_path / "spans") as spans:
             spans.sleep(0.002)
             spans.sleep(0.003)

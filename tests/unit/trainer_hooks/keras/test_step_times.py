@@ -37,11 +37,11 @@ class TestTheMedian:
     def test_is_within_a_percent_of_a_real_one(self, durations_ns: list[int]) -> None:
         counted = sorted(durations_ns[WARM_UP_STEPS:])
 
-        told = times_of(*durations_ns).median_ns
+        recorded = times_of(*durations_ns).median_ns
 
-        assert told is not None
+        assert recorded is not None
         low, high = statistics.median_low(counted), statistics.median_high(counted)
-        assert 0.99 * low <= told <= 1.01 * high
+        assert 0.99 * low <= recorded <= 1.01 * high
 
     def test_leaves_the_slow_first_steps_out(self) -> None:
         times = times_of(9_000 * MS, 900 * MS, 90 * MS, 30 * MS, 30 * MS)
@@ -108,7 +108,7 @@ class TestAnEndOfAStep:
 
         assert times.counted == 7
 
-    def test_that_nobody_watched_is_shared_by_the_next(self) -> None:
+    def test_that_no_one_watched_is_shared_by_the_next(self) -> None:
         times = times_of(*[30 * MS] * 5)
         times.done(9, 1 + 9 * 30 * MS)
 
@@ -164,7 +164,7 @@ class TestResultsThatAreThere:
 
         assert [step for step, _ in done(ring)] == [4, 8, 10]
 
-    def test_are_late_news_where_the_device_tells_itself(self, ring: WrittenRing) -> None:
+    def test_are_late_news_where_the_device_records_itself(self, ring: WrittenRing) -> None:
         ends = StepEnds(ring.writer, 1)
         ends.epoch_begins()
         ring.writer.step(2)

@@ -81,5 +81,5 @@ class TestAThread:
         thread.join()
         assert found is is_ours
 
-    def test_that_has_ended_is_in_nobodys(self) -> None:
+    def test_that_has_ended_is_in_no_ones(self) -> None:
         assert not is_in_our_code(0)

@@ -24,7 +24,7 @@ def test_a_thread_is_as_before_afterwards_whatever_happened(
 
 
 @pytest.mark.parametrize("driver", [None, object()], ids=["none", "one from before CUDA 10.1"])
-def test_without_a_driver_that_can_tell_nothing_is_changed_and_nothing_raised(
+def test_without_a_driver_that_can_record_nothing_is_changed_and_nothing_raised(
     monkeypatch: pytest.MonkeyPatch, driver: object
 ) -> None:
     def open_it(name: str) -> object:

@@ -192,7 +192,7 @@ class TestThereIsNoRatio:
     def test_in_the_epoch_in_which_the_daemon_came(self, tmp_path: Path) -> None:
         assert World(tmp_path).epoch(BUSIER) == {}
 
-    def test_from_a_state_that_nobody_renews(self, world: World) -> None:
+    def test_from_a_state_that_no_one_renews(self, world: World) -> None:
         world.ratios.begin()
         world.passes(10)
 

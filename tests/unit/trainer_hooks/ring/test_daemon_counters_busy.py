@@ -55,7 +55,7 @@ class TestBusySecondsOfAStep:
 
         assert world.passes(10, 0.4, 0.9) == pytest.approx((0.04, 0.09))
 
-    def test_are_not_told_across_two_daemons(self, world: World) -> None:
+    def test_are_not_recorded_across_two_daemons(self, world: World) -> None:
         """Whose counters began at 0, and may be above those of the one before all the same."""
         world.passes(1, 0.5, 0.5)
         world.daemon.document["pid"] = 2
@@ -63,7 +63,7 @@ class TestBusySecondsOfAStep:
         assert world.passes(10, 0.4, 0.9) is None
         assert world.passes(10, 0.6, 0.8) == pytest.approx((0.06, 0.08))
 
-    def test_are_told_of_a_mig_instance_by_its_label(
+    def test_are_recorded_of_a_mig_instance_by_its_label(
         self, world: World, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setenv("GPUMON_GPUS", "0:1,GPU-b")
@@ -77,18 +77,18 @@ class TestBusySecondsOfAStep:
             parent = {**gpus[0], "uuid": "GPU-cut", "label": "0", "busy_ns": 0}
             world.daemon.document["gpus"] = [parent, {**gpus[0], "label": "0:1"}, *gpus[1:]]
             world.writes()
-            told = world.counters.busy_seconds(world.step)
+            recorded = world.counters.busy_seconds(world.step)
             world.daemon.document["gpus"] = gpus
 
-        assert told == pytest.approx((0.04, 0.04))
+        assert recorded == pytest.approx((0.04, 0.04))
 
-    def test_go_on_from_what_was_told_last(self, world: World) -> None:
+    def test_go_on_from_what_was_recorded_last(self, world: World) -> None:
         world.passes(1, 0.5, 0.5)
         world.passes(10, 0.4, 0.9)
 
         assert world.passes(5, 0.6, 0.6) == pytest.approx((0.06, 0.06))
 
-    def test_are_told_after_five_periods_of_the_daemon(self, world: World) -> None:
+    def test_are_recorded_after_five_periods_of_the_daemon(self, world: World) -> None:
         world.passes(1, 0.5, 0.5)
 
         assert world.passes(4, 0.4, 0.9) is None
@@ -129,7 +129,7 @@ class TestNoAnswer:
         assert world.passes(1, 0.5) is None
         assert not world.counters.is_there
 
-    def test_is_what_is_known_where_nobody_says_which_gpus_these_are(
+    def test_is_what_is_known_where_no_one_reports_which_gpus_these_are(
         self, world: World, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.delenv("GPUMON_GPUS")

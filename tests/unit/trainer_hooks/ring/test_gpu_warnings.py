@@ -30,21 +30,21 @@ class World:
 
     def has_daemon(self, **changes: Any) -> None:
         known: dict[str, Any] = {"simulated": False, "runs": ()}
-        self.told = {**known, **changes}
+        self.recorded = {**known, **changes}
         self.pass_seconds(0)
 
     def pass_seconds(self, seconds: int) -> None:
         self.now_ns += seconds * S
-        state = monitor_state(taken_at_ns=self.now_ns, **self.told)
+        state = monitor_state(taken_at_ns=self.now_ns, **self.recorded)
         StateFile(self.folder / STATE_FILE).write(state)
 
     def names(self, *gpus: str) -> None:
         self.facts = replace(self.facts, gpus=gpus)
 
-    def said(self) -> list[str]:
+    def settings(self) -> list[str]:
         """What the training was told so far."""
-        told = [str(warning.message) for warning in self._warned]
-        return [text for text in told if text.startswith("to gpumon")]
+        recorded = [str(warning.message) for warning in self._warned]
+        return [text for text in recorded if text.startswith("to gpumon")]
 
 
 @pytest.fixture
@@ -56,16 +56,16 @@ def world(
 
 
 class TestNames:
-    def test_of_no_gpu_are_told_as_soon_as_they_are_given(self, world: World) -> None:
+    def test_of_no_gpu_are_recorded_as_soon_as_they_are_given(self, world: World) -> None:
         world.has_daemon()
         world.names("0", "99")
 
         world.doubts.check_names(world.facts)
 
-        (text,) = world.said()
+        (text,) = world.settings()
         assert "names GPU 99" in text
 
-    def test_are_told_once(self, world: World) -> None:
+    def test_are_recorded_once(self, world: World) -> None:
         world.has_daemon(runs=(run(gpu_uuids=()),))
         world.names("99")
 
@@ -74,7 +74,7 @@ class TestNames:
         world.doubts.check_start(world.facts)
         world.doubts.check_end(world.facts, steps=7)
 
-        assert len(world.said()) == 1
+        assert len(world.settings()) == 1
 
     def test_that_fit_are_not_spoken_of(self, world: World) -> None:
         world.has_daemon(simulated=True)
@@ -83,29 +83,29 @@ class TestNames:
         world.doubts.check_names(world.facts)
         world.doubts.check_start(world.facts)
 
-        assert world.said() == []
+        assert world.settings() == []
 
 
-class TestATrainingThatSaysNothing:
-    def test_is_told_of_simulated_gpus_when_it_begins(self, world: World) -> None:
+class TestATrainingThatReportsNothing:
+    def test_is_recorded_of_simulated_gpus_when_it_begins(self, world: World) -> None:
         world.has_daemon(simulated=True)
 
         world.doubts.check_names(world.facts)
-        assert world.said() == []
+        assert world.settings() == []
         world.doubts.check_start(world.facts)
 
-        (text,) = world.said()
+        (text,) = world.settings()
         assert "GPUMON_GPUS=0" in text
         assert "gpus=[0]" in text
 
-    def test_is_told_at_its_end_that_the_driver_listed_it_nowhere(self, world: World) -> None:
+    def test_is_recorded_at_its_end_that_the_driver_listed_it_nowhere(self, world: World) -> None:
         world.has_daemon(runs=(run(gpu_uuids=()),))
 
         world.doubts.check_start(world.facts)
-        assert world.said() == []
+        assert world.settings() == []
         world.doubts.check_end(world.facts, steps=7)
 
-        (text,) = world.said()
+        (text,) = world.settings()
         assert "pid 4242" in text
 
     def test_is_looked_up_every_ten_seconds_at_most(self, world: World) -> None:
@@ -113,11 +113,11 @@ class TestATrainingThatSaysNothing:
         world.has_daemon(runs=(run(gpu_uuids=()),))
 
         world.doubts.check_end(world.facts, steps=8)
-        assert world.said() == []
+        assert world.settings() == []
         world.pass_seconds(10)
         world.doubts.check_end(world.facts, steps=9)
 
-        assert len(world.said()) == 1
+        assert len(world.settings()) == 1
 
     @pytest.mark.parametrize(
         ("steps", "age_s", "runs"),
@@ -129,7 +129,7 @@ class TestATrainingThatSaysNothing:
             (7, 120, (run(gpu_uuids=(), job="another"),)),
         ],
     )
-    def test_is_told_nothing_where_nothing_is_known(
+    def test_is_recorded_nothing_where_nothing_is_known(
         self, world: World, steps: int, age_s: int, runs: Any
     ) -> None:
         world.has_daemon(runs=runs)
@@ -137,10 +137,10 @@ class TestATrainingThatSaysNothing:
 
         world.doubts.check_end(facts, steps)
 
-        assert world.said() == []
+        assert world.settings() == []
 
 
-class TestNobodyWhoKnows:
+class TestNoOneWhoKnows:
     @pytest.mark.parametrize("raw", [None, b"", b"[]", b"{", b"\xff" * 9, b"x" * (3 << 20)])
     def test_leaves_a_training_alone(self, world: World, raw: bytes | None) -> None:
         if raw is not None:
@@ -151,7 +151,7 @@ class TestNobodyWhoKnows:
         world.doubts.check_start(world.facts)
         world.doubts.check_end(world.facts, steps=7)
 
-        assert world.said() == []
+        assert world.settings() == []
 
     def test_is_one_without_gpus(self, world: World) -> None:
         world.has_daemon(gpus=())
@@ -159,7 +159,7 @@ class TestNobodyWhoKnows:
 
         world.doubts.check_start(world.facts)
 
-        assert world.said() == []
+        assert world.settings() == []
 
 
 def test_warnings_that_are_errors_end_no_training(world: World) -> None:

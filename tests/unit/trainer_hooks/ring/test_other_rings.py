@@ -116,7 +116,7 @@ class TestADeadRing:
         assert _sweeps(phases, made, kept_s - 5) == 0
         assert _sweeps(phases, made, kept_s + 5) == 1
 
-    def test_goes_though_somebody_put_thousands_of_other_files_there(self, tmp_path: Path) -> None:
+    def test_goes_though_a_user_put_thousands_of_other_files_there(self, tmp_path: Path) -> None:
         with tempfile.TemporaryDirectory(dir=_memory_folder(tmp_path)) as runtime:
             phases = phases_folder(Path(runtime))
             dead_ring(phases)
@@ -140,7 +140,7 @@ class TestADeadRing:
 
         assert sweep(phases, after_s=DAY_S + 5) == 0
 
-    def test_of_another_version_is_not_judged(self, phases: Path) -> None:
+    def test_of_another_version_is_not_diagnosed(self, phases: Path) -> None:
         dead_ring(phases, poke=(WORD_VERSION, 2))
 
         assert sweep(phases, after_s=2 * WEEK_S) == 0

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from gpumon.core.ring_format.events import RingKind
-from tests.unit.trainer_hooks.ring.what_a_ring_holds import events, facts
+from tests.unit.trainer_hooks.ring.ring_contents import events, facts
 from trainer_hooks import phase, step
 from trainer_hooks.ring import mapped_file, process_ring
 from trainer_hooks.ring.process_ring import announce_run, describe_run, withdraw_run
@@ -37,7 +37,7 @@ class TestTheNameOfARun:
 
         assert writer().facts.run == "second"
 
-    def test_is_kept_after_it_and_one_warning_says_so(
+    def test_is_kept_after_it_and_one_warning_reports_so(
         self, recwarn: pytest.WarningsRecorder
     ) -> None:
         describe_run(run="lr-0.1")
@@ -54,11 +54,11 @@ class TestTheNameOfARun:
 
 
 class TestATaggerThatIsMade:
-    def test_says_what_it_is_for_before_anything_has_trained(self) -> None:
+    def test_reports_what_it_is_for_before_anything_has_trained(self) -> None:
         announce_run(run="lr-0.1", gpus=[1], framework="keras/jax")
 
-        told = facts(writer())
-        assert (told.run, told.gpus, told.framework) == ("lr-0.1", ("1",), "keras/jax")
+        recorded = facts(writer())
+        assert (recorded.run, recorded.gpus, recorded.framework) == ("lr-0.1", ("1",), "keras/jax")
 
     def test_changes_nothing_of_what_has_trained_until_its_own_training_begins(self) -> None:
         announce_run(run="lr-0.1", gpus=[0], framework="keras/jax")
@@ -66,8 +66,8 @@ class TestATaggerThatIsMade:
         with pytest.warns(RuntimeWarning, match="'lr-0.01' from 'lr-0.1'"):
             announce_run(run="lr-0.01", gpus=[1], framework="lightning")
 
-        told = facts(writer())
-        assert (told.run, told.gpus, told.framework) == ("lr-0.1", ("0",), "keras/jax")
+        recorded = facts(writer())
+        assert (recorded.run, recorded.gpus, recorded.framework) == ("lr-0.1", ("0",), "keras/jax")
 
     @pytest.mark.parametrize(
         "tells",
@@ -78,7 +78,7 @@ class TestATaggerThatIsMade:
         ],
         ids=["a step", "a phase", "shares"],
     )
-    def test_and_refused_leaves_a_run_that_something_else_was_told_of(
+    def test_and_refused_leaves_a_run_that_something_else_was_recorded_of(
         self, tmp_path: Path, tells: Callable[[], None]
     ) -> None:
         announce_run(run="mistaken", gpus=None, framework="lightning")
@@ -88,7 +88,7 @@ class TestATaggerThatIsMade:
         assert rings(tmp_path) == 1
         assert writer().enabled
 
-    def test_and_refused_leaves_no_run_and_is_in_nobodys_way(self, tmp_path: Path) -> None:
+    def test_and_refused_leaves_no_run_and_is_in_no_ones_way(self, tmp_path: Path) -> None:
         announce_run(run="mistaken", gpus=None, framework="lightning")
         assert rings(tmp_path) == 1
         withdraw_run()
@@ -130,7 +130,7 @@ class TestASignalThatComesWhileTheRingIsMade:
 
 class TestSharesOfEachBatch:
     @pytest.mark.parametrize(
-        ("told", "changes"),
+        ("recorded", "changes"),
         [
             ([{"0": 0.6, "1": 0.4}], 0),
             ([{"0": 0.5, "1": 0.5}, {"1": 0.4, "0": 0.6}, {"0": 0.6, "1": 0.4}], 1),
@@ -140,28 +140,28 @@ class TestSharesOfEachBatch:
         ids=["before training", "others, and again", "others twice", "forgotten between"],
     )
     def test_are_in_the_ring_and_counted_and_marked_where_they_change(
-        self, told: list[dict[str, float]], changes: int
+        self, recorded: list[dict[str, float]], changes: int
     ) -> None:
-        for shares in told:
+        for shares in recorded:
             process_ring.process_ring().report_shares(shares)
 
-        said = facts(writer())
-        assert (said.shares, said.ratio_changes) == (told[-1], changes)
+        settings = facts(writer())
+        assert (settings.shares, settings.ratio_changes) == (recorded[-1], changes)
         marks = [event.value for event in events(writer()) if event.kind is RingKind.EVENT]
         assert marks == list(range(1, changes + 1))
 
-    def test_stay_when_the_run_says_more_of_itself(self) -> None:
+    def test_stay_when_the_run_reports_more_of_itself(self) -> None:
         process_ring.process_ring().report_shares({"0": 0.5, "1": 0.5})
         process_ring.process_ring().report_shares({"0": 0.6, "1": 0.4})
         describe_run(run="named", gpus=[0, 1], framework="keras/tensorflow")
 
-        said = facts(writer())
-        assert (said.shares, said.ratio_changes) == ({"0": 0.6, "1": 0.4}, 1)
+        settings = facts(writer())
+        assert (settings.shares, settings.ratio_changes) == ({"0": 0.6, "1": 0.4}, 1)
 
     @pytest.mark.parametrize(
         "shares", [{"0": 0.9, "1": 0.9}, {"0": float("nan")}, {"0": "much"}, None]
     )
-    def test_and_are_none_are_warned_of_once_and_never_told(
+    def test_and_are_none_are_warned_of_once_and_never_recorded(
         self, shares: dict[str, float], recwarn: pytest.WarningsRecorder
     ) -> None:
         ring = process_ring.process_ring()
@@ -175,7 +175,7 @@ class TestSharesOfEachBatch:
         assert facts(writer()).shares == {"0": 0.5, "1": 0.5}
         assert writer().enabled
 
-    def test_are_told_to_nobody_where_there_is_no_ring(self) -> None:
+    def test_are_recorded_to_no_one_where_there_is_no_ring(self) -> None:
         process_ring.ProcessRing(None).report_shares({"0": 1.0})
 
         assert facts(writer()).shares == {}

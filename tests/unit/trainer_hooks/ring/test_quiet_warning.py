@@ -25,7 +25,7 @@ def code_in(file: Path | str, text: str) -> ModuleType:
     return module
 
 
-hook = code_in(HOOKS / "ring" / "some_hook.py", "def hook(warn):\n    warn('said')\n").hook
+hook = code_in(HOOKS / "ring" / "some_hook.py", "def hook(warn):\n    warn('a warning')\n").hook
 
 
 def here() -> int:
@@ -38,10 +38,10 @@ def here() -> int:
 class TestAWarning:
     def test_points_at_the_line_that_called_the_hook(self) -> None:
         line = here() + 2
-        with pytest.warns(RuntimeWarning, match="said") as told:
+        with pytest.warns(RuntimeWarning, match="a warning") as recorded:
             hook(warn_quietly)
 
-        assert (told[0].filename, told[0].lineno) == (__file__, line)
+        assert (recorded[0].filename, recorded[0].lineno) == (__file__, line)
 
     @pytest.mark.parametrize(
         "library",
@@ -57,25 +57,25 @@ class TestAWarning:
         call = code_in(library, CALLS_IT).call
 
         line = here() + 2
-        with pytest.warns(RuntimeWarning, match="said") as told:
+        with pytest.warns(RuntimeWarning, match="a warning") as recorded:
             call(hook, warn_quietly)
 
-        assert (told[0].filename, told[0].lineno) == (__file__, line)
+        assert (recorded[0].filename, recorded[0].lineno) == (__file__, line)
 
     def test_counts_an_example_of_ours_as_the_users(self) -> None:
         example = HOOKS / "examples" / "training.py"
 
-        with pytest.warns(RuntimeWarning, match="said") as told:
+        with pytest.warns(RuntimeWarning, match="a warning") as recorded:
             code_in(example, CALLS_IT).call(hook, warn_quietly)
 
-        assert told[0].filename == str(example)
+        assert recorded[0].filename == str(example)
 
     def test_ends_nothing_where_warnings_are_errors(self, monkeypatch: pytest.MonkeyPatch) -> None:
         bare, came = warnings.warn_explicit, []
 
-        def warn_explicit(*said: Any, **more: Any) -> None:
+        def warn_explicit(*args: Any, **more: Any) -> None:
             try:
-                bare(*said, **more)
+                bare(*args, **more)
             except RuntimeWarning as error:
                 came.append(str(error))
                 raise
@@ -83,10 +83,10 @@ class TestAWarning:
         monkeypatch.setattr(warnings, "warn_explicit", warn_explicit)
         with warnings.catch_warnings():
             warnings.simplefilter("error")
-            warn_quietly("said")
+            warn_quietly("a warning")
             came.append("next")
 
-        assert came == ["said", "next"]
+        assert came == ["a warning", "next"]
 
     def test_ends_nothing_where_it_cannot_be_written(self, monkeypatch: pytest.MonkeyPatch) -> None:
         tried: list[str] = []
@@ -98,19 +98,19 @@ class TestAWarning:
         with warnings.catch_warnings():
             warnings.simplefilter("always")
             monkeypatch.setattr(warnings, "showwarning", show)
-            warn_quietly("said")
+            warn_quietly("a warning")
             tried.append("next")
 
-        assert tried == ["said", "next"]
+        assert tried == ["a warning", "next"]
 
-    def test_is_told_once_a_line_as_any_other(self, recwarn: pytest.WarningsRecorder) -> None:
+    def test_is_recorded_once_a_line_as_any_other(self, recwarn: pytest.WarningsRecorder) -> None:
         module = code_in("/home/me/train.py", CALLS_IT)
 
         warnings.simplefilter("default")
         for _ in range(3):
             module.call(hook, warn_quietly)
 
-        assert [str(warning.message) for warning in recwarn] == ["said"]
+        assert [str(warning.message) for warning in recwarn] == ["a warning"]
 
     def test_that_comes_once_points_there_too(self, recwarn: pytest.WarningsRecorder) -> None:
         once = QuietWarningOnce()

@@ -25,7 +25,7 @@ from gpumon.core.ring_format.format import (
 )
 from tests.builders.ring import WrittenRing, phases_folder, run_facts
 from tests.processes import code_of_fork
-from tests.unit.trainer_hooks.ring.what_a_ring_holds import (
+from tests.unit.trainer_hooks.ring.ring_contents import (
     CALLBACKS,
     CHECKPOINT,
     COMPILE,
@@ -165,7 +165,7 @@ class TestRecords:
         assert all(decode_records(last, RECORD_COUNT - 1)[1])
         assert all(decode_records(first, RECORD_COUNT)[1])
 
-    def test_of_two_threads_are_all_whole(self, ring: WrittenRing) -> None:
+    def test_of_two_threads_are_all_complete(self, ring: WrittenRing) -> None:
         def tell() -> None:
             for number in range(5_000):
                 ring.writer.device_done(number, number)
@@ -209,7 +209,7 @@ class TestTotals:
         assert 3 * MS <= now.phase_ns[COMPILE] <= amount_ns
         assert sum(now.phase_ns) == now.since_ns - ring.facts.started_ns
 
-    def test_are_whole_after_every_record(self, ring: WrittenRing) -> None:
+    def test_are_complete_after_every_record(self, ring: WrittenRing) -> None:
         for number in range(200):
             ring.writer.enter(number % len(PHASES), number % 3)
             ring.writer.step(1, number)
@@ -229,9 +229,9 @@ class TestTotals:
             ring.writer.step(1, 8)
             ends_ns.append(time.monotonic_ns())
 
-            told = totals(ring).steps
+            recorded = totals(ring).steps
 
-            assert ends_ns[-1] - ends_ns[told] < 10 * MS + (time.monotonic_ns() - ends_ns[-2])
+            assert ends_ns[-1] - ends_ns[recorded] < 10 * MS + (time.monotonic_ns() - ends_ns[-2])
         last = [event.value for event in events(ring)[-3:] if event.kind is RingKind.STEP]
         assert last == [ring.writer.steps]
 
@@ -249,10 +249,10 @@ class TestTotals:
 
 
 class TestTrouble:
-    def test_is_told_once_and_ends_the_writing(self, tmp_path: Path) -> None:
-        told: list[Exception] = []
+    def test_is_recorded_once_and_ends_the_writing(self, tmp_path: Path) -> None:
+        recorded: list[Exception] = []
         ring = WrittenRing(tmp_path)
-        ring.writer._on_trouble = told.append
+        ring.writer._on_trouble = recorded.append
         ring.writer._words = memoryview(b"").cast("Q")
 
         ring.writer.enter(INPUT_WAIT)
@@ -262,7 +262,7 @@ class TestTrouble:
         ring.writer.device_done(1, 1)
         ring.writer.write_facts(ring.facts)
 
-        assert len(told) == 1
+        assert len(recorded) == 1
         assert not ring.writer.enabled
 
     def test_of_a_value_that_does_not_fit_raises_nothing(self, ring: WrittenRing) -> None:

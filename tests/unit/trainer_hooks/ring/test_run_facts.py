@@ -15,15 +15,15 @@ from gpumon.core.ring_format.facts import encode_facts, parse_facts
 from trainer_hooks.ring.run_facts import place_in_job, read_run_facts
 
 
-def facts(environ: dict[str, str] | None = None, **said: object) -> RunFacts:
-    return read_run_facts(started_ns=1, environ=environ or {}, **said)  # type: ignore[arg-type]
+def facts(environ: dict[str, str] | None = None, **settings: object) -> RunFacts:
+    return read_run_facts(started_ns=1, environ=environ or {}, **settings)  # type: ignore[arg-type]
 
 
 class TestTheNameOfARun:
-    def test_is_what_the_caller_says(self) -> None:
+    def test_is_what_the_caller_reports(self) -> None:
         assert facts({"GPUMON_RUN": "b"}, run="a").run == "a"
 
-    def test_else_what_the_environment_says(self) -> None:
+    def test_else_what_the_environment_reports(self) -> None:
         assert facts({"GPUMON_RUN": "b"}).run == "b"
 
     @pytest.mark.parametrize(
@@ -71,7 +71,7 @@ class TestTheJob:
         """Its id, the rank and how many there are."""
         assert place_in_job(environ) == place
 
-    def test_is_told_by_the_innermost_launcher(self) -> None:
+    def test_is_recorded_by_the_innermost_launcher(self) -> None:
         """Within a Slurm job, mpirun hands one Slurm task's variables to all its ranks."""
         slurm = {"SLURM_JOB_ID": "7", "SLURM_STEP_ID": "0", "SLURM_PROCID": "0"}
         slurm["SLURM_NTASKS"] = "2"
@@ -103,7 +103,7 @@ class TestTheJob:
 
 class TestTheGpus:
     @pytest.mark.parametrize(
-        ("said", "environ", "gpus"),
+        ("settings", "environ", "gpus"),
         [
             ([0, 1], {"GPUMON_GPUS": "5"}, ("0", "1")),
             (["GPU-8f"], {}, ("GPU-8f",)),
@@ -119,18 +119,18 @@ class TestTheGpus:
             (None, {}, None),
         ],
     )
-    def test_are_what_was_said(
-        self, said: object, environ: dict[str, str], gpus: tuple[str, ...] | None
+    def test_are_what_was_reported(
+        self, settings: object, environ: dict[str, str], gpus: tuple[str, ...] | None
     ) -> None:
-        assert facts(environ, gpus=said).gpus == gpus
+        assert facts(environ, gpus=settings).gpus == gpus
 
-    @pytest.mark.parametrize("said", [5, Path("a/b"), ["x"]])
-    def test_of_a_run_whose_name_is_no_text_are_told_all_the_same(self, said: Any) -> None:
-        told = facts(run=said, gpus=[0])
+    @pytest.mark.parametrize("settings", [5, Path("a/b"), ["x"]])
+    def test_of_a_run_whose_name_is_no_text_are_recorded_all_the_same(self, settings: Any) -> None:
+        recorded = facts(run=settings, gpus=[0])
 
-        assert (told.run, told.gpus) == (str(said), ("0",))
-        assert parse_facts(encode_facts(told)).gpus == ("0",)
+        assert (recorded.run, recorded.gpus) == (str(settings), ("0",))
+        assert parse_facts(encode_facts(recorded)).gpus == ("0",)
 
-    def test_that_cuda_may_see_are_said_apart(self) -> None:
+    def test_that_cuda_may_see_are_reported_apart(self) -> None:
         assert facts({"CUDA_VISIBLE_DEVICES": "3"}).visible_devices == "3"
         assert facts().visible_devices is None

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from gpumon.core.phase import PHASES
-from tests.unit.trainer_hooks.ring.what_a_ring_holds import CALLBACKS, TRAIN_STEP
+from tests.unit.trainer_hooks.ring.ring_contents import CALLBACKS, TRAIN_STEP
 from trainer_hooks import phase, timed
 from trainer_hooks.ring.process_ring import NestedRun, ProcessRing
 
@@ -68,7 +68,7 @@ def elsewhere(does: Callable[[], object]) -> None:
 
 
 class TestAfterATurn:
-    def test_comes_other_where_nobody_else_says_anything(self, turns: Turns) -> None:
+    def test_comes_other_where_no_one_else_reports_anything(self, turns: Turns) -> None:
         turns.take(Run())
 
         assert turns.present == "other"
@@ -153,20 +153,20 @@ class TestAfterATurn:
         assert turns.ring.thread == threading.get_ident()
         assert turns.ring.innermost is None
 
-    def test_the_ring_tells_of_the_thread_that_counts_again(self, turns: Turns) -> None:
-        told = [turns.tid]
+    def test_the_ring_records_of_the_thread_that_counts_again(self, turns: Turns) -> None:
+        recorded = [turns.tid]
 
         def elsewhere_told() -> None:
             turn = turns.begin(run := Run())
-            told.extend((turns.tid, threading.get_native_id()))
+            recorded.extend((turns.tid, threading.get_native_id()))
             turns.end(turn)
             del run
 
         elsewhere(elsewhere_told)
 
         here = threading.get_native_id()
-        assert told[1] == told[2] != here
-        assert (told[0], turns.tid) == (here, here)
+        assert recorded[1] == recorded[2] != here
+        assert (recorded[0], turns.tid) == (here, here)
 
 
 class TestATurnThatEndsOnAnotherThread:
@@ -212,7 +212,7 @@ class TestATurnThatEndsOnAnotherThread:
         assert turns.present == "other"
         assert turns.ring.innermost is None
 
-    def test_of_a_run_that_nobody_keeps_is_over(self, turns: Turns) -> None:
+    def test_of_a_run_that_no_one_keeps_is_over(self, turns: Turns) -> None:
         turns.begin(Run(), CALLBACKS)  # gone at once
         turns.take(Run())
 

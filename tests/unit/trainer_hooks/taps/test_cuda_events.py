@@ -22,24 +22,24 @@ A_LOT_OF_STEPS = 500
 
 class TestAStepOfTheDevice:
     @pytest.mark.parametrize(
-        ("gpu", "steps", "fetch_ms", "work_ms", "told", "error_ms"),
+        ("gpu", "steps", "fetch_ms", "work_ms", "recorded", "error_ms"),
         [
             pytest.param(Gpu(), 50, 20, 8, 48, 1.0, id="the device waits for input"),
             pytest.param(Gpu(), 100, 9.5, 10, 90, 5.0, id="the device is a step behind"),
             pytest.param(Gpu(fast_by=3e-4), 360, 9_990, 8, 350, 1.0, id="an hour of two clocks"),
         ],
     )
-    def test_is_told_where_the_host_does_not_wait(
-        self, gpu: Gpu, steps: int, fetch_ms: float, work_ms: float, told: int, error_ms: float
+    def test_is_recorded_where_the_host_does_not_wait(
+        self, gpu: Gpu, steps: int, fetch_ms: float, work_ms: float, recorded: int, error_ms: float
     ) -> None:
         training = Training(gpu)
 
         training.steps(steps, fetch_ms=fetch_ms, dispatch_ms=1, work_ms=work_ms, waits=False)
 
-        assert len(training.reported_ns) >= told
+        assert len(training.reported_ns) >= recorded
         assert training.worst_error_ms() < error_ms
 
-    def test_is_told_where_the_host_waits_for_each(self) -> None:
+    def test_is_recorded_where_the_host_waits_for_each(self) -> None:
         training = Training(Gpu())
 
         training.steps(50, fetch_ms=0.2, dispatch_ms=1, work_ms=30, waits=True)
@@ -47,7 +47,7 @@ class TestAStepOfTheDevice:
         assert len(training.reported_ns) >= 45
         assert training.worst_error_ms() < 1.0
 
-    def test_is_told_again_after_the_clocks_jumped(self) -> None:
+    def test_is_recorded_again_after_the_clocks_jumped(self) -> None:
         gpu = Gpu()
         training = Training(gpu)
         training.steps(20, fetch_ms=20, dispatch_ms=1, work_ms=8, waits=False)
@@ -60,7 +60,7 @@ class TestAStepOfTheDevice:
         assert len(training.reported_ns) >= len(before) + 18
         assert training.worst_error_ms() < 1.0
 
-    def test_is_not_told_while_nobody_can_say_when_it_was(self) -> None:
+    def test_is_not_recorded_while_no_one_can_say_when_it_was(self) -> None:
         training = Training(Gpu())
         training.gpu.work(300)
 
@@ -70,21 +70,21 @@ class TestAStepOfTheDevice:
 
         assert training.reported_ns == {}
 
-    def test_is_told_in_order_and_once(self) -> None:
-        told: list[int] = []
+    def test_is_recorded_in_order_and_once(self) -> None:
+        recorded: list[int] = []
         gpu = Gpu()
         training = Training(gpu)
         training.witness = CudaEvents(
-            gpu.event, lambda step, _: told.append(step), now_ns=lambda: gpu.host_ns
+            gpu.event, lambda step, _: recorded.append(step), now_ns=lambda: gpu.host_ns
         )
 
         training.steps(50, fetch_ms=3, dispatch_ms=1, work_ms=4, waits=False)
 
-        assert told == sorted(set(told))
+        assert recorded == sorted(set(recorded))
 
 
 class TestTheQueue:
-    def test_holds_few_events_however_far_the_device_is_behind(self) -> None:
+    def test_has_few_events_however_far_the_device_is_behind(self) -> None:
         training = Training(Gpu())
 
         training.steps(A_LOT_OF_STEPS, fetch_ms=1, dispatch_ms=1, work_ms=1_000, waits=False)
@@ -147,7 +147,7 @@ class TestAWitnessThatWouldDoHarm:
 
         assert len(calls) == 1
 
-    def test_says_nothing_of_an_error_at_the_very_end(self) -> None:
+    def test_reports_nothing_of_an_error_at_the_very_end(self) -> None:
         training = Training(Gpu())
         training.steps(1, fetch_ms=5, dispatch_ms=1, work_ms=100, waits=False)
 
@@ -161,7 +161,7 @@ class TestAWitnessThatWouldDoHarm:
 
         assert warned == []
 
-    def test_is_not_there_where_nobody_imported_torch(self) -> None:
+    def test_is_not_there_where_no_one_imported_torch(self) -> None:
         assert events_of_this_device(lambda *_: None) is None
 
 
@@ -204,10 +204,10 @@ class TestWhileTheTrainingIsElsewhere:
     def gpu(self) -> LiveGpu:
         return LiveGpu()
 
-    def witness(self, gpu: LiveGpu, told: list[int]) -> CudaEvents:
+    def witness(self, gpu: LiveGpu, recorded: list[int]) -> CudaEvents:
         return CudaEvents(
             gpu.event,
-            lambda step, _: told.append(step),
+            lambda step, _: recorded.append(step),
             now_ns=lambda: gpu.host_ns,
             in_thread=nullcontext,
         )
@@ -218,21 +218,21 @@ class TestWhileTheTrainingIsElsewhere:
         time.sleep(0.002)
         witness.step_ended(step)
 
-    def test_a_thread_hears_that_the_device_is_done(self, gpu: LiveGpu) -> None:
-        told: list[int] = []
-        witness = self.witness(gpu, told)
+    def test_a_thread_receives_that_the_device_is_done(self, gpu: LiveGpu) -> None:
+        recorded: list[int] = []
+        witness = self.witness(gpu, recorded)
         for step in range(1, 6):  # the clocks are told apart
             self.train(witness, gpu, step, work_ms=0)
             time.sleep(0.002)
 
         self.train(witness, gpu, 6, work_ms=5_000)
 
-        assert 6 not in told
+        assert 6 not in recorded
         gpu.pass_ms(5_000)
-        assert until(lambda: 6 in told)
+        assert until(lambda: 6 in recorded)
         witness.stop()
 
-    def test_nobody_asks_while_a_step_is_handed_over(self, gpu: LiveGpu) -> None:
+    def test_no_one_asks_while_a_step_is_handed_over(self, gpu: LiveGpu) -> None:
         witness = self.witness(gpu, [])
         self.train(witness, gpu, 1, work_ms=200)
         time.sleep(0.01)

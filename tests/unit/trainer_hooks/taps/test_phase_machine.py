@@ -95,7 +95,7 @@ STEP = ["input_wait", "train_step", "step 1x32"]
 
 class TestThePhases:
     @pytest.mark.parametrize(
-        ("said", "told", "kind"),
+        ("settings", "recorded", "kind"),
         [
             pytest.param("train, STEP, STEP", ["callbacks", *STEP, *STEP], {},
                          id="steps that Keras does not wait for"),
@@ -154,19 +154,21 @@ class TestThePhases:
                          id="a validation by somebody's callback comes back to it"),
         ],
     )  # fmt: skip
-    def test_are_those_that_follow(self, said: str, told: list[str], kind: dict[str, bool]) -> None:
+    def test_are_those_that_follow(
+        self, settings: str, recorded: list[str], kind: dict[str, bool]
+    ) -> None:
         notes = Notes()
         machine = PhaseMachine(notes, **{"sees_steps": True, "waits_each_step": False, **kind})
 
-        for word in said.split(", "):
+        for word in settings.split(", "):
             SAYS[word](machine)
 
-        assert notes.lines == told
+        assert notes.lines == recorded
 
 
 class TestTheWaitOfATraining:
     @pytest.mark.parametrize(
-        ("said", "waits"),
+        ("settings", "waits"),
         [
             ("train, STEP, STEP, STEP", 3),
             ("train, STEP, validate, fetch, fetched, run ends, STEP", 2),
@@ -174,10 +176,10 @@ class TestTheWaitOfATraining:
         ],
         ids=["for its own batches", "not a validation's", "not within somebody's callback"],
     )
-    def test_is_that_for_its_own_batches(self, said: str, waits: int) -> None:
+    def test_is_that_for_its_own_batches(self, settings: str, waits: int) -> None:
         machine = PhaseMachine(Notes(), sees_steps=True, waits_each_step=False)
 
-        for word in said.split(", "):
+        for word in settings.split(", "):
             SAYS[word](machine)
 
         assert machine.training_wait_ns == waits

@@ -63,7 +63,7 @@ class TestTheTimes:
 
 
 class TestTheClasses:
-    def test_beyond_the_sixteenth_are_told_together(self) -> None:
+    def test_beyond_the_sixteenth_are_recorded_together(self) -> None:
         times = CallbackTimes()
         times.begin(0)
         for number in range(40):

@@ -25,12 +25,12 @@ class NotedPen:
         self.entered.append(PHASES[phase].value + ("", " v", " p")[mode])
 
 
-def entered(said: str, *, after: str = "", moves_batches: bool = False) -> Any:
+def entered(settings: str, *, after: str = "", moves_batches: bool = False) -> Any:
     """The phases that follow when Lightning says so: ``+`` begins an action, ``-`` ends one."""
     pen: Any = NotedPen()
     phases = LightningPhases(pen, moves_batches=moves_batches)
-    for words in filter(None, (after, said)):
-        if words is said and after:
+    for words in filter(None, (after, settings)):
+        if words is settings and after:
             pen.entered.clear()
         for word in words.split():
             action = Action[word.strip("+-")]
@@ -92,7 +92,7 @@ class TestAnAction:
 
 class TestInATraining:
     @pytest.mark.parametrize(
-        ("said", "told"),
+        ("settings", "recorded"),
         [
             pytest.param("FETCH STEP", ["input_wait", "callbacks", "train_step", "callbacks"],
                          id="a step waits, computes and leaves the rest to callbacks"),
@@ -113,22 +113,24 @@ class TestInATraining:
             pytest.param("-FETCH", [], id="the end of what never began says nothing"),
         ],
     )  # fmt: skip
-    def test_phases_follow_each_other(self, said: str, told: list[str]) -> None:
-        assert entered(said, after="+EPOCH STEP") == told
+    def test_phases_follow_each_other(self, settings: str, recorded: list[str]) -> None:
+        assert entered(settings, after="+EPOCH STEP") == recorded
 
     def test_a_step_moves_its_batch_where_there_is_another_device(self) -> None:
-        told = ["input_wait", "host_to_device", "callbacks", "train_step", "callbacks"]
+        recorded = ["input_wait", "host_to_device", "callbacks", "train_step", "callbacks"]
 
-        assert entered("FETCH TRANSFER STEP", after="+EPOCH STEP", moves_batches=True) == told
+        assert entered("FETCH TRANSFER STEP", after="+EPOCH STEP", moves_batches=True) == recorded
 
 
 @pytest.mark.parametrize(
-    ("said", "told"),
+    ("settings", "recorded"),
     [
         ("VALIDATION_BEGINS EVALUATION_ENDS CALLBACK", ["validation v", "start_up"]),
         ("PREDICTION_BEGINS FETCH", ["predict p", "input_wait p", "predict p"]),
     ],
     ids=["a validation before the first epoch", "of no known result"],
 )
-def test_an_evaluation_outside_of_an_epoch_comes_after_start_up(said: str, told: list[str]) -> None:
-    assert entered(said) == ["start_up", *told]
+def test_an_evaluation_outside_of_an_epoch_comes_after_start_up(
+    settings: str, recorded: list[str]
+) -> None:
+    assert entered(settings) == ["start_up", *recorded]

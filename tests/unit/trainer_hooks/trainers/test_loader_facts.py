@@ -116,21 +116,21 @@ class TestWhoseDataTheyAre:
 
         assert source_facts(iter(Source()))["class"] == "Source.__iter__"
 
-    def test_is_a_place_without_a_name_where_that_says_nothing(self) -> None:
+    def test_is_a_place_without_a_name_where_that_reports_nothing(self) -> None:
         begins_at = sys._getframe().f_lineno
         nameless: list[Any] = [(row for row in [1]), (lambda: (yield))()]
 
         place = f"{HERE}:{begins_at + 1}"
         assert [source_facts(one) for one in nameless] == [{"defined_at": place}] * 2
 
-    def test_is_nobody_s_where_a_library_s_generator_gives_them(self, library: ModuleType) -> None:
+    def test_is_no_one_s_where_a_library_s_generator_gives_them(self, library: ModuleType) -> None:
         assert source_facts(library.repeated([1])) == {}
 
     def test_has_no_line_where_nothing_is_written_in_the_class(self) -> None:
-        told = source_facts(Rows())
+        recorded = source_facts(Rows())
 
-        assert told["class"] == "Rows"
-        assert ("defined_at" in told) is ("__firstlineno__" in vars(Rows))
+        assert recorded["class"] == "Rows"
+        assert ("defined_at" in recorded) is ("__firstlineno__" in vars(Rows))
 
     def test_has_the_line_of_what_is_written_and_not_of_what_was_made_for_it(
         self, library: ModuleType
@@ -176,9 +176,9 @@ class TestWhoseDataTheyAre:
 class TestTheFactsOfALoader:
     def test_say_how_it_is_set_and_whose_data_it_loads(self, library: ModuleType) -> None:
         context = SimpleNamespace(_name="spawn")
-        said = {"prefetch_factor": 2, "pin_memory": True, "persistent_workers": False}
+        settings = {"prefetch_factor": 2, "pin_memory": True, "persistent_workers": False}
         loader = library.DataLoader(
-            Slow(), num_workers=1, batch_size=4, multiprocessing_context=context, **said
+            Slow(), num_workers=1, batch_size=4, multiprocessing_context=context, **settings
         )
 
         assert loader_facts(loader) == {
@@ -235,16 +235,16 @@ class TestTheFactsOfALoader:
 
 
 class TestTellingOfThem:
-    def told(self, writer: RingWriter) -> LoaderFacts:
+    def recorded(self, writer: RingWriter) -> LoaderFacts:
         return parse_facts(encode_facts(writer.facts)).loader
 
-    def test_says_where_it_was_asked_for(self, writer: RingWriter) -> None:
+    def test_reports_where_it_was_asked_for(self, writer: RingWriter) -> None:
         line = sys._getframe().f_lineno + 1
         report_loader({"workers": 1}, by_trainer=False)
 
-        assert self.told(writer) == {"workers": 1, "made_at": f"{HERE}:{line}"}
+        assert self.recorded(writer) == {"workers": 1, "made_at": f"{HERE}:{line}"}
 
-    def test_says_who_called_the_trainer_and_not_the_callback_that_it_calls(
+    def test_reports_who_called_the_trainer_and_not_the_callback_that_it_calls(
         self, writer: RingWriter
     ) -> None:
         names: dict[str, Any] = {}
@@ -257,7 +257,7 @@ class TestTellingOfThem:
         line = sys._getframe().f_lineno + 1
         names["fit"](callback)
 
-        assert self.told(writer)["made_at"] == f"{HERE}:{line}"
+        assert self.recorded(writer)["made_at"] == f"{HERE}:{line}"
 
     def test_keeps_what_belongs_to_the_other_loader(self, writer: RingWriter) -> None:
         report_loader({"workers": 1})
@@ -265,7 +265,9 @@ class TestTellingOfThem:
         report_loader({"kind": "tf.data"}, validates=True)
         report_loader({"workers": 3})
 
-        named = {name: fact for name, fact in self.told(writer).items() if "made_at" not in name}
+        named = {
+            name: fact for name, fact in self.recorded(writer).items() if "made_at" not in name
+        }
         assert named == {"workers": 3, "validation_kind": "tf.data"}
 
     def test_has_room_for_all_that_two_loaders_say(self, writer: RingWriter) -> None:
@@ -274,4 +276,4 @@ class TestTellingOfThem:
         report_loader(facts)
         report_loader(facts, validates=True)
 
-        assert self.told(writer) == writer.facts.loader
+        assert self.recorded(writer) == writer.facts.loader

@@ -45,7 +45,7 @@ class TestAShadow:
 
         assert trainer.train is own
 
-    def test_leaves_alone_what_somebody_put_in_front_of_it(self) -> None:
+    def test_leaves_alone_what_a_user_put_in_front_of_it(self) -> None:
         trainer, shadows = Trainer(), PatchedMethods()
         shadows.place(trainer, "train", louder)
         trainer.train = newer = lambda: "newer"  # type: ignore[method-assign]
@@ -61,13 +61,13 @@ class Notes:
     """What a listener was told."""
 
     def __init__(self) -> None:
-        self.told: list[tuple[object, ...]] = []
+        self.recorded: list[tuple[object, ...]] = []
 
     def fetch_begins(self) -> None:
-        self.told.append(("begins",))
+        self.recorded.append(("begins",))
 
     def fetch_ends(self, batch: Any, *, is_last: bool) -> None:
-        self.told.append(("ends", batch, is_last))
+        self.recorded.append(("ends", batch, is_last))
 
 
 class Loader(list[str]):
@@ -94,12 +94,17 @@ class Reader:
 
 
 class TestTheBatchesOfAStep:
-    def test_are_told_of_one_by_one_and_which_is_the_last(self) -> None:
+    def test_are_recorded_of_one_by_one_and_which_is_the_last(self) -> None:
         notes = Notes()
         batches = TimedBatches(Reader(), notes, 2)
 
         assert [next(batches), next(batches)] == ["a", "b"]
-        assert notes.told == [("begins",), ("ends", "a", False), ("begins",), ("ends", "b", True)]
+        assert notes.recorded == [
+            ("begins",),
+            ("ends", "a", False),
+            ("begins",),
+            ("ends", "b", True),
+        ]
 
     def test_end_with_those_of_the_original(self) -> None:
         assert list(TimedBatches(Reader(), Notes(), 8)) == ["a", "b", "c"]
@@ -128,11 +133,11 @@ class TestTheLoaderOfAnEvaluation:
 
         assert list(loader) == list(loader) == ["a", "b"]
 
-    def test_tells_of_every_fetch_and_of_the_one_that_finds_nothing(self) -> None:
+    def test_records_of_every_fetch_and_of_the_one_that_finds_nothing(self) -> None:
         notes = Notes()
         for _ in TimedLoader(Loader(["a"]), notes):
-            notes.told.append(("evaluates",))
+            notes.recorded.append(("evaluates",))
 
-        assert notes.told == [
+        assert notes.recorded == [
             ("begins",), ("ends", "a", True), ("evaluates",), ("begins",), ("ends", None, True),
         ]  # fmt: skip

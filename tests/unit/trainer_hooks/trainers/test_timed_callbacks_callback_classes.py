@@ -83,7 +83,7 @@ class TestACallbackInsideAnother:
         assert spent_ns["Upload"] >= 20 * MS
         assert spent_ns["Idle"] + spent_ns["Upload"] <= whole_ns
 
-    def test_is_nobodys_where_it_is_no_callback(self, pen: NotedWriter) -> None:
+    def test_is_no_ones_where_it_is_no_callback(self, pen: NotedWriter) -> None:
         classes = CallbackClasses(pen)
         began_ns = time.monotonic_ns()
         classes.begin(classes.slot_of(Upload()))
@@ -103,7 +103,7 @@ class TestACallbackInsideAnother:
 
 
 class TestTheRing:
-    def test_is_told_at_most_once_a_second(self, pen: NotedWriter) -> None:
+    def test_is_recorded_at_most_once_a_second(self, pen: NotedWriter) -> None:
         classes = CallbackClasses(pen)
         slot = classes.slot_of(Upload())
         for _ in range(1000):
@@ -112,7 +112,7 @@ class TestTheRing:
 
         assert pen.times <= 2
 
-    def test_is_told_nothing_that_it_knows(self, pen: NotedWriter) -> None:
+    def test_is_recorded_nothing_that_it_knows(self, pen: NotedWriter) -> None:
         pen.write_facts(replace(pen.facts, callback_ns={"Upload": 5}))
         CallbackClasses(pen).write_facts()
 
@@ -142,7 +142,7 @@ class TestAListOfCallbacks:
         assert before[1:] == [idle]
 
 
-class TestWhoHearsOfAnEvent:
+class TestWhoReceivesOfAnEvent:
     def slot_of(self, callback: object) -> int:
         return 7
 

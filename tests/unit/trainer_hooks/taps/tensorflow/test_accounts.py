@@ -37,7 +37,7 @@ class Graph:
 
 
 class TestAnExecution:
-    def test_that_is_long_is_told_as_it_was(self) -> None:
+    def test_that_is_long_is_recorded_as_it_was(self) -> None:
         graph = Graph(wait_ns=30 * MS, took_ns=40 * MS)
 
         assert graph.execute() == (30 * MS, 4, 64)
@@ -47,7 +47,7 @@ class TestAnExecution:
 
         assert graph.execute() == (0, 3, 48)
 
-    def test_is_never_told_to_have_waited_longer_than_it_took(self) -> None:
+    def test_is_never_recorded_to_have_waited_longer_than_it_took(self) -> None:
         graph = Graph(wait_ns=50 * MS, took_ns=40 * MS)
 
         assert graph.execute()[0] == 40 * MS
@@ -62,12 +62,12 @@ class TestShortExecutions:
 
         assert graph.readings - 1 == 100 * MS // SPACING_NS
 
-    def test_are_told_to_have_waited_alike(self) -> None:
+    def test_are_recorded_to_have_waited_alike(self) -> None:
         graph = Graph(wait_ns=MS // 2, took_ns=MS)
 
-        told = [graph.execute()[0] for _ in range(40)]
+        recorded = [graph.execute()[0] for _ in range(40)]
 
-        assert set(told[10:]) == {MS // 2}
+        assert set(recorded[10:]) == {MS // 2}
 
     def test_count_each_batch_once(self) -> None:
         graph = Graph(wait_ns=0, batches=3, took_ns=MS)
@@ -90,15 +90,15 @@ class TestAnExecutionThatFoundNoBatch:
 
     def test_leaves_what_those_before_it_waited(self) -> None:
         graph = Graph(wait_ns=MS // 2, took_ns=MS)
-        reported_ns = sum(graph.execute()[0] for _ in range(13))
+        recorded_ns = sum(graph.execute()[0] for _ in range(13))
 
         graph.wait_ns = 400 * MS
         graph.pass_unaccounted()
         assert graph.accounts.found_nothing(400 * MS) == 400 * MS
         graph.wait_ns = 0
-        reported_ns += sum(graph.execute()[0] for _ in range(40))
+        recorded_ns += sum(graph.execute()[0] for _ in range(40))
 
-        assert reported_ns == 13 * MS // 2
+        assert recorded_ns == 13 * MS // 2
 
     def test_loses_no_sample(self) -> None:
         graph = Graph(wait_ns=0, took_ns=MS)
@@ -113,13 +113,13 @@ class TestAnExecutionThatFoundNoBatch:
 
 class TestLaws:
     @given(st.integers(0, 20 * MS), st.integers(MS // 10, 20 * MS), st.integers(1, 60))
-    def test_what_is_told_lags_by_little_and_is_never_more_than_was(
+    def test_what_is_recorded_lags_by_little_and_is_never_more_than_was(
         self, wait_ns: int, took_ns: int, executions: int
     ) -> None:
         wait_ns = min(wait_ns, took_ns)
         graph = Graph(wait_ns=wait_ns, took_ns=took_ns)
 
-        reported_ns = sum(graph.execute()[0] for _ in range(executions))
+        recorded_ns = sum(graph.execute()[0] for _ in range(executions))
 
-        assert reported_ns <= executions * wait_ns + executions
-        assert reported_ns >= executions * wait_ns - 2 * (SPACING_NS + took_ns)
+        assert recorded_ns <= executions * wait_ns + executions
+        assert recorded_ns >= executions * wait_ns - 2 * (SPACING_NS + took_ns)

@@ -105,7 +105,7 @@ class InAThread:
 
 
 class TestACall:
-    def test_hears_each_of_its_fetches_once(self, world: World) -> None:
+    def test_receives_each_of_its_fetches_once(self, world: World) -> None:
         assert world.call(next) == 0
         assert world.handler == ["mine"]
 
@@ -116,7 +116,7 @@ class TestACall:
 
         assert world.methods == world.whole
 
-    def test_within_a_call_hears_what_the_outer_one_does_not(self, world: World) -> None:
+    def test_within_a_call_receives_what_the_outer_one_does_not(self, world: World) -> None:
         def outer(batches: Any) -> None:
             next(batches)
             world.patch.call(next, batches, world.noting("inner"))
@@ -129,7 +129,7 @@ class TestACall:
 
 class TestCallsOfSeveralThreads:
     @pytest.mark.parametrize("first_to_end", [0, 1])
-    def test_hear_their_own_fetches_until_each_is_over(
+    def test_receive_their_own_fetches_until_each_is_over(
         self, world: World, first_to_end: int
     ) -> None:
         calls = [InAThread(world, "a"), InAThread(world, "b")]
@@ -160,7 +160,7 @@ class TestCallsOfSeveralThreads:
         assert len(world.handler) == 4 * 300
 
 
-class TestSomebodyElsesPatch:
+class TestAUserElsesPatch:
     def over(self, kind: type[Any], seen: list[str]) -> Callable[..., Any]:
         below = vars(kind)["__next__"]
 
@@ -198,7 +198,7 @@ class TestSomebodyElsesPatch:
 
 
 class TestAForkedChild:
-    def test_has_the_class_whole_and_no_lock_that_its_parent_held(self, world: World) -> None:
+    def test_has_the_class_complete_and_no_lock_that_its_parent_held(self, world: World) -> None:
         patch, call = world.patch, InAThread(world)
 
         def forget() -> bool:
