@@ -121,7 +121,7 @@ class TestWithoutANameOfADevice:
 
         monkeypatch.setattr(on_tensorflow, "_warn_of_several", QuietWarningOnce())
 
-        with pytest.warns(RuntimeWarning, match='of 2 GPUs, .* device="CPU:0" for multi_gpu_model'):
+        with pytest.warns(RuntimeWarning, match='of 2 GPUs; .* device="CPU:0" for multi_gpu_model'):
             prefetch_to_device(tf.data.Dataset.range(3), depth=4)
 
         assert asked == [("/GPU:0", 4)]
