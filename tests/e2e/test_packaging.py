@@ -99,7 +99,7 @@ class TestTheWheel:
 
         assert lie == [PLUGIN.read_bytes()] * len(PLACES)
 
-    def test_says_who_it_is(self, inside: dict[str, bytes], metadata: Message) -> None:
+    def test_describes_itself(self, inside: dict[str, bytes], metadata: Message) -> None:
         scripts = inside[f"{STEM}.dist-info/entry_points.txt"].decode()
 
         assert metadata["Name"] == "gpumon-starvation"

@@ -89,7 +89,7 @@ print(total)
 FIRST_HOOK = 4
 
 
-class TestATraining:
+class TestATrainingRun:
     def test_that_was_there_before_the_daemon_is_reported_from_its_start(
         self, tmp_path: Path
     ) -> None:

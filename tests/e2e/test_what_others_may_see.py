@@ -117,7 +117,7 @@ class TestWhatIsPublished:
         assert [path for path in printed if path != "/" and user.search(printed[path][1])] == []
 
 
-class TestATraining:
+class TestATrainingRun:
     def test_has_a_ring_and_no_socket(self, tmp_path: Path) -> None:
         done = ran_python("-c", SOCKETS, environ={"GPUMON_RUNTIME_DIR": str(tmp_path)})
 

@@ -9,7 +9,7 @@
         fake.lose(2)                      # seen at that process's next call
         assert fake.calls("nvmlDeviceGetSamples") < 100
 
-What a field means is said once, in ``fake.h``; what the fake can and cannot
+What a field means is reported once, in ``fake.h``; what the fake can and cannot
 do, and what of it is assumed, in README.md.
 """
 

@@ -26,7 +26,7 @@ class DriverGeneration:
         power_limit_mw: Their power limit, in milliwatts.
         nvlink_count: How many NVLinks each has.
         has_wide_processes: Whether its newest process lists have a member
-            more than those before and after it: nvidia-ml-py and nvitop tell
+            more than those before and after it: nvidia-ml-py and nvitop show
             it by the functions it has and lacks.
     """
 

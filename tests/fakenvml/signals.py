@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from tests.fakenvml.layout import RING, WAVE, ControlAccess, raw_value
 
 WINDOW_S = 1 / 6
-"""What the fake's utilisation windows last unless told otherwise, in seconds."""
+"""What the fake's utilisation windows last unless reported otherwise, in seconds."""
 
 
 def clock_offset_us(clock_id: int) -> int:

@@ -141,7 +141,7 @@ class TestNvitop:
         assert mib in memory_line
         assert re.search(r"Disabled +5 \|", bus_line)
 
-    def test_shows_the_instances_of_the_gpu_that_is_cut(
+    def test_shows_the_instances_of_the_gpu_that_is_partitioned(
         self, machine: Machine, nvitop: str
     ) -> None:
         first, second = (line for line in nvitop.splitlines() if "GI/CI" in line)
@@ -157,7 +157,7 @@ class TestNvitop:
         assert rows[:2] == [("0", "7168MiB", "64", "10"), ("1", "3072MiB", "5", "10")]
         assert rows[2][:2] == ("2:1", "2048MiB")
 
-    def test_tells_a_driver_with_longer_process_records_from_the_others(
+    def test_shows_a_driver_with_longer_process_records_from_the_others(
         self, library_of: Callable[[DriverGeneration], Path], tmp_path: Path
     ) -> None:
         library = library_of(MIDDLE_DRIVER)

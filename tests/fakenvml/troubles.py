@@ -9,7 +9,7 @@ from tests.fakenvml.layout import FUNCTIONS, ControlAccess
 
 
 class Troubles(ControlAccess):
-    """Functions that fail or hang, GPUs that are lost, drivers that are loaded anew."""
+    """Functions that fail or hang, GPUs that are lost, drivers that are loaded again."""
 
     def fail(self, function: str, code: int, *, gpu: int | None = None) -> None:
         """Let a function answer ``code``, for one GPU or for all; 0 ends it."""
@@ -48,7 +48,7 @@ class Troubles(ControlAccess):
         self.control.generation += 1
 
     def reset(self, slot: int) -> None:
-        """The GPU starts anew: its old handles are void, its counters begin at zero."""
+        """The GPU starts again: its old handles are void, its counters begin at zero."""
         gpu = self.gpu(slot)
         gpu.handle_epoch += 1
         gpu.energy_mj = 0

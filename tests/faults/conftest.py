@@ -27,7 +27,7 @@ def daemon(tmp_path: Path) -> Iterator[RunningDaemon]:
 
 
 def remove_folder_of(daemon: RunningDaemon) -> None:
-    """Remove the folder where daemon and trainings meet, and wait until it is there again."""
+    """Remove the folder where daemon and training runs meet, and wait until it is there again."""
     shutil.rmtree(daemon.runtime_dir)
     wait_until(daemon.state_file.exists, 5.0)
 
@@ -49,14 +49,14 @@ def two_busy(fake_nvml_of_both_generations: FakeNvml) -> FakeNvml:
 @pytest.fixture
 def begin() -> Iterator[Callable[[FakeNvml], DriverStory]]:
     """Begins stories of busy GPUs; at the end of the test none may ever have been idle."""
-    told: list[DriverStory] = []
+    reported: list[DriverStory] = []
 
     def begun(fake: FakeNvml) -> DriverStory:
-        told.append(DriverStory(fake))
-        return told[-1]
+        reported.append(DriverStory(fake))
+        return reported[-1]
 
     yield begun
-    for story in told:
+    for story in reported:
         story.close()
         for gpu in story.state.gpus:
             idle_ns = story.idle_ns(gpu.device.uuid)
@@ -66,6 +66,6 @@ def begin() -> Iterator[Callable[[FakeNvml], DriverStory]]:
 @pytest.fixture
 def story(two_busy: FakeNvml, begin: Callable[[FakeNvml], DriverStory]) -> DriverStory:
     """Ten seconds of two GPUs that are busy all the time."""
-    told = begin(two_busy)
-    told.tick(10)
-    return told
+    reported = begin(two_busy)
+    reported.tick(10)
+    return reported

@@ -19,7 +19,7 @@ COLLECTOR_SUCCESS = 'gpumon_collector_success{collector="nvml"}'
 
 
 class Machine:
-    """A machine with fake GPUs, two unless told otherwise, on which gpumon can be started."""
+    """A machine with fake GPUs, two unless reported otherwise, on which gpumon can be started."""
 
     def __init__(
         self,
@@ -37,7 +37,7 @@ class Machine:
         self.environ = fake_env(folder / "gpus", library)
 
     def serve(self, *words: str, ready: bool = True) -> RunningDaemon:
-        """A daemon on this machine, twice a second unless told otherwise."""
+        """A daemon on this machine, twice a second unless reported otherwise."""
         period = () if "--period" in words else ("--period", "0.5")
         return RunningDaemon(self.folder, *period, *words, environ=self.environ, ready=ready)
 

@@ -141,10 +141,10 @@ class DriverInTrouble(RuleBasedStateMachine):
         assert lost >= silent
         text = render_report(report, TextStyle())
         assert (text.split(": ")[1] == "GPU lost") is bool(lost), text
-        told = encode_report(report)
-        again = encode_report(decode_report(told))
+        reported = encode_report(report)
+        again = encode_report(decode_report(reported))
         assert [gpu["troubles"] for gpu in again["gpus"]] == [
-            gpu["troubles"] for gpu in told["gpus"]
+            gpu["troubles"] for gpu in reported["gpus"]
         ]
 
     def teardown(self) -> None:

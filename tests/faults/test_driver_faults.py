@@ -62,7 +62,7 @@ def assert_said(story: DriverStory, fault: DriverFault) -> None:
 
 class TestAFault:
     @ANY_FAULT
-    def test_costs_whom_it_strikes_his_time_and_is_said_until_it_is_over(
+    def test_costs_whom_it_strikes_his_time_and_is_reported_until_it_is_over(
         self, story: DriverStory, fault: DriverFault
     ) -> None:
         fake = story.fake
@@ -127,7 +127,7 @@ class TestADriver:
         story.fake.fail_everything(codes.SUCCESS)
 
     @pytest.mark.parametrize("code_by_uuid", [codes.SUCCESS, codes.GPU_IS_LOST])
-    def test_that_was_loaded_anew_is_asked_nothing_by_handles_of_before(
+    def test_that_was_reloaded_is_asked_nothing_by_handles_of_before(
         self, story: DriverStory, code_by_uuid: int
     ) -> None:
         fake = story.fake
@@ -173,7 +173,7 @@ class TestAGpu:
         assert [gpu.device.uuid for gpu in story.frame.gpus if gpu.error] == story.uuids
         assert re.match(r"GPU 0: .*\(NVML 15\)", story.message or "")
 
-    def test_that_was_reset_may_begin_its_stamps_anew(self, story: DriverStory) -> None:
+    def test_that_was_reset_may_begin_its_stamps_again(self, story: DriverStory) -> None:
         fake = story.fake
         fake.lose(FIRST, codes.RESET_REQUIRED)
         story.tick(3)
@@ -209,7 +209,7 @@ class TestAGpu:
 
         assert min(story.gained_s(*BOTH, ticks=8)) >= 6
 
-    def test_of_another_container_is_nobodys_trouble(
+    def test_of_another_container_is_no_ones_trouble(
         self, two_busy: FakeNvml, begin: Begin
     ) -> None:
         two_busy.fail(BY_INDEX, codes.NO_PERMISSION, gpu=FIRST)

@@ -1,6 +1,6 @@
 """What a daemon says of answers that are missing or cease to come.
 
-On its port, in its state file and in its log: what ceased is no answer, is counted and told once.
+On its port, in its state file and in its log: a value that ceased is counted and reported once.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ def errors(daemon: RunningDaemon, function: str, code: int) -> float:
     return daemon.metrics().get(series, 0)
 
 
-def told(log: str, *words: str) -> int:
+def reported(log: str, *words: str) -> int:
     """In how many lines of a log all of these stand."""
     return sum(all(word in line for word in words) for line in log.splitlines())
 
 
 class TestAField:
-    def test_that_fails_is_no_answer_and_counted_and_told_when_it_begins_and_when_it_ends(
+    def test_that_fails_is_no_answer_and_counted_and_reported_when_it_begins_and_when_it_ends(
         self, machine: Machine
     ) -> None:
         fake = machine.fake
@@ -54,10 +54,10 @@ class TestAField:
         counted = [name for name in metrics if name.startswith("gpumon_nvml_errors_total")]
         assert not [name for name in counted if f'code="{codes.NOT_SUPPORTED}"' in name]
         assert metrics[ALL_ERRORS] >= 5
-        assert told(log, "GPU 0: ", " temperature fails: ") == 1
-        assert told(log, "GPU 1: ", " power fails: ") == 1
-        assert told(log, "GPU 1: ", " works again, ") == 1
-        assert told(log, " fails: ") == 2
+        assert reported(log, "GPU 0: ", " temperature fails: ") == 1
+        assert reported(log, "GPU 1: ", " power fails: ") == 1
+        assert reported(log, "GPU 1: ", " works again, ") == 1
+        assert reported(log, " fails: ") == 2
         joules = [name for name in metrics if name.startswith("gpumon_gpu_energy_joules_total{")]
         assert joules == [f'gpumon_gpu_energy_joules_total{{uuid="{fake.uuid(1)}"}}']
 
@@ -94,6 +94,6 @@ class TestAGpuThatIsLost:
         assert gpu(back, 1)["uuid"] == uuid
         assert closes(later)
         assert closes(back)
-        assert told(log, "GPU 1: ", "(NVML 15)") >= 1
+        assert reported(log, "GPU 1: ", "(NVML 15)") >= 1
         assert " fails: " not in log, "it is the GPU and no field"
         assert (log.count("XID 31: "), log.count("XID 79: ")) == (1, 1)

@@ -32,7 +32,7 @@ class TestAMissingLibrary:
         assert "libnvidia-ml.so.1" in ended.stdout + ended.stderr
         assert "Traceback" not in ended.stderr
 
-    def test_is_said_once_where_who_waits_serves_health(self, tmp_path: Path) -> None:
+    def test_is_reported_once_where_who_waits_serves_health(self, tmp_path: Path) -> None:
         with RunningDaemon(
             tmp_path, "--wait-for-source", "--period", "0.3", environ=without_driver()
         ) as daemon:
@@ -58,7 +58,7 @@ class TestADriverThatCannotBeOpened:
         assert re.search(fault.refuses, " ".join((ended.stdout + ended.stderr).split()))
 
     @pytest.mark.parametrize("fault", [REPLACED, NOT_LOADED], ids=str)
-    def test_is_said_once_and_picked_up_by_who_waits(
+    def test_is_reported_once_and_picked_up_by_who_waits(
         self, machine: Machine, fault: DriverFault
     ) -> None:
         fault.begin(machine.fake)
@@ -101,7 +101,7 @@ class TestADriverThatTakesLongToStart:
             daemon.wait_for(lambda state: gpu(state)["observed_ns"] > 0)
             assert daemon.get("/-/ready")[0] == 200
 
-    def test_does_not_keep_health_waiting_even_if_nobody_said_to_wait(
+    def test_does_not_keep_health_waiting_even_if_no_one_reported_to_wait(
         self, machine: Machine
     ) -> None:
         machine.fake.delay(INIT, 60_000_000)

@@ -1,7 +1,7 @@
 """Every function that gpumon calls fails with every code, on each kind of machine.
 
 Which functions those are is what the fake counted while a source read every
-field once; which codes there are is what pynvml knows, and two that nobody
+field once; which codes there are is what pynvml knows, and two that no one
 knows. The clock is the test's, so a minute takes a millisecond.
 """
 
@@ -125,7 +125,7 @@ def machine(
 
 
 def at_once(sample: GpuSample) -> tuple[object, ...]:
-    """What is read anew at each tick, and hangs on nothing but the GPU itself."""
+    """What is read again at each tick, and hangs on nothing but the GPU itself."""
     return sample.busy, sample.utilization_ratio, sample.power_watts, sample.error
 
 
@@ -156,7 +156,7 @@ class FaultyDriver:
                 self._comes_and_goes(code)
             if not PERMANENT_BY_MEANING.intersection(codes):
                 self._tells_all_again()
-        except Exception as error:  # noqa: BLE001 - all that broke is told at once
+        except Exception as error:  # noqa: BLE001 - all that broke is reported at once
             return [f"{self._fault} answers {code}: {type(error).__name__}: {error}"[:300]]
         finally:
             self._fail(0)
@@ -195,7 +195,7 @@ class TestAFunctionThatFails:
         [(0, False), (None, False), (None, True)],
         ids=["for-one-gpu", "for-all", "for-all-while-nvml-is-opened-anew"],
     )
-    def test_with_any_code_makes_nobody_idle_harms_no_other_and_is_got_over(
+    def test_with_any_code_makes_no_one_idle_harms_no_other_and_is_got_over(
         self, machine: Machine, gpu: int | None, reload: bool
     ) -> None:
         tried = ONE_OF_EACH_KIND if gpu is None and not IS_WHOLE else machine.kind.codes

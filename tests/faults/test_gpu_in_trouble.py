@@ -64,7 +64,7 @@ def headline(text: str) -> Headline:
     return Headline(*found.groups())
 
 
-def told(story: DriverStory) -> Headline:
+def reported(story: DriverStory) -> Headline:
     return headline(render_report(report_of(story.state), TextStyle()))
 
 
@@ -112,11 +112,11 @@ class TestXid79OnGpu5OfEight:
         assert f"gpu 5 XID 79: {advice}" in " ".join(looked.split())
 
         for text in texts:
-            said = headline(text)
-            assert said.verdict == "GPU lost"
-            assert said.of.startswith("GPU 5 ")
-            assert f"XID 79 ({xid_text(79).meaning})" in said.of
-            assert said.todo.startswith(f"GPU 5: {advice}")
+            printed = headline(text)
+            assert printed.verdict == "GPU lost"
+            assert printed.of.startswith("GPU 5 ")
+            assert f"XID 79 ({xid_text(79).meaning})" in printed.of
+            assert printed.todo.startswith(f"GPU 5: {advice}")
             (row,) = [line for line in text.splitlines() if line.startswith("5 ")]
             assert row.endswith("  lost")
         assert [(one["kind"], one["code"]) for one in early["troubles"]] == [("xid", 79)]
@@ -154,7 +154,7 @@ class TestAGpuThatIsLostWithAnXid:
         assert note == f"GPU 0: {sentence}"
         assert document["gpus"][FIRST]["error"] == sentence
         assert gpu(live.document() or {}, FIRST)["error"] == sentence
-        assert told(story).todo == f"GPU 0: {remedy}."
+        assert reported(story).todo == f"GPU 0: {remedy}."
         assert report.advice == ()
 
 
@@ -167,11 +167,11 @@ class TestAGpuThatIsLostForFiveOfEveryTenSeconds:
         for _ in range(12):
             story.fake.lose(FIRST)
             lines += log.followed(story, ticks=5)
-            assert told(story).verdict == "GPU lost"
+            assert reported(story).verdict == "GPU lost"
             assert troubles(story) == [[LOST], []]
             story.fake.find(FIRST)
             lines += log.followed(story, ticks=5)
-            assert "lost" not in told(story).verdict.lower()
+            assert "lost" not in reported(story).verdict.lower()
             assert troubles(story) == [[], []]
 
         assert len(lines) == 1
@@ -199,11 +199,11 @@ class TestAGpuInTrouble:
         trouble(story.fake)
         story.tick(30)
 
-        said = told(story)
+        printed = reported(story)
 
-        assert said.verdict == verdict
-        assert re.match(of, said.of)
-        assert re.search(todo, said.todo)
+        assert printed.verdict == verdict
+        assert re.match(of, printed.of)
+        assert re.search(todo, printed.todo)
         assert troubles(story) == told_of
 
     @pytest.mark.parametrize(
@@ -218,7 +218,7 @@ class TestAGpuInTrouble:
         everyday(story.fake)
         story.tick(30)
 
-        assert told(story).verdict.startswith("Healthy since ")
+        assert reported(story).verdict.startswith("Healthy since ")
         assert troubles(story) == [[], []]
 
     def test_has_a_row_also_where_it_was_lost_before_the_daemon_began(
@@ -228,8 +228,8 @@ class TestAGpuInTrouble:
         story = begin(two_busy)
         story.tick(20)
 
-        assert told(story).verdict == "GPU lost"
-        assert told(story).of.startswith("GPU 0 ")
+        assert reported(story).verdict == "GPU lost"
+        assert reported(story).of.startswith("GPU 0 ")
         assert [one.label for one in report_of(story.state).gpus] == ["0", "1"]
 
     def test_may_have_vanished_and_is_found_again(self, story: DriverStory) -> None:
@@ -238,28 +238,28 @@ class TestAGpuInTrouble:
 
         # The other one is number 0 now.
         gone = f"GPU 0 ({story.fake.uuid(FIRST)[:12]}…)"
-        assert told(story).verdict == "GPU lost"
-        assert told(story).of.startswith(f"{gone} vanished")
-        assert told(story).todo.startswith(f"{gone}: ")
+        assert reported(story).verdict == "GPU lost"
+        assert reported(story).of.startswith(f"{gone} vanished")
+        assert reported(story).todo.startswith(f"{gone}: ")
         story.fake.reorder([FIRST, SECOND])
         story.tick(6)
-        assert told(story).verdict.startswith("Healthy")
+        assert reported(story).verdict.startswith("Healthy")
 
     def test_is_each_of_them_where_the_whole_driver_is_gone(self, story: DriverStory) -> None:
         story.tick(20)
         story.fake.fail_everything(codes.UNKNOWN)
         story.tick(30)
 
-        said = told(story)
+        printed = reported(story)
 
         assert all(one.error is None for one in report_of(story.state).gpus)
         both = "GPUs 0 and 1"
         what, _, todo = str(story.trouble).partition(": ")
-        assert said.verdict == "GPU lost"
-        assert "healthy" in said.of, "until then"
-        assert said.of.startswith(f"{both} cannot be read: {what}.")
-        assert said.why.startswith(f"{both}: last read at ")
-        assert said.todo.startswith(f"{both}: {todo}")
+        assert printed.verdict == "GPU lost"
+        assert "healthy" in printed.of, "until then"
+        assert printed.of.startswith(f"{both} cannot be read: {what}.")
+        assert printed.why.startswith(f"{both}: last read at ")
+        assert printed.todo.startswith(f"{both}: {todo}")
         assert troubles(story) == [[LOST], [LOST]]
 
     def test_is_held_down_also_where_it_is_never_wholly_busy(
@@ -272,7 +272,7 @@ class TestAGpuInTrouble:
         story = DriverStory(fake)
         story.tick(30)
 
-        assert re.search(r"GPU 1 .*\(hw_thermal_slowdown\)", " ".join(told(story)))
+        assert re.search(r"GPU 1 .*\(hw_thermal_slowdown\)", " ".join(reported(story)))
         assert troubles(story) == [[THROTTLED], [THROTTLED]]
         fake.throttle(SECOND, 0)
         story.tick(10)

@@ -1,6 +1,6 @@
 """GPUs and MIG at run time, and their order, on both generations of the driver.
 
-What the source tells goes through the real monitor to the text that is
+What the source shows goes through the real monitor to the text that is
 scraped; single readings are specified beside the source.
 """
 
@@ -56,7 +56,7 @@ def assert_own_sums(story: DriverStory) -> None:
 
 
 class TestMigSwitchedAtRunTime:
-    def test_makes_instances_known_as_far_as_the_board_can_tell_and_their_gpu_unknown(
+    def test_makes_instances_known_as_far_as_the_board_can_show_and_their_gpu_unknown(
         self, story: DriverStory
     ) -> None:
         fake = story.fake

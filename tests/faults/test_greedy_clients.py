@@ -133,7 +133,7 @@ class TestClientsThatHoldOn:
         ],
         ids=["empty", "tls-hello", "long-line", "version", "headers", "bytes-in-host", "body"],
     )
-    def test_or_talk_nonsense_harm_nobody_else(self, sent: bytes) -> None:
+    def test_or_talk_nonsense_harm_no_one_else(self, sent: bytes) -> None:
         with serving(monitor_state(), limits=QUICK) as server:
             with held([dial(server)]) as talking, contextlib.suppress(OSError):
                 talking[0].sendall(sent)
@@ -170,7 +170,7 @@ class TestRequestsThatTakeLong:
         assert has_no_more
         assert (refused, answered) == (b"HTTP/1.1 503", b"HTTP/1.1 200")
 
-    def test_for_which_there_is_no_thread_are_told_503(
+    def test_for_which_there_is_no_thread_are_reported_503(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         def refuse(_: threading.Thread) -> None:

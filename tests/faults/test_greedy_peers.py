@@ -41,7 +41,7 @@ def in_a_network_of_its_own(program: str, here: str) -> Any:
     )
     listen = f"[{here}]:0" if ":" in here else f"{here}:0"
     body = "".join(f"    {line}\n" for line in program.strip().splitlines())
-    # Nobody is late here, however busy the machine is: who leaves was pushed out.
+    # No one is late here, however busy the machine is: who leaves was pushed out.
     patient = "limits=ServerLimits(read_timeout_s=60.0)"
     served = f"with serving(monitor_state(), listen={listen!r}, {patient}) as server:"
     whole = f"{PROLOGUE}here = {here!r}\n{served}\n    port = server.port\n{body}"

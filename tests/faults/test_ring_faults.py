@@ -1,4 +1,4 @@
-"""What happens to daemon and trainings when rings are hostile, trainers die, or nobody listens."""
+"""Hostile rings, training processes that die, and training without a daemon."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ print("done", flush=True)
 
 
 class Trainings:
-    """A daemon that follows a file, and trainings beside it."""
+    """A daemon that follows a file, and training runs beside it."""
 
     def __init__(self, folder: Path) -> None:
         self.spans = folder / "busy.jsonl"
@@ -49,7 +49,7 @@ class Trainings:
     def start(
         self, steps: int, then_wait_s: float = 0.0
     ) -> AbstractContextManager[subprocess.Popen[str]]:
-        """A training that works a quarter of the time and waits for input the rest."""
+        """A training run that works a quarter of the time and waits for input the rest."""
         training = subprocess.Popen(
             [sys.executable, "-c", _STARVING, str(self.spans), str(steps), str(then_wait_s)],
             env={**self.daemon.environ, "GPUMON_GPUS": "0", "GPUMON_RUN": "starving"},
@@ -104,7 +104,7 @@ class TestFault16ATrainerIsKilled:
 
 class TestFault17NoDaemon:
     @pytest.mark.parametrize("is_blocked", [False, True], ids=["nobody", "no folder"])
-    def test_costs_a_training_nothing_also_where_its_folder_cannot_be_written(
+    def test_costs_a_training_run_nothing_also_where_its_folder_cannot_be_written(
         self, tmp_path: Path, is_blocked: bool
     ) -> None:
         runtime = tmp_path / "runtime"
@@ -117,7 +117,7 @@ class TestFault17NoDaemon:
         assert "Traceback" not in ended.stderr
         assert len(ended.stderr.strip().splitlines()) <= 2
 
-    def test_a_daemon_that_comes_and_goes_and_comes_again_finds_the_training(
+    def test_a_daemon_that_comes_and_goes_and_comes_again_finds_the_training_run(
         self, tmp_path: Path
     ) -> None:
         made, again = Trainings(tmp_path), Trainings(tmp_path)

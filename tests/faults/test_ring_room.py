@@ -1,4 +1,4 @@
-"""A training whose ring finds no room: it goes on, says so once, and leaves nothing behind."""
+"""A training run whose ring finds no room: it goes on, says so once, and leaves nothing behind."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class TestNoRoomForARing:
             pytest.param(None, str(RING_BYTES // 2), errno.EFBIG, id="within a user's limit"),
         ],
     )  # fmt: skip
-    def test_costs_a_training_its_phases_and_nothing_else(
+    def test_costs_a_training_run_its_phases_and_nothing_else(
         self, tmp_path: Path, disk: tuple[Any, ...] | None, limit: str, reason: int
     ) -> None:
         before = () if disk is None else on_a_disk_of(tmp_path / "run", *disk)
@@ -171,23 +171,23 @@ print(json.dumps(told))
 
 @as_root
 class TestAMemoryThatANeighbourFilled:
-    def test_keeps_no_daemon_from_starting_anew(self, tmp_path: Path) -> None:
-        told = _told_on_a_disk_of(RING_BYTES, "0755,nr_inodes=64", RESTARTED, tmp_path)
+    def test_keeps_no_daemon_from_restarting(self, tmp_path: Path) -> None:
+        reported = _told_on_a_disk_of(RING_BYTES, "0755,nr_inodes=64", RESTARTED, tmp_path)
 
-        assert told["crowded"] == NO_ROOM
-        assert told["ended"] is None, told["log"]
+        assert reported["crowded"] == NO_ROOM
+        assert reported["ended"] is None, reported["log"]
 
     def test_costs_the_daemon_its_state_file_and_nothing_else(self, tmp_path: Path) -> None:
-        told = _told_on_a_disk_of(2 * RING_BYTES, "0755", FILLED, tmp_path)
+        reported = _told_on_a_disk_of(2 * RING_BYTES, "0755", FILLED, tmp_path)
 
-        assert told["filled"] == NO_ROOM
-        assert told["rings"] == 1
-        assert len(told["info"]) == 1
-        assert told["left"] == ["daemon", "phases", "state.json"]
-        assert told["kept"] == "gpumon.state/1"
-        assert told["again"] == [True]
-        assert told["log"].count(NO_ROOM) == 2  # the warning, and the collector
-        assert "Traceback" not in told["log"]
+        assert reported["filled"] == NO_ROOM
+        assert reported["rings"] == 1
+        assert len(reported["info"]) == 1
+        assert reported["left"] == ["daemon", "phases", "state.json"]
+        assert reported["kept"] == "gpumon.state/1"
+        assert reported["again"] == [True]
+        assert reported["log"].count(NO_ROOM) == 2  # the warning, and the collector
+        assert "Traceback" not in reported["log"]
 
 
 def _told_on_a_disk_of(size_bytes: int, mode: str, program: str, folder: Path) -> Any:

@@ -1,4 +1,4 @@
-"""The folder where daemon and trainings meet is removed, replaced or spoiled while one serves."""
+"""The runtime folder is removed, replaced or made unusable while a daemon serves."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ class TestAFolderThatCannotBeUsedAnyMore:
             (lambda it: it.chmod(0o777), lambda it: it.chmod(0o700), "can be written by others"),
         ],
     )
-    def test_is_told_once_and_metrics_go_on_until_it_is_mended(
+    def test_is_reported_once_and_metrics_go_on_until_it_is_fixed(
         self,
         daemon: RunningDaemon,
         spoil: Callable[[Path], None],
@@ -294,8 +294,8 @@ class TestANeighbour:
 
 
 class TestSystemdTmpfiles:
-    def test_cleans_nothing_away_that_a_daemon_or_a_training_uses(self, tmp_path: Path) -> None:
-        """Its default removes from ``/tmp`` what nobody has touched for ten days."""
+    def test_cleans_nothing_away_that_a_daemon_or_a_training_run_uses(self, tmp_path: Path) -> None:
+        """Its default removes from ``/tmp`` what no one has touched for ten days."""
         clean = needed("systemd-tmpfiles", "systemd")
         area, rules = tmp_path / "area", tmp_path / "rules.conf"
         area.mkdir()

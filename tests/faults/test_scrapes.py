@@ -35,12 +35,12 @@ class TestHostileNames:
     def test_leave_the_scrape_valid_and_short(self, name: str) -> None:
         state = monitor_state(runs=(run(name, job=name, framework=name),))
         with serving(state) as server:
-            scraped, told = ask(server, "/metrics"), ask(server, "/api/v1/state")
+            scraped, reported = ask(server, "/metrics"), ask(server, "/api/v1/state")
 
         labels = next(iter(metric(scraped.text, "gpumon_training_run_info")))
         assert all(len(label) <= 128 and label.isprintable() for label in labels)
         assert len(scraped.body) < 40_000
-        assert json.loads(told.body)["runs"][0]["steps"] == 1234
+        assert json.loads(reported.body)["runs"][0]["steps"] == 1234
 
     def test_by_the_thousand_are_capped_and_counted(self) -> None:
         """Fault 14."""
@@ -83,10 +83,10 @@ class TestTwoScrapers:
                     while not done.is_set():
                         text = ask(server, "/metrics").text
                         observed = metric(text, "gpumon_gpu_observed_seconds_total")
-                        told = sum(metric(text, "gpumon_gpu_busy_seconds_total").values())
-                        told += sum(metric(text, "gpumon_gpu_idle_seconds_total").values())
-                        told += sum(metric(text, "gpumon_gpu_idle_pending_seconds").values())
-                        open_sums.append(sum(observed.values()) - told)
+                        reported = sum(metric(text, "gpumon_gpu_busy_seconds_total").values())
+                        reported += sum(metric(text, "gpumon_gpu_idle_seconds_total").values())
+                        reported += sum(metric(text, "gpumon_gpu_idle_pending_seconds").values())
+                        open_sums.append(sum(observed.values()) - reported)
 
                 scrapers = [threading.Thread(target=scrape) for _ in range(2)]
                 for scraper in scrapers:

@@ -58,17 +58,17 @@ class TestRanksOnGpus:
     def test_agree_over_nccl(self, learned: tuple[dict[str, Any], list[Any]]) -> None:
         _, ranks = learned
 
-        assert [told["sum"] for told in ranks] == [3.0, 3.0]
-        for told in ranks:
-            assert "seed" in told["refusals"]["seeds"]
-            assert re.findall(r"\d", told["refusals"]["seeds"]) == ["0", "0", "1", "1"]
+        assert [reported["sum"] for reported in ranks] == [3.0, 3.0]
+        for reported in ranks:
+            assert "seed" in reported["refusals"]["seeds"]
+            assert re.findall(r"\d", reported["refusals"]["seeds"]) == ["0", "0", "1", "1"]
 
 
 def furthest(alone: dict[str, Any], ranks: list[Any], lesson: str) -> float:
     """How far any rank's weights are from those of one process."""
     far: float = max(
         abs(one - other)
-        for told in ranks
-        for one, other in zip(alone[lesson], told[lesson]["weights"], strict=True)
+        for reported in ranks
+        for one, other in zip(alone[lesson], reported[lesson]["weights"], strict=True)
     )
     return far

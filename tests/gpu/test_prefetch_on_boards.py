@@ -106,7 +106,7 @@ class TestOnTorch:
         assert usual_gap_s(prefetch_to_device(source), train) < bare_s / 2
 
     def test_a_copy_from_pinned_memory_does_not_hold_up_the_step(self, torch: Any) -> None:
-        """The training's stream works while the side stream copies: together, hardly longer."""
+        """The training run's stream works while the side stream copies: together, hardly longer."""
         matrix = torch.randn(8192, 8192, device="cuda")
         pinned = [torch.from_numpy(batch).pin_memory() for batch in numbered(12)]
 

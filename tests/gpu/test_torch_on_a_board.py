@@ -61,7 +61,7 @@ def work(torch: Any) -> Any:
 
 
 class TestTheEndOfAStep:
-    def test_is_told_within_a_millisecond_where_the_host_waits_for_it(
+    def test_is_reported_within_a_millisecond_where_the_host_waits_for_it(
         self, torch: Any, witness: CudaEvents, reported_ns: dict[int, int], work: Any
     ) -> None:
         true_ns = {}
@@ -69,7 +69,7 @@ class TestTheEndOfAStep:
             witness.step_begins()
             work()
             witness.step_ended(step)
-            torch.cuda.synchronize()  # the training's wait, not the witness'
+            torch.cuda.synchronize()  # the training run's wait, not the witness'
             true_ns[step] = time.monotonic_ns()
         witness.stop()
 
@@ -78,7 +78,7 @@ class TestTheEndOfAStep:
         assert min(late_ns) > -1 * MS
         assert statistics.median(late_ns) < 1 * MS
 
-    def test_is_told_while_the_training_waits_for_input(
+    def test_is_reported_while_the_run_waits_for_input(
         self, torch: Any, witness: CudaEvents, reported_ns: dict[int, int], work: Any
     ) -> None:
         seen_ns = {}

@@ -61,8 +61,8 @@ def trainer_bench(boards: tuple[str, ...]) -> BENCH:
             cwd=ROOT, capture_output=True, text=True, timeout=BENCH_S, check=False,
         )  # fmt: skip
         assert done.returncode == 0, done.stderr[-4000:]
-        told: dict[str, Any] = json.loads(done.stdout)
-        assert told["simulated"] is False
-        return told
+        reported: dict[str, Any] = json.loads(done.stdout)
+        assert reported["simulated"] is False
+        return reported
 
     return run

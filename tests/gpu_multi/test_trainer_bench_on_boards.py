@@ -17,21 +17,21 @@ class TestTheArticlesModel:
     def test_trains_in_the_articles_batches_on_two_boards(
         self, trainer_bench: BENCH, measured: MEASURED
     ) -> None:
-        told = trainer_bench("--gpus", 0, 1, "--batches", 512, 355, "--seconds", 5)
+        reported = trainer_bench("--gpus", 0, 1, "--batches", 512, 355, "--seconds", 5)
 
-        last = told["runs"][-1]
+        last = reported["runs"][-1]
         measured("samples a second at 512 + 355", f"{last['samples_per_second']:.0f}", "")
         assert last["samples_per_second"] > 0
 
     def test_is_given_ratios_with_which_two_boards_do_what_they_did_alone(
         self, trainer_bench: BENCH, measured: MEASURED
     ) -> None:
-        told = trainer_bench("--gpus", 0, 1, "--batches", 1388, "--balance", "--seconds", 5)
+        reported = trainer_bench("--gpus", 0, 1, "--batches", 1388, "--balance", "--seconds", 5)
 
-        share = told["part_of_solo_speeds"]
+        share = reported["part_of_solo_speeds"]
         measured(
-            f"two boards at ratios {told['ratios']}, {told['samples_per_second']:.0f} samples "
-            f"a second, of what they did alone ({told['run_count']} runs)",
+            f"two boards at ratios {reported['ratios']}, {reported['samples_per_second']:.0f} "
+            f"samples a second, of what they did alone ({reported['run_count']} runs)",
             f"{share:.1%}",
             f"at least {PART_OF_SOLO:.1%} (2123 of 2220)",
         )
@@ -60,9 +60,9 @@ class TestScaling:
         if len(boards) < most:
             pytest.skip(f"needs {most} GPUs, and TensorFlow sees {len(boards)}")
 
-        told = trainer_bench("--batches", SCALING_BATCH, "--scaling", *sizes, "--seconds", 5)
+        reported = trainer_bench("--batches", SCALING_BATCH, "--scaling", *sizes, "--seconds", 5)
 
-        found = told["rows"][-1][told_as]
+        found = reported["rows"][-1][told_as]
         measured(f"{told_as} of {most} boards", f"{found:.3g}", f"at least {target}")
         assert found >= target
 
@@ -71,9 +71,9 @@ class TestFindingTheLargestBatch:
     def test_meets_the_end_of_memory_and_goes_on(
         self, trainer_bench: BENCH, measured: MEASURED
     ) -> None:
-        told = trainer_bench("--gpus", 0, "--batches", 4096, "--find-batch", "--seconds", 0.5)
+        reported = trainer_bench("--gpus", 0, "--batches", 4096, "--find-batch", "--seconds", 0.5)
 
-        (found,) = told["gpus"]
+        (found,) = reported["gpus"]
         too_large = [t["batch"] for t in found["tries"] if t["samples_per_second"] is None]
         measured("largest batch of the article's model on the first board", str(found["fits"]), "")
         assert too_large, "memory never ran out, so nothing was shown"

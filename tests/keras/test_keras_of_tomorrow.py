@@ -43,7 +43,7 @@ def left_by(*callbacks: Any, reads_ahead: bool, **compiled: Any) -> list[bytes]:
 
 
 @pytest.mark.parametrize("name", LOOKED_AT)
-class TestATraining:
+class TestATrainingRun:
     def test_goes_on_where_keras_calls_it_otherwise(
         self, name: str, each_backend: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:

@@ -104,7 +104,7 @@ class TestALoader:
         assert ready_ms == [30_000, 60_000, 150_000, 240_000]
 
 
-class TestATraining:
+class TestATrainingRun:
     @settings(max_examples=50, deadline=None)
     @given(
         st.lists(st.tuples(times, times), min_size=1, max_size=30),

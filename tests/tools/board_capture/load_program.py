@@ -48,16 +48,18 @@ class Kernels:
         import torch
 
         self._torch, self._device, self._is_on_gpu = torch, device, device == "cuda"
-        self._kind, reported = torch.float32, "the CPU"
+        self._kind, device_name = torch.float32, "the CPU"
         if self._is_on_gpu:
             is_old = torch.cuda.get_device_capability() < (8, 0)
             self._kind = torch.float16 if is_old else torch.bfloat16
-            reported = torch.cuda.get_device_name()
+            device_name = torch.cuda.get_device_name()
         self._small = torch.rand(_SMALL_SIDE, _SMALL_SIDE, device=device)
         side = self._fitting_side() if self._is_on_gpu else CPU_SIDE
         self._make(side)
         kind = str(self._kind).removeprefix("torch.")
-        self.name = f"torch {torch.__version__} on {reported}, {side} x {side} products in {kind}"
+        self.name = (
+            f"torch {torch.__version__} on {device_name}, {side} x {side} products in {kind}"
+        )
         for kernel in ("full", "small"):
             self.launch(kernel)()
 

@@ -26,7 +26,7 @@ def watch_rings(board: Board, seconds: float, load: str) -> list[Row]:
         stamps.tick()
         for ring in kept:
             ring.look()
-    return [ring.told(load) for ring in kept]
+    return [ring.row(load) for ring in kept]
 
 
 class _Ring:
@@ -60,7 +60,7 @@ class _Ring:
             self._delays_ms.append(delay_ns / 1e6)
         self._has_looked = True
 
-    def told(self, load: str) -> Row:
+    def row(self, load: str) -> Row:
         domain = self._stamps.domain
         values = [value for _, value in self._came]
         apart_ms = [(after - before) / 1000 for (before, _), (after, _) in pairwise(self._came)]

@@ -1,4 +1,4 @@
-"""Specification of DSTAT_GPU: which GPUs have columns, and what is said of names that are none."""
+"""Specification of DSTAT_GPU: which GPUs have columns, and the note on unknown names."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ class TestANameThatIsNone:
             f"gpumon: DSTAT_GPU: no GPU is called {named}, only 0, 1, all, total\n"
         )
 
-    def test_is_told_of_before_a_daemon_runs(
+    def test_is_reported_before_a_daemon_runs(
         self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
     ) -> None:
         assert groups(monkeypatch, "x") == ["total"]

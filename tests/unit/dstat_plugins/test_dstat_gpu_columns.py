@@ -115,7 +115,7 @@ class TestANarrowTerminal:
         assert table.scope["showheader"]
         assert table.plugin.subtitle().split() == ["use", "mem", "strv"]
 
-    def test_that_fits_none_of_them_is_told_once_how_to_choose(
+    def test_that_fits_none_of_them_is_reported_once_how_to_choose(
         self, runtime: Path, capsys: pytest.CaptureFixture[str]
     ) -> None:
         publish(runtime, gpu(0), gpu(1))

@@ -189,7 +189,7 @@ class TestTheReason:
 
         assert cells_after(runtime, state) == ["40", "40", cause]
 
-    def test_is_not_told_by_an_older_daemon(self, runtime: Path) -> None:
+    def test_is_not_reported_by_an_older_daemon(self, runtime: Path) -> None:
         fields = dict.fromkeys(("input_wait_by_reason_ns", "within_step_by_reason_ns"), ...)
 
         cells = cells_of(runtime, gpu(busy_s=60, idle_s={STEP: 40}), fields)
@@ -234,7 +234,7 @@ class TestAStateThatLacksSomething:
 
         assert stall().row() == "<error>   - <error>   - <error>-         "
 
-    def test_is_told_of_once_with_the_name_of_the_option(
+    def test_is_reported_once_with_the_name_of_the_option(
         self, capsys: pytest.CaptureFixture[str]
     ) -> None:
         stall()

@@ -34,7 +34,7 @@ class TestWhereItLooks:
 
         assert folders == ["/run/gpumon", str(session), f"/tmp/gpumon-{os.getuid()}"]
 
-    def test_is_no_folder_in_tmp_that_somebody_else_made(
+    def test_is_no_folder_in_tmp_that_another_user_made(
         self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
     ) -> None:
         monkeypatch.delenv("GPUMON_RUNTIME_DIR")

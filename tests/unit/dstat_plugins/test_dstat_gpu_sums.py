@@ -1,6 +1,6 @@
 """Specification of both options together: rows of a file add up, rows on the screen fit and agree.
 
-What a training without tags loses is counted when a pause ends; what looked like no wait at first
+A loss without tags is counted when a pause ends; what looked like no wait at first
 is counted hours later, in one go. No row that was printed can be changed then. So the screen shows
 what passed in a row, and the file what was counted in it.
 """
@@ -142,7 +142,7 @@ class TestTheScreen:
         assert {row.shown[2] for row in paused} == {100}
         assert {tuple(row.shown[3:]) for row in paused} == {(100, 100, "input?")}
 
-    def test_has_a_dash_for_a_pause_that_nobody_can_judge_yet(self) -> None:
+    def test_has_a_dash_for_a_pause_that_no_one_can_diagnose_yet(self) -> None:
         rows = said_by("long bursts")
 
         assert rows[45].shown == [0, rows[45].shown[1], -1, -1, -1, "pending"]

@@ -61,7 +61,7 @@ class Doctor:
         return " ".join(self.says(*words).split())
 
     def document(self, *words: str) -> dict[str, Any]:
-        """What it tells scripts."""
+        """What it shows scripts."""
         document = json.loads(self.says("--json", *words))
         assert isinstance(document, dict)
         return document
@@ -168,7 +168,7 @@ class TestAFinding:
              "time in NVML", MISSING, "", "--nvml-off energy"),
             (losing(codes.GPU_IS_LOST, 1),
              "gpu 1", BROKEN, r"^the GPU is lost \(NVML 15\)$", "^look for Xid 79"),
-            (losing(codes.NO_PERMISSION, 1),  # somebody else's
+            (losing(codes.NO_PERMISSION, 1),  # another user's
              "gpu 1", MISSING, "", ""),
             (failing(codes.NO_PERMISSION, DRAIN, RATES, gpu=0),
              "gpu 0 utilisation", MISSING,
@@ -193,7 +193,7 @@ class TestAFinding:
         assert not {"trouble", "gpu 0 throttled"} & found.keys()
 
     @pytest.mark.parametrize("xid", [48, 79])
-    def test_of_a_lost_gpu_has_the_remedy_of_the_xid_that_the_daemon_heard(
+    def test_of_a_lost_gpu_has_the_remedy_of_the_xid_that_the_daemon_recorded(
         self, it: Doctor, monkeypatch: pytest.MonkeyPatch, xid: int
     ) -> None:
         counted = Finding(
@@ -283,7 +283,7 @@ class TestForScripts:
 
 
 class TestASourceThatIsNoDriver:
-    def test_without_its_file_is_told_with_who_has_to_write_it(
+    def test_without_its_file_is_reported_with_who_has_to_write_it(
         self, it: Doctor, tmp_path: Path
     ) -> None:
         found = it.finds("--source", f"follow:{tmp_path / 'busy.jsonl'}")
@@ -291,7 +291,7 @@ class TestASourceThatIsNoDriver:
         assert "busy.jsonl" in found["busy spans"]["detail"]
         assert "training" in found["busy spans"]["fix"]
 
-    def test_is_told_of_without_prices(self, it: Doctor) -> None:
+    def test_is_reported_without_prices(self, it: Doctor) -> None:
         text = it.says("--source", "simulated:healthy")
 
         assert text.count("simulated:healthy") == 2, "the source, and that it is no driver"
@@ -302,8 +302,8 @@ class TestASourceThatIsNoDriver:
         self, capsys: pytest.CaptureFixture[str]
     ) -> None:
         assert main(["doctor", "--source", "replay:night.gpumon"]) == 2
-        said = capsys.readouterr().err
-        assert "`gpumon replay " in said
+        printed = capsys.readouterr().err
+        assert "`gpumon replay " in printed
 
 
 class TestASourceThatCannotBeRead:
@@ -341,15 +341,15 @@ class TestASourceThatCannotBeRead:
 
 
 @pytest.mark.parametrize(("init_s", "is_slow"), [(0.2, False), (1.0, False), (1.01, True)])
-def test_a_driver_that_opens_slowly_is_told(init_s: float, *, is_slow: bool) -> None:
+def test_a_driver_that_opens_slowly_is_reported(init_s: float, *, is_slow: bool) -> None:
     driver = DriverAnswers("580.95.05", "13.580", "13.0", stamp_clock=None, init_s=init_s)
 
-    told = [one.detail for one in driver_findings(FILES, driver, ()) if one.name == "start"]
+    reported = [one.detail for one in driver_findings(FILES, driver, ()) if one.name == "start"]
 
-    assert [" 1.0 s" in detail for detail in told] == [True] * is_slow
+    assert [" 1.0 s" in detail for detail in reported] == [True] * is_slow
 
 
-def test_a_very_slow_reading_is_told_in_decimals() -> None:
+def test_a_very_slow_reading_is_reported_in_decimals() -> None:
     board = Finding(detail="A board", gpu="0")
     slow = replace(
         board, what="power", detail="97 W", period_seconds=60.0,

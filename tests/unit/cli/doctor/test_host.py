@@ -19,7 +19,7 @@ class TestHostEvidence:
         assert (found.name, found.status, found.fix) == ("host evidence", "ok", None)
 
     @pytest.mark.parametrize("lacking", HostVisibility._fields[:5])
-    def test_is_missing_with_what_mends_it(self, lacking: str) -> None:
+    def test_is_missing_with_what_fixes_it(self, lacking: str) -> None:
         found = host_finding(HostVisibility()._replace(**{lacking: False}), others_train=False)
 
         assert found.status == "missing"
@@ -43,11 +43,11 @@ class TestHostEvidence:
     def test_names_the_reasons_that_it_costs(
         self, sight: HostVisibility, reasons: set[str]
     ) -> None:
-        told = host_finding(sight, others_train=False).detail
+        reported = host_finding(sight, others_train=False).detail
 
-        assert {word.strip(":,;") for word in told.split() if "_" in word} == reasons
+        assert {word.strip(":,;") for word in reported.split() if "_" in word} == reasons
 
-    def test_tells_each_trouble_and_each_remedy(self) -> None:
+    def test_shows_each_trouble_and_each_remedy(self) -> None:
         found = host_finding(NEXT_TO_NONE, others_train=False)
 
         assert len(found.detail.split("; ")) == 4

@@ -38,7 +38,7 @@ class TestTheRings:
 
 
 class TestTheRuntimeFolder:
-    def test_is_told_as_the_one_that_a_daemon_would_take(self, tmp_path: Path) -> None:
+    def test_is_reported_as_the_one_that_a_daemon_would_take(self, tmp_path: Path) -> None:
         there, new = looked_at(tmp_path), looked_at(tmp_path / "new")
 
         assert f" {tmp_path}, " in there["runtime folder"].detail
@@ -46,7 +46,9 @@ class TestTheRuntimeFolder:
         assert new["runtime folder"].detail.endswith(NOT_YET)
         assert not (tmp_path / "new").exists()
 
-    def test_is_told_apart_from_where_rings_are_looked_for_as_well(self, tmp_path: Path) -> None:
+    def test_is_reported_apart_from_where_rings_are_looked_for_as_well(
+        self, tmp_path: Path
+    ) -> None:
         environ = {"HOME": str(tmp_path), "PATH": ""}
         found = next(one for one in machine_findings(environ) if one.name == "runtime folder")
 
@@ -66,7 +68,9 @@ class TestTheRuntimeFolder:
 
 
 class TestTheDaemon:
-    def test_that_would_find_no_gpu_is_told_with_what_works_without(self, tmp_path: Path) -> None:
+    def test_that_would_find_no_gpu_is_reported_with_what_works_without(
+        self, tmp_path: Path
+    ) -> None:
         environ = {"GPUMON_RUNTIME_DIR": str(tmp_path), "HOME": str(tmp_path), "PATH": ""}
 
         found = {one.name: one for one in machine_findings(environ, has_gpus=False)}["daemon"]
@@ -76,7 +80,7 @@ class TestTheDaemon:
 
 
 class TestDstat:
-    def test_without_the_plugin_is_told_with_how_to_install_it(self, tmp_path: Path) -> None:
+    def test_without_the_plugin_is_reported_with_how_to_install_it(self, tmp_path: Path) -> None:
         command = tmp_path / "dool"
         command.write_text("#!/usr/bin/python3.11\nfrom dool import main\n")
         command.chmod(0o755)
@@ -89,7 +93,7 @@ class TestDstat:
 
 class TestAContainer:
     @pytest.mark.parametrize(
-        ("mark", "environ", "said"),
+        ("mark", "environ", "printed"),
         [
             (".dockerenv", {}, "Docker (/.dockerenv)"),
             ("run/.containerenv", {}, "Podman (/run/.containerenv)"),
@@ -98,13 +102,13 @@ class TestAContainer:
         ],
     )
     def test_is_known_by_its_mark(
-        self, tmp_path: Path, mark: str, environ: dict[str, str], said: str
+        self, tmp_path: Path, mark: str, environ: dict[str, str], printed: str
     ) -> None:
         (tmp_path / "run").mkdir()
         if mark:
             (tmp_path / mark).touch()
 
-        assert str(container_words(environ, tmp_path)).startswith(said)
+        assert str(container_words(environ, tmp_path)).startswith(printed)
 
     @pytest.mark.parametrize("group", ["docker", "kubepods", "containerd", "libpod", "crio", "lxc"])
     def test_is_known_by_its_control_group(self, tmp_path: Path, group: str) -> None:
@@ -131,24 +135,24 @@ class TestTheDriversFiles:
     @pytest.mark.parametrize(
         ("module", "version"), [(MODULE, "580.95.05"), (OPEN_MODULE, "570.86.15")]
     )
-    def test_tell_the_version_of_the_module(
+    def test_show_the_version_of_the_module(
         self, tmp_path: Path, module: str, version: str
     ) -> None:
         assert read_driver_files(self.machine(tmp_path, module)).module_version == version
 
-    def test_tell_who_may_profile(self, tmp_path: Path) -> None:
+    def test_show_who_may_profile(self, tmp_path: Path) -> None:
         files = read_driver_files(self.machine(tmp_path, MODULE, "A: 1\nRmProfilingAdminOnly: 1\n"))
 
         assert files.profiling_needs_root is True
         assert files.nodes == ("/dev/nvidia0", "/dev/nvidiactl")
 
-    def test_tell_nothing_where_there_are_none(self, tmp_path: Path) -> None:
+    def test_show_nothing_where_there_are_none(self, tmp_path: Path) -> None:
         files = read_driver_files(tmp_path)
-        told = {finding.name: finding for finding in driver_findings(files, None, [])}
+        reported = {finding.name: finding for finding in driver_findings(files, None, [])}
 
         assert (files.module_version, files.profiling_needs_root) == (None, None)
-        assert told["kernel module"].status == "missing"
-        assert "profiling" not in told
+        assert reported["kernel module"].status == "missing"
+        assert "profiling" not in reported
 
     def test_that_this_user_may_not_use_come_with_what_to_type(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -157,7 +161,7 @@ class TestTheDriversFiles:
         monkeypatch.setattr("os.access", lambda path, mode: "nvidiactl" not in str(path))
 
         files = read_driver_files(root)
-        told = {finding.name: finding for finding in driver_findings(files, None, [])}
+        reported = {finding.name: finding for finding in driver_findings(files, None, [])}
 
-        assert told["device files"].status == "broken"
-        assert "chmod a+rw /dev/nvidiactl" in str(told["device files"].fix)
+        assert reported["device files"].status == "broken"
+        assert "chmod a+rw /dev/nvidiactl" in str(reported["device files"].fix)

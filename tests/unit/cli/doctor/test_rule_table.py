@@ -30,7 +30,7 @@ def a_machine_that_must_not_be_read(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(doctor, name, refuse)
 
 
-def told(capsys: pytest.CaptureFixture[str], *words: str) -> str:
+def reported(capsys: pytest.CaptureFixture[str], *words: str) -> str:
     code = main(["doctor", "--rules", *words])
     assert code == 0
     return capsys.readouterr().out
@@ -40,7 +40,7 @@ class TestTheTable:
     def test_names_every_rule_with_its_evidence_and_every_threshold_with_its_origin(
         self, capsys: pytest.CaptureFixture[str]
     ) -> None:
-        words = " ".join(told(capsys).split())
+        words = " ".join(reported(capsys).split())
 
         for rule in ALL_RULES:
             assert f"{rule.id}: {rule.says} Evidence: {rule.evidence}" in words
@@ -67,7 +67,7 @@ class TestTheTable:
 
 class TestForScripts:
     def test_it_is_the_same(self, capsys: pytest.CaptureFixture[str]) -> None:
-        document = json.loads(told(capsys, "--json"))
+        document = json.loads(reported(capsys, "--json"))
 
         assert document["schema"] == "gpumon.rules/1"
         assert [rule["id"] for rule in document["rules"]] == [rule.id for rule in ALL_RULES]
@@ -83,7 +83,7 @@ class TestForScripts:
         }
 
     def test_it_has_every_threshold(self, capsys: pytest.CaptureFixture[str]) -> None:
-        document = json.loads(told(capsys, "--json"))
+        document = json.loads(reported(capsys, "--json"))
 
         named = {one["name"] for one in document["beside_rules"]}
         for rule in document["rules"]:

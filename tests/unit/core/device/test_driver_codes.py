@@ -15,7 +15,7 @@ class TestAnXid:
         assert xid_text(xid) != xid_text(999_999)
 
     @pytest.mark.parametrize("xid", [*COMMON, 999_999])
-    def test_is_said_in_one_line_that_a_log_can_hold(self, xid: int) -> None:
+    def test_is_reported_in_one_line_that_a_log_can_hold(self, xid: int) -> None:
         sentence = xid_sentence(xid)
 
         assert sentence.startswith(f"XID {xid}: ")
@@ -36,5 +36,5 @@ class TestAnXid:
             assert asks_for in xid_text(xid).advice
             assert ("reset" in xid_text(xid).advice) is (asks_for == "reset")
 
-    def test_that_nobody_here_knows_says_where_to_look(self) -> None:
+    def test_that_no_one_here_knows_says_where_to_look(self) -> None:
         assert "dmesg" in xid_text(999_999).advice

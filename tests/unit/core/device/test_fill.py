@@ -1,4 +1,4 @@
-"""Specification of "busy, but under-filled": when it is said, and when it is not."""
+"""Specification of "busy, but under-filled": when it is reported, and when it is not."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ class TestWhatItRestsOn:
         assert power_fill(180.0).evidence is Evidence.POWER
         assert NO_FILL.evidence is None
 
-    def test_is_told_in_watts_too(self) -> None:
+    def test_is_reported_in_watts_too(self) -> None:
         fill = power_fill(180.0)
 
         assert fill.power_watts == pytest.approx(180.0)
@@ -83,7 +83,7 @@ class TestWhatItRestsOn:
 
 
 class TestTheTimeBetweenTwoReadings:
-    def test_is_judged_by_what_was_added_in_it(self) -> None:
+    def test_is_diagnosed_by_what_was_added_in_it(self) -> None:
         before, added = gpm_fill(0.9, seconds=120.0), mean(0.2, 120.0)
         both = Mean(*map(add, before.sm_active, added))
         after = before._replace(sm_active=both)

@@ -23,7 +23,7 @@ from tests.builders.report import BEGAN_S, seconds_of
 from tests.builders.time import s
 
 
-def told(*samples: GpuSample) -> GpuFill | None:
+def reported(*samples: GpuSample) -> GpuFill | None:
     ledger = FillLedger()
     for sample in samples:
         ledger.observe(sample)
@@ -31,7 +31,7 @@ def told(*samples: GpuSample) -> GpuFill | None:
 
 
 def sums_of(*samples: GpuSample) -> GpuFill:
-    fill = told(*samples)
+    fill = reported(*samples)
     assert fill is not None
     return fill
 
@@ -85,7 +85,7 @@ def ticks_of(
 
 
 class TestActivity:
-    def test_counts_each_stretch_once_however_often_it_is_told(self) -> None:
+    def test_counts_each_stretch_once_however_often_it_is_reported(self) -> None:
         fill = sums_of(*seconds_of(20, sm_active=0.24))
 
         assert fill.sm_active.known_ns == s(20)
@@ -109,9 +109,9 @@ class TestActivity:
         assert sums_of(*seconds_of(20, sm_active=0.24, graphics=0.96)).sm_active.known_ns == s(20)
 
     def test_counts_only_while_utilisation_is_high_where_it_does_not_say_itself(self) -> None:
-        assert told(*seconds_of(20, busy=0.5, sm_active=0.24)) is None
+        assert reported(*seconds_of(20, busy=0.5, sm_active=0.24)) is None
 
-    def test_does_not_count_a_stretch_of_which_utilisation_knows_too_little(self) -> None:
+    def test_does_not_count_a_stretch_with_utilisation_knows_too_little(self) -> None:
         sample = next(seconds_of(1))
         stretch = ActivitySample(s(BEGAN_S - 4), s(BEGAN_S + 1), None, 0.24)
 
@@ -130,7 +130,7 @@ class TestActivity:
 class TestPower:
     """The newest tick counts once the next one shows that the GPU was still busy at its end."""
 
-    def test_is_held_against_its_limit_in_busy_time_at_full_clock(self) -> None:
+    def test_is_compared_with_its_limit_in_busy_time_at_full_clock(self) -> None:
         fill = sums_of(*seconds_of(20, watts=180.0))
 
         assert fill.evidence is Evidence.POWER
@@ -164,7 +164,7 @@ class TestPower:
         assert fill.drawn_ns == s(19)
         assert fill.drawn_watts == 180.0
 
-    def test_counts_where_somebody_has_set_the_clock_and_it_is_full(self) -> None:
+    def test_counts_where_someone_has_set_the_clock_and_it_is_full(self) -> None:
         reasons = ("applications_clocks_setting",)
 
         assert sums_of(*seconds_of(20, watts=180.0, reasons=reasons)).power_ns == s(19)
@@ -218,7 +218,7 @@ class TestPower:
 class TestAnIdleGpu:
     @pytest.mark.parametrize("busy", [0.0, 0.05, 0.9])
     def test_adds_nothing_at_all(self, busy: float) -> None:
-        assert told(*seconds_of(200, busy=busy, watts=70.0, sm_active=0.0)) is None
+        assert reported(*seconds_of(200, busy=busy, watts=70.0, sm_active=0.0)) is None
 
 
 class TestNow:
@@ -274,7 +274,7 @@ def frames(found: list[Stretch]) -> list[GpuSample]:
 class TestLaws:
     @given(stretches)
     def test_ratios_lie_within_0_and_1(self, found: list[Stretch]) -> None:
-        fill = told(*frames(found))
+        fill = reported(*frames(found))
 
         for mean in fill[:4] if fill is not None else ():
             assert mean.ratio is None or 0.0 <= mean.ratio <= 1.0
@@ -286,7 +286,7 @@ class TestLaws:
         mixed = list(found)
         order.shuffle(mixed)
 
-        assert told(*frames(found)) == told(*frames(mixed))
+        assert reported(*frames(found)) == reported(*frames(mixed))
 
     @given(stretches, st.integers(0, 3))
     def test_repeats_and_frames_that_say_nothing_change_no_sum(
@@ -301,14 +301,16 @@ class TestLaws:
             for one in (frame, frame._replace(activity=ActivitySample(*frame.activity or ())))
         ]
 
-        assert told(*once) == told(*more) == told(*twice)
+        assert reported(*once) == reported(*more) == reported(*twice)
 
     @given(stretches, st.integers(0, 12))
     def test_a_gap_leaves_out_what_was_in_it_and_nothing_else(
         self, found: list[Stretch], cut: int
     ) -> None:
         once = frames(found)
-        whole, first, second = (told(*part) or GpuFill() for part in (once, once[:cut], once[cut:]))
+        whole, first, second = (
+            reported(*part) or GpuFill() for part in (once, once[:cut], once[cut:])
+        )
 
         for mean, left, right in zip(whole[:4], first[:4], second[:4], strict=True):
             assert mean.known_ns == left.known_ns + right.known_ns

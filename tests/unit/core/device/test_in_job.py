@@ -1,4 +1,4 @@
-"""Specification of what a board tells while its GPU works for one job: its tenants, its fill."""
+"""Specification of what a board shows while its GPU works for one job: its tenants, its fill."""
 
 from __future__ import annotations
 
@@ -42,13 +42,13 @@ class TestATenant:
         assert found.tenants == (Tenant(1, 1000, s(2), s(2), s(0.75)),)
         assert found.tenants[0].computing_ratio == 0.375
 
-    def test_may_not_tell_how_much_it_computes(self) -> None:
+    def test_may_not_show_how_much_it_computes(self) -> None:
         found = after(second(0, process(1)))
 
         assert found.tenants == (Tenant(1, 1000, s(1)),)
         assert found.tenants[0].computing_ratio is None
 
-    def test_is_another_one_where_its_pid_is_used_again_by_somebody_else(self) -> None:
+    def test_is_another_one_where_its_pid_is_used_again_by_another_user(self) -> None:
         found = after(second(0, process(1, uid=1000)), second(1, process(1, uid=1001)))
 
         assert [(one.uid, one.present_ns) for one in found.tenants] == [(1000, s(1)), (1001, s(1))]
@@ -58,12 +58,12 @@ class TestATenant:
 
         assert found.tenants == (Tenant(1, 1000, s(1), s(1), s(0.5)),)
 
-    def test_with_a_share_that_no_process_can_have_does_not_tell(self) -> None:
+    def test_with_a_share_that_no_process_can_have_does_not_show(self) -> None:
         found = after(second(0, process(1, float("nan")), process(2, 7.0)))
 
         assert [one.computing_ratio for one in found.tenants] == [None, 1.0]
 
-    def test_is_unknown_where_the_driver_lists_nobody(self) -> None:
+    def test_is_unknown_where_the_driver_lists_no_one(self) -> None:
         assert after(second(0, is_listed=False)) == InJob(("j1",), 1)
 
     def test_is_remembered_though_many_came_and_went_before(self) -> None:
@@ -77,7 +77,7 @@ class TestATenant:
 
 
 class TestAJob:
-    def test_begins_the_count_anew(self) -> None:
+    def test_begins_the_count_again(self) -> None:
         ledger = InJobLedger()
         ledger.work_for(("j1",))
         for sample in seconds_of(20, watts=300.0):
@@ -95,7 +95,7 @@ class TestAJob:
         assert found.fill is not None
         assert (found.fill.drawn_ns, found.fill.drawn_watts) == (s(9), 180.0)
 
-    def test_that_never_was_leaves_nothing_to_tell(self) -> None:
+    def test_that_never_was_leaves_nothing_to_show(self) -> None:
         assert InJobLedger().snapshot() is None
 
 

@@ -55,7 +55,7 @@ def kinds(one: GpuReport) -> list[tuple[str, int | None]]:
 
 class TestAnXid:
     @pytest.mark.parametrize("xid", [48, 62, 74, 79, 95, 119, 140, 154, 777])
-    def test_of_the_board_asks_somebody_to_act_now(self, xid: int) -> None:
+    def test_of_the_board_asks_someone_to_act_now(self, xid: int) -> None:
         (trouble,) = reported((xid, 2))
 
         assert (trouble.severity, trouble.code, trouble.times) == (Severity.HIGH, xid, 2)
@@ -110,7 +110,7 @@ class TestMemoryErrors:
     def test_are_none_where_none_is_counted(self, counts: tuple[int | None, ...]) -> None:
         assert self.heard(*counts) == ()
 
-    def test_that_come_while_gpumon_watches_ask_somebody_to_act(self) -> None:
+    def test_that_come_while_gpumon_watches_ask_someone_to_act(self) -> None:
         (trouble,) = self.heard(0, 0, 2)
 
         assert (trouble.kind, trouble.severity) == (TroubleKind.ECC, Severity.HIGH)
@@ -121,7 +121,7 @@ class TestMemoryErrors:
 
         assert (trouble.severity, trouble.times, trouble.last_ns) == (Severity.MODERATE, 2, None)
 
-    def test_of_a_lost_gpu_stay_told(self) -> None:
+    def test_of_a_lost_gpu_stay_reported(self) -> None:
         log = ErrorWatch()
         log.observe(GpuSample(device=device(), details=GpuDetails(0, ecc_uncorrected_errors=1)), 0)
         log.observe(GpuSample(device=device(), error=LOST), s(1))
@@ -129,10 +129,10 @@ class TestMemoryErrors:
         assert [one.times for one in errors_of((), log.errors, s(1))] == [1]
 
 
-class TestAnErrorThatIsToldAnew:
-    """As each block of a recording tells all that is known."""
+class TestAnErrorThatIsReportedAgain:
+    """As each block of a recording shows all that is known."""
 
-    def test_came_when_it_was_told_first(self) -> None:
+    def test_came_when_it_was_reported_first(self) -> None:
         log = ErrorWatch()
         for count, at_s in ((1, 10), (1, 15), (2, 20), (2, 25)):
             details = GpuDetails(read_at_ns=0, ecc_uncorrected_errors=count)
@@ -179,7 +179,7 @@ class TestTheTimeBetweenTwoReports:
 
         assert [(trouble.code, trouble.times) for trouble in one.troubles] == [(79, 1), (31, 3)]
 
-    def test_has_those_that_were_counted_anew(self) -> None:
+    def test_has_those_that_were_counted_again(self) -> None:
         before = report(broken(reported_troubles=reported((31, 5))))
         after = report(broken(reported_troubles=reported((31, 2))))
 
@@ -235,7 +235,7 @@ class TestTheDocument:
 
         assert encode_report(decode_report(document)) == document
 
-    def test_of_an_older_daemon_tells_a_lost_gpu_all_the_same(self) -> None:
+    def test_of_an_older_daemon_shows_a_lost_gpu_all_the_same(self) -> None:
         document = encode_report(self.ONE)
         for one in document["gpus"]:
             del one["troubles"]

@@ -1,7 +1,7 @@
 """Specification of the NVML binding: the library and its text, and the errors it counts.
 
 The oldest nvidia-ml-py that is supported declares less; gpumon asks the driver all the same.
-What is said where the library cannot be opened: ``faults/test_driver_faults.py``.
+What is reported where the library cannot be opened: ``faults/test_driver_faults.py``.
 """
 
 from __future__ import annotations
@@ -130,7 +130,7 @@ class TestTextFromTheDriver:
 
         assert library.process_name(4000) == shown
 
-    def test_of_a_process_that_nobody_knows_is_no_answer(self, library: NvmlLibrary) -> None:
+    def test_of_a_process_that_no_one_knows_is_no_answer(self, library: NvmlLibrary) -> None:
         assert library.process_name(1) is None
 
 
@@ -174,9 +174,9 @@ class TestAnErrorOfTheDriver:
         assert fault.field == field
         assert fault.since_ns - began_ns <= 6e9
         assert story.sample(1).faults == ()
-        said = story.message or ""
-        assert said.startswith("GPU 0: ")
-        assert said.endswith(f"its {field} fails: {fault.reason}")
+        printed = story.message or ""
+        assert printed.startswith("GPU 0: ")
+        assert printed.endswith(f"its {field} fails: {fault.reason}")
 
         fake.fail(function, 0, gpu=0)
         story.tick(8)
@@ -188,7 +188,7 @@ class TestAnErrorOfTheDriver:
     @pytest.mark.parametrize(
         "code", [codes.NOT_SUPPORTED, codes.NOT_FOUND, codes.FUNCTION_NOT_FOUND, NO_DATA, 25]
     )
-    def test_is_not_that_a_board_or_a_driver_has_nothing_to_tell(
+    def test_is_not_that_a_board_or_a_driver_has_nothing_to_show(
         self, fake: Fake, code: int
     ) -> None:
         fake.run(0, 4000)

@@ -64,7 +64,7 @@ class TestTheFirstLook:
 
 
 class TestALaterLook:
-    def test_at_an_earlier_instant_lets_no_time_be_told_twice(self) -> None:
+    def test_at_an_earlier_instant_lets_no_time_be_reported_twice(self) -> None:
         track = started()
         (first,) = take(track, stamped(80))
 
@@ -149,7 +149,7 @@ class TestAStamp:
 
 
 class TestARingThatMayBeAnotherOne:
-    def test_is_asked_for_all_that_it_has_and_nothing_is_said_until_then(self) -> None:
+    def test_is_asked_for_all_that_it_has_and_nothing_is_reported_until_then(self) -> None:
         track = started()
         take(track, stamped(70))
 
@@ -211,7 +211,7 @@ def reach_ns(track: BusyTrack, newest_us: int) -> int:
 
 
 class TestADistanceOfTwoStamps:
-    """What two drains brought one entry each of is told as if one had brought both."""
+    """What two drains brought one entry each of is reported as if one had brought both."""
 
     def test_that_is_much_shorter_is_believed_when_it_comes_in_two_drains_running(self) -> None:
         track = started()
@@ -238,7 +238,7 @@ class TestADistanceOfTwoStamps:
 
         assert (total_ns(first), total_ns(second)) == (STEP_NS, NS_PER_S)
 
-    def test_is_not_that_of_before_the_position_was_set_anew(self) -> None:
+    def test_is_not_that_of_before_the_position_was_set_again(self) -> None:
         track = started()
         take(track, [(START_US + 50_000, 50)])
         track.start(stamped(*[50] * 20), 0, NOW_NS + 20 * STEP_NS)

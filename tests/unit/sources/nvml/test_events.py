@@ -1,4 +1,4 @@
-"""Specification of events: heard as they happen, never in anybody's way, and across reloads."""
+"""Specification of events: recorded as they happen, never in anybody's way, and across reloads."""
 
 from __future__ import annotations
 
@@ -52,11 +52,11 @@ class TestAnXid:
 
         hears(story, (13, 1), (31, 2))
         assert xids(story, 1) == ()
-        told = xids(story)
+        reported = xids(story)
         story.tick(5)
-        assert xids(story) is told, "the same object until there is another"
+        assert xids(story) is reported, "the same object until there is another"
 
-    def test_that_takes_the_gpu_along_is_told_with_the_failure_and_others_are_still_heard(
+    def test_that_takes_the_gpu_along_is_reported_with_the_failure_and_others_are_still_recorded(
         self, fake: Fake
     ) -> None:
         story = fake.story()
@@ -72,7 +72,7 @@ class TestAnXid:
         fake.report_xid(1, 31)
         hears(story, (31, 1), slot=1)
 
-    def test_is_heard_and_added_up_across_a_reload_of_the_driver(self, fake: Fake) -> None:
+    def test_is_recorded_and_added_up_across_a_reload_of_the_driver(self, fake: Fake) -> None:
         story = fake.story()
         fake.report_xid(0, 13)
         hears(story, (13, 1))
@@ -87,14 +87,14 @@ class TestAnXid:
         hears(story, (13, 2))
         assert waiting_threads() == 1
 
-    def test_of_a_gpu_that_was_reset_is_heard_under_its_uuid(self, fake: Fake) -> None:
+    def test_of_a_gpu_that_was_reset_is_recorded_under_its_uuid(self, fake: Fake) -> None:
         story = fake.story()
         fake.reset(0)
         fake.report_xid(0, 48)
 
         hears(story, (48, 1))
 
-    def test_of_a_gpu_that_was_reset_often_is_heard_and_its_old_handles_are_forgotten(
+    def test_of_a_gpu_that_was_reset_often_is_recorded_and_its_old_handles_are_forgotten(
         self, fake: Fake
     ) -> None:
         story = fake.story()
@@ -109,7 +109,7 @@ class TestAnXid:
         assert events._set is not None
         assert len(events._set._uuid_of) == 3
 
-    def test_of_a_gpu_that_was_added_later_is_heard(self, fake: Fake) -> None:
+    def test_of_a_gpu_that_was_added_later_is_recorded(self, fake: Fake) -> None:
         story = fake.story()
         fake.reorder([0, 1, 2])
         story.tick(8)
@@ -157,7 +157,7 @@ class TestAMemoryErrorThatIsNotCorrected:
         tick_until(story, lambda: story.details(0).ecc_uncorrected_errors == 1)
         assert story.seconds_passed < 5, "before it would have been their turn"
 
-    def test_is_heard_and_a_corrected_one_is_not(
+    def test_is_recorded_and_a_corrected_one_is_not(
         self, fake: Fake, library: NvmlLibrary, handle: int
     ) -> None:
         events = NvmlEvents(wanted=True)

@@ -37,7 +37,7 @@ def track(library: NvmlLibrary, handle: int, refused: Refusals) -> PowerTrack:
 
 class TestTheMean:
     def test_is_of_all_that_was_drawn_between_two_ticks(self, fake: Fake) -> None:
-        fake.wave(0, period_s=0.1, busy_ratio=0.2)  # no tick's instant tells that
+        fake.wave(0, period_s=0.1, busy_ratio=0.2)  # no tick's instant shows that
         fake.draw(0, busy_watts=700, idle_watts=100)
         story = fake.story(after_s=13)
 
@@ -122,7 +122,7 @@ class TestThePresentDraw:
             pytest.param([(2_000, 1), (1_500, 1)], 1, id="stamps run back: a clock was set"),
         ],
     )
-    def test_is_asked_where_the_ring_tells_nothing_of_now(
+    def test_is_asked_where_the_ring_shows_nothing_of_now(
         self, fake: Fake, track: PowerTrack, entries: list[tuple[int, float]], after_s: int
     ) -> None:
         asked = fake.calls(POWER)
@@ -142,7 +142,7 @@ class TestThePresentDraw:
 
 
 class TestARing:
-    def test_whose_stamps_began_anew_is_found_again(self, track: PowerTrack) -> None:
+    def test_whose_stamps_restarted_is_found_again(self, track: PowerTrack) -> None:
         tick(track, [(9_000_000, 100_000)], TICK_NS)
 
         asked_from_us = []

@@ -34,7 +34,7 @@ class TestInstancesAtRunTime:
         story.pass_s(11)
         assert holes_ns(story.busy(stays)) == []
 
-    def test_that_are_made_anew_in_the_same_place_are_other_devices(self, fake: Fake) -> None:
+    def test_that_are_recreated_in_the_same_place_are_other_devices(self, fake: Fake) -> None:
         (older,) = fake.cut(0, 1)
         fake.part_wave(0, 0, period_s=1.0, busy_ratio=1.0)
         story = fake.story(period_s=0.5, after_s=3)
@@ -96,7 +96,7 @@ class TestTheGpuOfAnInstance:
         assert all(one.end_ns <= reset_ns or one.start_ns >= reset_ns for one in samples)
         assert samples[-1].end_ns > reset_ns + 5 * NS_PER_S
 
-    def test_is_asked_again_for_what_it_did_not_tell_in_parts(self, fake: Fake) -> None:
+    def test_is_asked_again_for_what_it_did_not_show_in_parts(self, fake: Fake) -> None:
         def parts_know_none(code: int) -> None:
             for function in ("nvmlDeviceGetEncoderUtilization", "nvmlDeviceGetDecoderUtilization"):
                 fake.fail(function, code, gpu=0)
@@ -154,11 +154,11 @@ class TestAGpuThatCannotBeRead:
         board.memory_used = 1 << 30
         fake.end(4000)
         fake.find(0)
-        told = [story.sample(uuid) for _ in range(12) if story.tick()]
+        reported = [story.sample(uuid) for _ in range(12) if story.tick()]
 
         assert before.processes
         assert before.memory_used_bytes == 3 << 30
-        assert {sample.memory_used_bytes for sample in told} <= {None, 1 << 30}
-        assert told[-1].memory_used_bytes == 1 << 30
-        assert not any(sample.processes for sample in told)
-        assert told[-1].processes == ()
+        assert {sample.memory_used_bytes for sample in reported} <= {None, 1 << 30}
+        assert reported[-1].memory_used_bytes == 1 << 30
+        assert not any(sample.processes for sample in reported)
+        assert reported[-1].processes == ()

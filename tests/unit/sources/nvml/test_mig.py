@@ -1,4 +1,4 @@
-"""Specification of MIG: a GPU that is cut is unknown, not idle; its instances are devices."""
+"""Specification of MIG: a partitioned GPU is unknown, not idle; its instances are devices."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def part_handles(fake: Fake) -> list[int]:
     return handles
 
 
-class TestAGpuThatIsCut:
+class TestAGpuThatIsPartitioned:
     def test_stands_before_its_instances_in_the_order_of_the_board(self, fake: Fake) -> None:
         first = fake.cut(0, 2)
         second = fake.cut(1, 1)
@@ -44,7 +44,7 @@ class TestAGpuThatIsCut:
 
 
 class TestAnInstance:
-    def test_says_who_it_is(self, fake: Fake) -> None:
+    def test_describes_itself(self, fake: Fake) -> None:
         _, uuid = fake.cut(1, 2)
 
         device = fake.story(period_s=0.5).sample(uuid).device
@@ -58,7 +58,7 @@ class TestAnInstance:
         assert device.memory_capacity_bytes == fake.gpu(1).memory_total // 8
         assert not device.mig_enabled
 
-    def test_tells_no_memory_where_it_is_switched_off_or_more_than_there_is(
+    def test_shows_no_memory_where_it_is_switched_off_or_more_than_there_is(
         self, fake: Fake
     ) -> None:
         (uuid,) = fake.cut(0, 1)
@@ -86,7 +86,7 @@ class TestAnInstance:
             truth_ns = fake.busy_ns(0, start_ns, end_ns, part=part)
             assert busy_ns(samples) == pytest.approx(truth_ns, rel=1e-9)
 
-    def test_tells_how_much_of_it_works(self, fake: Fake) -> None:
+    def test_shows_how_much_of_it_works(self, fake: Fake) -> None:
         (uuid,) = fake.cut(0, 1)
         fake.part_wave(0, 0, period_s=0.1, busy_ratio=0.5)
         fake.gpm(0, part=0, sm=0.25, occupancy=0.125, tensor=0.0, dram=1.0)
@@ -142,7 +142,7 @@ class TestAnInstance:
         assert story.observed_s(uuid) - before_s <= 3
 
 
-class TestAnInstanceWhoseUtilisationNobodyKnows:
+class TestAnInstanceWhoseUtilisationNoOneKnows:
     def test_is_on_a_board_without_gpm(self, fake: Fake) -> None:
         (uuid,) = fake.cut(0, 1)
         fake.gpm(0, supported=False)

@@ -78,7 +78,7 @@ class TestAnotherPackageThatAnswersAsPynvml:
             ("nvidia-ml-py3", "7.352.0", FOR_PYTHON_2),
         ],
     )
-    def test_ends_who_reads_gpus_with_three_and_the_command_that_mends_it(
+    def test_ends_who_reads_gpus_with_three_and_the_command_that_fixes_it(
         self, tmp_path: Path, name: str, version: str, files: dict[str, str]
     ) -> None:
         installed(tmp_path, name, version, files)
@@ -91,7 +91,7 @@ class TestAnotherPackageThatAnswersAsPynvml:
         assert commands(sentence) == [["uninstall", "-y", name], INSTALL]
         assert "Error" not in sentence
 
-    def test_is_said_by_the_doctor_and_by_record_and_stops_nothing_else(
+    def test_is_reported_by_the_doctor_and_by_record_and_stops_nothing_else(
         self, tmp_path: Path
     ) -> None:
         installed(tmp_path, "pynvml", "11.5.0", PACKAGE)
@@ -134,14 +134,14 @@ class TestNvidiaMlPy:
         assert "nvidia-ml-py 11.450.129 is too old for gpumon, which needs 12.535" in ended.stderr
         assert commands(ended.stderr) == [INSTALL]
 
-    def test_whose_file_another_took_along_is_installed_anew(self, tmp_path: Path) -> None:
+    def test_whose_file_another_took_along_is_reinstalled(self, tmp_path: Path) -> None:
         ours = installed(tmp_path, "nvidia_ml_py", "13.580", {})
 
         assert "13.580 is missing or damaged" in str(refusal(None, [ours]))
         assert commands(str(refusal(None, [ours]))) == [INSTALL]
         assert "is not installed" in str(refusal(None, []))
 
-    def test_that_a_file_of_that_name_hides_is_told_which(self, tmp_path: Path) -> None:
+    def test_that_a_file_of_that_name_hides_is_reported_which(self, tmp_path: Path) -> None:
         (tmp_path / "pynvml.py").write_text(OLD)
 
         ended = gpumon(tmp_path, "serve", "--listen", "127.0.0.1:0")

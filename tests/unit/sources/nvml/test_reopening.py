@@ -107,7 +107,7 @@ class TestALibraryOfAnotherVersion:
         ],
         ids=["on the machine itself", "in a container"],
     )
-    def test_is_mended_where_the_driver_is(
+    def test_is_fixed_where_the_driver_is(
         self,
         monkeypatch: pytest.MonkeyPatch,
         container: str | None,
@@ -164,7 +164,7 @@ class TestATickInWhichEveryGpuFailed:
         assert reopening.code_to_give_up_for(codes, 2, s(110)) == codes[0]
 
 
-class TestWhatIsSaid:
+class TestWhatIsReported:
     @pytest.mark.parametrize("code", [1, 2, 4, 7, 8, 9, 12, 13, 15, 16, 17, 18, 20, 77, 999, -1])
     def test_names_the_trouble_and_after_a_colon_what_to_do(self, code: int) -> None:
         for sentence in (str(unavailable(code)), gpu_trouble(code), str(no_gpu([code]))):

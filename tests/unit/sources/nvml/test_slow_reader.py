@@ -1,6 +1,6 @@
 """Specification of what changes slowly: read beside the sampling, one round at a time.
 
-The driver may take its time with it or hang: nobody waits for it.
+The driver may take its time with it or hang: no one waits for it.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class TestARound:
         assert rounds.done == [1, 2]
         assert rounds.thread.is_free
 
-    def test_that_takes_long_is_not_waited_for_and_has_nobody_beside_it(
+    def test_that_takes_long_is_not_waited_for_and_has_no_one_beside_it(
         self, rounds: Rounds
     ) -> None:
         rounds.run_after_a_hang(1)
@@ -81,7 +81,7 @@ class TestARound:
         wait_until(lambda: rounds.thread.is_free)
         assert rounds.done == [1]
 
-    def test_that_breaks_is_told_of_where_somebody_hears_it(self, rounds: Rounds) -> None:
+    def test_that_breaks_is_reported_where_someone_receives_it(self, rounds: Rounds) -> None:
         def breaks() -> None:
             raise MemoryError("no room")
 
@@ -120,11 +120,11 @@ def answers(story: DriverStory, slot: int) -> set[str]:
 def story(fake: Fake) -> Iterator[DriverStory]:
     fake.keep_busy(*BOTH)
     others = set(threading.enumerate())
-    told = DriverStory(fake, options=EVERY_FIELD, slow_patience_s=0.5)
-    told.tick(10)
-    yield told
-    come_back(told)
-    told.close()
+    reported = DriverStory(fake, options=EVERY_FIELD, slow_patience_s=0.5)
+    reported.tick(10)
+    yield reported
+    come_back(reported)
+    reported.close()
     wait_until(lambda: others.issuperset(threading.enumerate()))
 
 
@@ -153,8 +153,8 @@ class TestACallThatHangs:
 
     def test_leaves_no_answer_that_is_older_than_three_periods(self, story: DriverStory) -> None:
         well = [answers(story, slot) for slot in BOTH]
-        assert all(set(GpuDetails._fields) - {"read_at_ns"} <= told for told in well)
-        assert all({"memory_used_bytes", "processes", "activity"} <= told for told in well)
+        assert all(set(GpuDetails._fields) - {"read_at_ns"} <= reported for reported in well)
+        assert all({"memory_used_bytes", "processes", "activity"} <= reported for reported in well)
         hang(story)
 
         story.tick(4)
@@ -167,7 +167,7 @@ class TestACallThatHangs:
             assert story.sample(slot).power_watts is not None
             assert story.gpu(slot).present
 
-    def test_is_told_of_until_it_comes_back_with_all_answers(self, story: DriverStory) -> None:
+    def test_is_reported_until_it_comes_back_with_all_answers(self, story: DriverStory) -> None:
         well = answers(story, 0)
         hang(story, gpu=0)
         story.tick(20)
@@ -180,7 +180,7 @@ class TestACallThatHangs:
         assert story.message is None
 
     @pytest.mark.measured
-    def test_keeps_nobody_who_closes_the_source(self, story: DriverStory) -> None:
+    def test_keeps_no_one_who_closes_the_source(self, story: DriverStory) -> None:
         hang(story)
         began_s = time.monotonic()
 
@@ -205,7 +205,7 @@ class TestACallThatHangs:
         time.sleep(0.05)
         assert story.ticks_until_read(BOTH, most=10)
 
-    def test_of_a_gpu_that_is_lost_meanwhile_tells_nothing_when_it_comes_back(
+    def test_of_a_gpu_that_is_lost_meanwhile_shows_nothing_when_it_comes_back(
         self, story: DriverStory
     ) -> None:
         hang(story, gpu=0)
@@ -219,7 +219,7 @@ class TestACallThatHangs:
         wait_until(lambda: bool(story.tick()) and bool(answers(story, 0)))
 
 
-class TestUtilizationThatNobodyCanRead:
+class TestUtilizationThatNoOneCanRead:
     @pytest.mark.parametrize("what", ["beyond 100 %", "calls that fail"])
     def test_is_no_answer_after_three_seconds(self, story: DriverStory, what: str) -> None:
         fake = story.fake

@@ -23,7 +23,7 @@ AT_THE_END_OF_A_TICK = ("nvmlGpmMigSampleGet", "nvmlGpmSampleAlloc", "nvmlGpmQue
 
 
 class TestAGpu:
-    def test_says_who_it_is(self, fake: Fake) -> None:
+    def test_describes_itself(self, fake: Fake) -> None:
         first, second = fake.story().frame.gpus
 
         assert (first.device.uuid, first.device.index) == (fake.uuid(0), 0)
@@ -143,12 +143,12 @@ class TestASquareWave:
         monkeypatch.setattr("gpumon.sources.nvml.source._HELD_UP_NS", held_up_ns)
         fake.cut(0, 2)
         fake.run(1, 4000)
-        told = dict(fake.story().frame.call_counts)
+        reported = dict(fake.story().frame.call_counts)
 
         asked = fake.all_calls()
         for name in (*NOT_THE_SOURCES, *AT_THE_END_OF_A_TICK):
             asked.pop(name, None)
-        assert {name: told.get(name) for name in asked} == asked
+        assert {name: reported.get(name) for name in asked} == asked
 
 
 class TestARingThatIsDry:
@@ -213,7 +213,7 @@ class TestARingThatIsDry:
         story.tick()
         assert fake.calls(DRAIN) > 0
 
-    def test_goes_on_although_its_stamps_began_anew(self, fake: Fake) -> None:
+    def test_goes_on_although_its_stamps_restarted(self, fake: Fake) -> None:
         story = fake.story(period_s=0.5)
 
         def stamps_us(*ages_s: float) -> list[int]:

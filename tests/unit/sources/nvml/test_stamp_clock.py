@@ -40,7 +40,7 @@ class Host:
         self.stamps.learn([self.stamp_us(ahead_ns, age_ns)], self.hand.now_ns)
 
     def set_wall_clock(self, by_ns: int) -> int:
-        """Somebody sets it, within a second; gives by how much that is noticed."""
+        """Someone sets it, within a second; gives by how much that is noticed."""
         self.ahead_ns[time.CLOCK_REALTIME] += by_ns
         self.hand.pass_seconds(1)
         return self.stamps.tick()
@@ -103,7 +103,7 @@ class TestTheClockOfTheStamps:
 
         assert host.stamps.domain is StampDomain.MONOTONIC
 
-    def test_is_found_anew_when_a_suspend_shows_it_was_another(self, host: Host) -> None:
+    def test_is_found_again_when_a_suspend_shows_it_was_another(self, host: Host) -> None:
         host.ahead_ns[time.CLOCK_BOOTTIME] = 0
         domains = []
         for ahead_ns in (0, HOUR_NS):

@@ -1,4 +1,4 @@
-"""Specification of energy as a counter: it never goes back, and tells no energy nobody measured."""
+"""Specification of energy as a counter: it never goes back, and shows no energy no one measured."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class TestTheCounter:
             pytest.param([None, None], [None, None], id="is no answer where the board gives none"),
         ],
     )  # fmt: skip
-    def test_tells(self, millijoules: list[int | None], joules: list[float | None]) -> None:
+    def test_shows(self, millijoules: list[int | None], joules: list[float | None]) -> None:
         assert joules_after(*millijoules) == joules
 
     def test_adds_nothing_of_more_than_can_have_been_used_since(self, refused: Refusals) -> None:
@@ -66,16 +66,16 @@ steps = st.lists(
 class TestLaws:
     @given(st.lists(st.one_of(st.none(), st.integers(-5, (1 << 64) - 1)), max_size=60))
     def test_it_never_falls_whatever_the_board_says(self, readings: list[int | None]) -> None:
-        told = [joules for joules in joules_after(*readings) if joules is not None]
+        reported = [joules for joules in joules_after(*readings) if joules is not None]
 
-        assert all(early <= late for early, late in pairwise(told))
+        assert all(early <= late for early, late in pairwise(reported))
 
     @given(steps)
-    def test_it_tells_all_between_readings_without_a_reset_and_never_more_than_was_used(
+    def test_it_shows_all_between_readings_without_a_reset_and_never_more_than_was_used(
         self, steps: list[tuple[int, int, bool, bool]]
     ) -> None:
         refused = Refusals()
-        counter, now_ns, told = EnergyCounter(refused), 0, None
+        counter, now_ns, joules = EnergyCounter(refused), 0, None
         on_board = used_in_all = certain = since_reading = 0
         was_reset = False
         for before, after, resets, answers in steps:
@@ -86,9 +86,9 @@ class TestLaws:
             was_reset |= resets
             if answers:
                 certain += 0 if was_reset else since_reading
-                told = counter.update(on_board, now_ns)
+                joules = counter.update(on_board, now_ns)
                 was_reset, since_reading = False, 0
 
-        if told is not None:
-            assert certain <= round(told * 1000) <= used_in_all
+        if joules is not None:
+            assert certain <= round(joules * 1000) <= used_in_all
         assert refused.count == 0

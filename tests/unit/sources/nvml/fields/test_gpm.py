@@ -176,15 +176,15 @@ class TestTwoSamples:
 
 class TestASampleThatFails:
     @pytest.mark.parametrize("code", [codes.UNKNOWN, codes.INVALID_ARGUMENT])
-    def test_lets_the_window_begin_anew(self, fake: Fake, track: GpmTrack, code: int) -> None:
+    def test_lets_the_window_restart(self, fake: Fake, track: GpmTrack, code: int) -> None:
         track.read()
-        told = []
+        reported = []
         for answers in (code, 0, 0):
             fake.advance(1.0)
             fake.fail(SAMPLE_GET, answers)
-            told.append(track.read())
+            reported.append(track.read())
 
-        failed, first_again, activity = told
+        failed, first_again, activity = reported
         assert (failed, first_again) == (None, None)
         assert activity is not None
         assert activity.start_ns == fake.now_ns() - NS_PER_S
@@ -258,7 +258,7 @@ class TestTheSamples:
             story.tick(12)
 
         # A driver that answers nothing takes nothing back either; what it has
-        # done with its samples meanwhile nobody knows, so they are not touched again.
+        # done with its samples meanwhile no one knows, so they are not touched again.
         assert story.message is None
         assert fake.calls(ALLOCATE) == 4 * 4
         assert fake.calls(FREE) == 3 * 4

@@ -21,7 +21,7 @@ MIB = 1 << 20
 LAST_FIELD_WITHOUT_PCIE = 196
 Rates = tuple[float | None, float | None]
 PCIE_RATES: Rates = (1 * MIB, 2 * MIB)
-"""What goes over PCIe on each of the fake's GPUs, unless told otherwise."""
+"""What goes over PCIe on each of the fake's GPUs, unless reported otherwise."""
 
 
 def pcie(story: DriverStory, slot: int = 0) -> Rates:
@@ -86,7 +86,7 @@ class TestPcie:
 
         assert fake.calls(MEASURED) == 2 * (1 + 4)
 
-    def test_is_no_answer_where_it_can_be_told_in_no_way(self, fake: Fake) -> None:
+    def test_is_no_answer_where_it_can_be_reported_in_no_way(self, fake: Fake) -> None:
         fake.control.newest_field = LAST_FIELD_WITHOUT_PCIE
         fake.fail(MEASURED, codes.NOT_SUPPORTED)
         story = fake.story(on=["pcie"])
@@ -104,7 +104,7 @@ class TestPcie:
         assert pcie(story) == (None, 2 * MIB)
         assert story.frame.rejected == 1
 
-    def test_whose_counter_wrapped_is_not_told_and_is_measured_from_then_on(
+    def test_whose_counter_wrapped_is_not_reported_and_is_measured_from_then_on(
         self, fake: Fake
     ) -> None:
         begun = 30 * 2 * MIB  # the counter of what is received, at the first reading
@@ -152,7 +152,7 @@ class TestNvlink:
         assert pcie(story) == pytest.approx(pcie_told)
         assert fake.calls(COUNTED) == (2 if on == ["nvlink"] else 6)
 
-    def test_is_told_again_after_a_reading_that_failed(self, fake: Fake) -> None:
+    def test_is_reported_again_after_a_reading_that_failed(self, fake: Fake) -> None:
         fake.gpu(0).nvlink_tx_bytes_per_s = MIB
         story = fake.story(on=["nvlink"], period_s=6.0)
         for code in (codes.UNKNOWN, 0, 0):

@@ -32,16 +32,16 @@ def field(library: NvmlLibrary, handle: int) -> ProcessField:
 
 class TestTheList:
     @pytest.mark.parametrize(
-        ("memory_bytes", "told"),
+        ("memory_bytes", "reported"),
         [(2 << 30, 2 << 30), pytest.param((1 << 64) - 1, None, id="the driver keeps it to itself")],
     )
     def test_names_who_is_on_this_gpu_with_his_memory(
-        self, fake: Fake, field: ProcessField, memory_bytes: int, told: int | None
+        self, fake: Fake, field: ProcessField, memory_bytes: int, reported: int | None
     ) -> None:
         fake.run(0, NOBODYS_PID, memory_bytes=memory_bytes)
         fake.run(1, 4001)
 
-        assert field.read(0) == (ProcessSample(NOBODYS_PID, told),)
+        assert field.read(0) == (ProcessSample(NOBODYS_PID, reported),)
 
     def test_can_be_longer_than_there_was_room_for(self, fake: Fake, field: ProcessField) -> None:
         for pid in range(100):
@@ -95,7 +95,7 @@ class TestTheList:
         assert fake.calls(LIST) >= 6
         assert not [name for name in fake.all_calls() if "Graphics" in name]
 
-    def test_tells_no_name_unless_it_is_asked_for(
+    def test_shows_no_name_unless_it_is_asked_for(
         self, fake: Fake, library: NvmlLibrary, handle: int
     ) -> None:
         fake.run(0, NOBODYS_PID, name=b"python")
@@ -108,15 +108,15 @@ class TestTheList:
         (process,) = with_names.read(0) or ()
         assert process.name == "python"
 
-    def test_tells_the_kernels_number_of_who_runs_a_process(
+    def test_shows_the_kernels_number_of_who_runs_a_process(
         self, fake: Fake, library: NvmlLibrary, handle: int, proc: Path
     ) -> None:
         fake.run(0, 4000)
         fake.run(0, 4001)
 
-        told = ProcessField(library, handle, owners=ProcessOwners(proc)).read(0) or ()
+        reported = ProcessField(library, handle, owners=ProcessOwners(proc)).read(0) or ()
 
-        assert {one.pid: one.uid for one in told} == {4000: os.getuid(), 4001: None}
+        assert {one.pid: one.uid for one in reported} == {4000: os.getuid(), 4001: None}
 
 
 @pytest.fixture
@@ -135,7 +135,7 @@ def runs_as(proc: Path, uid: int) -> None:
 
 
 def name_and_user(proc: Path, pid: int) -> tuple[str | None, str | None]:
-    """What the kernel tells of a process, where the driver has no name."""
+    """What the kernel reports a process, where the driver has no name."""
     names = ProcessNames(lambda _: None, proc=proc)
     return names.name(pid), names.user(ProcessOwners(proc).owner(pid).uid)
 
@@ -181,7 +181,7 @@ class TestAName:
 
         assert name_and_user(proc, 4000) == ("trainer", pwd.getpwuid(uid).pw_name)
 
-    def test_and_user_are_not_known_where_nobody_has_one_or_a_number_is_another_process(
+    def test_and_user_are_not_known_where_no_one_has_one_or_a_number_is_another_process(
         self, proc: Path
     ) -> None:
         assert name_and_user(proc, 4001) == (None, None)
@@ -203,7 +203,7 @@ class TestAShare:
     def test_is_unknown_at_first_then_of_the_time_since_the_reading_before(
         self, fake: Fake, field: ProcessField
     ) -> None:
-        """All of the driver's buffer would tell of load that is over."""
+        """All of the driver's buffer would show of load that is over."""
         fake.run(0, 4000, sm=80)
         fake.run(0, 4001, sm=0)
 
@@ -214,13 +214,13 @@ class TestAShare:
         self, fake: Fake, field: ProcessField
     ) -> None:
         fake.run(0, 4000, sm=80)
-        told = [shares(field, 5 * number) for number in range(6)]
+        reported = [shares(field, 5 * number) for number in range(6)]
 
-        assert told == [{4000: None}] * 2 + [{4000: 0.8}] * 4
+        assert reported == [{4000: None}] * 2 + [{4000: 0.8}] * 4
         assert fake.calls(SHARES) + fake.calls(OLDER_SHARES) == 3
         assert fake.calls(LIST) == 6
 
-    def test_of_an_idle_gpu_is_nothing_and_not_asked_while_nobody_is_there(
+    def test_of_an_idle_gpu_is_nothing_and_not_asked_while_no_one_is_there(
         self, fake: Fake, field: ProcessField
     ) -> None:
         assert shares(field, 0) == {}
@@ -281,13 +281,13 @@ class TestAShare:
 
         assert shares(field, 10) == {4000: 0.8, 4001: 0.0}
 
-    def test_is_found_again_after_the_stamps_began_anew(
+    def test_is_found_again_after_the_stamps_restarted(
         self, fake: Fake, field: ProcessField
     ) -> None:
         fake.run(0, 4000, sm=80)
         field.read(0)
         fake.stamps_count(0)  # since boot, far behind the wall clock
 
-        told = [shares(field, 10 * number) for number in range(1, 10)]
+        reported = [shares(field, 10 * number) for number in range(1, 10)]
 
-        assert told[-1] == {4000: 0.8}
+        assert reported[-1] == {4000: 0.8}

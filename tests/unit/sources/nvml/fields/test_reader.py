@@ -24,8 +24,8 @@ ALL_ONES = (1 << 64) - 1
 TEMPERATURE_V, TEMPERATURE = "nvmlDeviceGetTemperatureV", "nvmlDeviceGetTemperature"
 
 
-def told(story: DriverStory, name: str, slot: int = 0) -> object:
-    """What a GPU said under this name, wherever it says it."""
+def reported(story: DriverStory, name: str, slot: int = 0) -> object:
+    """What a GPU reported under this name, wherever it says it."""
     sample = story.sample(slot)
     return getattr(sample if name in GpuSample._fields else story.details(slot), name)
 
@@ -88,7 +88,7 @@ class TestTheDetails:
     @pytest.mark.parametrize(
         ("reasons", "words"), [(0, ()), (1 | 0x40 | 1 << 40, ("hw_thermal_slowdown",))]
     )
-    def test_leave_out_idleness_and_reasons_that_nobody_knows(
+    def test_leave_out_idleness_and_reasons_that_no_one_knows(
         self, fake: Fake, reasons: int, words: tuple[str, ...]
     ) -> None:
         fake.throttle(0, reasons)
@@ -121,7 +121,7 @@ class TestAnOlderDriver:
         fake.fail(f"nvmlDeviceGet{newer}", code)
         story = fake.story(period_s=5.0, after_s=10)
 
-        assert told(story, field) == value
+        assert reported(story, field) == value
         assert fake.calls(f"nvmlDeviceGet{newer}") == 2
         assert fake.calls(f"nvmlDeviceGet{older}") == 3 * 2
 
@@ -166,8 +166,8 @@ class TestAValueThatNoBoardCanMean:
         setattr(fake.gpu(0), field, value)
         story = fake.story(on=OPT_INS, period_s=6.0, after_s=12)
 
-        assert told(story, attribute, 0) is None
-        assert told(story, attribute, 1) is not None
+        assert reported(story, attribute, 0) is None
+        assert reported(story, attribute, 1) is not None
         assert story.frames[0].rejected == 1
         assert all(frame.rejected for frame in story.frames)
 
@@ -185,7 +185,7 @@ class TestAValueThatNoBoardCanMean:
         setattr(fake.gpu(0), field, value)
         story = fake.story(on=["fan"])
 
-        assert told(story, attribute) == is_reported
+        assert reported(story, attribute) == is_reported
         assert story.frame.rejected == 0
 
 
@@ -289,7 +289,7 @@ class TestAFieldThatIsSlow:
 
 class TestEnergy:
     @pytest.mark.parametrize("trouble", [FakeNvml.reload_driver, lambda fake: fake.reset(0)])
-    def test_goes_on_where_it_was_when_the_boards_own_begins_anew(
+    def test_goes_on_where_it_was_when_the_boards_own_begins_again(
         self, fake: Fake, trouble: Change
     ) -> None:
         story = fake.story()

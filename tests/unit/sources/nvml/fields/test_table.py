@@ -39,8 +39,8 @@ class TestThePage:
 
 
 class TestTheTable:
-    def test_tells_each_number_and_each_counter_under_a_name_that_a_sample_has(self) -> None:
-        told = [number.attribute for field in NVML_FIELDS for number in field.numbers]
-        told += [counter.attribute for field in NVML_FIELDS for counter in field.counters]
+    def test_shows_each_number_and_each_counter_under_a_name_that_a_sample_has(self) -> None:
+        reported = [number.attribute for field in NVML_FIELDS for number in field.numbers]
+        reported += [counter.attribute for field in NVML_FIELDS for counter in field.counters]
 
-        assert {*GpuSample._fields, *GpuDetails._fields}.issuperset(told)
+        assert {*GpuSample._fields, *GpuDetails._fields}.issuperset(reported)

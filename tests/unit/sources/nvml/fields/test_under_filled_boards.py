@@ -29,7 +29,7 @@ def findings(report: Report) -> list[str]:
 
 
 class TestABoardWithGpm:
-    def test_is_told_apart_from_one_that_is_as_busy_and_full(self, fake: Fake) -> None:
+    def test_is_reported_apart_from_one_that_is_as_busy_and_full(self, fake: Fake) -> None:
         works(fake, 0, watts=620.0, sm=0.96)
         works(fake, 1, watts=180.0, sm=0.25)
 
@@ -41,7 +41,7 @@ class TestABoardWithGpm:
         assert {gpu.verdict.name for gpu in report.gpus} == {VerdictName.HEALTHY}
         assert report.gpus[0].totals.idle_ns == report.gpus[1].totals.idle_ns
 
-    def test_tells_it_of_its_mig_instances_too(self, fake: Fake) -> None:
+    def test_shows_it_of_its_mig_instances_too(self, fake: Fake) -> None:
         fake.cut(0, 2)
         for part, share in enumerate((0.95, 0.2)):
             fake.part_wave(0, part, period_s=0.1, busy_ratio=0.97)
@@ -54,7 +54,7 @@ class TestABoardWithGpm:
 
 
 class TestABoardWithoutGpm:
-    def test_is_judged_by_its_power_on_either_driver(
+    def test_is_diagnosed_by_its_power_on_either_driver(
         self, fake_nvml_of_both_generations: FakeNvml
     ) -> None:
         fake = fake_nvml_of_both_generations

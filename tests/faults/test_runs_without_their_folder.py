@@ -1,4 +1,4 @@
-"""Trainings and a daemon find each other again after their folder was removed; none is harmed."""
+"""Training runs and a daemon find each other again after their folder was removed."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def living(state: dict[str, Any]) -> Sequence[int]:
     return [run["pid"] for run in state["runs"] if run["alive"]]
 
 
-class TestATraining:
+class TestATrainingRun:
     def test_whose_ring_is_removed_goes_on_unharmed(self, daemon: RunningDaemon) -> None:
         with subprocess.Popen(
             [sys.executable, "-c", GOES_ON],
@@ -49,9 +49,9 @@ class TestATraining:
             assert training.stdout is not None
             assert training.stdout.readline() == "there\n"
             remove_folder_of(daemon)
-            said, complained = training.communicate("\n", timeout=PATIENCE_S)
+            printed, complained = training.communicate("\n", timeout=PATIENCE_S)
 
-        assert (training.returncode, said, complained) == (0, "780\n", "")
+        assert (training.returncode, printed, complained) == (0, "780\n", "")
 
     def test_that_starts_after_the_daemon_has_healed_its_folder_is_read(
         self, daemon: RunningDaemon
@@ -108,7 +108,7 @@ class TestATraining:
 
 
 class TestAFolderThatGoesWhileARingIsMade:
-    def test_costs_a_training_nothing(self, tmp_path: Path) -> None:
+    def test_costs_a_training_run_nothing(self, tmp_path: Path) -> None:
         """It is removed between the search for a folder and the ring, and again and again later."""
         script = """
 import os, shutil, sys
