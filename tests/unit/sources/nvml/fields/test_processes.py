@@ -239,7 +239,7 @@ class TestAShare:
         call: str,
         other: str,
     ) -> None:
-        monkeypatch.setattr("gpumon.sources.nvml.fields.processes._FIRST_ROOM", 16)
+        monkeypatch.setattr("gpumon.sources.nvml.fields.processes._FIRST_CAPACITY", 16)
         fake.fail(other, FUNCTION_NOT_FOUND)
         fake.run(0, 4000, sm=37)
         field.read(0)

@@ -68,5 +68,5 @@ class TestABoardWithoutGpm:
 
         watts = f"{0.25 * limit_watts:.0f} of {limit_watts:.0f} W"
         assert evidence.startswith("GPU 0 ")
-        assert f"power {watts}" in evidence
+        assert f"only {watts}" in evidence
         assert "GPU 1" not in evidence
