@@ -228,10 +228,10 @@ class TestADaemonOfASession:
         with process(AS_THE_USER, session, "/nowhere") as refused:
             assert refused.wait(PATIENCE_S) == 1
 
-        said = capfd.readouterr().err
-        assert f"{next_one} " in said
-        assert f"user {OTHER_UID}" in said
-        assert "$GPUMON_RUNTIME_DIR" in said
+        printed = capfd.readouterr().err
+        assert f"{next_one} " in printed
+        assert f"user {OTHER_UID}" in printed
+        assert "$GPUMON_RUNTIME_DIR" in printed
         assert list(next_one.iterdir()) == []
 
 
