@@ -20,13 +20,9 @@ from tests.truth.score.evaluation import (
     looked_at,
     over,
 )
-from tests.truth.score.finding import Finding, first_true
-from tests.truth.score.goals import WITHOUT_TAGS, goals
-from tests.truth.score.healthy_week import Week, week
-from tests.truth.score.tally import Tally, bursts_until
+from tests.truth.score.goals import WITHOUT_TAGS
+from tests.truth.score.healthy_week import week
 from tests.truth.workloads import DEVELOPMENT_SEEDS, KINDS
-from tests.truth.workloads.spans import no_spans, spans_of
-from tests.truth.workloads.truth import GpuTruth
 
 HOURS = 0.25
 SEED = DEVELOPMENT_SEEDS[3]
@@ -121,49 +117,3 @@ class TestAHealthyDay:
 
         assert day.false_alarms == 0
         assert day.suspected_s == 0.0
-
-
-class TestTheGoals:
-    def test_say_of_each_whether_it_is_met_and_by_how_much_it_is_missed(
-        self, tallies: Tallies
-    ) -> None:
-        weeks = [Week(1, 0.0, 0, 0.0), Week(2, 0.0, 1, 30.0)]
-
-        rows = [line.split(" | ") for line in goals(tallies, list(KINDS), weeks).splitlines()]
-        cells = {row[0].strip("| "): row[1:] for row in rows}
-
-        precisions = [row for goal, row in cells.items() if goal.startswith("precision 0.99")]
-        assert [row[-1] for row in precisions][-1] == "met: 1.000 |"
-        assert cells["recall 0.99, all kinds"][0].endswith(" short")
-        assert [*cells.values()][-1][0] == "**1 in 2**"
-
-
-def gpu_that_starves(*starved_ms: tuple[int, int]) -> GpuTruth:
-    starved = spans_of(starved_ms)
-    return GpuTruth(busy=no_spans(), starved=starved, jobs=spans_of([(0, 100_000)]))
-
-
-class TestTheTally:
-    def test_counts_the_bursts_between_the_first_pause_and_the_word(self) -> None:
-        truth = gpu_that_starves((1_000, 3_000), (5_000, 7_000), (9_000, 11_000))
-
-        assert [bursts_until(truth, at_ms) for at_ms in (3_500, 6_000, 10_500)] == [0, 1, 2]
-
-    def test_counts_no_bursts_where_no_pause_can_be_seen(self) -> None:
-        assert bursts_until(gpu_that_starves((1_000, 1_100)), 5_000) is None
-
-    def test_counts_right_false_missed_and_quiet(self) -> None:
-        tally, accused, cleared = Tally(), Finding(is_starved=True), Finding(is_starved=False)
-        for starved_ms in ((0, 10_000), (0, 1_000)):
-            for finding in (accused, cleared):
-                tally.add(gpu_that_starves(starved_ms), finding, 100_000)
-
-        assert (tally.right, tally.missed, tally.false, tally.quiet) == (1, 1, 1, 1)
-        assert (tally.precision, tally.recall, tally.f1) == (0.5, 0.5, 0.5)
-
-    @pytest.mark.parametrize(("answer", "count"), [(1, 50), (9, 50), (37, 50), (50, 50)])
-    def test_finds_from_which_row_on_something_holds(self, answer: int, count: int) -> None:
-        assert first_true(lambda rows: rows >= answer, count) == answer
-
-    def test_finds_nothing_where_it_never_holds(self) -> None:
-        assert first_true(lambda rows: False, 50) is None
