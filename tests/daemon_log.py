@@ -22,7 +22,7 @@ class DaemonLog:
         self._heard, self._now_s = heard, 0
         self._collectors, self.fields, self._xids = CollectorLog(log), FieldLog(log), XidLog(log)
 
-    def told(self, *states: CollectorState) -> list[str]:
+    def lines(self, *states: CollectorState) -> list[str]:
         """The lines that came while a collector reported these, one a tick."""
         self._heard.clear()
         for state in states:

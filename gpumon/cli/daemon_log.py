@@ -12,7 +12,7 @@ from typing import Final, TypeAlias
 from gpumon.core.clock import NS_PER_S
 from gpumon.core.device.driver_codes import xid_sentence
 from gpumon.core.device.troubles import vanished
-from gpumon.core.sample import Device, FieldFault, fault_sentence, mended_sentence
+from gpumon.core.sample import Device, FieldFault, fault_sentence, recovery_sentence
 from gpumon.core.state import CollectorState, GpuState, refusal_note
 
 _MAX_MESSAGES: Final = 16
@@ -164,5 +164,5 @@ class FieldLog:
                 since_ns = self._stable_since_ns.setdefault(key, now_ns)
                 if now_ns - since_ns >= _STABLE_NS:
                     del self._stable_since_ns[key]
-                    self._log.info("%s", mended_sentence(*self._faults.pop(key), since_ns))
+                    self._log.info("%s", recovery_sentence(*self._faults.pop(key), since_ns))
         self.sentences = frozenset(fault_sentence(*one) for one in failing.values())

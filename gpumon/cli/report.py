@@ -112,7 +112,10 @@ class ReportCommand:
             _print(report, as_json=args.json)
             code = write_page(found)
         sys.stdout.flush()  # the report comes before messages on limits
-        return _judge(report, args.fail_if_starved_above, args.fail_if_lost_above) or code
+        return (
+            _compare_with_limits(report, args.fail_if_starved_above, args.fail_if_lost_above)
+            or code
+        )
 
 
 class ReplayCommand:
@@ -316,7 +319,7 @@ def comparison(before: Report, after: Report) -> dict[str, object]:
     }
 
 
-def _judge(report: Report, *percents: float | None) -> int:
+def _compare_with_limits(report: Report, *percents: float | None) -> int:
     """Exit code 1, with a message, if a GPU exceeds a limit: starved or lost percent; else 0.
 
     Raises:

@@ -85,10 +85,10 @@ def fault_sentence(device: Device, fault: FieldFault) -> str:
     return f"GPU {device.label}: reading its {_words(fault)} fails: {fault.reason}"
 
 
-def mended_sentence(device: Device, fault: FieldFault, until_ns: int) -> str:
+def recovery_sentence(device: Device, fault: FieldFault, until_ns: int) -> str:
     """The message when it works again.
 
-    >>> mended_sentence(Device(uuid="GPU-0", index=0), FieldFault("memory", "", 0), 20 * 10**9)
+    >>> recovery_sentence(Device(uuid="GPU-0", index=0), FieldFault("memory", "", 0), 20 * 10**9)
     'GPU 0: reading its memory works again, after 20 s'
     """
     lasted_s = seconds(until_ns - fault.since_ns)

@@ -1,4 +1,4 @@
-"""Writes ``state.json`` for dstat, ``report``, ``doctor`` and the training hooks."""
+"""Writes ``state.json`` for dstat, ``report``, ``doctor`` and the hooks of training scripts."""
 
 from __future__ import annotations
 

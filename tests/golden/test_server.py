@@ -55,9 +55,9 @@ def test_words_of_the_log(caplog: pytest.LogCaptureFixture) -> Chapters:
     mute = FieldFault("memory", "no answer", 0)
     gone = healthy_gpu(present=False, listed=False)
     told = {
-        "a collector fails": log.told(BROKEN),
-        "it is well again": log.told(*[well] * 20),
-        "what other people wrote": log.told(bad_ring),
+        "a collector fails": log.lines(BROKEN),
+        "it is well again": log.lines(*[well] * 20),
+        "what other people wrote": log.lines(bad_ring),
         "a field fails": log.saw(failing(healthy_gpu(), mute), times=20),
         "it works again": log.saw(healthy_gpu(), times=20),
         "an XID": log.saw(healthy_gpu(xid_errors=((79, 1),))),

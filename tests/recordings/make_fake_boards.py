@@ -81,7 +81,7 @@ def _reading(fake: FakeNvml, source: NvmlSource, second: int) -> Reading:
 
 
 def _ring(second: int, now_ns: int) -> RingReading:
-    """What a training on GPU 0 would have tagged: it computes in even seconds."""
+    """The tags of a run on GPU 0 that computes in even seconds."""
     steps = (second + 1) // 2
     phases = [_STEP if second % 2 == 0 else _WAIT]
     kinds = bytes([RingKind.ENTER, RingKind.STEP][: 1 + second % 2])

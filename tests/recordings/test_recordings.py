@@ -111,12 +111,12 @@ class TestAKerasRunOnAnH100:
         assert h100.totals.idle_ns[IdleCause.WITHIN_STEP] < 2 * NS_PER_S
 
 
-H200_TRAININGS = FOLDER / "nvidia-h200-trainings.gpumon"
+H200_RUNS = FOLDER / "nvidia-h200-trainings.gpumon"
 
 
 class TestRunsWithPausesOnAnH200:
     def test_have_causes_of_idle_time(self) -> None:
-        report = report_of(H200_TRAININGS)
+        report = report_of(H200_RUNS)
         (gpu,), runs = report.gpus, {run.run: run for run in report.runs}
 
         saved_ns = sum(run.phase_ns.get(TrainingPhase.CHECKPOINT, 0) for run in report.runs)
@@ -135,24 +135,24 @@ class TestRunsWithPausesOnAnH200:
         ],
     )
     def test_have_reasons_of_input_waits(self, run: str, reason: InputWaitReason) -> None:
-        (late,) = [one for one in report_of(H200_TRAININGS).runs if one.run == run]
+        (late,) = [one for one in report_of(H200_RUNS).runs if one.run == run]
 
         assert reason in {why.reason for why in late.reasons}
 
     def test_have_the_busy_time_of_the_log_of_the_same_runs(self) -> None:
-        recorded = report_of(H200_TRAININGS).gpus[0].totals
-        (bare,) = analyse_file(str(H200_TRAININGS.with_suffix(".csv")), NO_OPTIONS).gpus
+        recorded = report_of(H200_RUNS).gpus[0].totals
+        (bare,) = analyse_file(str(H200_RUNS.with_suffix(".csv")), NO_OPTIONS).gpus
 
         assert bare.totals.busy_ns == pytest.approx(recorded.busy_ns, rel=0.05)
 
     def test_have_a_constant_starved_time(self) -> None:
-        (gpu,) = report_of(H200_TRAININGS).gpus
+        (gpu,) = report_of(H200_RUNS).gpus
 
         assert gpu.totals.starved_ns == 56_487_186_665
 
     def test_have_the_power_of_ticks_without_a_pause(self) -> None:
         # In pauses, the board draws 127 W: weighted by busy time, all ticks would average 655 W.
-        (gpu,) = report_of(H200_TRAININGS).gpus
+        (gpu,) = report_of(H200_RUNS).gpus
 
         assert gpu.fill is not None
         assert gpu.fill.drawn_watts == pytest.approx(692, abs=1)

@@ -269,7 +269,7 @@ def _with_causes(totals: GpuTotals, fields: Mapping[str, Any]) -> GpuTotals:
 
 
 def _coverage(gpu: GpuReport) -> float:
-    """0 for a GPU without utilisation data, of which nothing is known."""
+    """0 for a GPU without utilisation data."""
     if gpu.verdict.coverage_ratio is not None:
         return gpu.verdict.coverage_ratio
     return 1.0 if gpu.is_diagnosable else 0.0
@@ -319,7 +319,7 @@ def encode_troubles(troubles: Sequence[Trouble], clock: WallClock) -> list[dict[
 
 
 def encode_held(held: HeldGpu | None, clock: WallClock) -> dict[str, Any] | None:
-    """Who holds a GPU without using it, and since when; ``None``: nobody."""
+    """Who holds a GPU without using it, and since when."""
     return None if held is None else _HELD.encode(held, clock)
 
 

@@ -102,7 +102,7 @@ class JobBalance:
     "unequal_gpus",
     RuleKind.ADVICE,
     says="other shares of each batch would level the GPUs of a job",
-    evidence="How busy each of them was in the training's steps.",
+    evidence="How busy each of them was in training steps.",
     thresholds=("advice.level_within",),
     measured_with=("advice.min_step_ns",),
 )

@@ -1,4 +1,4 @@
-"""Every threshold that decides what a user is told, in one type, each with its origin."""
+"""Every threshold that decides what a user is shown, in one type, each with its origin."""
 
 from __future__ import annotations
 
@@ -245,7 +245,7 @@ class LogSettings(Settings):
     held_told_from_ns: int = time_ns(
         300 * NS_PER_S,
         "Memory held without work is mentioned from this time on.",
-        "ours: nobody starts another job for less",
+        "ours: giving back a GPU for less is not worth it",
     )
     common_share: float = share(
         0.50,
@@ -340,7 +340,7 @@ class DetectorSettings(Settings):
     min_cycles: int = count(8, "Bursts with their pauses needed to call them regular.", _SYNTHETIC)
     remembered_cycles: int = count(
         64,
-        "The last cycles of a job that tell what its pauses look like.",
+        "The last cycles of a job that describe its pauses.",
         "ours: enough for a median deviation within a tenth, and minutes of a loader",
     )
     suspected_from: float = share(
@@ -364,7 +364,7 @@ class DetectorSettings(Settings):
         60 * NS_PER_S,
         "Pauses between equal bursts of at least this length are more likely checkpoints or "
         "evaluations than rounds of other machines.",
-        _SYNTHETIC + "; nobody writes a checkpoint every few seconds",
+        _SYNTHETIC + "; checkpoints every few seconds are unusual",
     )
     copies_from: float = share(
         0.04,

@@ -26,7 +26,7 @@ class RuleKind(str, Enum):
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """One decision about what a user is told.
+    """One decision about what a user is shown.
 
     Attributes:
         id: Stable, in snake_case; a verdict's name in reports.

@@ -1,9 +1,9 @@
 """Exports ``/metrics`` with prometheus_client, which only this file uses.
 
 With client_python, one broken collector, one label that is not UTF-8 or one ``None`` becomes an
-HTTP 500 without any series, and duplicate series pass, of which Prometheus silently keeps the
-first. So each family is read on its own, every label value goes through ``label_text``, and
-duplicates are dropped here.
+HTTP 500 without any series, and duplicate series pass: Prometheus silently keeps the first. So each
+family is read on its own, every label value goes through ``label_text``, and duplicates are dropped
+here.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ def log(caplog: pytest.LogCaptureFixture) -> DaemonLog:
 
 class TestATrouble:
     def ticks(self, log: DaemonLog, *troubles: str | None) -> list[str]:
-        return log.told(*(CollectorState("nvml", one is None, 0.0, 0, one) for one in troubles))
+        return log.lines(*(CollectorState("nvml", one is None, 0.0, 0, one) for one in troubles))
 
     @pytest.mark.parametrize(
         ("troubles", "logged"),
@@ -55,7 +55,7 @@ class TestABadFileOfAUser:
     # It is no failure of the collector: one user could page the on-call with it.
 
     def rings(self, log: DaemonLog, *messages: str | None) -> list[str]:
-        return log.told(*(CollectorState("phase_rings", True, 0.0, 1, one) for one in messages))
+        return log.lines(*(CollectorState("phase_rings", True, 0.0, 1, one) for one in messages))
 
     def test_is_logged_once(self, log: DaemonLog) -> None:
         assert self.rings(log, *["1-1.ring: no"] * 60) == ["phase_rings: 1-1.ring: no"]
@@ -71,7 +71,7 @@ class TestABadFileOfAUser:
     def test_that_was_a_failure_before_is_not_logged_twice(self, log: DaemonLog) -> None:
         failed = CollectorState("follow", False, 0.0, 1, "line 7: no")
 
-        first, *others = log.told(failed, *[failed._replace(success=True)] * 30)
+        first, *others = log.lines(failed, *[failed._replace(success=True)] * 30)
 
         assert first.startswith("follow: line 7")
         assert [other for other in others if "line 7" in other] == []

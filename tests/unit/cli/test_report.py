@@ -120,13 +120,13 @@ class TestThePage:
         monkeypatch.setitem(sys.modules, "matplotlib", None)
 
         printed = gpumon("report", slow, "--html", tmp_path / "page.html")
-        judged = gpumon(
+        limited = gpumon(
             "report", slow, "--html", tmp_path / "page.html", "--fail-if-starved-above", "99"
         )
 
         assert (printed.code, printed.out) == (1, render_report(SLOW, PLAIN))
         assert f"{sys.executable} -m pip install 'matplotlib>=3.8'" in printed.err
-        assert judged.code == 1
+        assert limited.code == 1
         assert not (tmp_path / "page.html").exists()
 
 

@@ -21,20 +21,20 @@ from gpumon.core.wording import (
 
 class TestNoPowerOfTen:
     @pytest.mark.parametrize(
-        ("duration_ns", "said"),
+        ("duration_ns", "expected"),
         [(74_000, "0.000074 s"), (70_000, "0.00007 s"), (1, "0.000000001 s"), (0, "0 s"),
          (40_000_000, "0.04 s"), (94_999_999, "0.09 s"), (-70_000, "-0.00007 s")],
     )  # fmt: skip
-    def test_is_in_a_short_time(self, duration_ns: int, said: str) -> None:
-        assert in_time(duration_ns) == said
+    def test_is_in_a_short_time(self, duration_ns: int, expected: str) -> None:
+        assert in_time(duration_ns) == expected
 
     @pytest.mark.parametrize(
-        ("value", "digits", "said"),
+        ("value", "digits", "expected"),
         [(86_400.0, 6, "86,400"), (1_036_800.0, 6, "1,036,800"), (0.25, 6, "0.25"), (1.0, 6, "1"),
          (5e-06, 6, "0.000005"), (0.0, 6, "0"), (86_412.0, 3, "86,400"), (0.0123456, 3, "0.0123")],
     )  # fmt: skip
-    def test_is_in_a_number(self, value: float, digits: int, said: str) -> None:
-        assert plainly(value, digits) == said
+    def test_is_in_a_number(self, value: float, digits: int, expected: str) -> None:
+        assert plainly(value, digits) == expected
 
     @given(st.integers(min_value=-(10**6), max_value=10**20))
     def test_is_in_any_time(self, duration_ns: int) -> None:

@@ -52,10 +52,10 @@ def test_systemd_accepts_every_line(tmp_path: Path) -> None:
 
 
 def test_its_sandbox_is_stricter_than_that_of_other_exporters() -> None:
-    judged = systemd_analyze("security", "--offline=true", str(UNIT))
+    assessment = systemd_analyze("security", "--offline=true", str(UNIT))
 
-    level = re.search(r"Overall exposure level for gpumon.service: ([\d.]+)", judged)
-    assert level is not None, judged
+    level = re.search(r"Overall exposure level for gpumon.service: ([\d.]+)", assessment)
+    assert level is not None, assessment
     assert float(level[1]) <= HIGHEST_EXPOSURE
 
 
@@ -89,7 +89,7 @@ def test_the_shared_folder_outlives_the_daemon() -> None:
     assert MOUNT.name in " ".join(values_of("After")).split()
     assert value_of("Where", MOUNT.read_text(encoding="utf-8")) == "/run/gpumon"
     assert "RuntimeDirectory" not in TEXT, "it would go with the service"
-    assert "TemporaryFileSystem" not in TEXT, "trainings would not see it"
+    assert "TemporaryFileSystem" not in TEXT, "training runs would not see it"
     assert "DynamicUser" not in TEXT, "its folder would be private"
 
 

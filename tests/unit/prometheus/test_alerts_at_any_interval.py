@@ -168,10 +168,10 @@ class TestAMissingGpu:
         ):
             labels = {"uuid": "GPU-0", "gpu": str(place), "name": name, "driver_version": driver}
 
-            def told(second: float, spans: tuple[float, float] = spans) -> float | None:
+            def info(second: float, spans: tuple[float, float] = spans) -> float | None:
                 return 1.0 if spans[0] * 60 <= second < spans[1] * 60 else None
 
-            target.has("gpumon_gpu_info", told, **labels)
+            target.has("gpumon_gpu_info", info, **labels)
         story = Story(60, (target,)).is_silent(ANY, 0, 60)
         newest = 'count(instance_uuid:gpumon_gpu_info:last1d{name="NVIDIA H200 SXM",gpu="1"})'
 

@@ -57,7 +57,7 @@ def healthy(
     Args:
         target: What it is scraped as.
         gpus: As of ``daemon``.
-        reloaded: When the driver is away; its count of memory errors begins anew then.
+        reloaded: When the driver is away; its count of memory errors restarts then.
         collectors: Those that do not always succeed.
     """
     daemon(target, {uuid: (*spans, *reloaded) for uuid, spans in gpus.items()})

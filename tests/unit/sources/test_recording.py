@@ -191,7 +191,7 @@ class TestADamagedRecording:
 
 class TestAnotherFile:
     @pytest.mark.parametrize(
-        ("content", "said"),
+        ("content", "expected"),
         [
             (b"", "is empty"),
             (b"index, utilization.gpu [%]\n0, 97 %\n", "not a recording"),
@@ -204,16 +204,16 @@ class TestAnotherFile:
         ],
         ids=["empty", "log", "packed log", "binary", "magic", "headless", "newer", "report"],
     )
-    def test_is_refused_by_its_content(self, tmp_path: Path, content: bytes, said: str) -> None:
+    def test_is_refused_by_its_content(self, tmp_path: Path, content: bytes, expected: str) -> None:
         path = tmp_path / "some.gpumon"
         path.write_bytes(content)
 
-        with pytest.raises(UnreadableLogError, match=said) as refusal:
+        with pytest.raises(UnreadableLogError, match=expected) as refusal:
             RecordingFile(path)
         assert str(refusal.value).startswith(str(path))
 
     @pytest.mark.parametrize(
-        ("name", "said"),
+        ("name", "expected"),
         [
             ("none.gpumon", "No such file"),
             (".", "is a directory"),
@@ -221,10 +221,10 @@ class TestAnotherFile:
             ("bad\0name", "null byte"),
         ],
     )
-    def test_is_refused_by_its_path(self, tmp_path: Path, name: str, said: str) -> None:
+    def test_is_refused_by_its_path(self, tmp_path: Path, name: str, expected: str) -> None:
         os.mkfifo(tmp_path / "pipe")
 
-        with pytest.raises(UnreadableLogError, match=said):
+        with pytest.raises(UnreadableLogError, match=expected):
             RecordingFile(f"{tmp_path}/{name}")
 
 

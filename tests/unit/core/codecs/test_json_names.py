@@ -1,7 +1,7 @@
 """Every JSON name of report, state and recording, compared with the committed list.
 
-Set GPUMON_UPDATE_GOLDEN=1 to write the list anew. A name may be added to it, never removed
-or changed: files and programs of other versions read them.
+Set GPUMON_UPDATE_GOLDEN=1 to rewrite the list. Names may be added, never removed or changed:
+files and programs of other versions read them.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Tests of which values get series, and of their limits."""
+"""Tests of the values that get series, and of their limits."""
 
 from __future__ import annotations
 
