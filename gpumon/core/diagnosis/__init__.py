@@ -1,5 +1,4 @@
-"""What is said of time: verdicts, the rules they rest on, findings, advice, comparisons.
+"""Verdicts, the rules they rest on, findings, advice and comparisons, and their sentences.
 
-All pure, over a report or its parts. What time *is* stands in ``time``; how a sentence is set on
-a screen, in ``outlets.text``.
+All pure, over a report or parts of it. ``outlets.text`` puts the sentences on a screen.
 """

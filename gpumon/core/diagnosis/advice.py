@@ -130,7 +130,7 @@ def _advice_on(
 
 
 def _gain_by_the_lock(gpus: Sequence[GpuReport]) -> float:
-    """What ends the wait for the GIL ends it in waits and in steps at once."""
+    """The gain of ending the wait for the GIL, in waits and in steps at once."""
     return max(
         speedup_upper_bound(
             gpu.totals.in_use_ns, sum(_cost_of_the_lock_ns(gpu, cause) for cause in WITH_REASONS)
@@ -140,7 +140,7 @@ def _gain_by_the_lock(gpus: Sequence[GpuReport]) -> float:
 
 
 def _cost_of_the_lock_ns(gpu: GpuReport, cause: IdleCause) -> int:
-    """All that a cause cost, where the lock explains most of it; else what it explains."""
+    """The cost of a cause, where the GIL explains most of it; else what it explains."""
     totals, cost = gpu.totals, cost_ns(gpu.totals, cause)
     is_input = cause is IdleCause.INPUT_WAIT
     by_reason = totals.input_wait_by_reason_ns if is_input else totals.within_step_by_reason_ns
@@ -184,12 +184,12 @@ def _lost_ns(cause: IdleCause, gpus: Sequence[GpuReport]) -> int:
 @rule(
     "worth_a_change",
     RuleKind.ADVICE,
-    says="a cause of idle time gets an advice of its own",
+    says="a cause of idle time gets its own advice",
     evidence="The time it cost a GPU that is neither healthy nor unused, of its time in use.",
     thresholds=("advice.min_share", "advice.min_start_up_share"),
 )
 def is_worth_a_change(gpu: GpuReport, cause: IdleCause, settings: AdviceSettings = _LIMITS) -> bool:
-    """Whether a cause cost a GPU enough for an advice of its own."""
+    """Whether a cause cost a GPU enough for its own advice."""
     if not gpu.verdict.name.is_of_a_loss:
         return False
     lost_ns = cost_ns(gpu.totals, cause)
@@ -231,12 +231,12 @@ def _paused(gpu: GpuReport) -> str:
 @rule(
     "hidden_input_wait",
     RuleKind.ADVICE,
-    says="a wait for input that costs nothing is told, so that nobody tunes it",
-    evidence="Time for which the training waited for input while its GPU was busy.",
+    says="a wait for input that costs nothing is reported, to save tuning it",
+    evidence="Time for which the run waited for input while its GPU was busy.",
     thresholds=("advice.min_share",),
 )
 def hides_much(totals: GpuTotals, settings: AdviceSettings = _LIMITS) -> bool:
-    """Whether a training's wait for input behind a busy GPU is long enough to be spoken of."""
+    """Whether the wait for input behind a busy GPU is long enough to be reported."""
     return totals.hidden_input_wait_ns > settings.min_share * totals.in_use_ns
 
 
@@ -250,12 +250,12 @@ def _share(cause: IdleCause, gpu: GpuReport) -> str:
 @rule(
     "late_first_batch",
     RuleKind.ADVICE,
-    says="the wait for a training's very first batch gets an advice of its own",
-    evidence="Time for which its GPU idled until then, as its tags tell, of its time in use.",
+    says="the wait for the first batch of a run gets its own advice",
+    evidence="Time for which its GPU was idle until then, by its tags, of its time in use.",
     thresholds=("advice.min_start_up_share",),
 )
 def is_first_batch_late(gpu: GpuReport, settings: AdviceSettings = _LIMITS) -> bool:
-    """Whether a training waited for its very first batch for long beside its work."""
+    """Whether a run waited for its first batch for long, compared with its work."""
     totals = gpu.totals
     return totals.first_input_wait_ns > settings.min_start_up_share * totals.in_use_ns
 
@@ -263,7 +263,7 @@ def is_first_batch_late(gpu: GpuReport, settings: AdviceSettings = _LIMITS) -> b
 @rule(
     "open_split",
     RuleKind.ADVICE,
-    says="tags leave open which cause the loss is of, and how they could tell is an advice",
+    says="tags leave open which cause the loss has; the advice is how they could show it",
     evidence="The idle time of a GPU that neither is healthy nor unused which more than one "
     "cause can have, where the GPU works while the host waits.",
     thresholds=("lost_share",),

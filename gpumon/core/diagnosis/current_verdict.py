@@ -1,4 +1,4 @@
-"""The verdict on now: of the last ten minutes in use, and since when it has been so."""
+"""The current verdict: on the last ten minutes in use, and since when it has been so."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class _Mark(NamedTuple):
 
     @classmethod
     def at(cls, moment: GpuMoment) -> _Mark:
-        """What later moments are compared with."""
+        """A mark to compare later states with."""
         return cls(moment.totals.to_subtract, moment.unsettled.to_subtract)
 
     def until(self, later: GpuMoment) -> GpuTotals:
@@ -42,7 +42,7 @@ class _PackedMark(NamedTuple):
 
 
 class GpuMoment(NamedTuple):
-    """What is known of a GPU after one tick.
+    """The state of a GPU after one tick.
 
     Attributes:
         at_ns: CLOCK_MONOTONIC of the tick.
@@ -68,10 +68,10 @@ _NEVER: Final = _Mark(GpuTotals(), NOTHING_UNSETTLED)
 
 
 class CurrentVerdict:
-    """Follows one GPU from tick to tick.
+    """The current verdict on one GPU, updated at each tick.
 
-    A verdict of a loss begins at 5 % of the window, as all do, and ends below 3 %, so that it does
-    not flicker.
+    A verdict of a loss begins at 5 % of the window and ends below 3 %, so that it does not
+    flicker.
     """
 
     def __init__(self, settings: DetectorSettings) -> None:
@@ -86,26 +86,26 @@ class CurrentVerdict:
         self._free_from: _Mark | None = self._job_from  # when the last job had ended
         self._jobs = 0
         self._due_ns = 0
-        self._word: VerdictName | None = None
+        self._name: VerdictName | None = None
         self._before: VerdictName | None = None  # within the job
-        self._is_new = True  # no word was given in the job
+        self._is_new = True  # there was no verdict in the job
         self._stood_still = False
         self._ended_ns: int | None = None
         self._since_ns = 0
         self._verdict: NowVerdict | None = None
-        self._was: tuple[object, ...] = ()  # what, when it changes, calls for a new verdict
+        self._was: tuple[object, ...] = ()  # a change of these calls for a new verdict
 
     def update(self, now: GpuMoment) -> NowVerdict:
         """The verdict as of this tick."""
         before, self._newest = self._newest, now
         if now.jobs != self._jobs:
-            # Its start-up was before it: after the job before, where that had ended by then.
+            # Its start-up came before it: after the job before, where that had ended.
             last = _NEVER if before is None else _Mark.at(before)
-            hung = self._word is VerdictName.HANGING  # then its first batch came late, once
+            hung = self._name is VerdictName.HANGING  # then its first batch came late, once
             self._job_from = last if self._free_from is None or hung else self._free_from
             self._ended_ns = None
             self._free_from = None
-            self._jobs, self._word, self._before, self._is_new = now.jobs, None, None, True
+            self._jobs, self._name, self._before, self._is_new = now.jobs, None, None, True
             self._begin_window(self._job_from)
         is_due = now.in_job and now.at_ns >= self._due_ns
         kept = now[_JOBS:]
@@ -113,10 +113,10 @@ class CurrentVerdict:
             return self._verdict
         self._was = kept
         self._due_ns = now.at_ns + self._settings.now_every_ns
-        self._verdict = self._judged(now)
+        self._verdict = self._diagnosed(now)
         return self._verdict
 
-    def _judged(self, now: GpuMoment) -> NowVerdict:
+    def _diagnosed(self, now: GpuMoment) -> NowVerdict:
         if not now.in_job:
             self._free_from = self._free_from or _Mark.at(now)
             if now.suspended_since_ns is not None or now.hanging_since_ns is not None:
@@ -124,13 +124,13 @@ class CurrentVerdict:
             if self._ended_ns is None and now.jobs:
                 self._ended_ns = now.at_ns if self._stood_still else now.last_active_ns
             if self._before is VerdictName.HANGING and not self._stood_still:
-                self._before = None  # it went on before it ended
+                self._before = None  # it continued before it ended
             ended_ns = self._ended_ns
             since_ns = (self._since_ns or now.at_ns) if ended_ns is None else ended_ns
             totals = self._job_from.until(now)
             return self._found(totals, VerdictName.NOT_IN_USE, since_ns, ended_ns=ended_ns)
-        if self._word is VerdictName.HANGING and now.hanging_since_ns is None:
-            # What led to the hang shows nothing of what came after.
+        if self._name is VerdictName.HANGING and now.hanging_since_ns is None:
+            # What led to the hang is no evidence of what came after.
             self._begin_window(_Mark.at(now))
             self._is_new = True
         self._stood_still = False
@@ -145,7 +145,7 @@ class CurrentVerdict:
         self._marks.clear()
 
     def _move_window(self, now: GpuMoment) -> None:
-        """Let it begin at the newest mark since which the GPU was in use for long enough."""
+        """Start the window at the newest mark since which the GPU was in use for long enough."""
         marks, in_use_ns = self._marks, now.totals.in_use_ns
         last_ns = marks[-1].in_use_ns if marks else self._window_from.totals.in_use_ns
         if in_use_ns - last_ns >= self._spacing_ns:
@@ -163,14 +163,14 @@ class CurrentVerdict:
         return self._found(totals, VerdictName.HANGING, now.hanging_since_ns)
 
     def _found_by_totals(self, now: GpuMoment, totals: GpuTotals) -> NowVerdict:
-        """The verdict where nothing but the totals decides, and since when it has been so."""
+        """The verdict by the totals alone, and since when it has been so."""
         totals = totals._replace(hanging_now=False)
-        verdict, before = diagnose(totals, self._settings), self._word
+        verdict, before = diagnose(totals, self._settings), self._name
         name = verdict.name
         if name is VerdictName.HEALTHY and before is not None and before.is_of_a_loss:
             name = diagnose(totals, self._until_off).name
         if name is not before:
-            # The first word of a job is on all of its time.
+            # The first verdict of a job is on all of its time.
             is_first = name.is_conclusive and self._is_new
             self._since_ns = now.at_ns - totals.in_use_ns if is_first else now.at_ns
             self._is_new = self._is_new and not is_first
@@ -178,11 +178,11 @@ class CurrentVerdict:
         return NowVerdict(name, self._since_ns, totals, verdict, before=self._before)
 
     def _change_to(self, name: VerdictName) -> None:
-        """What was before stays known while there is too little to judge."""
-        former = self._word
+        """Keep the verdict before while there is too little for one."""
+        former = self._name
         if former is not None and (former.is_conclusive or former is VerdictName.HANGING):
             self._before = former
-        self._word = name
+        self._name = name
 
     def _found(
         self,
@@ -193,8 +193,8 @@ class CurrentVerdict:
         ended_ns: int | None = None,
         is_suspended: bool = False,
     ) -> NowVerdict:
-        """A verdict that something else than the totals decides."""
-        if name is not self._word:
+        """A verdict by something other than the totals."""
+        if name is not self._name:
             self._change_to(name)
         self._since_ns = since_ns
         verdict = diagnose(totals._replace(hanging_now=False), self._settings)

@@ -53,10 +53,10 @@ class OtherTenant(NamedTuple):
     """Processes of others are on it.
 
     Attributes:
-        times: As in ``LowerClocks``: multiprocessors that they keep busy are not the training's.
+        times: As in ``LowerClocks``: the run cannot use the multiprocessors that they keep busy.
         pids: Those that were there longest first.
         uids: Whose each of them is; ``None``: not known.
-        computing_ratio: Share of the time in which they computed; ``None``: not told.
+        computing_ratio: Share of the time in which they computed; ``None``: unknown.
         present_ratio: Share of the time for which the first of them was there.
     """
 
@@ -134,7 +134,7 @@ class JobImbalance:
 
 
 def imbalances(gpus: Sequence[GpuReport], runs: Sequence[RunReport]) -> dict[JobKey, JobImbalance]:
-    """Every job of which two GPUs or more can be compared, in the order of its first run."""
+    """Every job with two or more GPUs that can be compared, in the order of its first run."""
     of_jobs: dict[JobKey, list[RunReport]] = {}
     for run in counted_runs(runs):
         of_jobs.setdefault(run.job_key, []).append(run)
@@ -146,7 +146,7 @@ def imbalances(gpus: Sequence[GpuReport], runs: Sequence[RunReport]) -> dict[Job
 
 
 def counted_runs(runs: Sequence[RunReport]) -> list[RunReport]:
-    """The runs of which something was seen."""
+    """The runs that were observed."""
     return [run for run in runs if not (run.ended_before or run.is_refused)]
 
 
@@ -185,7 +185,7 @@ def _of_job(
     RuleKind.FINDING,
     says="a GPU that others of its job wait for has lower clocks than they",
     evidence="The clocks of both while they were busy; where that of the other is not known, a "
-    "clock below the highest, and that the driver says of this GPU alone that it is throttled.",
+    "clock below the highest, and that the driver reports only this GPU as throttled.",
     thresholds=(
         "imbalance.min_known_ns",
         "imbalance.clock_below",
@@ -209,13 +209,13 @@ def has_lower_clocks(
 @rule(
     "other_tenant",
     RuleKind.FINDING,
-    says="somebody else computes on a GPU that others of its job wait for",
+    says="another job computes on a GPU that others of its job wait for",
     evidence="The share of the time in which processes that are not the job's computed there; "
-    "where the driver does not tell it, the share for which they were there.",
+    "where the driver does not report it, the share for which they were there.",
     thresholds=("imbalance.min_known_ns", "imbalance.tenant_from"),
 )
 def is_shared(taken_ratio: float, listed_ns: int, settings: ImbalanceSettings = _LIMITS) -> bool:
-    """Whether others take so much of a GPU's time that a training becomes slower."""
+    """Whether others take so much of the time of a GPU that the job becomes slower."""
     return listed_ns >= settings.min_known_ns and taken_ratio >= settings.tenant_from
 
 
@@ -223,7 +223,7 @@ def is_shared(taken_ratio: float, listed_ns: int, settings: ImbalanceSettings = 
     "more_work",
     RuleKind.FINDING,
     says="a GPU that others of its job wait for is given more of each batch than they",
-    evidence="The parts of each batch that the training told, or that are known to be even.",
+    evidence="The parts of each batch that the run reported, or that are known to be even.",
     thresholds=("advice.level_within",),
 )
 def has_more_work(
@@ -283,11 +283,11 @@ def _causes(
             times *= peer_share / share
     gpu, other = by_uuid.get(uuid), by_uuid.get(peer)
     if gpu is not None and other is not None:
-        told, peer_told = (_in(runs[0].job, one) for one in (gpu, other))
-        fill, peer_fill = told.fill or NO_FILL, peer_told.fill or NO_FILL
+        in_job, peer_in_job = (_in(runs[0].job, one) for one in (gpu, other))
+        fill, peer_fill = in_job.fill or NO_FILL, peer_in_job.fill or NO_FILL
         if has_lower_clocks(fill, peer_fill):
             found.append(_lower_clocks(fill, peer_fill))
-        found += _other_tenant(told, peer_told, runs)
+        found += _other_tenant(in_job, peer_in_job, runs)
         rest = times / math.prod(cause.times or 1.0 for cause in found)
         if gpu.name and other.name and is_slower_board(gpu.name, other.name, rest):
             found.append(SlowerBoard(rest if shares else None, gpu.name, other.name))
@@ -295,15 +295,15 @@ def _causes(
 
 
 def _in(job: str, gpu: GpuReport) -> InJob:
-    """What a GPU's board told while it worked for that job; of another one it tells nothing."""
-    told = gpu.in_job
-    return InJob((), 0) if told is None or job not in told.jobs else told
+    """The figures of a GPU while it worked for that job; none where it worked for another."""
+    in_job = gpu.in_job
+    return InJob((), 0) if in_job is None or job not in in_job.jobs else in_job
 
 
 def _lower_clocks(fill: GpuFill, peer_fill: GpuFill) -> LowerClocks:
     clock, other = fill.sm_clock.ratio, peer_fill.sm_clock.ratio
-    told_from = DEFAULT_SETTINGS.fill.held_told_from * fill.held_known_ns
-    held = [reason for reason, held_ns in fill.held_by_ns.items() if held_ns >= told_from]
+    named_from = DEFAULT_SETTINGS.fill.held_told_from * fill.held_known_ns
+    held = [reason for reason, held_ns in fill.held_by_ns.items() if held_ns >= named_from]
     return LowerClocks(
         times=(1.0 if other is None else other) / clock if clock else None,
         clock_ratio=clock,
@@ -313,8 +313,8 @@ def _lower_clocks(fill: GpuFill, peer_fill: GpuFill) -> LowerClocks:
     )
 
 
-def _other_tenant(told: InJob, peer: InJob, runs: Sequence[RunReport]) -> Iterator[OtherTenant]:
-    others, listed_ns = _others_on(told, runs), told.listed_ns
+def _other_tenant(in_job: InJob, peer: InJob, runs: Sequence[RunReport]) -> Iterator[OtherTenant]:
+    others, listed_ns = _others_on(in_job, runs), in_job.listed_ns
     taken_ratio = _taken_ratio(others, listed_ns)
     if not is_shared(taken_ratio - _taken_ratio(_others_on(peer, runs), peer.listed_ns), listed_ns):
         return
@@ -330,22 +330,22 @@ def _other_tenant(told: InJob, peer: InJob, runs: Sequence[RunReport]) -> Iterat
     )
 
 
-def _others_on(told: InJob, runs: Sequence[RunReport]) -> list[Tenant]:
+def _others_on(in_job: InJob, runs: Sequence[RunReport]) -> list[Tenant]:
     """The processes on a GPU that are not those of the job.
 
-    A list in which the job itself is not found (a container hides pids) tells of nobody.
+    A list without the job itself (a container hides pids) shows no others.
     """
     pids, uids = {run.pid for run in runs}, {run.owner_uid for run in runs} - {None}
-    if any(one.pid in pids for one in told.tenants):
-        return [one for one in told.tenants if one.pid not in pids]
-    # What trains may be a child of who tells of it.
-    if any(one.uid in uids for one in told.tenants):
-        return [one for one in told.tenants if one.uid not in uids]
+    if any(one.pid in pids for one in in_job.tenants):
+        return [one for one in in_job.tenants if one.pid not in pids]
+    # The training process may be a child of the process that tags.
+    if any(one.uid in uids for one in in_job.tenants):
+        return [one for one in in_job.tenants if one.uid not in uids]
     return []
 
 
 def _taken_ratio(others: Sequence[Tenant], listed_ns: int) -> float:
-    """Share of the time in which these processes computed; were there, where that is not told."""
+    """Share of the time in which these processes computed; else in which they were there."""
     if not others or not listed_ns:
         return 0.0
     if any(one.computing_known_ns for one in others):

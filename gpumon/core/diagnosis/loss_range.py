@@ -10,11 +10,11 @@ from gpumon.core.wording import in_percent, in_time, percent_range, time_range
 
 
 def cost_ns(totals: GpuTotals, cause: IdleCause) -> int:
-    """What a cause cost for certain, without the wait for a very first batch, and hangs."""
+    """What a cause cost for certain, without the wait for the first batch, and hangs."""
     if cause is IdleCause.INPUT_WAIT:
         return totals.starved_ns
     if cause is IdleCause.UNKNOWN:
-        return totals.idle_ns.get(cause, 0)  # that it is not explained is not to be proved
+        return totals.idle_ns.get(cause, 0)  # unexplained time needs no proof
     return max(0, totals.bounds_ns(cause)[0] - totals.hanging_idle_ns.get(cause, 0))
 
 

@@ -225,7 +225,7 @@ AFTER_PAUSES: Final[Mapping[LikelyCause, str]] = {
         "the background or evaluate less often."
     ),
     LikelyCause.REQUESTS: (
-        "If no requests arrive then, share the GPU with others, or stop what nobody uses."
+        "If no requests arrive then, share the GPU with others, or stop what is not used."
     ),
 }
 
@@ -550,11 +550,11 @@ LAST_PAUSES_OF_A_JOB: Final = (
     "that is probably the cause."
 )
 LAST_PAUSES_OF_REQUESTS: Final = (
-    "The last ones began {times}: if no request arrived then, nobody needed the GPU."
+    "The last ones began {times}: if no request arrived then, the GPU was not needed."
 )
 ELSE_INPUT: Final = "Otherwise, batches may be late."
-ELSE_INPUT_OR_NO_WORK: Final = "Otherwise, batches may be late, or nobody asked for work."
-ELSE_NO_WORK: Final = "Otherwise, perhaps nobody asked for work."
+ELSE_INPUT_OR_NO_WORK: Final = "Otherwise, batches may be late, or there was no work."
+ELSE_NO_WORK: Final = "Otherwise, there may have been no work."
 NO_LONGER_SUSPECTED: Final = (
     "Earlier, their shape pointed to waits for input: {time} of them stays counted as suspected."
 )

@@ -1,4 +1,4 @@
-"""How fast each training of a report went, and the same training in another report."""
+"""How fast each run of a report went, and the same run in another report."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class RunPace:
 
     Attributes:
         wall_ns: From the start of each to its end, start-up and pauses with it.
-        samples: Samples trained on; ``None``: not all of them tell.
+        samples: Samples trained on; ``None``: not all of them report it.
         step_ns: Median time of a step within an epoch, of the last one; ``None``: unknown.
     """
 
@@ -50,14 +50,14 @@ class RunPace:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunPair:
-    """One training in two reports."""
+    """One run in two reports."""
 
     before: RunPace
     after: RunPace
 
     @property
     def has_unlike_steps(self) -> bool:
-        """Whether a step is known to be more work in one of them: then samples are to be told."""
+        """Whether a step is more work in one of them: then samples are compared."""
         one, other = self.before.samples_per_step, self.after.samples_per_step
         if one is None or other is None:
             return False
@@ -78,7 +78,7 @@ class RunPair:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunPairs:
-    """The trainings of two reports: those in both, and those in one alone."""
+    """The runs of two reports: those in both, and those in one alone."""
 
     both: tuple[RunPair, ...]
     only_before: tuple[RunPace, ...]
@@ -86,7 +86,7 @@ class RunPairs:
 
     @property
     def is_whole(self) -> bool:
-        """Whether every training is in both."""
+        """Whether every run is in both."""
         return not (self.only_before or self.only_after)
 
     @property
@@ -95,8 +95,8 @@ class RunPairs:
 
         ``None`` where steps were not counted in both.
         """
-        told = [(pair.before.wall_ns, pair.speedup) for pair in self.both]
-        times_ns = [(wall_ns, wall_ns / gain) for wall_ns, gain in told if gain]
+        gains = [(pair.before.wall_ns, pair.speedup) for pair in self.both]
+        times_ns = [(wall_ns, wall_ns / gain) for wall_ns, gain in gains if gain]
         if not times_ns:
             return None
         return sum(long for long, _ in times_ns) / sum(short for _, short in times_ns)

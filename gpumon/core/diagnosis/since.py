@@ -170,12 +170,14 @@ def report_since(before: Report, after: Report) -> Report:
             unsettled_after=gpu.unsettled,
         )
         fill = fill_since(None if was is None else was.fill, gpu.fill)
-        told = troubles_since(() if was is None else was.reported_troubles, gpu.reported_troubles)
+        troubles = troubles_since(
+            () if was is None else was.reported_troubles, gpu.reported_troubles
+        )
         in_job = in_job_since(None if was is None else was.in_job, gpu.in_job)
         gpus.append(
             replace(
                 gpu, totals=totals, verdict=diagnose(totals), fill=fill, in_job=in_job,
-                reported_troubles=told,
+                reported_troubles=troubles,
             )
         )  # fmt: skip
     known = {(run.run, run.pid): run for run in before.runs}

@@ -1,6 +1,6 @@
-"""From a GPU's totals to its verdict: the first of these rules that holds, and what it amounts to.
+"""From the totals of a GPU to its verdict: the first of these rules that holds.
 
-They stand in the order in which they are tried: each may count on those before it.
+They are in the order in which they are tried: each may rely on those before it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from gpumon.core.verdict import Pattern, Severity, Verdict, VerdictName
     says="a run on the GPU hangs: it has counted no step for too long",
     evidence="Time since its last step, without time in which its process was stopped; in its "
     "first wait for input, since that began; in a validation, a prediction or a checkpoint, since "
-    "that began. Never at start-up, while compiling, once the training is over, or while another "
+    "that began. Never at start-up, while compiling, once the run is over, or while another "
     "run works on the GPU.",
     thresholds=(),
     measured_with=(
@@ -57,9 +57,9 @@ def has_too_few_samples(totals: GpuTotals, settings: DetectorSettings) -> bool:
 @rule(
     "not_in_use",
     RuleKind.VERDICT,
-    says="the GPU was not in use, or for a moment of a long time",
+    says="the GPU was not in use, or for a short part of a long time",
     evidence="Time from the first to the last active sample of each job, and on while a "
-    "tagged training waits; here and below without its wait for the very first batch.",
+    "tagged run waits; here and below without its wait for the first batch.",
     thresholds=("min_in_use_ns", "too_short_share"),
     measured_with=(
         "active_above",
@@ -70,7 +70,7 @@ def has_too_few_samples(totals: GpuTotals, settings: DetectorSettings) -> bool:
     ),
 )
 def is_not_in_use(totals: GpuTotals, settings: DetectorSettings) -> bool:
-    """Whether it worked for a moment at most, and for hardly any of the time observed."""
+    """Whether it worked for a short time at most, and for hardly any of the time observed."""
     is_short = totals.in_use_ns < settings.min_in_use_ns
     is_rare = totals.in_use_ns <= settings.too_short_share * totals.observed_ns
     return is_short and is_rare
@@ -80,11 +80,11 @@ def is_not_in_use(totals: GpuTotals, settings: DetectorSettings) -> bool:
     "too_short_to_judge",
     RuleKind.VERDICT,
     says="the GPU was in use for too short a time for a verdict",
-    evidence="The same time; what tags proved of it is told beside this.",
+    evidence="The same time; what tags proved of it is reported besides.",
     thresholds=("min_in_use_ns",),
 )
 def is_too_short_to_judge(totals: GpuTotals, settings: DetectorSettings) -> bool:
-    """Whether it worked for too short a time to say anything of it."""
+    """Whether it worked for too short a time for a verdict."""
     return totals.in_use_ns < settings.min_in_use_ns
 
 
@@ -123,8 +123,8 @@ def is_healthy(totals: GpuTotals, settings: DetectorSettings) -> bool:
     "starved",
     RuleKind.VERDICT,
     says="the GPU waits for input",
-    evidence="Idle time that a training's own tags prove to be waits for input: for certain, where "
-    "the GPU works while the host waits; however much of its time nothing explains.",
+    evidence="Idle time that tags prove to be waits for input: the certain part, where the GPU works "
+    "while the host waits; however much time nothing explains.",
     thresholds=("lost_share",),
 )
 def is_starved(totals: GpuTotals, settings: DetectorSettings) -> bool:
@@ -176,13 +176,13 @@ def is_starvation_suspected(totals: GpuTotals, settings: DetectorSettings) -> bo
 @rule(
     "partial",
     RuleKind.VERDICT,
-    says="the GPU is busy in part, and utilisation alone cannot tell why",
+    says="the GPU is busy in part, and utilisation alone cannot show why",
     evidence="Time in use is lost, and no rule before this one holds: a flat level, pauses too few "
     "for a pattern, or a rank that is late and may hold it up.",
     thresholds=(),
 )
 def is_partial(totals: GpuTotals, settings: DetectorSettings) -> bool:
-    """Always: what no rule before this one has a word for."""
+    """Always: no rule before this one holds."""
     return True
 
 
@@ -206,7 +206,7 @@ def diagnose(totals: GpuTotals, settings: DetectorSettings = DEFAULT_SETTINGS) -
 
     Thresholds are inclusive where they say "at least" and exclusive where
     they say "more than"; ``gpumon doctor --rules`` has each rule in words.
-    The wait for the very first batch is in the ratios, and in nothing else.
+    The wait for the first batch counts in the ratios alone.
     """
     rest, in_use_ns = totals.diagnosed, totals.in_use_ns
     name = _first_that_holds(rest, settings)
