@@ -33,11 +33,6 @@ class TestColumns:
         assert columns.observed.tolist() == pytest.approx([0.0, 1.0, 0.0])
         assert list(unobserved_runs(columns)) == [(0, 1), (2, 3)]
 
-    def test_are_no_hole_where_they_are_no_more_than_a_little_late(self) -> None:
-        columns = columns_of(lane([1.0] * 4), (), Interval(s(-3), s(5)), 8)
-
-        assert list(unobserved_runs(columns, longer_than=1)) == [(0, 3)]
-
     def test_are_lost_by_the_idle_time_of_marked_stretches(self) -> None:
         marked = [Interval(s(1), s(2)), Interval(s(2), s(4))]
         columns = columns_of(lane([1.0, 0.0, 0.25, 0.0]), marked, Interval(0, s(4)), 4)
@@ -63,9 +58,6 @@ class TestColumns:
 
 
 class TestTimeOutOfUse:
-    def test_is_no_pause(self) -> None:
-        assert list(out_of_use(lane(rhythm(3, 20, 5)[:-20]), s(60))) == []
-
     def test_is_what_the_report_says(self) -> None:
         ratios = [0.0] * 33 + rhythm(7, 5, 30) + [0.0] * 77 + rhythm(6, 2, 9) + [0.02] * 40
         report, lanes = logged(every(1.0, ratios))

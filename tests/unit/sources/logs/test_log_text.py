@@ -60,11 +60,6 @@ class TestTheSameLinesCome:
     def test_from_any_encoding_and_packing(self, tmp_path: Path, data: bytes) -> None:
         assert lines_of(file_with(tmp_path, data)) == LINES
 
-    def test_from_the_standard_input(self) -> None:
-        with LogText("-", io.BytesIO(gzip.compress(TEXT.encode()))) as text:
-            assert list(text.lines()) == LINES
-            assert text.name == "standard input"
-
     @pytest.mark.parametrize(
         ("line", "encoding"),
         [("Gerät\n", "latin-1"), ("“GPU” 45 °C\n", "cp1252"), ("时间,显卡利用率\n", "gb18030"),
@@ -194,13 +189,3 @@ class TestAnyBytes:
             return
 
         assert all(line.count("\n") <= 1 for line in lines)
-
-
-class TestHowFarItIsRead:
-    def test_is_reported_for_a_file_and_not_for_a_pipe(self, tmp_path: Path) -> None:
-        with LogText(str(file_with(tmp_path, TEXT.encode()))) as text:
-            list(text.lines())
-            assert text.position_bytes() == text.size_bytes == len(TEXT)
-        with LogText("-", io.BytesIO(TEXT.encode())) as text:
-            assert text.position_bytes() is None
-            assert text.size_bytes is None

@@ -77,7 +77,6 @@ LINES = {
     "are read past a fan without an answer": example(
         head(1), line(96, between="  ?? %, "), busy=[96]
     ),
-    "are read before the codecs and the power": example(head(1), CODECS, busy=[96]),
     "without an answer are not observed": example(
         head(1), line("??", memory="??"), line(5, 1), busy=[None, 5], skipped=1
     ),

@@ -91,12 +91,8 @@ SERIES = {
     "may be of the metric that the user names": example(
         answer(BUSIER, ACTIVITY), options=util_at(ACTIVE), busy=[50]
     ),
-    "is of utilisation, though that comes later": example(answer(ACTIVITY, BUSIER), busy=[96]),
     "is named where it was chosen by the first answer": example(
         answer(ACTIVITY) + answer(BUSIER), busy=[50], noted=f"Read {ACTIVE} as the utilisation, not"
-    ),
-    "is read where it is named, though it comes later": example(
-        answer(ACTIVITY, BUSIER), options=util_at(UTIL), busy=[96]
     ),
     "that the user names has to be there": example(
         answer(BUSIER), options=util_at("my_gpu_busy"), refused="no series of my_gpu_busy"
@@ -116,9 +112,6 @@ SERIES = {
     },
     "of something else is refused by name": example(
         answer(series([1, 2], "node_load1")), refused="none of node_load1 is a utilisation"
-    ),
-    "without a name is a share where no value exceeds one": example(
-        answer(series([0.96, 1.0003, 0], None, gpu="0")), busy=[96, 100, 0], noted="have no name"
     ),
     "without a name says which of its values are taken for one": example(
         answer(series([0.96, 1.0003, 0], None, gpu="0")), noted="Values just over 1"

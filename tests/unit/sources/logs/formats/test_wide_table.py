@@ -86,9 +86,6 @@ TABLES = {
         "time,gpu0,gpu1", "1,10,20", "time,gpu1,gpu0", "2,10,20", "time,gpu0,gpu1", "3,10,20",
         busy=[10, 20, 10, 20], skipped=2,
     ),
-    "may repeat its header": example(
-        "time,gpu0,gpu1", "1,10,20", "time,gpu0,gpu1", "2,30,40", busy=[10, 20, 30, 40]
-    ),
     "counts rows of another width": example(
         "time,gpu0,gpu1", "1,10,20", "2,10", "3,10,20,30", busy=[10, 20], skipped=2
     ),
@@ -97,12 +94,6 @@ TABLES = {
     ),
     "takes a blank cell of another run for nothing": example(
         f"Relative Time (Wall),{RUN},{OF_ANOTHER_RUN}", "1,10,", "2,,30", busy=[10, 30]
-    ),
-    "prefers the column that says utilisation": example(
-        "time,gpu0,gpu0_util,gpu1_util", "1,61,10,20", busy=[10, 20]
-    ),
-    "is settled by the place that the user names": example(
-        "time,gpu0_util,gpu1_util", "1,10,20", options=util_at(2), busy=[20]
     ),
     "is settled by the heading that the user names": example(
         "time,gpu0_util,gpu1_util", "1,10,20", options=util_at("gpu0_util"), busy=[10]
@@ -124,14 +115,8 @@ TABLES = {
     "finds days and months by later rows": example(
         "time,gpu0,gpu1", *(f"{day}/06/2025 10:00:00,97,98" for day in (11, 12, 13)), notes=()
     ),
-    "says that days and months were assumed": example(
-        "time,gpu0,gpu1", "11/06/2025 10:00:00,97,98", noted="begin with day or month"
-    ),
     "is full with a mean rounded over 100": example(
         "time,gpu0 (%),gpu1 (%)", "1,100.00000000000001,101", busy=[100, None], skipped=1
-    ),
-    "is refused without any value": example(
-        "time,gpu0,gpu1", "1,N/A,N/A", refused="no line with a utilisation"
     ),
     **{
         f"may count its time from {first} on": example(
@@ -203,9 +188,6 @@ OBJECTS = {
     "of more GPUs than there are say so": example(
         *events({f"run{at} - system/gpu.0.gpu": 5 for at in range(1_030)}),
         busy=[5] * 1_024, gpu_count=1_024, noted="More than 1,024 GPUs",
-    ),
-    "of a process are not of the GPU": example(
-        *events({"system.gpu.process.0.gpu": 5.0, GPU_0: 50.0}), busy=[50]
     ),
     "with not a number have no answer": example(
         *events({GPU_0: 10.0}, {GPU_0: float("nan")}), busy=[10, None], skipped=1

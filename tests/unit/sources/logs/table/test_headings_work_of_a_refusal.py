@@ -42,14 +42,12 @@ def moment(at: int) -> str:
 
 FILES: dict[str, Callable[[Draw, int], str]] = {
     "32 writers": lambda draw, at: f"worker-{at % 32}: {draw.words(6)}",
-    "32 writers, 2 layers": lambda draw, at: f"svc-{at % 32} | svc-{at % 32} | {draw.words(4)}",
     "32 writers at a time": lambda draw, at: (
         f"[pod-{at % 32}] {moment(at)} [rank{at % 31}]: {draw.words(4)}"
     ),
     "32 writers with levels": lambda draw, at: (
         f"{moment(at)} n{at % 32} INFO - r{at % 32}: {draw.words(4)}, {at}"
     ),
-    "long headers": lambda draw, at: "timestamp," + draw.many(500),
     "long headers with a utilisation": lambda draw, at: (
         "timestamp,utilization.gpu [%]," + draw.many(480)
     ),
