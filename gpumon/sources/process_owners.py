@@ -47,7 +47,6 @@ class ProcessOwners:
         self._proc = proc if shows_all_pids(proc) else None
 
     def owner(self, pid: int) -> Owner:
-        """Return the user of that process."""
         status = _read(pid, "status", self._proc)
         if not status:
             return Owner(None, is_hidden=self._proc is not None and _exists(pid))

@@ -119,7 +119,6 @@ class DoctorCommand:
     example = "gpumon doctor --json"
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
-        """Declare its options."""
         parser.add_argument("--source", metavar="SOURCE", default="nvml", help=LIVE_SOURCE_HELP)
         add_nvml_arguments(parser)
         parser.add_argument(
@@ -131,7 +130,6 @@ class DoctorCommand:
         parser.add_argument("--json", action="store_true", help="for scripts")
 
     def run(self, args: argparse.Namespace) -> int:
-        """Examine the machine and print the findings."""
         style = style_for(sys.stdout, os.environ)
         if args.rules:
             if args.json:

@@ -91,18 +91,15 @@ class FieldAnswer:
 
 @dataclass(frozen=True, slots=True)
 class SampleRing:
-    """One kind of sample that the driver keeps of a GPU.
+    """One kind of sample that the driver keeps of a GPU; ``None``: unknown.
 
     Attributes:
         kind: NVML's number of it.
-        name: Such as ``"gpu_utilization"``.
-        code: What the driver answered.
-        answer: That code by NVML's name; empty for success.
-        count: Entries in the ring.
-        cadence_s: The median distance of two stamps; ``None`` of fewer than two.
-        span_s: From the first stamp to the last; ``None`` of fewer than two.
+        answer: The driver's code by name; empty for success.
+        cadence_s: The median distance of two stamps.
+        span_s: From the first stamp to the last.
         value_type: The C type of its values, such as ``"unsigned int"``.
-        newest_age_s: Age of the newest entry; ``None`` where the stamps' clock is unknown.
+        newest_age_s: Age of the newest entry.
         call_us: How long the call took, in microseconds.
     """
 
@@ -120,22 +117,15 @@ class SampleRing:
 
 @dataclass(frozen=True, slots=True)
 class GpuAnswers:
-    """What one GPU answered.
+    """What one GPU answered; ``None``: no answer.
 
     Attributes:
-        index: NVML's number of it.
-        uuid: Its UUID; ``None``: no answer.
-        name: Product name.
-        pci_bus_id: Such as ``"00000000:3B:00.0"``.
         lost: Why it could not be read at all, with what to do after its colon; ``None``: it could.
         lost_code: NVML's code of that.
         fields: One for each field of the table.
         rings: One for each kind of sample.
-        has_gpm: Whether the board has GPM; ``None``: no answer.
-        mig_enabled: Whether it is MIG-partitioned; ``None``: no answer.
-        mig_instances: How many instances it has.
-        persistence_mode: Whether the driver stays loaded without a client; ``None``: no answer.
-        event_types: The events that it can report, by name; ``None``: no answer.
+        mig_instances: How many MIG instances it has.
+        event_types: The events that it can report, by name.
     """
 
     index: int
@@ -167,8 +157,6 @@ class DriverAnswers:
     """The driver, and every GPU that it lists.
 
     Attributes:
-        driver_version: Such as ``"580.95.05"``.
-        nvml_version: Of the library.
         cuda_version: The newest CUDA it can run, such as ``"13.0"``.
         stamp_clock: Which clock the samples' stamps count: ``"realtime"``, ``"monotonic"``,
             ``"boottime"`` or ``"estimated"``; ``None`` without a sample.

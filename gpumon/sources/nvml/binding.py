@@ -121,7 +121,6 @@ class NvmlLibrary:
         return found
 
     def has(self, name: str) -> bool:
-        """Whether the driver has a function of that name."""
         return hasattr(self._library, name)
 
     def ask(self, name: str, *arguments: CArgument, no_error: Collection[int] = NO_ERROR) -> int:
@@ -180,7 +179,6 @@ class NvmlLibrary:
         return None if handle is None else self.text("nvmlDeviceGetUUID", handle)
 
     def memory_capacity_bytes(self, handle: int) -> int | None:
-        """Return the memory of a GPU or MIG instance, in bytes."""
         sizes = (ctypes.c_ulonglong * 3)()  # total, free, used
         code = self.ask("nvmlDeviceGetMemoryInfo", ctypes.c_void_p(handle), sizes)
         return int(sizes[0]) if code == SUCCESS else None
@@ -262,7 +260,6 @@ class FieldCalls:
         self.begin()
 
     def begin(self) -> None:
-        """Start the next reading."""
         self.error: tuple[str, int] | None = None
         self.answered = False
 

@@ -77,7 +77,7 @@ class EventSet:
         self.code = library.ask("nvmlEventSetCreate", ctypes.byref(self._set))
 
     def register(self, uuid: str, handle: int) -> int:
-        """OnEvent that GPU, too, of what it supports.
+        """Register the events of that GPU that it supports.
 
         Returns:
             NVML's code; 0 also where it supports none of the wanted events.
@@ -201,7 +201,7 @@ class NvmlEvents:
         return {self._damaged.popleft() for _ in range(len(self._damaged))}
 
     def follow(self, library: NvmlLibrary, gpus: Iterable[tuple[str, int]], now_ns: int) -> None:
-        """OnEvent these GPUs, by UUID and handle; cheap where nothing changed."""
+        """Register these GPUs, by UUID and handle; cheap if nothing changed."""
         if self._set is not None and self._set.ended:
             self._step_back(self._set, now_ns)
         if not self._possible or now_ns < self._retry_at_ns:

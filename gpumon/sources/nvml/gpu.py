@@ -75,7 +75,6 @@ class PowerTrack:
 
     @property
     def fails(self) -> bool:
-        """Whether ``ask_now`` failed."""
         return self.code not in NO_ERROR and self.code not in PERMANENT
 
     def try_again(self) -> None:
@@ -234,7 +233,6 @@ class NvmlGpu:
     def sample(
         self, busy: Sequence[BusySample], milliwatts: float | None, now_ns: int
     ) -> GpuSample:
-        """Return its sample of this tick."""
         if self.trouble is not None:
             return self._unread_sample(self.trouble, now_ns)
         track, latest = self.track, self.schedule.latest
@@ -346,7 +344,6 @@ class NvmlGpu:
 
     @property
     def has_no_utilisation(self) -> bool:
-        """Whether no call returns its utilisation."""
         return not (self.has_ring or self._rates.supported)
 
     @property
@@ -411,6 +408,5 @@ class NvmlGpu:
         return True
 
     def current_index(self) -> int:
-        """Its index in NVML now."""
         index = self._index.read()
         return self.device.index if index is None else index

@@ -149,7 +149,6 @@ class MigInstance:
         self.schedule = self._new_schedule()
 
     def end(self) -> None:
-        """Release it for good: it does not exist any more."""
         self.release()
         self._gpm = None
 
@@ -176,7 +175,6 @@ class MigInstance:
     def sample(
         self, busy: Sequence[BusySample], _milliwatts: float | None, now_ns: int
     ) -> GpuSample:
-        """Return its sample of this tick."""
         activity = self._activity
         if activity is not None and now_ns - activity.end_ns >= self._holds_ns:
             activity = self._activity = self._utilization_ratio = None

@@ -90,7 +90,6 @@ class Reopening:
             raise self._trouble
 
     def opened(self) -> None:
-        """Record that NVML is open."""
         self._trouble = self._mismatch_since_ns = None
         self._has_worked = True
 

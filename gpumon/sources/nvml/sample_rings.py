@@ -92,7 +92,6 @@ class SampleRings:
 
     @property
     def value_types(self) -> list[str]:
-        """The C type of each GPU's values."""
         types = dict(enumerate(name for name, _ in _VALUE_TYPES))
         return [types.get(kind, f"type {kind}") for kind in self._kinds_in_c]
 

@@ -32,7 +32,6 @@ class SlowThread:
 
     @property
     def is_free(self) -> bool:
-        """Whether no round is running."""
         return self._done.is_set()
 
     def run(self, work: Sequence[Work], patience_s: float) -> None:

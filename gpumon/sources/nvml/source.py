@@ -207,7 +207,6 @@ class NvmlSource:
     # -- opening, and opening again -------------------------------------------
 
     def open_library(self, accounts: CallAccounts) -> NvmlLibrary:
-        """Open NVML."""
         return NvmlLibrary(accounts)
 
     def _open(self) -> None:

@@ -136,7 +136,6 @@ class BoardNumber:
 
     @property
     def supported(self) -> bool:
-        """Whether it is worth reading."""
         return any(call.supported for call in self._calls)
 
     def numbers(self) -> tuple[int, ...] | None:

@@ -115,11 +115,10 @@ class Gpm:
         return sample.value if code == SUCCESS else None
 
     def free(self, samples: Iterable[int]) -> None:
-        """Free these samples."""
         for sample in samples:
             self._ask("nvmlGpmSampleFree", ctypes.c_void_p(sample))
 
-    def take_sample(self, handle: int, gpu_instance: int | None, sample: int) -> int:
+    def copy_counters(self, handle: int, gpu_instance: int | None, sample: int) -> int:
         """Copy the board's counters into a sample; return the driver's code."""
         gpu, where = ctypes.c_void_p(handle), ctypes.c_void_p(sample)
         if gpu_instance is None:
@@ -182,7 +181,7 @@ class GpmTrack:
         if earlier_ns is not None and began_ns - earlier_ns < SHORTEST_NS:
             return None
         earlier, later = samples
-        self.code = gpm.take_sample(self._handle, self._gpu_instance, later)
+        self.code = gpm.copy_counters(self._handle, self._gpu_instance, later)
         if self.code != SUCCESS:
             self._taken_at_ns = None  # the time up to the next sample is not covered
             self._rest_if_refused()

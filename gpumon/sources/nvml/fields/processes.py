@@ -95,7 +95,6 @@ class RecordsCall(DriverCall):
         return self.ask()
 
     def records(self) -> list[Any]:
-        """The records of the last answer."""
         return self.buffer[: min(self.count, len(self.buffer))]
 
 
@@ -110,7 +109,6 @@ class NewestRecords:
 
     @property
     def supported(self) -> bool:
-        """Whether it is worth reading."""
         return bool(self._functions) and (self._bound is None or self._bound.supported)
 
     def read(self, seen_us: int = 0) -> list[Any] | None:
@@ -150,7 +148,6 @@ class ProcessShares:
 
     @property
     def supported(self) -> bool:
-        """Whether it is worth reading."""
         return self._records.supported
 
     def read(self) -> dict[int, float | None] | None:

@@ -69,7 +69,6 @@ class FieldFaults:
         self._hanging: str | None = None
 
     def note(self, field: str, function: str, code: int, now_ns: int) -> None:
-        """Record that a call of that field failed."""
         self.begin(field, f"{function} answers {code_name(code)}", now_ns)
 
     def begin(self, field: str, reason: str, now_ns: int) -> None:
@@ -88,7 +87,6 @@ class FieldFaults:
             self.begin(field, "the call has not come back", now_ns)
 
     def end(self, field: str) -> None:
-        """Record that a field was answered."""
         if self.failing:
             self.failing = tuple([fault for fault in self.failing if fault.field != field])
 
@@ -127,7 +125,6 @@ class FieldSchedule:
         self._scheduled.append(_Scheduled(field, calls, read))
 
     def read_due(self) -> None:
-        """Read all fields that are due."""
         for one in self._scheduled:
             now_ns = self._monotonic_ns()
             if now_ns < one.rests_until_ns:

@@ -177,7 +177,7 @@ class TestAFinding:
              "gpu 1 throttled", BROKEN,
              "the machine's power supply", "^look at the machine's power supplies"),
             (lambda fake: fake.report_ecc(0, uncorrected=True),
-             "gpu 0 ECC", BROKEN, "^met an error of its memory", ""),
+             "gpu 0 ECC", BROKEN, "^had an error of its memory", ""),
         ],
     )  # fmt: skip
     def test_says_what_is_wrong_and_what_to_do(
