@@ -63,7 +63,8 @@ def totals(results: Results) -> str:
     verdict = "met" if is_met(results) else "**missed**"
     return (
         f"Of {result.lost_s:.0f} s lost, {right:.1%} have a right reason "
-        f"(aim: {LEAST_RIGHT:.0%} at least), {wrong:.1%} a wrong one (aim: {MOST_WRONG:.0%} at most), "
+        f"(aim: {LEAST_RIGHT:.0%} at least), {wrong:.1%} a wrong one "
+        f"(aim: {MOST_WRONG:.0%} at most), "
         f"{result.unknown_s / result.lost_s:.1%} none: {verdict}."
     )
 
