@@ -27,7 +27,7 @@ from gpumon.core.state import GpuState, MonitorState, RunState
 from gpumon.core.wording import in_time
 
 _SNAPSHOTS_PER_LEVEL: Final = 80
-"""Of every tick, of every second one, every fourth one, …: of ten minutes, 8 s apart or less."""
+"""Newest ticks, every second one, every fourth one, …: for ten minutes, at most 8 s apart."""
 _DENSE_NS: Final = 640 * NS_PER_S
 _PACK_EVERY: Final = 8
 """Snapshots are packed together: one by one takes four times as long."""

@@ -23,13 +23,11 @@ class Cycle(NamedTuple):
 
     Attributes:
         burst_s: Time from the previous pause to this one.
-        burst_idle_s: Idle time within it that was no pause.
         pause_s: Idle time of the pause.
         pause_busy_s: Busy time of the pause, in samples that were no burst.
     """
 
     burst_s: float
-    burst_idle_s: float
     pause_s: float
     pause_busy_s: float
 

@@ -382,9 +382,7 @@ class GpuLedger:
             start_ns, end_ns = columns.starts_ns[end - 1], columns.ends_ns[end - 1]
             idle_ns = end_ns - start_ns - columns.busy_ns[end - 1]
             last = IdleSpan(start_ns, end_ns, idle_ns, idle_ns, 0)
-            pauses.add_bursts(
-                last, run_span.end_ns - run_span.start_ns, run_span.idle_ns, end - begin
-            )
+            pauses.add_bursts(last, run_span.end_ns - run_span.start_ns, end - begin)
 
     def _position_after_job(self, columns: SampleColumns, begin: int, end: int) -> int | None:
         """The first sample of a run that finds the job over; ``None``: none does."""

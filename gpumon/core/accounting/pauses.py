@@ -128,7 +128,7 @@ class PauseTracker:
         self._held_ns = 0
         self._held.pop_all()
         self.before: IdleSpan | None = None
-        self._burst_ns = self._burst_idle_ns = 0
+        self._burst_ns = 0
         self._close()
 
     def _close(self) -> None:
@@ -171,21 +171,18 @@ class PauseTracker:
         """Add a sample above the burst threshold, while no pause is open."""
         self.before = span
         self._burst_ns += span.end_ns - span.start_ns
-        self._burst_idle_ns += span.idle_ns
         self.counted.add_burst()
 
-    def add_bursts(self, last: IdleSpan, length_ns: int, idle_ns: int, samples: int) -> None:
+    def add_bursts(self, last: IdleSpan, length_ns: int, samples: int) -> None:
         """Add samples above the burst threshold, without a gap, while no pause is open.
 
         Args:
             last: The newest of them.
             length_ns: Their total length.
-            idle_ns: Their total idle time.
             samples: How many they are.
         """
         self.before = last
         self._burst_ns += length_ns
-        self._burst_idle_ns += idle_ns
         self.counted.add_burst(samples)
 
     def add_low(self, span: IdleSpan, busy_ratio: float, samples: int = 1) -> None:
@@ -231,7 +228,6 @@ class PauseTracker:
         if self._is_level:
             self.low_levels += 1
             self._burst_ns += self._low_ns
-            self._burst_idle_ns += self._idle_ns
             self._close()
             self.add_burst(after)
             return
@@ -243,7 +239,6 @@ class PauseTracker:
         self._job.add(
             Cycle(
                 burst_s=seconds(self._burst_ns - before.idle_ns),
-                burst_idle_s=seconds(self._burst_idle_ns - before.idle_ns),
                 pause_s=seconds(idle_ns),
                 pause_busy_s=seconds(self._low_ns - self._idle_ns),
             ),
@@ -251,7 +246,7 @@ class PauseTracker:
             seconds(after.end_ns - after.start_ns),
             is_pattern=self.counted.in_job >= self._settings.min_pauses,
         )
-        self._burst_ns, self._burst_idle_ns = -after.idle_ns, 0
+        self._burst_ns = -after.idle_ns
         # The idle part of the sample after it is counted already.
         self.add_burst(IdleSpan(after.start_ns, after.end_ns, 0, 0, 0))
         self._close()

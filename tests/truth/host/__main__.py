@@ -2,13 +2,11 @@
 
 python -m tests.truth.host                           all, five times; writes docs/host-truth.md
 python -m tests.truth.host --runs 1 --only latency   a quick run; the page is not written
-python -m tests.truth.host --only disk --seen        ... with the kernel's view
 """
 
 from __future__ import annotations
 
 import argparse
-import contextlib
 import sys
 import tempfile
 import time
@@ -18,7 +16,6 @@ from typing import Final
 
 from tests.truth.host.cells import Cell, Reported, all_cells, reported_of, together
 from tests.truth.host.page import is_met, results_table, rivals_table, totals, write
-from tests.truth.host.probe import Probe
 from tests.truth.host.rivals import RIVALS, cells_of_rivals, verdict_by
 from tests.truth.host.surroundings import NotHereError, cold_file, slow_server
 from tests.truth.host.work import MIB, Stage
@@ -34,7 +31,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--runs", type=int, default=5, help="of each cell")
     parser.add_argument("--seconds", type=float, default=10.0, help="of each run")
     parser.add_argument("--only", default="", help="cells whose name has these words")
-    parser.add_argument("--seen", action="store_true", help="print the kernel's view")
     args = parser.parse_args(argv)
     cells = [cell for cell in all_cells() if args.only in str(cell)]
     with (
@@ -59,11 +55,10 @@ def _measured(cell: Cell, stage: Stage, args: argparse.Namespace) -> Reported | 
     """The sum of all runs of a cell, or why there is none."""
     runs = []
     for _ in range(args.runs):
-        began_s, probe = time.monotonic(), Probe()
-        look = probe.looking if args.seen else contextlib.nullcontext
+        began_s = time.monotonic()
         try:
             with tempfile.TemporaryDirectory(prefix="gpumon-truth-") as folder:
-                result = reported_of(cell, stage, Path(folder), args.seconds, look)
+                result = reported_of(cell, stage, Path(folder), args.seconds)
         except NotHereError as reason:
             _log(f"{cell}: not made: {reason}")
             return str(reason)
@@ -73,8 +68,6 @@ def _measured(cell: Cell, stage: Stage, args: argparse.Namespace) -> Reported | 
         )
         took_s = time.monotonic() - began_s
         _log(f"{cell}: idle {result.idle_s:.1f} s, reported {by_reason} s  ({took_s:.0f} s)")
-        if args.seen:
-            _log(f"    {probe.seen()}")
     return together(runs)
 
 

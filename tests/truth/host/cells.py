@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -40,9 +40,6 @@ _FLAGS_OF_READS: Final = {
     "map again and again": 0,
 }
 """Flags with which the file is opened, by the work that needs it cold."""
-
-Look = Callable[[int], contextlib.AbstractContextManager[object]]
-"""Observes the process with that id meanwhile."""
 
 
 class Cell(NamedTuple):
@@ -87,9 +84,7 @@ def all_cells() -> Iterator[Cell]:
                 yield Cell(name, loader, has_neighbour)
 
 
-def reported_of(
-    cell: Cell, stage: Stage, folder: Path, seconds: float, look: Look = contextlib.nullcontext
-) -> Reported:
+def reported_of(cell: Cell, stage: Stage, folder: Path, seconds: float) -> Reported:
     """Train under a cell's condition, and fetch the daemon's report.
 
     Args:
@@ -97,7 +92,6 @@ def reported_of(
         stage: The cold file and the slow server.
         folder: Empty folder for the daemon.
         seconds: Time from the first step to the last.
-        look: Observes the process from its first step on.
 
     Raises:
         NotHereError: This machine cannot; says why.
@@ -122,13 +116,12 @@ def reported_of(
             wait_until(
                 lambda: _has_begun(spans) or training.poll() is not None, patience_s=_PATIENCE_S
             )
-            with look(training.pid):
-                said, _ = training.communicate(timeout=seconds + _PATIENCE_S)
+            output, _ = training.communicate(timeout=seconds + _PATIENCE_S)
         if training.returncode != 0:
             log = (folder / "training.log").read_text(encoding="utf-8")
             raise RuntimeError(f"{cell}: the training failed:\n{log}")
         gpu = daemon.settled_report(patience_s=60)["gpus"][0]
-    return diagnosed(condition, gpu, json.loads(said.splitlines()[-1])["idle_s"])
+    return diagnosed(condition, gpu, json.loads(output.splitlines()[-1])["idle_s"])
 
 
 def diagnosed(condition: Condition, gpu: Mapping[str, Any], idle_s: float) -> Reported:

@@ -19,7 +19,7 @@ REMEMBERED = DEFAULT_SETTINGS.remembered_cycles
 def cycles_of(bursts_and_pauses: Iterable[tuple[float, float]], busy_s: float = 0.0) -> Cycles:
     cycles = Cycles(DEFAULT_SETTINGS)
     for burst_s, pause_s in bursts_and_pauses:
-        cycles.add(Cycle(burst_s, 0.1 * burst_s, pause_s, busy_s))
+        cycles.add(Cycle(burst_s, pause_s, busy_s))
     return cycles
 
 
