@@ -13,10 +13,8 @@ from functools import partial
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from gpumon.cli.arguments import period_argument
-from gpumon.cli.command import complain
+from gpumon.cli.command import can_draw, check_path, complain, period_argument
 from gpumon.cli.live_line import LiveLine, ended_by_signals
-from gpumon.cli.picture_file import can_draw, check_path
 from gpumon.cli.reading_progress import ReadingProgress
 from gpumon.core.clock import nanoseconds
 from gpumon.core.codecs.report_codec import encode_report

@@ -20,8 +20,7 @@ from typing import Any, NamedTuple, NoReturn
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
-from gpumon.cli.arguments import number_argument
-from gpumon.cli.command import end_on_signals
+from gpumon.cli.command import end_on_signals, number_argument
 from gpumon.core.clock import seconds
 from gpumon.core.diagnosis.since import report_since
 from gpumon.core.report.report import Report

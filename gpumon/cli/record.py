@@ -16,8 +16,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, ProgressColumn, TextColumn, TimeRemainingColumn
 
 from gpumon import __version__
-from gpumon.cli.arguments import add_period_argument, time_argument
-from gpumon.cli.command import end_on_signals
+from gpumon.cli.command import add_period_argument, end_on_signals, time_argument
 from gpumon.cli.open_source import (
     LIVE_SOURCE_HELP,
     add_nvml_arguments,

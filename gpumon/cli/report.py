@@ -9,8 +9,13 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from gpumon.cli.arguments import number_argument, time_argument
-from gpumon.cli.command import complain
+from gpumon.cli.command import (
+    can_draw,
+    check_path,
+    complain,
+    number_argument,
+    time_argument,
+)
 from gpumon.core.codecs.report_codec import (
     decode_report_with_lanes,
     encode_pair,
@@ -162,8 +167,6 @@ def _page_writer(path: str | None, source: str | None) -> _Page:
     """
     if path is None:
         return lambda report: 0
-    from gpumon.cli.picture_file import can_draw, check_path
-
     check_path(path, source)
     if not can_draw():
         return lambda report: 1

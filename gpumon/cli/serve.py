@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from gpumon import __version__
-from gpumon.cli.arguments import add_period_argument
-from gpumon.cli.command import end_on_signals
+from gpumon.cli.command import add_period_argument, end_on_signals
 from gpumon.cli.daemon_log import CollectorLog, FieldLog, XidLog
 from gpumon.cli.environment import misspelt_variables
 from gpumon.cli.open_source import (

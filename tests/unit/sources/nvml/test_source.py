@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import pytest
 
-from gpumon.cli.arguments import LONGEST_PERIOD_S
+from gpumon.cli.command import LONGEST_PERIOD_S
 from gpumon.core.clock import NS_PER_S
 from gpumon.core.phase import IdleCause
 from gpumon.core.sample import ProcessSample
