@@ -123,8 +123,8 @@ def is_healthy(totals: GpuTotals, settings: DetectorSettings) -> bool:
     "starved",
     RuleKind.VERDICT,
     says="the GPU waits for input",
-    evidence="Idle time that tags prove to be waits for input: the certain part, where the GPU works "
-    "while the host waits; however much time nothing explains.",
+    evidence="Idle time that tags prove to be waits for input: the certain part, where the GPU "
+    "works while the host waits; however much time nothing explains.",
     thresholds=("lost_share",),
 )
 def is_starved(totals: GpuTotals, settings: DetectorSettings) -> bool:

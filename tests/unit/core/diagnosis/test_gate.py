@@ -49,30 +49,12 @@ class TestALossAboveTheLimit:
         assert one.verdict.lost_ratio == pytest.approx(20 / 70)
         assert "29 %" in sentence
 
-    def test_names_every_gpu_above_it_and_no_other(self) -> None:
-        gpus = [gpu(50, {WAIT: 50}, index=at) for at in range(8)]
-
-        (sentence,) = compared(report(*gpus, gpu(90, {WAIT: 10}, index=8)), LOST_20).failures
-
-        assert all(f"GPU {at} (50 %" in sentence for at in range(8))
-        assert "GPU 8" not in sentence
-
     @pytest.mark.parametrize("percent", range(1, 100))
     def test_is_none_at_the_very_limit(self, percent: int) -> None:
         one = gpu(100 - percent, {WAIT: percent})
 
         assert held(one, limits=Limits(lost=percent / 100)).failures == 0
         assert held(one, limits=Limits(starved=percent / 100)).failures == 0
-
-    @pytest.mark.parametrize(
-        ("one", "failures"),
-        [(gpu(50, {WAIT: 50}), 2), (gpu(50, {SAVE: 50}), 1), (gpu(90, {WAIT: 10}), 1)],
-    )
-    def test_and_starvation_are_each_told(self, one: GpuReport, failures: int) -> None:
-        assert held(one, limits=Limits(starved=0.05, lost=0.20)).failures == failures
-
-    def test_is_none_without_a_limit(self) -> None:
-        assert held(gpu(50, {WAIT: 50}), limits=Limits()) == (0, 0, True)
 
 
 class TestNothingToJudge:
@@ -98,9 +80,6 @@ class TestNothingToJudge:
     ) -> None:
         assert held(*gpus, limits=limits) == (0, 0, False)
 
-    def test_beside_one_that_is_judged_is_a_note(self) -> None:
-        assert held(IDLE, HEALTHY, SHORT, limits=STARVED_5) == (0, 1, True)
-
     def test_is_no_gpu_whose_instances_are_told_of(self) -> None:
         cut = replace(gpu(0), mig_enabled=True)
         instance = replace(HEALTHY, index=0, mig_index=1, parent_uuid="GPU-0")
@@ -110,10 +89,6 @@ class TestNothingToJudge:
 
 class TestARunOnNoGpu:
     NOWHERE = replace(run(), gpu_uuids=())
-
-    def test_is_named(self) -> None:
-        assert "train" in compared(report(runs=(self.NOWHERE,)), LOST_20).undiagnosed
-        assert held(HEALTHY, runs=[self.NOWHERE], limits=LOST_20).notes == 1
 
     @pytest.mark.parametrize("label", ["train", "train-12"])
     def test_is_not_where_another_of_its_name_was_on_one(self, label: str) -> None:

@@ -144,16 +144,6 @@ class TestTheAdvice:
     def advice_on(self, gpu_report: GpuReport, *reasons: WaitReason) -> Advice:
         return advise([gpu_report], [replace(run(workers=1), reasons=reasons)])[0]
 
-    def test_names_its_reason_and_keeps_to_its_bound(self) -> None:
-        found = self.advice_on(late(cpu_bound=40), cpu(tasks=2, given=2.0, usable=3.0))
-
-        assert (found.reason, found.speedup_upper_bound) == ("cpu_bound", 1.5)
-
-    def test_of_no_reason_names_none(self) -> None:
-        found = self.advice_on(late(unknown=40))
-
-        assert (found.reason, found.speedup_upper_bound) == (None, 2.0)
-
     def test_counts_what_pythons_lock_cost_in_waits_and_in_steps_for_one_change(self) -> None:
         held = with_totals(
             gpu(40, {INPUT: 20, STEP: 20}),

@@ -20,8 +20,7 @@ from gpumon.core.diagnosis.loss_range import (
 )
 from gpumon.core.phase import UNPROVED, IdleCause
 from gpumon.core.verdict import VerdictName
-from gpumon.outlets.text.headline import verdict_line, why_line
-from tests.builders.report import gpu, report, with_totals
+from tests.builders.report import gpu, with_totals
 from tests.builders.time import s
 
 WAIT, STEP, SAVE = IdleCause.INPUT_WAIT, IdleCause.WITHIN_STEP, IdleCause.CHECKPOINT
@@ -136,30 +135,6 @@ class TestASplit:
 
 
 class TestTheVerdictOnAnOpenSplit:
-    def test_is_stalled_with_both_causes_and_no_proof_of_input(self) -> None:
-        one = with_totals(
-            gpu(66, {WAIT: 30, STEP: 4}),
-            may_be_less_ns=OPEN.may_be_less_ns,
-            may_be_more_ns=OPEN.may_be_more_ns,
-        )
-
-        assert (one.verdict.name, one.verdict.main_cause) == (VerdictName.STALLED, None)
-        assert "within the step or waiting for input" in verdict_line(report(one))
-        assert "4 to 31 s of it within the step" in why_line(report(one))
-        assert "3 to 30 s of it waiting for input" in why_line(report(one))
-
-    @pytest.mark.parametrize("low_s", [5, 10, 20])
-    def test_is_starved_where_input_alone_is_certainly_worth_it(self, low_s: float) -> None:
-        one = with_totals(
-            gpu(70, {WAIT: 30}),
-            may_be_less_ns={WAIT: s(30 - low_s)},
-            may_be_more_ns={STEP: s(30 - low_s)},
-        )
-
-        assert one.verdict.name is VerdictName.STARVED
-        assert f"for input {low_s}" in verdict_line(report(one))
-        assert f"its tags prove {low_s} s of that" in why_line(report(one))
-
     @pytest.mark.parametrize("low_s", [0, 1, 4.9])
     def test_is_never_healthy_or_partial(self, low_s: float) -> None:
         one = with_totals(

@@ -5,16 +5,12 @@ Their words are in ``tests/golden``.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
-from gpumon.core.diagnosis.input_advice import reason_seen
 from gpumon.core.phase import IdleCause, InputWaitReason
 from gpumon.core.report.report import GpuReport
 from gpumon.outlets.text.headline import main_gpu, verdict_line, why_line
-from tests.builders.report import gpu, report, run, seen, with_totals
-from tests.builders.time import s
+from tests.builders.report import gpu, report
 from tests.unit.outlets.report_lines import line_with
 
 UNKNOWN, SAVE, WAIT = IdleCause.UNKNOWN, IdleCause.CHECKPOINT, IdleCause.INPUT_WAIT
@@ -44,19 +40,6 @@ class TestTheGpuTheySpeakOf:
     )
     def test_is_the_one_that_matters_most(self, gpus: list[GpuReport], index: int) -> None:
         assert main_gpu(gpus) is gpus[index]
-
-
-class TestWhy:
-    @pytest.mark.parametrize(("share", "is_reported"), [(0.9, True), (0.4, False)])
-    def test_tells_the_reason_that_explains_most_of_the_wait(
-        self, share: float, is_reported: bool
-    ) -> None:
-        why = seen(CPU, tasks=4, wanted=4.0, given=2.0, usable=2)
-        late = with_totals(gpu(40, {WAIT: 40}), input_wait_by_reason_ns={CPU.value: s(40 * share)})
-
-        said = why_line(report(late, runs=(replace(run(), reasons=(why,)),)))
-
-        assert (reason_seen(why) in said) is is_reported
 
 
 class TestFigures:

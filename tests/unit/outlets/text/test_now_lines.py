@@ -17,10 +17,7 @@ from gpumon.core.verdict import VerdictName
 from gpumon.outlets.text.headline import main_gpu, verdict_line, why_line
 from gpumon.outlets.text.now_lines import (
     clock,
-    is_over,
-    stands_still,
     waits_for_first_batch,
-    what_to_do_now,
 )
 from gpumon.outlets.text.report_lines import next_line
 from tests.builders.report import gpu, report, run, with_totals
@@ -138,10 +135,6 @@ class TestTheTitle:
 class TestAJobThatEnded:
     ENDED = at_work(UNUSED, {WAIT: 40}, ended_ns=AT_14_03)
 
-    def test_is_in_the_past_tense(self) -> None:
-        assert "GPU 0 waited for input 40 %" in verdict_line(live(self.ENDED))
-        assert is_over(self.ENDED)
-
     def test_comes_after_one_that_goes_on(self) -> None:
         present = at_work(VerdictName.STALLED, {SAVE: 8}, index=1)
 
@@ -157,14 +150,6 @@ class TestAJobThatEnded:
 
 
 class TestSinceTheStart:
-    def test_stands_beside_the_verdict_on_now(self) -> None:
-        one = live(at_work(HEALTHY, {WAIT: 1}, whole={WAIT: 200}, before=STARVED))
-
-        assert why_line(one).endswith(
-            "Before that, it was starved. Since 14:00 UTC, it was idle 50 % of its 6 min 40 s in "
-            "use, and waited for input 50 %."
-        )
-
     def test_is_left_out_where_all_of_the_time_is_of_now(self) -> None:
         one = at_work(STARVED, {WAIT: 40})
         assert one.now is not None
@@ -173,12 +158,6 @@ class TestSinceTheStart:
 
 
 class TestARunThatHangs:
-    def test_is_named_with_since_when_and_what_it_does(self) -> None:
-        assert verdict_line(HANGS) == (
-            "hanging since 14:03 UTC: Run train (pid 4711) has counted no step for 6 min: "
-            "it is waiting for input."
-        )
-
     def test_is_explained_by_its_steps_and_where_it_sleeps(self) -> None:
         asleep = live(*HANGS.gpus, runs=(silent(sleeps_in="futex_wait_queue"),))
 
@@ -203,12 +182,6 @@ class TestARunThatHangs:
 
 
 class TestASuspendedRun:
-    def test_is_named_with_since_when(self) -> None:
-        assert verdict_line(STOPPED) == (
-            "suspended since 14:03 UTC: Run train (pid 4711) is stopped."
-        )
-        assert next_line(STOPPED).startswith("resume pid 4711 the way it was stopped")
-
     def test_is_the_process_on_the_gpu_where_no_run_is_known(self) -> None:
         assert verdict_line(replace(STOPPED, runs=())).endswith("The process on GPU 0 is stopped.")
 
@@ -217,23 +190,8 @@ class TestASuspendedRun:
 
         assert "other" not in verdict_line(replace(STOPPED, runs=(*STOPPED.runs, other)))
 
-    def test_lost_before_what_its_gpu_lost_in_use(self) -> None:
-        assert why_line(STOPPED).startswith(
-            "Before that, GPU 0 was idle for 20 s of 1 min 40 s in use."
-        )
-
 
 class TestAFirstBatch:
-    def test_is_waited_for_by_name_and_is_no_idle_gpu(self) -> None:
-        assert verdict_line(FIRST_BATCH).startswith(
-            "waiting for the first batch: Run train (pid 4711) has waited for its first batch"
-        )
-        assert stands_still(FIRST_BATCH.gpus[0], FIRST_BATCH)
-
-    def test_takes_no_change_but_patience(self) -> None:
-        assert what_to_do_now(FIRST_BATCH.gpus[0], FIRST_BATCH).startswith("wait for it.")
-        assert "give" not in next_line(FIRST_BATCH)
-
     def test_of_a_run_on_another_gpu_is_not_waited_for_here(self) -> None:
         (waiting,) = FIRST_BATCH.runs
         elsewhere = replace(FIRST_BATCH, runs=(replace(waiting, gpu_uuids=("GPU-1",)),))
