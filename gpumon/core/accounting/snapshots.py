@@ -9,7 +9,7 @@ import struct
 import zlib
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
 from types import MappingProxyType
 from typing import Any, Final, Generic, NamedTuple, TypeVar
@@ -70,10 +70,6 @@ class SnapshotStore(Generic[_T]):
         first = max(0, bisect_right(level.stamps_ns, start_ns) - 1)
         found = [*zip(level.stamps_ns[first:], level.snapshots[first:], strict=True)]
         return found if found and found[-1][1] is self._newest[1] else [*found, self._newest]
-
-    def kept(self) -> Collection[_T]:
-        """All snapshots, in no order."""
-        return {id(one): one for level in self._levels for one in level.snapshots}.values()
 
 
 class _Level(Generic[_T]):
