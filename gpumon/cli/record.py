@@ -202,7 +202,7 @@ class Recorder:
         self._clock.wake()
 
     def run(self, length_s: float | None) -> None:
-        """Record until ``stop``, or for so many seconds.
+        """Record until ``stop``, or for ``length_s``.
 
         Raises:
             SourceUnavailableError: The source cannot be read.

@@ -198,7 +198,7 @@ def clock_of(state: MonitorState, at_ns: int) -> str:
 
 
 def unknown_gpu(state: MonitorState) -> tuple[Device, str] | None:
-    """The GPU that the source could never read, without UUID, and why; ``None``: there is none."""
+    """The GPU that the source could never read, without UUID, and why; ``None``: no such GPU."""
     named = _ONE_GPU.fullmatch(source_message(state) or "")
     if named is None or not state.gpus:
         return None

@@ -24,7 +24,7 @@ _TO: Final = "\N{EN DASH}"
 
 
 def plainly(value: float, digits: int = 6) -> str:
-    """A number to so many significant digits, never as a power of ten.
+    """A number with ``digits`` significant digits, never as a power of ten.
 
     >>> plainly(0.25), plainly(86_400.0, 3), plainly(0.0000741, 2)
     ('0.25', '86,400', '0.000074')

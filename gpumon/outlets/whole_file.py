@@ -44,19 +44,19 @@ def replace_file(target: Path, body: bytes, *, mode: int | None, is_synced: bool
     Raises:
         OSError: It cannot be written; an existing file is unchanged, and no temporary file stays.
     """
-    beside = target.with_name(f".gpumon-{os.getpid()}.tmp")
+    temporary = target.with_name(f".gpumon-{os.getpid()}.tmp")
     flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
     try:
-        with os.fdopen(os.open(beside, flags, 0o666), "wb") as stream:
+        with os.fdopen(os.open(temporary, flags, 0o666), "wb") as stream:
             if mode is not None:
                 os.fchmod(stream.fileno(), mode)
             stream.write(body)
             stream.flush()
             if is_synced:
                 os.fsync(stream.fileno())
-        beside.replace(target)
+        temporary.replace(target)
     except BaseException:
         # A partial file would take up the last space of a full disk.
         with contextlib.suppress(OSError):
-            beside.unlink(missing_ok=True)
+            temporary.unlink(missing_ok=True)
         raise

@@ -162,7 +162,7 @@ def _text_or_none(raw: str | None) -> str | None:
 def board_document(gpu: GpuState) -> dict[str, Any]:
     """What ``/api/v1/state`` adds to a GPU.
 
-    Each value but the errors is ``None`` where there is none. Of a GPU that no longer answers,
+    Unknown values are ``None``. Of a GPU that no longer answers,
     its errors, its pauses and its fill stay.
     """
     latest = gpu.latest if gpu.present else None

@@ -148,7 +148,7 @@ class GpuReport:
             another one worked.
         idle_after_use_ns: In a log, from the end of its last active sample to the log's end;
             ``None`` if it was never active.
-        held_memory: In a log with memory, what it held while nothing ran for long.
+        held_memory: In a log with memory, the memory held during long idle times.
         in_job: What its board showed while it worked for its present or last job; ``None``
             before the first job of several GPUs.
         unsettled: Its unsettled time, and how earlier unsettled time has been settled; empty if

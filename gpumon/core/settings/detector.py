@@ -29,7 +29,7 @@ class AdviceSettings(Settings):
     min_start_up_share: float = share(
         0.10,
         "Start-up, or the wait for the first batch, gets advice from this share of the time on.",
-        "ours: it happens once, so it matters only where it is long beside the work",
+        "ours: it happens once, so it matters only where it is long compared with the work",
     )
     min_callbacks_share: float = share(
         0.01, "Callbacks below this share of a run are not named.", "ours: as advice.min_share"
@@ -239,7 +239,7 @@ class LogSettings(Settings):
     )
     released_share: float = share(
         0.10,
-        "A job ended when memory in use falls to this share of what it held.",
+        "A job ended when memory in use falls to this share of the job's memory.",
         "ours: a framework keeps its memory in a pause, and a context alone is more",
     )
     held_told_from_ns: int = time_ns(
@@ -255,7 +255,7 @@ class LogSettings(Settings):
     beside_peer_share: float = share(
         0.20,
         "Idle time while another GPU works is mentioned from this share on.",
-        "ours: as high_share; starvation beside a healthy peer causes some",
+        "ours: as high_share; a starved GPU idles some of the time while a healthy one works",
     )
 
 
@@ -266,7 +266,7 @@ class TroubleSettings(Settings):
     recent_ns: int = time_ns(
         24 * 3600 * NS_PER_S,
         "An older error is not in the first line of a report.",
-        "ours: whoever is on call learns of it within a day",
+        "ours: the person on call learns of it within a day",
     )
     throttled_share: float = share(
         0.10,
@@ -327,7 +327,7 @@ class DetectorSettings(Settings):
         10,
         "A burst of one sample between two pauses of at least this length is a blip: it does not "
         "split the pause.",
-        "ours: beside such pauses, one sample is a tenth",
+        "ours: compared with such pauses, one sample is a tenth",
     )
     blip_burst_samples: int = count(
         5,
@@ -453,7 +453,7 @@ class DetectorSettings(Settings):
     now_every_ns: int = time_ns(
         10 * NS_PER_S,
         "How often the present verdict is renewed.",
-        "ours: a sixtieth of what it covers",
+        "ours: a sixtieth of the time it covers",
     )
     fill: FillSettings = field(default_factory=FillSettings)
     advice: AdviceSettings = field(default_factory=AdviceSettings)

@@ -98,7 +98,7 @@ class HostSettings(Settings):
     )
     asleep_share: float = share(
         0.50,
-        "A loader waits for what it sleeps for in this share of samples.",
+        "A loader waits for the resource that it sleeps for in this share of samples.",
         _MEASURED + ": at least 0.96",
     )
     memory_stalled_from: float = share(

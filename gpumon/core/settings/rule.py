@@ -1,4 +1,4 @@
-"""What a rule is: one pure predicate, the thresholds it reads, and what it rests on."""
+"""A rule: a pure predicate with the thresholds it reads and the evidence it uses."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ class Rule:
         id: Stable, in snake_case; a verdict's name in reports.
         says: What is true where it holds, as a clause.
         evidence: What it rests on, as a sentence.
-        thresholds: Names, as in ``thresholds_of``, of those that ``holds`` reads.
-        measured_with: Names of those with which its evidence was measured.
+        thresholds: Names, as in ``thresholds_of``, of the thresholds that ``holds`` reads.
+        measured_with: Names of the thresholds with which its evidence was measured.
         holds: The pure predicate, with the settings, or a group of them, as
             its last argument. Of a verdict: ``(GpuTotals, DetectorSettings)``.
     """
