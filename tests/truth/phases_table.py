@@ -26,7 +26,7 @@ COMMAND: Final = "python -m tests.truth.phases_table"
 MARK: Final = "phases"
 _PATIENCE_S: Final = 180
 _HEAD: Final = """\
-| backend | held up by | phase | truth | told | error | allowed | no core | |
+| backend | held up by | phase | truth | reported | error | allowed | no core | |
 |---|---|---|---|---|---|---|---|---|
 """
 _NOTED: Final = 0.0005

@@ -158,7 +158,7 @@ CONDITIONS: Final[Mapping[str, Condition]] = MappingProxyType(
             "read a pipe",
             ("1 process",),
             right=("unknown", "latency_bound"),
-            why="the program at the other end sleeps; who does not look there cannot tell",
+            why="the program at the other end sleeps, which is not visible here",
         ),
         "latency": Condition(
             "sleep",

@@ -19,7 +19,7 @@ COMMAND: Final = "python -m tests.truth.host"
 LEAST_RIGHT, MOST_WRONG = 0.90, 0.02
 """Of the seconds lost, over all cells."""
 _HEAD: Final = """\
-| condition | loader | neighbour | GPU idle | told | right | wrong | unknown | by reason |
+| condition | loader | neighbour | GPU idle | reported | right | wrong | unknown | by reason |
 |---|---|---|---|---|---|---|---|---|"""
 
 Results = Mapping[Cell, Reported | str]
