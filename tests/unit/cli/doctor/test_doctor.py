@@ -272,6 +272,30 @@ class TestForScripts:
         names |= {f"gpu 0 {what}" for what in of_a_gpu}
         assert names <= {found["name"] for found in document["findings"]}
 
+    def test_the_driver_keeps_its_keys(self, it: Doctor) -> None:
+        driver = it.document()["driver"]
+        gpu = driver["gpus"][0]
+
+        assert {
+            "driver_version", "nvml_version", "cuda_version", "stamp_clock", "init_s", "gpus",
+        } <= driver.keys()  # fmt: skip
+        assert {
+            "index", "uuid", "name", "pci_bus_id", "lost", "lost_code", "fields", "rings",
+            "has_gpm", "mig_enabled", "mig_instances", "persistence_mode", "event_types",
+        } <= gpu.keys()  # fmt: skip
+        assert {
+            "name", "wanted", "works", "period_seconds", "reading_microseconds",
+            "seconds_per_second", "calls",
+        } <= gpu["fields"][0].keys()  # fmt: skip
+        assert {
+            "function", "code", "answer", "meaning", "value", "calls", "median_microseconds",
+            "worst_microseconds",
+        } <= gpu["fields"][0]["calls"][0].keys()  # fmt: skip
+        assert {
+            "kind", "name", "code", "answer", "count", "cadence_s", "span_s", "value_type",
+            "newest_age_s", "call_us",
+        } <= gpu["rings"][0].keys()  # fmt: skip
+
     def test_every_call_is_there_with_its_answer_and_times(self, it: Doctor) -> None:
         gpu = it.document()["driver"]["gpus"][0]
         (energy,) = [field for field in gpu["fields"] if field["name"] == "energy"]
