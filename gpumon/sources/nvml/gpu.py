@@ -21,8 +21,13 @@ from gpumon.sources.nvml.codes import (
 from gpumon.sources.nvml.fields.calls import NumberCall
 from gpumon.sources.nvml.fields.energy import EnergyCounter
 from gpumon.sources.nvml.fields.gpm import GpmTrack
-from gpumon.sources.nvml.fields.latest_values import holds_for_ns
-from gpumon.sources.nvml.fields.reader import FieldFaults, FieldReader, FieldSchedule, SourceContext
+from gpumon.sources.nvml.fields.reader import (
+    FieldFaults,
+    FieldReader,
+    FieldSchedule,
+    SourceContext,
+    holds_for_ns,
+)
 from gpumon.sources.nvml.fields.table import (
     MOST_MILLIWATTS,
     POWER_USAGE,

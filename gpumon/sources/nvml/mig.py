@@ -22,12 +22,12 @@ from gpumon.sources.nvml.busy import DrainInstant
 from gpumon.sources.nvml.codes import PERMANENT, SUCCESS
 from gpumon.sources.nvml.fields.calls import capacity_bytes
 from gpumon.sources.nvml.fields.gpm import Gpm, GpmTrack
-from gpumon.sources.nvml.fields.latest_values import holds_for_ns
 from gpumon.sources.nvml.fields.processes import process_field
 from gpumon.sources.nvml.fields.reader import (
     FieldFaults,
     FieldSchedule,
     SourceContext,
+    holds_for_ns,
     read_numbers,
     read_processes,
 )

@@ -18,7 +18,6 @@ from gpumon.sources.nvml.codes import code_name
 from gpumon.sources.nvml.fields.calls import BoardNumber
 from gpumon.sources.nvml.fields.energy import EnergyCounter
 from gpumon.sources.nvml.fields.gpm import GpmTrack
-from gpumon.sources.nvml.fields.latest_values import LatestValues, holds_for_ns
 from gpumon.sources.nvml.fields.links import LinkRates
 from gpumon.sources.nvml.fields.processes import process_field
 from gpumon.sources.nvml.fields.table import ENERGY, NVML_FIELDS, NvmlField, NvmlOptions
@@ -35,6 +34,58 @@ _LONGEST_REST_NS: Final = 60 * NS_PER_S
 
 _HANGS_AFTER_NS: Final = 3 * NS_PER_S
 """A call that takes so long is reported: the calls behind it wait."""
+
+_VALID_PERIODS: Final = 3
+_VALID_AT_LEAST_NS: Final = 3 * NS_PER_S
+_FOREVER_NS: Final = 1 << 62
+
+
+def holds_for_ns(period_ns: int) -> int:
+    """Return how long a value is valid that is read once in ``period_ns``.
+
+    >>> holds_for_ns(500_000_000), holds_for_ns(5_000_000_000)
+    (3000000000, 15000000000)
+    """
+    return max(_VALID_PERIODS * period_ns, _VALID_AT_LEAST_NS)
+
+
+class LatestValues:
+    """The newest values of one device, each until it expires.
+
+    One thread may put values while another reads them.
+
+    Attributes:
+        has_news: Whether a value was put since ``at`` was called.
+        holds_until_ns: When the next of the values from ``at`` expires.
+    """
+
+    def __init__(self) -> None:
+        self.has_news = True
+        self.holds_until_ns = _FOREVER_NS
+        self._values: dict[str, tuple[int, Mapping[str, Any]]] = {}
+
+    def put(self, field: str, values: Mapping[str, Any], until_ns: int) -> None:
+        """Replace the values of a field.
+
+        Args:
+            field: What was read at once.
+            values: Its values, by name; ``None``: no answer.
+            until_ns: CLOCK_MONOTONIC at which they expire.
+        """
+        self._values = {**self._values, field: (until_ns, values)}
+        self.has_news = True  # last: the values must be there before
+
+    def at(self, now_ns: int) -> dict[str, Any]:
+        """Return the values that are valid now, by name."""
+        self.has_news = False  # first: a value that is put meanwhile is news
+        values: dict[str, Any] = {}
+        holds_until_ns = _FOREVER_NS
+        for until_ns, known in self._values.values():
+            if now_ns < until_ns:
+                values.update(known)
+                holds_until_ns = min(holds_until_ns, until_ns)
+        self.holds_until_ns = holds_until_ns
+        return values
 
 
 @dataclass(frozen=True, slots=True)
