@@ -48,7 +48,7 @@ class LogLosses:
         """Return sentences on GPUs without any row that could not be read."""
         sentences = []
         for error in (error for error, positions in self._gpus_of_errors if not positions):
-            meaning, _, todo = error.says.what.partition(": ")
+            meaning, _, todo = error.cause.what.partition(": ")
             sentences.append(
                 f"{_named(error)}, which this log does not hold, cannot be read ({meaning}; line "
                 f"{error.first.line:,}): {todo}"
@@ -82,7 +82,7 @@ class LogLosses:
 
         A GPU whose rows go on was not lost by an error that names another GPU or none.
         """
-        if not error.says.is_of_one:
+        if not error.cause.is_of_one:
             return [*self._tracks]
         named = self._named_position(error)
         if named is not None:
@@ -98,11 +98,11 @@ class LogLosses:
 
     def _named_position(self, error: LoggedError) -> int | None:
         """Return the GPU whose cell holds the error, or whose bus id or index it names."""
-        if error.gpu is not None or not error.says.which:
+        if error.gpu is not None or not error.cause.which:
             return error.gpu
         for at, gpu in enumerate(self._facts.gpus):
             bus_id = (gpu.bus_id or "").lower()
-            if error.says.which[-10:] == bus_id[-10:] or error.says.which == str(gpu.index):
+            if error.cause.which[-10:] == bus_id[-10:] or error.cause.which == str(gpu.index):
                 return at
         return None
 
@@ -125,12 +125,12 @@ class LogLosses:
 
     def _why(self, error: LoggedError, gpus: int) -> str:
         """Return why ``gpus`` GPUs cannot be read, a colon, and what to do."""
-        ids = [one.bus_id if ":" in error.says.which else one.index for one in self._facts.gpus]
-        is_another = bool(error.says.which) and None not in ids
+        ids = [one.bus_id if ":" in error.cause.which else one.index for one in self._facts.gpus]
+        is_another = bool(error.cause.which) and None not in ids
         is_known = self._named_position(error) is not None
-        if not error.says.is_of_one or is_known or (gpus == 1 and not is_another):
-            return error.says.what
-        meaning, _, todo = error.says.what.partition(": ")
+        if not error.cause.is_of_one or is_known or (gpus == 1 and not is_another):
+            return error.cause.what
+        meaning, _, todo = error.cause.what.partition(": ")
         return f"nvidia-smi gives up at {_named(error)} ({meaning}): {todo}"
 
     def _on_the_clock(self, stamp_ns: int | None) -> int | None:
@@ -143,4 +143,4 @@ def _is_silence(silence_ns: int, track: GpuTrack) -> bool:
 
 
 def _named(error: LoggedError) -> str:
-    return f"GPU {error.says.which}" if error.says.which else "a GPU"
+    return f"GPU {error.cause.which}" if error.cause.which else "a GPU"

@@ -73,7 +73,7 @@ class DriverError(NamedTuple):
             return driver_trouble(self.code)
         of_one = UNREADABLE.get(self.code or 0)
         if of_one is None:
-            return "nvidia-smi cannot ask the GPU: see what `nvidia-smi` and `dmesg` say"
+            return "nvidia-smi cannot read the GPU: see `nvidia-smi` and `dmesg`"
         return f"{of_one.meaning}: {of_one.advice}"
 
 
@@ -103,7 +103,7 @@ class LoggedError(NamedTuple):
     """A driver error in a part of a log.
 
     Attributes:
-        says: The error.
+        cause: What the driver reports.
         gpu: Position of the GPU whose own cell holds it; ``None``: no cell does.
         first: Where it is first.
         newest: Where its last outage begins.
@@ -111,7 +111,7 @@ class LoggedError(NamedTuple):
         outages: Of each GPU that was read again, by position.
     """
 
-    says: DriverError
+    cause: DriverError
     gpu: int | None
     first: ErrorLine
     newest: ErrorLine

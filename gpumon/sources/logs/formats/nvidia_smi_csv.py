@@ -178,7 +178,7 @@ class NvidiaSmiCsvLog(GpuLog):
             column = identifying_position(self._layout.positions) or 0
             raise UnreadableLogError(
                 f"{self._name}: more than {MAX_GPUS:,} different GPUs in column {column + 1} by "
-                f"line {self._number}; say --column index=N if it is another"
+                f"line {self._number}; use --column index=N if it is another one"
             )
 
     def _read_header(self, cells: Sequence[str]) -> None:

@@ -69,5 +69,5 @@ class RowClock:
     @property
     def note(self) -> str:
         """A note for the report."""
-        source = "as --period says" if self._is_given else "assumed; --period changes it"
+        source = "from --period" if self._is_given else "assumed; --period changes it"
         return f"The log has no time stamps: {plainly(seconds(self.period_ns))} s a row ({source})."

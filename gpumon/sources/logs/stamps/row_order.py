@@ -129,7 +129,7 @@ class OrderedLog:
             raise UnreadableLogError(
                 f"{self._name}: no header, and {count:,} of {rows:,} rows have a time that other "
                 "rows have: these are several logs, or it is no log of a GPU; give each log by "
-                "itself, or say which column is meant: --column utilization.gpu=N"
+                "itself, or choose the column with --column utilization.gpu=N"
             )
 
     def _refuse_standing_time(self) -> None:

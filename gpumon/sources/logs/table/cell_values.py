@@ -242,7 +242,7 @@ class GuessedUnit:
         others = "no value is above 1" if self.is_percent else first
         return UnreadableLogError(
             f"{self._name}: line {line_number}: the utilisation is {text} here, and {others}: "
-            f"nothing says whether it is percent or a share; {self._way_out}"
+            f"it is unclear whether it is percent or a share; {self._way_out}"
         )
 
 

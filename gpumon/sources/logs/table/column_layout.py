@@ -160,7 +160,7 @@ def _surest_utilization(cells: Sequence[str], named: Sequence[Column | None]) ->
         raise AmbiguousColumnError(
             "the utilisation could be any of the columns "
             + ", ".join(f'{at + 1} "{cells[at].strip()[:40]}"' for at in candidates)
-            + f"; say which: --column utilization.gpu={candidates[0] + 1}"
+            + f"; choose one: --column utilization.gpu={candidates[0] + 1}"
         )
     if candidates and ranks[candidates[0]]:
         _refuse_of_another_device(cells, candidates[0])
@@ -174,7 +174,7 @@ def _refuse_of_another_device(cells: Sequence[str], at: int) -> None:
     if others and not any(_OF_A_GPU.search(text) for text in texts):
         raise AmbiguousColumnError(
             f'nothing in the header names a GPU, and "{others[0][:40]}" is of a disk, a network or '
-            f'a processor: "{texts[at][:40]}" may be of it, too; if it is a GPU\'s, say --column '
+            f'a processor: "{texts[at][:40]}" may be of it, too; if it is a GPU\'s, use --column '
             f"utilization.gpu={at + 1}"
         )
 
@@ -226,7 +226,7 @@ def unknown_column(name: str) -> UsageError:
 def _position_of(heading: str, headings: Sequence[str], name: str) -> int:
     if not headings:
         raise UsageError(
-            f"--column {name}={heading}: the log has no header; say its number, counted from 1"
+            f"--column {name}={heading}: the log has no header; give its number, counted from 1"
         )
     texts = [text.strip() for text in headings]
     if heading.strip() in texts:

@@ -88,7 +88,7 @@ def head_of_csv(
     spoken = _without_empty_columns(completed, body)
     is_percent, unit = spoken.is_percent, None
     at = spoken.positions[Column.UTILIZATION]
-    way_out = f'say --column "utilization.gpu [%]={at + 1}" or "utilization.gpu [ratio]={at + 1}"'
+    way_out = f'use --column "utilization.gpu [%]={at + 1}" or "utilization.gpu [ratio]={at + 1}"'
     if is_percent and chosen_unit_is_percent(options.columns) is None:
         unit = GuessedUnit(name, is_percent=True, way_out=way_out, is_stated=True)
     elif is_percent is None:

@@ -90,7 +90,9 @@ def guess_layout(
             raise _refuse_words(words, source)
     elif by_user.get(Column.UTILIZATION) in counting:
         at = positions[Column.UTILIZATION] + 1
-        remarks = f" Column {at} looks like the GPUs' index; taken as utilization.gpu as you say."
+        remarks = (
+            f" Column {at} looks like the GPUs' index; taken as utilization.gpu, as requested."
+        )
     listed = ", ".join(
         f"column {position + 1} as {column.value}"
         for column, position in sorted(positions.items(), key=lambda item: item[1])
@@ -249,7 +251,7 @@ def _utilization_among(
         )
     raise UnreadableLogError(
         f"{source}: line 1: no header, and the utilisation could be any of the columns "
-        f"{', '.join(str(column + 1) for column in possible)}; say which: "
+        f"{', '.join(str(column + 1) for column in possible)}; choose one: "
         "--column utilization.gpu=N"
     )
 

@@ -173,7 +173,7 @@ EXAMPLES = {
     "a name that comes twice is ambiguous, with what settles it": example(
         "time,GPU util,gpu_load", "1,5,6",
         refused=r'line 1: the utilisation could be any of the columns 2 "GPU util", 3 "gpu_load"; '
-        r"say which: --column utilization\.gpu=2",
+        r"choose one: --column utilization\.gpu=2",
     ),
     "a name that comes twice is settled by the user": example(
         "time,GPU util,gpu_load", "1,5,6", options=util_at(2), busy=[6]

@@ -65,16 +65,16 @@ FOUND = {
     ),
 }  # fmt: skip
 REFUSED = {
-    "several of which could be it": ("any of the columns 2, 3, 4; say", [f"{AT}, 4 %, 2 %, 3 %"]),
+    "several of which could be it": ("any of the columns 2, 3, 4; choose", [f"{AT}, 4 %, 2 %, 3 %"]),
     "of memory that is busier than the GPU": (
         "could be any", ["0 %, 45 %", "3 %, 60 %", "9 %, 8 %"]
     ),
-    "of numbers without a unit": ("any of the columns 2, 3; say which", [f"{AT}, 0, 45, 364"]),
+    "of numbers without a unit": ("any of the columns 2, 3; choose one", [f"{AT}, 0, 45, 364"]),
     "with no number that could be pasted and be wrong": (
         r"--column utilization\.gpu=N$", [f"{AT}, 0, 45"]
     ),
     "beside an index, which is not named": (
-        "any of the columns 3, 4; say which", ticks(("50, 61",), ("98, 74",))
+        "any of the columns 3, 4; choose one", ticks(("50, 61",), ("98, 74",))
     ),
     "beside what could be an index of one tick": ("could be any", TWO_GPUS[:2]),
     "beside what could be an index without stamps": ("could be any", ["0, 50", "1, 98"] * 4),
@@ -99,7 +99,7 @@ NOTED: dict[str, tuple[str, list[str], dict[str, int]]] = {
         ticks(("364, 50",), ("2048, 98",)), {},
     ),
     "that the user named what looks like an index": (
-        "Column 2 looks like the GPUs' index; taken as utilization.gpu as you say.",
+        "Column 2 looks like the GPUs' index; taken as utilization.gpu, as requested.",
         TWO_GPUS, {"utilization.gpu": 1},
     ),
 }  # fmt: skip
