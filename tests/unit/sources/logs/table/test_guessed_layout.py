@@ -65,7 +65,7 @@ FOUND = {
     ),
 }  # fmt: skip
 REFUSED = {
-    "several of which could be it": ("any of the columns 2, 3, 4; choose", [f"{AT}, 4 %, 2 %, 3 %"]),
+    "several could be it": ("any of the columns 2, 3, 4; choose", [f"{AT}, 4 %, 2 %, 3 %"]),
     "of memory that is busier than the GPU": (
         "could be any", ["0 %, 45 %", "3 %, 60 %", "9 %, 8 %"]
     ),
