@@ -1,4 +1,4 @@
-"""Low SM utilisation: what a report shows of a busy GPU of which little works, and what to try."""
+"""Low SM utilisation: busy GPUs with few multiprocessors at work, and what to try."""
 
 from __future__ import annotations
 

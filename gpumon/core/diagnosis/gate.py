@@ -1,4 +1,4 @@
-"""A report compared with limits: which GPUs are above them, and which cannot be judged."""
+"""A report compared with limits: which GPUs are above them, and which have no verdict."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class GateResult(NamedTuple):
     Attributes:
         failures: A sentence on each limit that a GPU is above.
         notes: What a reader must know besides, a sentence each.
-        undiagnosed: The GPUs that cannot be judged, and why; empty where there are none.
+        undiagnosed: The GPUs without a verdict, and why; empty where there are none.
         is_any_diagnosed: Whether there is a verdict on at least one GPU. Without one, neither
             "above" nor "below" is known.
     """
@@ -77,8 +77,8 @@ class GateResult(NamedTuple):
 def compared(report: Report, limits: Limits) -> GateResult:
     """Compare every GPU that has a verdict with the limits.
 
-    A GPU that was not in use, or for too short a time, is never judged, because a share of a few
-    seconds means nothing. Exactly at a limit is not above it.
+    A GPU that was not in use, or for too short a time, is never compared, because a share of a
+    few seconds means nothing. Exactly at a limit is not above it.
     """
     gpus = [gpu for gpu in report.gpus if _is_diagnosed(gpu)]
     undiagnosed = _undiagnosed(report)
@@ -166,7 +166,7 @@ def _of_before(gpu: GpuReport) -> str:
     return f"GPU {gpu.label} cannot be read now: its verdict is on the {observed} observed before"
 
 
-# -- GPUs that cannot be judged ------------------------------------------------------
+# -- GPUs without a verdict ----------------------------------------------------------
 
 
 def _undiagnosed(report: Report) -> str:
@@ -188,7 +188,7 @@ def _undiagnosed(report: Report) -> str:
 def _on_no_gpu(report: Report) -> list[str]:
     """Runs that used no GPU: no verdict is on them.
 
-    A name of which another run used one is left out: readers would take it for that.
+    A name is left out if another run with it used one: readers would take it for that.
     """
     runs = report.observed_runs
     used = {run.name for run in runs if run.gpu_uuids}

@@ -109,7 +109,7 @@ class SlowGpu(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobImbalance:
-    """Which GPUs wait for which in one job, of which two GPUs or more are visible here.
+    """Which GPUs wait for which in one job with two or more GPUs visible here.
 
     Attributes:
         runs: Labels of its runs.

@@ -39,7 +39,7 @@ _POWER_CAP: Final = "sw_power_cap"
 def imbalance_text(
     waiting: Sequence[GpuReport], gpus: Sequence[GpuReport], runs: Sequence[RunReport]
 ) -> str:
-    """What to change so that the GPUs of a job, of which some wait, finish at the same time.
+    """What to change so that the GPUs of a job, where some wait, finish at the same time.
 
     Empty where it is not known how busy they were in its steps.
     """

@@ -538,8 +538,7 @@ SEEN_LATENCY: Final = "latency: the loader sleeps between its reads, and hardly 
 # -- pauses that nothing explains ----------------------------------------------------
 
 PROBABLY_INPUT: Final = (
-    "Judging by their shape, these pauses are probably waits for input ({percent}), otherwise "
-    "{others}."
+    "By their shape, these pauses are probably waits for input ({percent}), otherwise {others}."
 )
 LESS_LIKE_INPUT: Final = (
     "These pauses look less like waits for input ({percent}) than like {others}."
@@ -722,7 +721,9 @@ OTHERS_UNUSED: Final = Counted("{gpus} was not in use.", "{gpus} were not in use
 OTHERS_FEW_SAMPLES: Final = Counted("{gpus} has too few samples.", "{gpus} have too few samples.")
 OTHERS_UNUSED_NOW: Final = Counted("{gpus} is not in use now.", "{gpus} are not in use now.")
 OTHERS_IN_USE_NOW: Final = Counted("{gpus} is in use now.", "{gpus} are in use now.")
-OTHERS_MIG: Final = "{gpus} cannot be judged: MIG is on."
+OTHERS_MIG: Final = Counted(
+    "{gpus} has no verdict: MIG is on.", "{gpus} have no verdict: MIG is on."
+)
 
 STOPPED: Final = Counted("{runs} is stopped.", "{runs} are stopped.")
 PROCESS_STOPPED: Final = "The process on GPU {gpu} is stopped."

@@ -85,7 +85,7 @@ def loss_in_pauses(
     """How much of its time in use it lost in pauses, of what length, and how often.
 
     Args:
-        gpu: Of which nothing proves why it paused.
+        gpu: A GPU whose pauses have no proved cause.
         sampling: Of its log: nothing is printed more precisely than that can show.
         limits: As of ``in_percent``.
         is_past: Whether its job is over.

@@ -53,7 +53,7 @@ def totals_since(
     counters["first_input_wait_ns"] -= min(earlier_wait_ns, counters["first_input_wait_ns"])
     for name in ("first_input_wait_ns", "validation_input_wait_ns", "epoch_input_wait_ns"):
         counters[name] = min(counters[name], idle_ns.get(IdleCause.INPUT_WAIT, 0))
-    # What was unknown before may be judged since; that was no part of the time between.
+    # Unknown time of before may have a cause since; it is no part of the time between.
     unknown_ns = idle_ns.get(IdleCause.UNKNOWN, 0)
     counters["suspected_ns"] = min(counters["suspected_ns"], unknown_ns)
     rest_ns = unknown_ns - counters["suspected_ns"]

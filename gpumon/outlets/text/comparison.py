@@ -37,13 +37,15 @@ _NOT_COMPARED: Final = (
 _SPEED: Final = "{times} times as fast, in {measure}."
 _SPEED_OF_MANY: Final = "{times} times as fast, in {measure}, over the {count} runs in both."
 _COMPUTE: Final = "The compute itself was {own} times as fast: less waiting accounts for {rest}."
-_PROMISE_KEPT: Final = "The advice on {cause} said: at most {bound} times; that held."
-_PROMISE_EXCEEDED: Final = "The advice on {cause} said: at most {bound} times; that did not hold."
+_PROMISE_KEPT: Final = "The advice on {cause} promised at most {bound} times; that held."
+_PROMISE_EXCEEDED: Final = (
+    "The advice on {cause} promised at most {bound} times; that did not hold."
+)
 _PROMISE_UNUSED: Final = (
-    "The advice on {cause} said: at most {bound} times; none of it was gained, as if it had not "
+    "The advice on {cause} promised at most {bound} times; none of it was gained, as if it had not "
     "been followed."
 )
-_PROMISE_OF_MORE: Final = "The advice on {cause} said: {bound} times, or more."
+_PROMISE_OF_MORE: Final = "The advice on {cause} promised {bound} times, or more."
 
 
 def side_by_side(

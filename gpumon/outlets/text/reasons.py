@@ -42,7 +42,7 @@ def reason_of(gpu: GpuReport, report: Report, who: str) -> str:
     """How long it was idle, for what, and what shows it.
 
     Args:
-        gpu: Of which there is a verdict.
+        gpu: A GPU with a verdict.
         report: That it is of.
         who: Its name in the sentence.
     """
@@ -117,7 +117,7 @@ def _healthy(gpu: GpuReport, fields: dict[str, str]) -> str:
 
 
 def _of_its_use(gpu: GpuReport) -> str:
-    """What it lost of its time in use: of the last minutes, where only these are judged."""
+    """What it lost of its time in use: of the last minutes, where the verdict is on these."""
     lost_ns, in_use_ns = gpu.totals.lost_ns, gpu.totals.in_use_ns
     if gpu.now is None or is_over(gpu) or in_use_ns < 0.9 * DEFAULT_SETTINGS.now_window_ns:
         return part_of(lost_ns, in_use_ns)

@@ -55,7 +55,7 @@ export function partsInUnitOf(wholeNs, partsNs) {
   return grains.map((count) => (count > 0 ? `${(count / scale).toFixed(Math.log10(scale))}${NBSP}${unit}` : null));
 }
 
-// How long ago, or for how long by now: nobody adds these up.
+// How long ago, or for how long by now: these are never added up.
 export function roughly(ns) {
   const seconds = ns / 1e9;
   if (seconds < 99.95) return `${seconds.toFixed(1)}${NBSP}s`;

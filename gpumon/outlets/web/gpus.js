@@ -85,7 +85,7 @@ export class Cards {
   }
 }
 
-// Only when it begins to be right or wrong: what somebody opened or closed stays so.
+// Only when it begins to be right or wrong: what a user opened or closed stays so.
 function fold(card, isFolded) {
   if (card.isFolded === isFolded) return;
   card.isFolded = isFolded;

@@ -74,11 +74,11 @@ export class Lane {
     this.endNs = 0;
     this.widthNs = 1;
     this.goneUntilNs = null;
-    canvas.addEventListener("pointermove", (event) => this.#tell(event.offsetX));
+    canvas.addEventListener("pointermove", (event) => this.#describe(event.offsetX));
     canvas.addEventListener("pointerleave", () => (readout.textContent = ""));
   }
 
-  // Of the time before goneUntilNs nobody knows any more what was observed; null: all is kept.
+  // What was observed before goneUntilNs is no longer known; null: all is kept.
   draw(points, { endNs, widthNs, goneUntilNs, palette }) {
     Object.assign(this, { points: placed(points), endNs, widthNs, goneUntilNs });
     const scale = window.devicePixelRatio || 1;
@@ -116,11 +116,11 @@ export class Lane {
     const whole = Math.max(point.observed_ns, sumOf(parts));
     const room = height - mark - scale;
     let bottom = height;
-    let told = 0;
+    let drawn = 0;
     for (const { key } of PARTS) {
       if (!parts[key]) continue;
-      told += parts[key];
-      const top = Math.round(height - (room * told) / whole);
+      drawn += parts[key];
+      const top = Math.round(height - (room * drawn) / whole);
       context.fillStyle = paint(key);
       context.fillRect(left, top, right - left, bottom - top);
       bottom = top;
@@ -134,7 +134,7 @@ export class Lane {
     }
   }
 
-  #tell(offsetX) {
+  #describe(offsetX) {
     const atNs = this.endNs - this.widthNs * (1 - offsetX / this.canvas.clientWidth);
     const point = this.points.find(({ start, end }) => end >= atNs && start <= atNs)?.point;
     const ago = `${roughly(Math.max(0, this.endNs - atNs))} ago`;
@@ -144,13 +144,13 @@ export class Lane {
     }
     const parts = partsOf(point);
     const whole = sumOf(parts);
-    const told = PARTS.filter(({ key }) => parts[key] > 0.005 * whole)
+    const shares = PARTS.filter(({ key }) => parts[key] > 0.005 * whole)
       .sort((a, b) => parts[b.key] - parts[a.key])
       .map(({ key }) => `${LABELS.get(key)} ${share(parts[key], whole)}`);
-    this.readout.textContent = `${ago}: ${told.join(", ")}`;
+    this.readout.textContent = `${ago}: ${shares.join(", ")}`;
   }
 
-  // Why there is nothing to tell of a moment.
+  // Why there is no data at a time.
   #why(atNs) {
     if (this.goneUntilNs !== null && atNs < this.goneUntilNs) return "no longer kept";
     return atNs > (this.points.at(-1)?.end ?? Infinity) ? "not observed yet" : "not observed";

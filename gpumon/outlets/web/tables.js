@@ -153,7 +153,7 @@ function runRow(run, gpus) {
 export function drawRuns(target, state) {
   if (state.runs.length === 0) {
     const text =
-      "No training has told gpumon what it does. Add callbacks=[PhaseTagger()] to model.fit or to the Trainer of Lightning or Hugging Face, or timed(loader) and phase(\"train_step\") to a loop: idle time then gets its cause.";
+      "No run has reported what it does. Add callbacks=[PhaseTagger()] to model.fit or to the Trainer of Lightning or Hugging Face, or timed(loader) and phase(\"train_step\") to a loop: idle time then gets its cause.";
     target.replaceChildren(make("p", { className: "quiet", text }));
     return;
   }
@@ -174,7 +174,7 @@ function adviceItem(advice) {
   return make(
     "li",
     {},
-    make("p", {}, make("b", { text: [whomInWords(advice), facts].filter((said) => said !== "").join(": ") })),
+    make("p", {}, make("b", { text: [whomInWords(advice), facts].filter((text) => text !== "").join(": ") })),
     make("p", { text: advice.text }),
     make("p", { className: "quiet", text: advice.evidence }),
   );

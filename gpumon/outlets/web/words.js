@@ -68,14 +68,14 @@ const formerly = (gpu) => (gpu.listed === false && gpu.parent_uuid == null ? ` (
 export const gpuName = (gpu) => `GPU ${gpuLabel(gpu)}${formerly(gpu)}`;
 export const gpuTitle = (gpu) => (gpu.name ? `${gpuName(gpu)} ${gpu.name}` : gpuName(gpu));
 
-// Cut by MIG, its instances work; and an instance that does not tell how busy it is, is not idle.
+// A MIG-partitioned GPU: its instances work; an instance without utilisation data is not idle.
 const isCut = (gpu) => gpu.present && gpu.mig_enabled === true;
 const isMute = (gpu) => gpu.present && gpu.parent_uuid != null && gpu.observed_ns === 0;
 // Out of the machine, or an instance that a scheduler has destroyed: nothing fails.
 export const isTakenAway = (gpu) => gpu.listed === false;
-const isJudged = (gpu) => !isCut(gpu) && !isMute(gpu);
+const isDiagnosable = (gpu) => !isCut(gpu) && !isMute(gpu);
 
-// What is to be said of such a GPU instead of figures; null: figures are to be shown.
+// The sentence on such a GPU instead of figures; null: it has figures.
 export function migSentence(gpu, gpus) {
   if (isMute(gpu)) {
     return "no utilisation data: a board reports it for a MIG instance through GPM, from Hopper on";
@@ -87,7 +87,7 @@ export function migSentence(gpu, gpus) {
 }
 
 // Whether a GPU has time to show: one that was cut by MIG a while ago has.
-export const hasTime = (gpu) => isJudged(gpu) || gpu.observed_ns > 0;
+export const hasTime = (gpu) => isDiagnosable(gpu) || gpu.observed_ns > 0;
 
 export const isUnderFilled = (gpu) => gpu.fill?.under_filled === true;
 
@@ -151,7 +151,7 @@ export function boundInWords({ speedup_upper_bound: bound, may_be_more: mayBeMor
   return mayBeMore ? `${times}, or more` : `at most ${times}`;
 }
 
-// What held a run up most, in the daemon's own words; empty where nobody saw it.
+// What held a run up most, in the daemon's words; empty where that was not measured.
 export function heldUpInWords({ reasons = [] }) {
   const [{ cause, seen } = {}] = reasons.filter((reason) => reason.seen);
   if (!seen) return "";
@@ -167,16 +167,16 @@ export function whomInWords({ gpus: labels = [] }) {
 // What a GPU's title says after its name.
 export function gpuLine(gpu) {
   if (isLost(gpu)) return lostInWords(gpu);
-  const told = troubles(gpu);
+  const found = troubles(gpu);
   if (isTakenAway(gpu)) return "no longer there";
-  if (!gpu.present) return ["not answering", ...told.map((one) => one.text)].join(" · ");
+  if (!gpu.present) return ["not answering", ...found.map((one) => one.text)].join(" · ");
   const words = [wordNow(gpu)];
   const losses = lossesInWords(gpu);
   if (losses.length > 0) words.push(`since the start: ${losses.join(", ")}`);
   if (isUnderFilled(gpu)) words.push(`low SM utilisation: ${filling(gpu)}`);
   if (gpu.fill?.held_down) words.push(heldInWords(gpu));
-  const said = gpu.fill?.held_down ? told.filter((one) => one.kind !== "throttled") : told;
-  return [...said.map((one) => one.text), ...words].join(" · ");
+  const shown = gpu.fill?.held_down ? found.filter((one) => one.kind !== "throttled") : found;
+  return [...shown.map((one) => one.text), ...words].join(" · ");
 }
 
 export function gpuFigures(gpu) {
