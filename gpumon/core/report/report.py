@@ -28,7 +28,7 @@ from gpumon.core.wording import gpu_label
 UNDER_FILLED: Final = "under_filled"
 FIRST_INPUT_WAIT: Final = "first_input_wait"
 UNSEEN_IMBALANCE: Final = "unseen_imbalance"
-"""GPUs that read as busy and probably wait for a peer."""
+"""Written by older versions, and still read: GPUs that probably wait for a peer inside NCCL."""
 LATE_RANK: Final = "late_rank"
 """A rank that others of its job wait for while they read as busy."""
 HANGING: Final = "hanging"
