@@ -60,7 +60,7 @@ def begin() -> Iterator[Callable[[FakeNvml], DriverStory]]:
         story.close()
         for gpu in story.state.gpus:
             idle_ns = story.idle_ns(gpu.device.uuid)
-            assert idle_ns == 0, "busy all the time, and said to be idle"
+            assert idle_ns == 0, "busy all the time, and reported as idle"
 
 
 @pytest.fixture

@@ -118,12 +118,12 @@ class DriverInTrouble(RuleBasedStateMachine):
         self.story.tick(count)
 
     @rule(seconds=st.sampled_from([0.01, 3.0, 40.0]))
-    def nobody_asks_for_a_while(self, seconds: float) -> None:
+    def is_not_read_for_a_while(self, seconds: float) -> None:
         self.fake.advance(seconds)
         self.story.tick()
 
     @invariant()
-    def nobody_was_idle(self) -> None:
+    def no_gpu_was_idle(self) -> None:
         for gpu in self.story.state.gpus:
             assert gpu.totals.observed_ns == gpu.totals.busy_ns, gpu.device
 
@@ -167,7 +167,7 @@ class DriverInTrouble(RuleBasedStateMachine):
                 assert gained_s == pytest.approx(20, abs=1), (slot, self.story.message)
         assert self.story.message is None
         assert not any(gpu.is_lost for gpu in report_of(self.story.state).gpus)
-        self.nobody_was_idle()
+        self.no_gpu_was_idle()
 
 
 @pytest.fixture

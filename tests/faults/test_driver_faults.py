@@ -53,7 +53,7 @@ def assert_back_within(story: DriverStory, seconds: int) -> None:
         assert story.sample(slot).energy_joules is not None
 
 
-def assert_said(story: DriverStory, fault: DriverFault) -> None:
+def assert_reported(story: DriverStory, fault: DriverFault) -> None:
     if fault.says:
         assert re.search(fault.says, story.message or "")
     else:
@@ -79,7 +79,7 @@ class TestAFault:
             else:
                 costs_s = 2.5 if fault.reopens else 0.5
                 assert story.observed_s(slot) >= story.seconds_passed - costs_s
-        assert_said(story, fault)
+        assert_reported(story, fault)
         assert bool(fake.calls(INIT)) is fault.reopens
         assert fake.calls(INIT) <= (12 + 30) / 4 + 2  # soon at first, then every four seconds
         fault.end(fake)
@@ -111,7 +111,7 @@ class TestAFault:
         story.tick(20)
 
         assert [slot for slot in BOTH if story.observed_s(slot) == 0] == [*fault.blind]
-        assert_said(story, fault)
+        assert_reported(story, fault)
         fault.end(two_busy)
         assert_back_within(story, 8)
 

@@ -155,7 +155,7 @@ class FaultyDriver:
             for code in codes:
                 self._comes_and_goes(code)
             if not PERMANENT_BY_MEANING.intersection(codes):
-                self._tells_all_again()
+                self._reports_all_again()
         except Exception as error:  # noqa: BLE001 - all that broke is reported at once
             return [f"{self._fault} answers {code}: {type(error).__name__}: {error}"[:300]]
         finally:
@@ -182,7 +182,7 @@ class FaultyDriver:
         self._passed += took
         assert all(story.idle_ns(uuid) == 0 for uuid in machine.watched), "busy, and idle?"
 
-    def _tells_all_again(self) -> None:
+    def _reports_all_again(self) -> None:
         self._story.tick(ALL_ANSWERS_WITHIN)
         for uuid, expected in self._machine.ticks[-1].items():
             gone = answered(expected) - answered(self._story.sample(uuid)) - {"error"}
@@ -193,7 +193,7 @@ class TestAFunctionThatFails:
     @pytest.mark.parametrize(
         ("gpu", "reload"),
         [(0, False), (None, False), (None, True)],
-        ids=["for-one-gpu", "for-all", "for-all-while-nvml-is-opened-anew"],
+        ids=["for-one-gpu", "for-all", "for-all-while-nvml-is-reopened"],
     )
     def test_with_any_code_makes_no_one_idle_harms_no_other_and_is_got_over(
         self, machine: Machine, gpu: int | None, reload: bool

@@ -31,7 +31,7 @@ from tests.processes import ending
 from tests.serving import no_texts
 
 Begin = Callable[[FakeNvml], DriverStory]
-Told = list[list[tuple[str, str]]]
+Troubles = list[list[tuple[str, str]]]
 """Kind and severity of each trouble of each GPU."""
 BROKEN = 5
 LOST, THROTTLED, ECC = ("lost", "high"), ("throttled", "moderate"), ("ecc", "high")
@@ -68,7 +68,7 @@ def reported(story: DriverStory) -> Headline:
     return headline(render_report(report_of(story.state), TextStyle()))
 
 
-def troubles(story: DriverStory) -> Told:
+def troubles(story: DriverStory) -> Troubles:
     """As ``/api/v1/state`` has them."""
     live = LiveState(story.clock, no_texts)
     live.publish(story.state)
@@ -180,7 +180,7 @@ class TestAGpuThatIsLostForFiveOfEveryTenSeconds:
 
 class TestAGpuInTrouble:
     @pytest.mark.parametrize(
-        ("trouble", "verdict", "of", "todo", "told_of"),
+        ("trouble", "verdict", "of", "todo", "expected"),
         [
             (lambda fake: fake.lose(FIRST), "GPU lost", "GPU 0 ", "Xid 79", [[LOST], []]),
             (lambda fake: fake.throttle(SECOND, HW_THERMAL | HW_SLOWDOWN),
@@ -194,7 +194,13 @@ class TestAGpuInTrouble:
         ],
     )  # fmt: skip
     def test_is_what_a_report_begins_with(
-        self, story: DriverStory, trouble: Change, verdict: str, of: str, todo: str, told_of: Told
+        self,
+        story: DriverStory,
+        trouble: Change,
+        verdict: str,
+        of: str,
+        todo: str,
+        expected: Troubles,
     ) -> None:
         trouble(story.fake)
         story.tick(30)
@@ -204,7 +210,7 @@ class TestAGpuInTrouble:
         assert printed.verdict == verdict
         assert re.match(of, printed.of)
         assert re.search(todo, printed.todo)
-        assert troubles(story) == told_of
+        assert troubles(story) == expected
 
     @pytest.mark.parametrize(
         "everyday",

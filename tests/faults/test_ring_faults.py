@@ -39,7 +39,7 @@ print("done", flush=True)
 """
 
 
-class Trainings:
+class Runs:
     """A daemon that follows a file, and training runs beside it."""
 
     def __init__(self, folder: Path) -> None:
@@ -59,8 +59,8 @@ class Trainings:
 
 
 @pytest.fixture
-def trainings(tmp_path: Path) -> Iterator[Trainings]:
-    made = Trainings(tmp_path)
+def runs(tmp_path: Path) -> Iterator[Runs]:
+    made = Runs(tmp_path)
     with made.daemon:
         yield made
 
@@ -70,31 +70,31 @@ def starved_ns(state: dict[str, Any]) -> int:
 
 
 class TestFault15HostileRings:
-    def test_are_counted_while_an_honest_training_is_read_on(self, trainings: Trainings) -> None:
-        HOSTILE_RINGS["garbage"](trainings.daemon.runtime_dir / "phases")
-        with trainings.start(steps=12) as training:
-            state = trainings.daemon.wait_for(lambda state: starved_ns(state) > 300_000_000)
+    def test_are_counted_while_an_honest_run_is_read_on(self, runs: Runs) -> None:
+        HOSTILE_RINGS["garbage"](runs.daemon.runtime_dir / "phases")
+        with runs.start(steps=12) as training:
+            state = runs.daemon.wait_for(lambda state: starved_ns(state) > 300_000_000)
             training.communicate(timeout=20)
         # What may be a ring that is just being made is waited for first.
         errors = 'gpumon_collector_errors_total{collector="phase_rings"}'
-        wait_until(lambda: trainings.daemon.metrics()[errors] >= 1, patience_s=10)
+        wait_until(lambda: runs.daemon.metrics()[errors] >= 1, patience_s=10)
 
         assert [run["run"] for run in state["runs"]] == ["starving"]
 
 
 class TestFault16ATrainerIsKilled:
     def test_with_nine_in_the_middle_of_a_wait_its_starvation_stops_and_stays_explained(
-        self, trainings: Trainings
+        self, runs: Runs
     ) -> None:
-        with trainings.start(steps=10, then_wait_s=60) as training:
+        with runs.start(steps=10, then_wait_s=60) as training:
             assert training.stdout is not None
             assert training.stdout.readline() == "waiting\n"
-            trainings.daemon.wait_for(lambda state: starved_ns(state) > 2_500_000_000)
+            runs.daemon.wait_for(lambda state: starved_ns(state) > 2_500_000_000)
             training.send_signal(signal.SIGKILL)
             training.wait(10)
-        ended = trainings.daemon.wait_for(lambda state: not state["runs"][0]["alive"])
+        ended = runs.daemon.wait_for(lambda state: not state["runs"][0]["alive"])
         time.sleep(4.0)
-        later = trainings.daemon.state()
+        later = runs.daemon.state()
 
         assert starved_ns(later) - starved_ns(ended) < 2_000_000_000
         assert later["gpus"][0]["idle_ns"]["not_in_use"] > 0
@@ -103,7 +103,7 @@ class TestFault16ATrainerIsKilled:
 
 
 class TestFault17NoDaemon:
-    @pytest.mark.parametrize("is_blocked", [False, True], ids=["nobody", "no folder"])
+    @pytest.mark.parametrize("is_blocked", [False, True], ids=["no daemon", "no folder"])
     def test_costs_a_training_run_nothing_also_where_its_folder_cannot_be_written(
         self, tmp_path: Path, is_blocked: bool
     ) -> None:
@@ -120,7 +120,7 @@ class TestFault17NoDaemon:
     def test_a_daemon_that_comes_and_goes_and_comes_again_finds_the_training_run(
         self, tmp_path: Path
     ) -> None:
-        made, again = Trainings(tmp_path), Trainings(tmp_path)
+        made, again = Runs(tmp_path), Runs(tmp_path)
         with ExitStack() as running:
             with made.daemon:
                 training = running.enter_context(made.start(steps=80))

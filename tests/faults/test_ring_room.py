@@ -84,7 +84,7 @@ class TestNoRoomForARing:
         assert (done.returncode, done.stdout) == (0, f"1225 [{RING_BYTES}]\n")
         assert done.stderr == ""
 
-    def test_beside_a_disk_that_fills_up_later_ends_no_training(self, tmp_path: Path) -> None:
+    def test_beside_a_disk_that_fills_up_later_ends_no_run(self, tmp_path: Path) -> None:
         """Every byte of a ring is there from the start: a full disk cannot kill its writer."""
         before = on_a_disk_of(tmp_path / "filling", RING_BYTES + (256 << 10))
         done = run_to_its_end(FILLS_THE_DISK, tmp_path / "filling", "unlimited", before=before)
@@ -107,7 +107,7 @@ folder, runtime = Path(sys.argv[1]), Path(sys.argv[2])
 def serve(*words):
     return RunningDaemon(folder, *words, runtime_dir=runtime, ready=False)
 
-def told_by_a_neighbour(program):
+def output_of_a_neighbour(program):
     program = become(65534, "sys, pathlib") + program
     words = [sys.executable, "-c", program, str(runtime)]
     return subprocess.run(words, capture_output=True, text=True, check=True).stdout.strip()
@@ -130,7 +130,7 @@ success = 'gpumon_collector_success{collector="%s"}'
 with daemon, process(TRAINING, runtime):
     wait_until(daemon.state_file.exists)
     daemon.wait_for(lambda state: any(run["alive"] for run in state["runs"]))
-    filled = told_by_a_neighbour(fill)
+    filled = output_of_a_neighbour(fill)
     wait_until(lambda: daemon.metrics()[success % "state_file"] == 0)
     before = daemon.metrics()["gpumon_samples_total"]
     wait_until(lambda: daemon.metrics()["gpumon_samples_total"] > before + 4)
@@ -160,11 +160,11 @@ except OSError as error:
 '''
 with serve("--source", "simulated:healthy") as first:
     wait_until(first.state_file.exists)
-crowded = told_by_a_neighbour(crowd)
+crowded = output_of_a_neighbour(crowd)
 with serve("--source", "simulated:healthy") as second:
     wait_until(lambda: "metrics" in second.log() or second.process.poll() is not None)
-    told = {"crowded": crowded, "log": second.log(), "ended": second.process.poll()}
-print(json.dumps(told))
+    outcome = {"crowded": crowded, "log": second.log(), "ended": second.process.poll()}
+print(json.dumps(outcome))
 """
 )
 
@@ -172,13 +172,13 @@ print(json.dumps(told))
 @as_root
 class TestAMemoryThatANeighbourFilled:
     def test_keeps_no_daemon_from_restarting(self, tmp_path: Path) -> None:
-        reported = _told_on_a_disk_of(RING_BYTES, "0755,nr_inodes=64", RESTARTED, tmp_path)
+        reported = _output_on_a_disk_of(RING_BYTES, "0755,nr_inodes=64", RESTARTED, tmp_path)
 
         assert reported["crowded"] == NO_ROOM
         assert reported["ended"] is None, reported["log"]
 
     def test_costs_the_daemon_its_state_file_and_nothing_else(self, tmp_path: Path) -> None:
-        reported = _told_on_a_disk_of(2 * RING_BYTES, "0755", FILLED, tmp_path)
+        reported = _output_on_a_disk_of(2 * RING_BYTES, "0755", FILLED, tmp_path)
 
         assert reported["filled"] == NO_ROOM
         assert reported["rings"] == 1
@@ -190,7 +190,7 @@ class TestAMemoryThatANeighbourFilled:
         assert "Traceback" not in reported["log"]
 
 
-def _told_on_a_disk_of(size_bytes: int, mode: str, program: str, folder: Path) -> Any:
+def _output_on_a_disk_of(size_bytes: int, mode: str, program: str, folder: Path) -> Any:
     """What a program prints at its end whose runtime folder is a file system of that size."""
     with tempfile.TemporaryDirectory(prefix="gpumon-test-") as name:
         runtime = Path(name)

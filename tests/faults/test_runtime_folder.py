@@ -119,7 +119,7 @@ def put_aside(folder: Path) -> Path:
 
 class TestAFolderThatCannotBeUsedAnyMore:
     @pytest.mark.parametrize(
-        ("spoil", "mend", "why"),
+        ("spoil", "fix", "why"),
         [
             (lambda it: put_aside(it) and it.touch(), Path.unlink, "is not a folder"),
             (lambda it: it.symlink_to(put_aside(it)), Path.unlink, "is a link"),
@@ -130,7 +130,7 @@ class TestAFolderThatCannotBeUsedAnyMore:
         self,
         daemon: RunningDaemon,
         spoil: Callable[[Path], None],
-        mend: Callable[[Path], None],
+        fix: Callable[[Path], None],
         why: str,
     ) -> None:
         assert keeps_its_state(daemon)
@@ -145,7 +145,7 @@ class TestAFolderThatCannotBeUsedAnyMore:
         assert daemon.log().count(why) == 1
         assert not is_kept(daemon, 2 * PERIOD_S)
 
-        mend(daemon.runtime_dir)
+        fix(daemon.runtime_dir)
         wait_until(lambda: keeps_its_state(daemon), 5.0)
         assert is_kept(daemon)
 

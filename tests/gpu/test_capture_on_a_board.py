@@ -43,7 +43,7 @@ def load(gpu: GpuAnswers) -> Iterator[Load]:
 
 
 class TestARealBoard:
-    def test_answers_what_every_training_box_answers(self, gpu: GpuAnswers) -> None:
+    def test_has_the_fields_of_every_board(self, gpu: GpuAnswers) -> None:
         works = {one.field.name for one in gpu.fields if one.works}
 
         assert {"utilization", "memory", "temperature", "clocks"} <= works

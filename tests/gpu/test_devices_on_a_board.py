@@ -30,10 +30,10 @@ count, found = ctypes.c_int(), []
 if cuda.cuInit(0) == 0:
     assert cuda.cuDeviceGetCount(ctypes.byref(count)) == 0
 for at in range(count.value):
-    device, said = ctypes.c_int(), (ctypes.c_ubyte * 16)()
+    device, raw_uuid = ctypes.c_int(), (ctypes.c_ubyte * 16)()
     assert cuda.cuDeviceGet(ctypes.byref(device), at) == 0
-    assert cuda.cuDeviceGetUuid_v2(said, device) == 0
-    found.append(f"GPU-{uuid.UUID(bytes=bytes(said))}")
+    assert cuda.cuDeviceGetUuid_v2(raw_uuid, device) == 0
+    found.append(f"GPU-{uuid.UUID(bytes=bytes(raw_uuid))}")
 print(json.dumps(found))
 """
 

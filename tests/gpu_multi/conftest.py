@@ -44,10 +44,10 @@ def boards() -> tuple[str, ...]:
 def measured(record_property: Callable[[str, object], None]) -> MEASURED:
     """Puts a figure on the page: what, how much, and the target, if there is one."""
 
-    def tell(what: str, figure: str, target: str = "") -> None:
+    def record(what: str, figure: str, target: str = "") -> None:
         record_property("figure", f"{what} | {figure} | {target}")
 
-    return tell
+    return record
 
 
 @pytest.fixture

@@ -40,7 +40,7 @@ class TestTheArticlesModel:
 
 class TestScaling:
     @pytest.mark.parametrize(
-        ("sizes", "told_as", "target"),
+        ("sizes", "figure", "target"),
         [
             pytest.param((1, 2), "speed_up", 1.0, id="two boards"),
             pytest.param((1, 3), "speed_up", 2.56, id="three boards"),
@@ -53,7 +53,7 @@ class TestScaling:
         trainer_bench: BENCH,
         measured: MEASURED,
         sizes: tuple[int, ...],
-        told_as: str,
+        figure: str,
         target: float,
     ) -> None:
         *_, most = sizes
@@ -62,8 +62,8 @@ class TestScaling:
 
         reported = trainer_bench("--batches", SCALING_BATCH, "--scaling", *sizes, "--seconds", 5)
 
-        found = reported["rows"][-1][told_as]
-        measured(f"{told_as} of {most} boards", f"{found:.3g}", f"at least {target}")
+        found = reported["rows"][-1][figure]
+        measured(f"{figure} of {most} boards", f"{found:.3g}", f"at least {target}")
         assert found >= target
 
 

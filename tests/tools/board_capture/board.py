@@ -12,7 +12,7 @@ from gpumon.sources.nvml.binding import NvmlLibrary
 
 @dataclass(frozen=True)
 class Board:
-    """One GPU, of which the driver has given a handle; ``read_clock_ns`` takes a clock's id."""
+    """One GPU with its handle; ``read_clock_ns`` takes a clock's id."""
 
     library: NvmlLibrary
     handle: int

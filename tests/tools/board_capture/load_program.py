@@ -118,7 +118,7 @@ class LoadProgram:
                 try:
                     printed = self._obey(command)
                 except Exception as error:  # noqa: BLE001 (whatever a framework raises is reported)
-                    printed = _told(error)
+                    printed = _error_answer(error)
                 self._pipe.send({"number": command["number"], **printed})
                 if command["do"] == "run" and "error" not in printed:
                     self._run(command["kind"])
@@ -139,7 +139,7 @@ class LoadProgram:
         try:
             self._busy(kind, self._pipe.poll)
         except Exception as error:  # noqa: BLE001 (reported when it is to stop)
-            self._failed = _told(error)
+            self._failed = _error_answer(error)
 
     def _busy(self, kind: str, is_over: Callable[[], bool]) -> tuple[Any, Any]:
         """Launch until it is over, then wait for the device; its events before and after."""
@@ -185,7 +185,7 @@ class LoadProgram:
         }
 
 
-def _told(error: Exception) -> dict[str, str]:
+def _error_answer(error: Exception) -> dict[str, str]:
     return {"error": f"{type(error).__name__}: {error}"}
 
 
@@ -207,7 +207,7 @@ def main(pipe: str, device: str) -> int:
         try:
             kernels = Kernels(device)
         except Exception as error:  # noqa: BLE001 (not installed, or it does not see the board)
-            answers.send({"number": 0, **_told(error)})
+            answers.send({"number": 0, **_error_answer(error)})
             return 1
         answers.send({"number": 0, "ready": kernels.name})
         LoadProgram(kernels, answers).serve()

@@ -24,7 +24,7 @@ def board_page(results: Results) -> str:
         ("What one call costs", "costs", _table([*_costs(results.costs)])),
         ("Utilisation against the truth", "waves", _table(results.waves)),
         ("GPM beside utilisation", "activity", _table(results.activity)),
-        ("Does reading slow a training down", "stalls", _table(results.stalls)),
+        ("Does reading slow training down", "stalls", _table(results.stalls)),
         ("What works on this board", "fields", _table([*_fields(results.gpu)])),
     ]
     blocks = [f"# Measured on {results.board}", "\n".join(_facts(results))]

@@ -171,7 +171,7 @@ class TestADash:
             (GIB, {"boot_id": "another"}, "<error>  - <error>  - <error>  - "),
             (60 * GIB, {"age_s": 10, "period_ns": 5 * 10**9}, "<text>100 <text> 50 <green>  0 "),
         ],
-        ids=["memory that the GPU does not tell", "a state over three seconds old",
+        ids=["unknown memory", "a state over three seconds old",
              "one of before the last boot", "no state of a slow daemon for three periods"],
     )  # fmt: skip
     def test_stands_for(
@@ -183,7 +183,7 @@ class TestADash:
 
     @pytest.mark.parametrize(
         "now", [[gpu(0, busy_s=100), gpu(1, busy_s=100, present=False)], [gpu(0, busy_s=100)]],
-        ids=["that fell off the bus", "of which the daemon says no more"],
+        ids=["that fell off the bus", "that the daemon no longer reports"],
     )  # fmt: skip
     def test_stands_for_a_gpu_also_one(self, runtime: Path, now: list[GpuState]) -> None:
         publish(runtime, gpu(0, busy_s=100), gpu(1, busy_s=100))

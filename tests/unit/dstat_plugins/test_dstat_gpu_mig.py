@@ -37,7 +37,7 @@ class TestTheColumns:
             ),
             ([part(0), part(1, observed_s=0)], ["gpu0:0", "gpu0:1"], [25, -1]),
         ],
-        ids=["", "but for one that was there before", "also of one that does not tell"],
+        ids=["", "but for one that was there before", "also without an answer"],
     )
     def test_are_those_of_the_instances(
         self, runtime: Path, instances: list[GpuState], names: list[str], busy: list[int]

@@ -38,7 +38,7 @@ def cells_after(runtime: Path, *states: GpuState) -> list[str]:
 
 
 def cells_of(runtime: Path, state: GpuState, fields: Mapping[str, Any]) -> list[str]:
-    """The first row of a GPU of which the daemon says this besides."""
+    """The first row of a GPU with these fields in the state."""
     publish(runtime, state)
     retell(runtime, fields)
     return stall().cells()
@@ -69,7 +69,7 @@ class TestARow:
             "starts again with a daemon that was restarted",
             "names no cause where nothing was lost",
             "names no cause of what is shown as nothing",
-            "counts nothing as lost where nobody used the GPU",
+            "counts nothing as lost where the GPU was unused",
             "has dashes while nothing was observed yet",
         ],
     )

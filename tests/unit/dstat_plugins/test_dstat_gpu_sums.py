@@ -39,7 +39,7 @@ STORIES = {
 
 
 @cache
-def said_by(story: str, delay: int = 1, **how: int) -> list[Row]:
+def shown_rows(story: str, delay: int = 1, **how: int) -> list[Row]:
     return list(rows_of(documents(STORIES[story], seconds=900, **how), delay=delay))
 
 
@@ -61,16 +61,16 @@ class TestAFile:
     @pytest.mark.parametrize("delay", [1, 5, 10])
     @pytest.mark.parametrize("story", STORIES)
     def test_adds_up_to_the_counters_over_any_stretch(self, story: str, delay: int) -> None:
-        assert max(strayed_seconds(said_by(story, delay))) < 0.01
+        assert max(strayed_seconds(shown_rows(story, delay))) < 0.01
 
     def test_adds_up_where_samples_are_fetched_every_five_seconds(self) -> None:
-        rows = said_by("long bursts", drained_every=5)
+        rows = shown_rows("long bursts", drained_every=5)
 
         assert max(strayed_seconds(rows)) < 0.01
 
     def test_has_what_was_held_back_in_the_row_in_which_it_is_counted(self) -> None:
         # Nothing is suspected of the first pauses: then all of them are, at once.
-        rows = said_by("bursts that vary")
+        rows = shown_rows("bursts that vary")
         (row,) = [row for row in rows if float(row.filed[2]) > 1000]
 
         assert float(row.filed[2]) % 300 == pytest.approx(0, abs=1)
@@ -131,11 +131,11 @@ class TestTheScreen:
     @pytest.mark.parametrize("delay", [1, 5, 10])
     @pytest.mark.parametrize("story", STORIES)
     def test_has_rows_that_fit_and_agree(self, story: str, delay: int) -> None:
-        for row in said_by(story, delay):
+        for row in shown_rows(story, delay):
             assert_they_fit_and_agree(row)
 
     def test_shows_a_pause_while_it_lasts(self) -> None:
-        rows = said_by("bursts that vary")
+        rows = shown_rows("bursts that vary")
         paused = [row for row in rows[600:] if row.shown[0] == 0]
 
         assert paused
@@ -143,7 +143,7 @@ class TestTheScreen:
         assert {tuple(row.shown[3:]) for row in paused} == {(100, 100, "input?")}
 
     def test_has_a_dash_for_a_pause_that_no_one_can_diagnose_yet(self) -> None:
-        rows = said_by("long bursts")
+        rows = shown_rows("long bursts")
 
         assert rows[45].shown == [0, rows[45].shown[1], -1, -1, -1, "pending"]
         assert [float(cell or 0) for cell in rows[45].filed[2:5]] == [0, 0, 0]

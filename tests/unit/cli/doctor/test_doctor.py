@@ -56,7 +56,7 @@ class Doctor:
         main(["doctor", *words])
         return self._capsys.readouterr().out
 
-    def tells(self, *words: str) -> str:
+    def says_in_one_line(self, *words: str) -> str:
         """What is printed, in one line."""
         return " ".join(self.says(*words).split())
 
@@ -203,7 +203,7 @@ class TestAFinding:
         monkeypatch.setattr(doctor, "machine_findings", lambda **_: [counted])
         it.fake.lose(1)
 
-        text = it.tells(*SOON)
+        text = it.says_in_one_line(*SOON)
 
         assert text.endswith(f"Fix 1. gpu 1 XID {xid}: {xid_text(xid).advice}")
 
@@ -233,7 +233,7 @@ class TestTheFixes:
         for slot in range(4):
             it.fake.gpu(slot).persistence_mode = 0
 
-        _, _, fixes = it.tells().partition(" Fix ")
+        _, _, fixes = it.says_in_one_line().partition(" Fix ")
 
         _, lost, slow, daemon = re.split(r" ?\d\. (?=GPU|daemon)", f" {fixes}")
         assert re.match("GPU 2: .*Xid 79", lost)
@@ -245,7 +245,7 @@ class TestTheFixes:
         for slot in range(0, 16, 2):
             it.fake.gpu(slot).persistence_mode = 0
 
-        assert "GPUs 0, 2, 4, 6, 8, 10, 12 and 14 " in it.tells(*SOON)
+        assert "GPUs 0, 2, 4, 6, 8, 10, 12 and 14 " in it.says_in_one_line(*SOON)
 
     def test_of_gpm_name_the_switch_only_where_the_driver_says_that_it_is_on(
         self, it: Doctor

@@ -24,7 +24,9 @@ class TestAGpuIsUnderFilled:
         "fill",
         [
             pytest.param(gpm_fill(0.24), id="a quarter of its multiprocessors works"),
-            pytest.param(power_fill(180.0), id="of its power at full clock, and no more is told"),
+            pytest.param(
+                power_fill(180.0), id="of its power at full clock, and nothing more is known"
+            ),
             pytest.param(gpm_fill(0.24, held=0.1), id="held down for a little of the time"),
             pytest.param(power_fill(180.0, held=0.1), id="held down a little, by its power"),
         ],
@@ -37,8 +39,8 @@ class TestAGpuIsNot:
     @pytest.mark.parametrize(
         "fill",
         [
-            pytest.param(None, id="nothing tells"),
-            pytest.param(NO_FILL, id="nothing was ever told"),
+            pytest.param(None, id="nothing is known"),
+            pytest.param(NO_FILL, id="nothing was ever measured"),
             pytest.param(gpm_fill(0.5), id="at the threshold"),
             pytest.param(gpm_fill(0.96), id="full"),
             pytest.param(power_fill(350.0), id="its power is at the threshold"),

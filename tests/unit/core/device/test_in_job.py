@@ -20,7 +20,7 @@ def second(at_s: float, *processes: ProcessSample, is_listed: bool = True) -> Gp
 
 
 def after(*samples: GpuSample) -> InJob:
-    """What is known of a job of which these seconds were seen."""
+    """The sums of a job after these seconds."""
     ledger = InJobLedger()
     ledger.work_for(("j1",))
     for sample in samples:

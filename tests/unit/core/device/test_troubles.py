@@ -98,7 +98,7 @@ class TestAGpuThatIsLost:
 
 
 class TestMemoryErrors:
-    def heard(self, *counts: int | None) -> tuple[Trouble, ...]:
+    def observed(self, *counts: int | None) -> tuple[Trouble, ...]:
         """What is wrong after readings of the count, a second apart."""
         log = ErrorWatch()
         for second, count in enumerate(counts):
@@ -108,16 +108,16 @@ class TestMemoryErrors:
 
     @pytest.mark.parametrize("counts", [(None,), (0,), (0, 0), (3, 0)])
     def test_are_none_where_none_is_counted(self, counts: tuple[int | None, ...]) -> None:
-        assert self.heard(*counts) == ()
+        assert self.observed(*counts) == ()
 
     def test_that_come_while_gpumon_watches_ask_someone_to_act(self) -> None:
-        (trouble,) = self.heard(0, 0, 2)
+        (trouble,) = self.observed(0, 0, 2)
 
         assert (trouble.kind, trouble.severity) == (TroubleKind.ECC, Severity.HIGH)
         assert (trouble.times, trouble.last_ns, trouble.reason) == (2, s(2), "uncorrected")
 
     def test_that_are_older_are_worth_a_word_until_the_gpu_is_reset(self) -> None:
-        (trouble,) = self.heard(2, 2)
+        (trouble,) = self.observed(2, 2)
 
         assert (trouble.severity, trouble.times, trouble.last_ns) == (Severity.MODERATE, 2, None)
 
@@ -214,21 +214,21 @@ class TestTheDocument:
     )
 
     def test_has_each_in_typed_fields(self) -> None:
-        told = encode_report(self.ONE)["gpus"]
+        gpus = encode_report(self.ONE)["gpus"]
 
-        assert [one["kind"] for one in told[0]["troubles"]] == [
+        assert [one["kind"] for one in gpus[0]["troubles"]] == [
             "lost", "xid", "ecc", "xid", "throttled",
         ]  # fmt: skip
-        xid = told[0]["troubles"][1]
+        xid = gpus[0]["troubles"][1]
         assert {name: xid[name] for name in ("severity", "code", "count", "seconds", "reason")} == {
             "severity": "high", "code": 79, "count": 1, "seconds": None, "reason": None,
         }  # fmt: skip
         assert f"XID 79 ({xid_text(79).meaning})" in xid["text"]
         assert xid["advice"] == xid_text(79).advice
         assert xid["last_seen_at"] == "2025-06-14T03:46:28+00:00"
-        assert told[0]["troubles"][4]["reason"] == "hw_thermal_slowdown"
-        assert told[0]["troubles"][4]["seconds"] == 48.0
-        assert told[1]["troubles"] == []
+        assert gpus[0]["troubles"][4]["reason"] == "hw_thermal_slowdown"
+        assert gpus[0]["troubles"][4]["seconds"] == 48.0
+        assert gpus[1]["troubles"] == []
 
     def test_reads_back_to_the_same(self) -> None:
         document = encode_report(self.ONE)

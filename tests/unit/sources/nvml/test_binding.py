@@ -96,7 +96,7 @@ class TestAnOpenLibrary:
 
     def test_finds_a_gpu_by_its_uuid(self, fake: Fake, library: NvmlLibrary) -> None:
         assert library.handle_by_uuid(fake.uuid(1)) == library.handle_by_index(1)
-        assert library.handle_by_uuid("GPU-of-somebody-else") is None
+        assert library.handle_by_uuid("GPU-of-another-machine") is None
 
     def test_says_that_a_function_is_missing_by_a_code(self, library: NvmlLibrary) -> None:
         assert library.function("nvmlOfALaterDriver")() == codes.FUNCTION_NOT_FOUND

@@ -39,7 +39,7 @@ def started(
     return track
 
 
-def take(track: BusyTrack, entries: list[Entry], offset_ns: int = 0) -> list[BusySample]:
+def ingest(track: BusyTrack, entries: list[Entry], offset_ns: int = 0) -> list[BusySample]:
     """What the source does with a drain that ended just after the newest entry."""
     now_ns = max([stamp_us for stamp_us, _ in entries], default=START_US) * 1000 - offset_ns + MS
     return track.ingest(entries, offset_ns, now_ns)
@@ -57,7 +57,7 @@ class TestTheFirstLook:
         track = BusyTrack(Refusals())
         track.start(stamped(50, 50), 0, (START_US + 2 * STEP_US) * 1000 + 100 * MS)
 
-        (sample,) = take(track, stamped(80, after_us=START_US + 2 * STEP_US))
+        (sample,) = ingest(track, stamped(80, after_us=START_US + 2 * STEP_US))
 
         assert sample.start_ns == (START_US + 2 * STEP_US) * 1000 + 100 * MS
         assert sample.end_ns == (START_US + 3 * STEP_US) * 1000
@@ -66,17 +66,17 @@ class TestTheFirstLook:
 class TestALaterLook:
     def test_at_an_earlier_instant_lets_no_time_be_reported_twice(self) -> None:
         track = started()
-        (first,) = take(track, stamped(80))
+        (first,) = ingest(track, stamped(80))
 
         track.start([], 0, NOW_NS)
-        (again,) = take(track, stamped(80, step_us=STEP_US + 50_000))
+        (again,) = ingest(track, stamped(80, step_us=STEP_US + 50_000))
 
         assert again.start_ns == first.end_ns
 
 
 class TestASample:
     def test_begins_where_the_one_before_ended(self) -> None:
-        samples = take(started(), stamped(100, 30, 0))
+        samples = ingest(started(), stamped(100, 30, 0))
 
         assert [sample.busy_ratio for sample in samples] == [1.0, 0.3, 0.0]
         assert holes_ns(samples) == []
@@ -92,15 +92,15 @@ class TestASample:
     def test_that_does_not_come_at_its_time_speaks_for(
         self, after_us: int, speaks_for_ns: int
     ) -> None:
-        (sample,) = take(started(), [(START_US + after_us, 40)])
+        (sample,) = ingest(started(), [(START_US + after_us, 40)])
 
         assert total_ns([sample]) == speaks_for_ns
 
     def test_that_was_seen_before_is_no_news(self, refused: Refusals) -> None:
         track = started(refused)
-        seen = take(track, stamped(10, 20))
+        seen = ingest(track, stamped(10, 20))
 
-        again = take(track, stamped(10, 20, 30))
+        again = ingest(track, stamped(10, 20, 30))
 
         assert len(seen) == 2
         assert [sample.busy_ratio for sample in again] == [0.3]
@@ -114,13 +114,13 @@ class TestAValueThatNoDeviceCanMean:
     ) -> None:
         track = started(refused)
 
-        samples = take(track, stamped(100, value, 50))
+        samples = ingest(track, stamped(100, value, 50))
 
         assert refused.count == 1
         assert [sample.busy_ratio for sample in samples] == [1.0, 0.5]
         assert total_ns(samples) == 2 * STEP_NS
         assert holes_ns(samples) == [STEP_NS]
-        take(track, stamped(70, value, after_us=START_US + 3 * STEP_US))
+        ingest(track, stamped(70, value, after_us=START_US + 3 * STEP_US))
         assert track.percent == 70
 
 
@@ -133,7 +133,7 @@ class TestAStamp:
             *stamped(50, after_us=START_US + 2 * STEP_US),
         ]
 
-        samples = take(track, entries)
+        samples = ingest(track, entries)
 
         assert refused.count == 1
         assert [sample.busy_ratio for sample in samples] == [1.0, 1.0, 0.5]
@@ -151,7 +151,7 @@ class TestAStamp:
 class TestARingThatMayBeAnotherOne:
     def test_is_asked_for_all_that_it_has_and_nothing_is_reported_until_then(self) -> None:
         track = started()
-        take(track, stamped(70))
+        ingest(track, stamped(70))
 
         track.forget_position()
 
@@ -162,44 +162,44 @@ class TestTheCadence:
     def test_of_one_second_is_taken_from_the_ring(self) -> None:
         track = started(step_us=1_000_000)
 
-        assert total_ns(take(track, [(START_US + 1_000_000, 30)])) == NS_PER_S
+        assert total_ns(ingest(track, [(START_US + 1_000_000, 30)])) == NS_PER_S
 
     def test_is_learnt_from_the_first_gap_where_the_ring_was_empty(self) -> None:
         track = BusyTrack(Refusals())
         track.start((), 0, NOW_NS)
-        take(track, [(START_US + 200_000, 30)])
+        ingest(track, [(START_US + 200_000, 30)])
 
-        samples = take(track, stamped(30, 30, after_us=START_US + 200_000, step_us=1_000_000))
+        samples = ingest(track, stamped(30, 30, after_us=START_US + 200_000, step_us=1_000_000))
 
         assert total_ns(samples) == 2 * NS_PER_S
 
     def test_of_a_board_that_slows_down_while_idle_is_followed(self) -> None:
-        samples = take(started(), stamped(*[0] * 10, step_us=1_000_000))
+        samples = ingest(started(), stamped(*[0] * 10, step_us=1_000_000))
 
         assert busy_ns(samples) == 0
         assert total_ns(samples) >= 9 * NS_PER_S
 
     def test_of_a_ring_that_leaves_idle_windows_out_is_not_stretched(self) -> None:
         # 1/6 s of work in every second, and no entry for the other five sixths.
-        samples = take(started(), stamped(*[100] * 10, step_us=1_000_000))
+        samples = ingest(started(), stamped(*[100] * 10, step_us=1_000_000))
 
         assert busy_ns(samples) == pytest.approx(10 * STEP_NS, rel=0.01)
 
     def test_is_fast_again_when_the_work_goes_on(self) -> None:
         track = started()
-        take(track, stamped(*[0] * 10, step_us=1_000_000))
-        samples = take(track, stamped(*[100] * 12, after_us=START_US + 10_000_000))
+        ingest(track, stamped(*[0] * 10, step_us=1_000_000))
+        samples = ingest(track, stamped(*[100] * 12, after_us=START_US + 10_000_000))
 
-        (after_a_stop,) = take(track, [(START_US + 60_000_000, 100)])
+        (after_a_stop,) = ingest(track, [(START_US + 60_000_000, 100)])
 
         assert total_ns(samples) == 12 * STEP_NS
         assert total_ns([after_a_stop]) < 200 * MS
 
     def test_is_not_spoilt_by_two_stamps_that_nearly_touch(self) -> None:
         track = started()
-        take(track, [(START_US + STEP_US, 50), (START_US + STEP_US + 1, 50)])
+        ingest(track, [(START_US + STEP_US, 50), (START_US + STEP_US + 1, 50)])
 
-        samples = take(track, stamped(50, 50, after_us=START_US + STEP_US + 1))
+        samples = ingest(track, stamped(50, 50, after_us=START_US + STEP_US + 1))
 
         assert total_ns(samples) == 2 * STEP_NS
 
@@ -215,35 +215,35 @@ class TestADistanceOfTwoStamps:
 
     def test_that_is_much_shorter_is_believed_when_it_comes_in_two_drains_running(self) -> None:
         track = started()
-        take(track, [(START_US + 50_000, 50)])
+        ingest(track, [(START_US + 50_000, 50)])
         before_ns = reach_ns(track, START_US + 50_000)
 
-        take(track, [(START_US + 100_000, 50)])
+        ingest(track, [(START_US + 100_000, 50)])
 
         after_ns = reach_ns(track, START_US + 100_000)
         assert (before_ns, after_ns) == (STEP_US * 2500, 125 * MS)
 
     def test_that_is_much_shorter_is_not_believed_after_one_of_another_length(self) -> None:
         track = started()
-        take(track, [(START_US + STEP_US, 50)])
-        take(track, [(START_US + STEP_US + 50_000, 50)])
+        ingest(track, [(START_US + STEP_US, 50)])
+        ingest(track, [(START_US + STEP_US + 50_000, 50)])
 
         assert reach_ns(track, START_US + STEP_US + 50_000) == STEP_US * 2500
 
     def test_that_is_longer_is_believed_when_idle_entries_come_in_two_drains_running(self) -> None:
         track = started()
-        first = take(track, [(START_US + 1_000_000, 0)])
+        first = ingest(track, [(START_US + 1_000_000, 0)])
 
-        second = take(track, [(START_US + 2_000_000, 0)])
+        second = ingest(track, [(START_US + 2_000_000, 0)])
 
         assert (total_ns(first), total_ns(second)) == (STEP_NS, NS_PER_S)
 
     def test_is_not_that_of_before_the_position_was_set_again(self) -> None:
         track = started()
-        take(track, [(START_US + 50_000, 50)])
+        ingest(track, [(START_US + 50_000, 50)])
         track.start(stamped(*[50] * 20), 0, NOW_NS + 20 * STEP_NS)
 
-        take(track, [(START_US + 20 * STEP_US + 50_000, 50)])
+        ingest(track, [(START_US + 20 * STEP_US + 50_000, 50)])
 
         assert reach_ns(track, START_US + 20 * STEP_US + 50_000) == STEP_US * 2500
 
@@ -258,7 +258,7 @@ class TestAReadingWithoutAStamp:
         track = started()
         covered = track.cover(0, 0, NOW_NS + 1000 * MS)
 
-        late = take(track, stamped(*[100] * 7))
+        late = ingest(track, stamped(*[100] * 7))
 
         assert late[0].start_ns >= covered[-1].end_ns
         assert total_ns(covered + late) == 7 * STEP_NS
@@ -303,13 +303,13 @@ class TestLaws:
         self, percents: list[int], at_once: int
     ) -> None:
         entries = stamped(*percents)
-        whole = take(started(), entries)
+        whole = ingest(started(), entries)
         track = started()
 
         parts = [
             sample
             for first in range(0, len(entries), at_once)
-            for sample in take(track, entries[first : first + at_once])
+            for sample in ingest(track, entries[first : first + at_once])
         ]
 
         assert parts == whole

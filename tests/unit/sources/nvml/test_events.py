@@ -37,7 +37,7 @@ def xids(story: DriverStory, slot: int = 0) -> Counts:
     return story.sample(slot).xid_errors
 
 
-def hears(story: DriverStory, *counts: tuple[int, int], slot: int = 0) -> None:
+def verify_xids(story: DriverStory, *counts: tuple[int, int], slot: int = 0) -> None:
     """Ticks until the GPU has had so many errors of each XID."""
     tick_until(story, lambda: xids(story, slot) == counts)
 
@@ -50,7 +50,7 @@ class TestAnXid:
         for xid in (31, 13, 31):
             fake.report_xid(0, xid)
 
-        hears(story, (13, 1), (31, 2))
+        verify_xids(story, (13, 1), (31, 2))
         assert xids(story, 1) == ()
         reported = xids(story)
         story.tick(5)
@@ -61,7 +61,7 @@ class TestAnXid:
     ) -> None:
         story = fake.story()
         fake.report_xid(0, 79)
-        hears(story, (79, 1))
+        verify_xids(story, (79, 1))
         fake.lose(0)
         story.tick()
         assert story.sample(0).error is not None
@@ -70,12 +70,12 @@ class TestAnXid:
         wait_until(lambda: fake.event_sets_held == 0)  # the wait says that a GPU is lost
         tick_until(story, lambda: fake.event_sets_held == 1)
         fake.report_xid(1, 31)
-        hears(story, (31, 1), slot=1)
+        verify_xids(story, (31, 1), slot=1)
 
     def test_is_recorded_and_added_up_across_a_reload_of_the_driver(self, fake: Fake) -> None:
         story = fake.story()
         fake.report_xid(0, 13)
-        hears(story, (13, 1))
+        verify_xids(story, (13, 1))
 
         fake.reload_driver()
         story.tick()
@@ -84,7 +84,7 @@ class TestAnXid:
         story.tick(6)
         fake.report_xid(0, 13)
 
-        hears(story, (13, 2))
+        verify_xids(story, (13, 2))
         assert waiting_threads() == 1
 
     def test_of_a_gpu_that_was_reset_is_recorded_under_its_uuid(self, fake: Fake) -> None:
@@ -92,7 +92,7 @@ class TestAnXid:
         fake.reset(0)
         fake.report_xid(0, 48)
 
-        hears(story, (48, 1))
+        verify_xids(story, (48, 1))
 
     def test_of_a_gpu_that_was_reset_often_is_recorded_and_its_old_handles_are_forgotten(
         self, fake: Fake
@@ -103,7 +103,7 @@ class TestAnXid:
             story.tick(8)
         fake.report_xid(0, 48)
 
-        hears(story, (48, 1))
+        verify_xids(story, (48, 1))
         events = story.source._events
         assert len(events._known) == 2
         assert events._set is not None
@@ -116,7 +116,7 @@ class TestAnXid:
 
         fake.report_xid(2, 74)
 
-        hears(story, (74, 1), slot=2)
+        verify_xids(story, (74, 1), slot=2)
         assert fake.calls(CREATE) == 1
 
     def test_of_a_gpu_in_mig_parts_is_the_whole_gpus(self, fake: Fake) -> None:
@@ -124,7 +124,7 @@ class TestAnXid:
         story = fake.story()
         fake.report_xid(0, 94, part=1)
 
-        hears(story, (94, 1))
+        verify_xids(story, (94, 1))
         assert story.sample(0).device.mig_enabled
 
     def test_in_a_storm_comes_one_after_the_other(self, fake: Fake) -> None:
@@ -133,7 +133,7 @@ class TestAnXid:
         for _ in range(100):
             fake.report_xid(0, 31)
 
-        hears(story, (31, 100))
+        verify_xids(story, (31, 100))
         assert time.monotonic() - began_s > 0.3
 
     def test_is_counted_of_a_bounded_number_of_each_gpu(self) -> None:
@@ -205,7 +205,7 @@ class TestWhereThereAreNoEvents:
         story = fake.story()
         fake.report_xid(0, 13)
 
-        hears(story, (13, 1))
+        verify_xids(story, (13, 1))
         assert fake.calls(REGISTER) == 2
 
     def test_in_their_newer_form_the_older_call_waits(
@@ -216,7 +216,7 @@ class TestWhereThereAreNoEvents:
         story = fake.story()
         fake.report_xid(1, 62)
 
-        hears(story, (62, 1), slot=1)
+        verify_xids(story, (62, 1), slot=1)
         assert fake.calls(OLDER_WAIT) > 0
         assert fake.calls(WAIT) == 0
 

@@ -83,11 +83,11 @@ class TestTheMean:
         slow_reader = story.source._slow_reader
         read_due = slow_reader.read_due
 
-        def take_a_tenth_of_a_second(devices: Any, now_ns: int) -> Any:
+        def last_a_tenth_of_a_second(devices: Any, now_ns: int) -> Any:
             fake.advance(0.1)
             return read_due(devices, now_ns)
 
-        monkeypatch.setattr(slow_reader, "read_due", take_a_tenth_of_a_second)
+        monkeypatch.setattr(slow_reader, "read_due", last_a_tenth_of_a_second)
         fake.forget_calls()
         story.tick(12)
 

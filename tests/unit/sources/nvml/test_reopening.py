@@ -100,7 +100,7 @@ class TestADriverThatWasReplaced:
 
 class TestALibraryOfAnotherVersion:
     @pytest.mark.parametrize(
-        ("container", "remedy", "not_said"),
+        ("container", "remedy", "not_shown"),
         [
             (None, "reboot or reload the driver", "container"),
             ("Docker (/.dockerenv)", "recreate this container", "reboot"),
@@ -112,14 +112,14 @@ class TestALibraryOfAnotherVersion:
         monkeypatch: pytest.MonkeyPatch,
         container: str | None,
         remedy: str,
-        not_said: str,
+        not_shown: str,
     ) -> None:
         monkeypatch.setattr("gpumon.sources.nvml.codes.container_words", lambda _: container)
         replaced = Driver(MAPPED.format("/usr/lib/libnvidia-ml.so.580.95 (deleted)"))
 
         for trouble in (unavailable(MISMATCH), replaced.fails(MISMATCH)):
             assert remedy in str(trouble)
-            assert not_said not in str(trouble)
+            assert not_shown not in str(trouble)
 
 
 class TestALibrary:

@@ -28,7 +28,7 @@ ALWAYS = {
 
 
 class Rounds:
-    """A thread for rounds of calls, one of which hangs until the test opens its gate.
+    """A thread for rounds of calls; one hangs until the test opens its gate.
 
     Attributes:
         done: The numbers of the calls that are done, in order.

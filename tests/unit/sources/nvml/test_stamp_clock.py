@@ -33,7 +33,7 @@ class Host:
         """What a driver stamps whose clock is that far ahead, some time ago."""
         return (self.hand.now_ns - age_ns + ahead_ns) // 1000
 
-    def hear(self, ahead_ns: int, age_ns: int = 100 * MS) -> None:
+    def stamp(self, ahead_ns: int, age_ns: int = 100 * MS) -> None:
         """One tick, a second later, that brings one new stamp."""
         self.hand.pass_seconds(1)
         self.stamps.tick()
@@ -68,7 +68,7 @@ class TestTheClockOfTheStamps:
     def test_is_the_one_that_is_near_the_newest_stamp(
         self, host: Host, clock_id: int, domain: StampDomain
     ) -> None:
-        host.hear(host.ahead_ns[clock_id])
+        host.stamp(host.ahead_ns[clock_id])
 
         assert host.stamps.domain is domain
         assert abs(host.error_ns(host.ahead_ns[clock_id])) < 1000
@@ -82,9 +82,9 @@ class TestTheClockOfTheStamps:
     def test_is_not_guessed_from_the_old_entries_of_a_ring_that_ran_dry(self, host: Host) -> None:
         realtime_ns = host.ahead_ns[time.CLOCK_REALTIME]
 
-        host.hear(realtime_ns, age_ns=90 * NS_PER_S)
+        host.stamp(realtime_ns, age_ns=90 * NS_PER_S)
         assert host.stamps.domain is None
-        host.hear(realtime_ns)
+        host.stamp(realtime_ns)
 
         assert host.stamps.domain is StampDomain.REALTIME
 
@@ -97,9 +97,9 @@ class TestTheClockOfTheStamps:
         assert host.stamps.domain is StampDomain.BOOTTIME
 
     def test_stays_when_a_single_stamp_is_nonsense(self, host: Host) -> None:
-        host.hear(0)
+        host.stamp(0)
 
-        host.hear(HOUR_NS)
+        host.stamp(HOUR_NS)
 
         assert host.stamps.domain is StampDomain.MONOTONIC
 
@@ -108,7 +108,7 @@ class TestTheClockOfTheStamps:
         domains = []
         for ahead_ns in (0, HOUR_NS):
             host.ahead_ns[time.CLOCK_BOOTTIME] = ahead_ns
-            host.hear(ahead_ns)
+            host.stamp(ahead_ns)
             domains.append(host.stamps.domain)
 
         assert domains == [StampDomain.MONOTONIC, StampDomain.BOOTTIME]
@@ -120,32 +120,32 @@ class TestStampsOfNoClockOfThisHost:
 
     def test_are_placed_by_the_soonest_arrival(self, host: Host) -> None:
         for age_ms in (160, 90, 20, 130):
-            host.hear(self.AHEAD_NS, age_ns=age_ms * MS)
+            host.stamp(self.AHEAD_NS, age_ns=age_ms * MS)
 
         assert host.stamps.domain is StampDomain.ESTIMATED
         assert host.error_ns(self.AHEAD_NS) == pytest.approx(20 * MS, abs=1000)
 
     def test_forget_an_arrival_after_sixty_ticks(self, host: Host) -> None:
-        host.hear(self.AHEAD_NS, age_ns=5 * MS)
-        host.hear(self.AHEAD_NS, age_ns=5 * MS)
+        host.stamp(self.AHEAD_NS, age_ns=5 * MS)
+        host.stamp(self.AHEAD_NS, age_ns=5 * MS)
         for _ in range(60):
-            host.hear(self.AHEAD_NS, age_ns=80 * MS)
+            host.stamp(self.AHEAD_NS, age_ns=80 * MS)
 
         assert host.error_ns(self.AHEAD_NS) == pytest.approx(80 * MS, abs=1000)
 
     def test_are_followed_when_they_jump(self, host: Host) -> None:
         for _ in range(3):
-            host.hear(self.AHEAD_NS)
+            host.stamp(self.AHEAD_NS)
         for _ in range(3):
-            host.hear(self.AHEAD_NS + HOUR_NS)
+            host.stamp(self.AHEAD_NS + HOUR_NS)
 
         assert abs(host.error_ns(self.AHEAD_NS + HOUR_NS)) < 200 * MS
 
     def test_are_given_up_for_a_clock_that_fits_later(self, host: Host) -> None:
         for _ in range(3):
-            host.hear(self.AHEAD_NS)
+            host.stamp(self.AHEAD_NS)
 
-        host.hear(host.ahead_ns[time.CLOCK_REALTIME])
+        host.stamp(host.ahead_ns[time.CLOCK_REALTIME])
 
         assert host.stamps.domain is StampDomain.REALTIME
 
@@ -153,7 +153,7 @@ class TestStampsOfNoClockOfThisHost:
 class TestAWallClockThatIsSet:
     @pytest.mark.parametrize("by_ns", [HOUR_NS, -HOUR_NS, 200 * MS])
     def test_is_noticed_by_how_much(self, host: Host, by_ns: int) -> None:
-        host.hear(host.ahead_ns[time.CLOCK_REALTIME])
+        host.stamp(host.ahead_ns[time.CLOCK_REALTIME])
 
         assert host.set_wall_clock(by_ns) == by_ns
         assert host.stamps.was_set
@@ -162,7 +162,7 @@ class TestAWallClockThatIsSet:
     @pytest.mark.parametrize("by_ns", [HOUR_NS, -HOUR_NS])
     def test_leaves_stamps_of_before_at_their_instant(self, host: Host, by_ns: int) -> None:
         realtime_ns = host.ahead_ns[time.CLOCK_REALTIME]
-        host.hear(realtime_ns)
+        host.stamp(realtime_ns)
         old_us = host.stamp_us(realtime_ns, age_ns=-300 * MS)
         host.set_wall_clock(by_ns)
         new_us = host.stamp_us(realtime_ns + by_ns)
@@ -172,13 +172,13 @@ class TestAWallClockThatIsSet:
         assert straight == [(old_us + by_ns // 1000, 1), (new_us, 2)]
 
     def test_is_not_confused_with_one_that_is_slewed(self, host: Host) -> None:
-        host.hear(host.ahead_ns[time.CLOCK_REALTIME])
+        host.stamp(host.ahead_ns[time.CLOCK_REALTIME])
 
         assert host.set_wall_clock(500_000) == 0
         assert abs(host.error_ns(host.ahead_ns[time.CLOCK_REALTIME])) < 1000
 
     def test_is_forgotten_when_no_ring_can_hold_such_stamps_any_more(self, host: Host) -> None:
-        host.hear(host.ahead_ns[time.CLOCK_REALTIME])
+        host.stamp(host.ahead_ns[time.CLOCK_REALTIME])
         host.set_wall_clock(HOUR_NS)
 
         host.hand.pass_seconds(301)
@@ -187,7 +187,7 @@ class TestAWallClockThatIsSet:
         assert not host.stamps.was_set
 
     def test_does_not_concern_stamps_that_count_since_boot(self, host: Host) -> None:
-        host.hear(0)
+        host.stamp(0)
 
         assert host.set_wall_clock(-HOUR_NS) == 0
 

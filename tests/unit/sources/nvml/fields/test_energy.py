@@ -31,11 +31,11 @@ class TestTheCounter:
             pytest.param([5_000_000, 5_002_500, 5_002_500], [5_000.0, 5_002.5, 5_002.5],
                          id="begins with what the board used before, and follows the board's own"),
             pytest.param([9_000_000, 9_500_000, 20, 1_020], [9_000.0, 9_500.0, 9_500.0, 9_501.0],
-                         id="goes on from where it was when the board's own begins anew"),
+                         id="goes on from where it was when the board's own restarts"),
             pytest.param([9_000_000, 8_999_990, 8_999_995], [9_000.0, 9_000.0, 9_000.005],
                          id="adds nothing where the board's own went back a little"),
             pytest.param([1_000, None, None, 900_000], [1.0, None, None, 900.0],
-                         id="counts all that was used while nobody could ask"),
+                         id="counts all that was used while it could not be read"),
             pytest.param([None, None], [None, None], id="is no answer where the board gives none"),
         ],
     )  # fmt: skip

@@ -136,10 +136,10 @@ class TestNvlink:
         assert pcie(story) == (None, None)
 
     @pytest.mark.parametrize(
-        ("on", "pcie_told"), [(["nvlink"], (None, None)), (["nvlink", "pcie"], PCIE_RATES)]
+        ("on", "pcie_rates"), [(["nvlink"], (None, None)), (["nvlink", "pcie"], PCIE_RATES)]
     )
     def test_is_not_asked_for_again_on_a_board_without_links(
-        self, fake: Fake, on: list[str], pcie_told: Rates
+        self, fake: Fake, on: list[str], pcie_rates: Rates
     ) -> None:
         for slot in (0, 1):
             fake.gpu(slot).nvlink_count = 0
@@ -149,7 +149,7 @@ class TestNvlink:
             story.tick(6)
             assert nvlink(story) == (None, None)
 
-        assert pcie(story) == pytest.approx(pcie_told)
+        assert pcie(story) == pytest.approx(pcie_rates)
         assert fake.calls(COUNTED) == (2 if on == ["nvlink"] else 6)
 
     def test_is_reported_again_after_a_reading_that_failed(self, fake: Fake) -> None:
