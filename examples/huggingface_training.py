@@ -1,9 +1,9 @@
-"""A training with the Hugging Face ``Trainer``, tagged by one callback.
+"""Train with the Hugging Face ``Trainer``, tagged by one callback.
 
     python examples/huggingface_training.py --spans /tmp/busy.jsonl
 
-A tiny BERT, made from a config, learns to classify sentences that a slow
-store holds. Nothing is downloaded.
+A tiny BERT, built from a config, learns to classify sentences from a slow
+store. Nothing is downloaded.
 """
 
 import torch

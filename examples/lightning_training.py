@@ -39,7 +39,7 @@ class Classifier(lightning.LightningModule):
 
 
 def train(run):
-    """Train for some epochs, each of which ends with a validation."""
+    """Train for some epochs with a validation after each."""
     sizes = max(1, run.args.steps // EPOCHS), 2
     stores = [SlowStore(run.folder, batches, run.args.latency_ms) for batches in sizes]
     trainer = lightning.Trainer(

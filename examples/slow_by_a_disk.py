@@ -1,10 +1,10 @@
-"""A training that reads its records from a cold disk, each time anew.
+"""A training script that reads its records from a cold disk every time.
 
     python examples/slow_by_a_disk.py --spans /tmp/busy.jsonl                   # cold
     python examples/slow_by_a_disk.py --spans /tmp/busy.jsonl --keep-in-memory  # as advised
 
-The GPU, which is simulated, takes 20 ms for a record of 16 MB. So that the disk stays cold the
-kernel is told to forget what was read; a data set that is larger than memory does that by itself.
+The simulated GPU takes 20 ms for a record of 16 MB. The page cache is dropped after each read so
+that the disk stays cold, as with a data set that is larger than memory.
 """
 
 import os

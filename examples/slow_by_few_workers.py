@@ -1,9 +1,9 @@
-"""A training whose ``DataLoader`` has one worker, and the GPU could take twice as many batches.
+"""A training script with one ``DataLoader`` worker, too slow for the GPU by half.
 
     python examples/slow_by_few_workers.py --spans /tmp/busy.jsonl              # one worker
     python examples/slow_by_few_workers.py --spans /tmp/busy.jsonl --workers 2  # as advised
 
-Each batch takes a worker 36 ms of a core, and the GPU, which is simulated, 20 ms.
+A batch takes a worker 36 ms of CPU time, and the simulated GPU 20 ms.
 """
 
 import time

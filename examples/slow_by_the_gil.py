@@ -1,9 +1,9 @@
-"""A training that threads feed, of which one works at a time: they share Python's lock.
+"""A training script fed by threads that work one at a time: they share the GIL.
 
     python examples/slow_by_the_gil.py --spans /tmp/busy.jsonl              # threads
     python examples/slow_by_the_gil.py --spans /tmp/busy.jsonl --processes  # as the report advises
 
-Each text takes 40 ms of Python to cut into words, and the GPU, which is simulated, 20 ms.
+Tokenising a text takes 40 ms of Python, and the simulated GPU needs 20 ms for it.
 """
 
 import concurrent.futures

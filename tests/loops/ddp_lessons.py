@@ -1,6 +1,6 @@
-"""Trainings whose outcome is known: by ranks with their shares, and by one process alone.
+"""Training runs with known results: by ranks with shares, and by one process.
 
-The one process knows nothing of ratios, shares or samplers: it takes whole batches.
+The one process uses complete batches, without ratios, shares or samplers.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ CLASS_WEIGHTS = (0.2, 1.0, 5.0)
 
 @dataclass(frozen=True, kw_only=True)
 class Lesson:
-    """One training.
+    """A training run.
 
     Attributes:
         ratios: Of three ranks; two take the first two.
@@ -59,7 +59,7 @@ LESSONS = {
     "an epoch from its third step on": Lesson(shuffle=True, epochs=2, start_step=2),
     "uneven micro-batches": Lesson(micro_batches=3, ratios=(5, 2, 2)),
     "micro-batches without a sample of a rank": Lesson(micro_batches=4, ratios=(10, 1, 1)),
-    "losses that nobody weighed": Lesson(weighed=False),
+    "unweighted losses": Lesson(weighed=False),
     "sums": Lesson(reduction="sum", micro_batches=2, samples=37),
     "weighted classes": Lesson(reduction="classes"),
     "other ratios in mid-run": Lesson(
@@ -71,7 +71,7 @@ SYNCED_NORMS = {"synced batch norm": Lesson(norm="synced", drop_last=True, epoch
 
 
 def data_of(lesson: Lesson) -> tuple[Any, Any]:
-    """Rows that a linear rule tells apart, and their classes."""
+    """Linearly separable rows and their classes."""
     generator = torch.Generator().manual_seed(SEED)
     rows = torch.randn(lesson.samples, FEATURES, generator=generator)
     return rows, (rows @ torch.randn(FEATURES, CLASSES, generator=generator)).argmax(1)

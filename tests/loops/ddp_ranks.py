@@ -120,18 +120,18 @@ def work(folder: Path, backend: str, rank: int, world: int) -> None:
     distributed.destroy_process_group()
 
 
-def main(folder: Path, backend: str, worlds: list[int]) -> int:
+def main(folder: Path, backend: str, rank_counts: list[int]) -> int:
     device = "cuda:0" if backend == "nccl" else "cpu"
 
     def alone() -> object:
         return {name: learned_alone(lesson, device) for name, lesson in lessons_of(backend).items()}
 
-    return run_ranks(partial(work, folder, backend), worlds, folder, alone, PATIENCE_S)
+    return run_ranks(partial(work, folder, backend), rank_counts, folder, alone, PATIENCE_S)
 
 
 def run_ranks(
     work: Callable[[int, int], None],
-    worlds: list[int],
+    rank_counts: list[int],
     folder: Path,
     alone: Callable[[], object],
     patience_s: float,
@@ -144,7 +144,7 @@ def run_ranks(
     context = multiprocessing.get_context("fork")
     ranks = [
         context.Process(target=work, args=(rank, world))
-        for world in worlds
+        for world in rank_counts
         for rank in range(world)
     ]
     for process in ranks:

@@ -97,14 +97,14 @@ def work(folder: Path, rank: int, world: int) -> None:
     distributed.destroy_process_group()
 
 
-def main(folder: Path, worlds: list[int]) -> int:
+def main(folder: Path, rank_counts: list[int]) -> int:
     def alone() -> object:
         return {
             world: {name: learned_alone(course, world) for name, course in COURSES.items()}
-            for world in worlds
+            for world in rank_counts
         }
 
-    return run_ranks(partial(work, folder), worlds, folder, alone, PATIENCE_S)
+    return run_ranks(partial(work, folder), rank_counts, folder, alone, PATIENCE_S)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
-"""Trainings by Lightning, Accelerate and the Hugging Face Trainer, whose outcome is known.
+"""Training runs with known results by Lightning, Accelerate and the Hugging Face Trainer.
 
-The one process that they are compared with knows nothing of ratios, samplers or trainers.
+They are compared with one process without ratios, samplers or trainers.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ SEED = 0
 
 @dataclass(frozen=True, kw_only=True)
 class Course:
-    """One training.
+    """A training run.
 
     Attributes:
-        accumulated: Batches of a rank in a step of the optimizer.
-        epochs: At least 20 steps altogether.
-        tokens: Losses count labels, of which each sample has another number, as models of language.
-        levelled: The second rank is slow, and the ratios are levelled while they train.
-        resumed_at: The step after which it is stopped, and continued with the ratios turned round.
+        accumulated: Batches per rank and optimizer step.
+        epochs: At least 20 steps in total.
+        tokens: Losses count labels, whose number varies by sample, as in language models.
+        levelled: The second rank is slow, and the ratios are balanced during training.
+        resumed_at: The step after which it is stopped, and continued with reversed ratios.
     """
 
     accumulated: int = 1
@@ -75,7 +75,7 @@ COURSES = {
 
 
 def data(samples: int = SAMPLES) -> Any:
-    """Rows, and of each three labels, of which some do not count."""
+    """Rows with three labels each, some of them ignored."""
     generator = torch.Generator().manual_seed(11)
     rows = torch.randn(samples, FEATURES, generator=generator)
     labels = (rows @ torch.randn(FEATURES, CLASSES, generator=generator)).argmax(1)
@@ -137,7 +137,7 @@ def learned_alone(course: Course, world: int) -> tuple[list[float], int]:
 
 @dataclass(frozen=True)
 class PhaseMode:
-    """Where a training is done: the ratios of its ranks, and a folder for what it writes."""
+    """The ratios of the ranks and a folder for output."""
 
     ratios: tuple[int, ...]
     folder: Path
@@ -343,7 +343,7 @@ def by_trainer(course: Course, place: PhaseMode) -> tuple[list[float], int]:
     model = kind()
     callbacks = RatioCallback(place.ratios), PhaseTagger()
     trainer = quiet_trainer(place, model, *callbacks, **options)
-    if course == COURSES["in order"]:  # what a training leaves behind is not in the way of the next
+    if course == COURSES["in order"]:  # state of a first run must not affect the next
         trainer.train()
         model.network.load_state_dict(network().state_dict())
         trainer.optimizer = optimizer_of(model)

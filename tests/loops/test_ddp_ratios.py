@@ -12,8 +12,8 @@ from tests.programs import ran_python
 
 pytestmark = pytest.mark.keras_torch
 
-WORLDS = (2, 3)
-JOBS = [pytest.param(world, id=f"{world} ranks") for world in WORLDS]
+RANK_COUNTS = (2, 3)
+JOBS = [pytest.param(world, id=f"{world} ranks") for world in RANK_COUNTS]
 EXACT = [
     "uneven ratios",
     "a last batch smaller than the world",
@@ -37,7 +37,7 @@ class Jobs:
         self.alone = json.loads((folder / "alone.json").read_text())
         self._of_rank = {
             (world, rank): json.loads((folder / f"{world}-{rank}.json").read_text())
-            for world in WORLDS
+            for world in RANK_COUNTS
             for rank in range(world)
         }
         self.spans = [
@@ -57,10 +57,10 @@ class Jobs:
 def jobs(tmp_path_factory: pytest.TempPathFactory) -> Jobs:
     """Everything is computed at once: starting torch takes longer than all of it."""
     folder = tmp_path_factory.mktemp("ranks")
-    worlds = map(str, WORLDS)
+    counts = map(str, RANK_COUNTS)
     quiet = {"OMP_NUM_THREADS": "1", "GPUMON_RUNTIME_DIR": str(folder / "run")}
     done = ran_python(
-        "-m", "tests.loops.ddp_ranks", folder, "gloo", *worlds, environ=quiet, timeout_s=150
+        "-m", "tests.loops.ddp_ranks", folder, "gloo", *counts, environ=quiet, timeout_s=150
     )
     assert done.returncode == 0, done.stderr
     return Jobs(folder)
@@ -78,7 +78,7 @@ class TestTheRanksOfAJob:
             assert furthest(recorded["weights"], jobs.alone[lesson]) <= EXACTLY
 
     def test_would_be_far_off_without_the_weights(self, jobs: Jobs, world: int) -> None:
-        lesson = "losses that nobody weighed"
+        lesson = "unweighted losses"
         for recorded in jobs.recorded(world, lesson):
             assert furthest(recorded["weights"], jobs.alone[lesson]) > 1000 * EXACTLY
 

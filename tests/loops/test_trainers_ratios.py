@@ -20,7 +20,7 @@ lightning: Any = ImportedLater("trainer_hooks.lightning")
 
 pytestmark = pytest.mark.keras_torch
 
-WORLDS = (2, 3)
+RANK_COUNTS = (2, 3)
 EXACTLY = 5e-7
 """How far off weights of float32 may be after 20 steps or more."""
 TRAINERS = ("lightning", "accelerate", "trainer")
@@ -48,7 +48,7 @@ class Ranks:
         self.alone = json.loads((folder / "alone.json").read_text())
         self._of_rank = {
             (world, rank): json.loads((folder / f"{world}-{rank}.json").read_text())
-            for world in WORLDS
+            for world in RANK_COUNTS
             for rank in range(world)
         }
 
@@ -63,7 +63,12 @@ def ranks(tmp_path_factory: pytest.TempPathFactory) -> Ranks:
     folder = tmp_path_factory.mktemp("ranks")
     environ = {"OMP_NUM_THREADS": "1", "GPUMON_RUNTIME_DIR": str(folder / "run")}
     done = ran_python(
-        "-m", "tests.loops.ratio_ranks", folder, *map(str, WORLDS), environ=environ, timeout_s=200
+        "-m",
+        "tests.loops.ratio_ranks",
+        folder,
+        *map(str, RANK_COUNTS),
+        environ=environ,
+        timeout_s=200,
     )
     assert done.returncode == 0, done.stderr
     return Ranks(folder)
@@ -74,7 +79,7 @@ class TestTheRanksOfAJob:
         ("world", "trainer", "course"),
         [
             (world, *course)
-            for world in WORLDS
+            for world in RANK_COUNTS
             for course in COURSES
             if world == 2 or is_tried(course)
         ],

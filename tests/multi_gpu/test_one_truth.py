@@ -20,7 +20,7 @@ pytestmark = pytest.mark.multi_gpu
 
 @pytest.fixture(scope="module")
 def trained() -> dict[int, Any]:
-    """The single and the training model after an epoch, by number of devices."""
+    """The single-device and the parallel model after an epoch, by number of devices."""
     made = {devices: m.made(devices, eagerly=devices == 1) for devices in (1, 2, 3)}
     for _, model in made.values():
         for x, y in m.batches():

@@ -170,8 +170,8 @@ class TestAChange:
         training.fit(balancer, tagger, steps=12)
 
         assert k.facts().ratio_changes == len(balancer.changes) >= 1
-        told = tuple(round(BATCH * k.facts().shares[gpu]) for gpu in ("0", "1"))
-        assert told == training.counts()
+        reported = tuple(round(BATCH * k.facts().shares[gpu]) for gpu in ("0", "1"))
+        assert reported == training.counts()
         assert k.recorded_steps() == 12
         # The first step may be traced, and is no train_step then.
         assert k.phase_ns()["train_step"] / 1e9 >= sum(training.devices.step_seconds()[1:])

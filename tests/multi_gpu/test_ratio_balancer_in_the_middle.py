@@ -33,7 +33,7 @@ def state_of(*models: Any) -> list[Any]:
     return [each for model in models for each in (*model.variables, *model.optimizer.variables)]
 
 
-def a_training(devices: int, folder: Path) -> Training:
+def new_run(devices: int, folder: Path) -> Training:
     """On one device, or balanced on two."""
     folder.mkdir()
     hooks = [multi_gpu.RatioBalancer(every=3, warm_up=1, verbose=0)] if devices > 1 else []
@@ -58,7 +58,7 @@ def a_training(devices: int, folder: Path) -> Training:
 )
 def test_the_result_is_that_of_one_device(act: str, tmp_path: Path) -> None:
     def left(devices: int) -> Any:
-        training = a_training(devices, tmp_path / str(devices))
+        training = new_run(devices, tmp_path / str(devices))
         ACTS[act](training)
         return training.left()
 

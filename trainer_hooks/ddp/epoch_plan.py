@@ -189,7 +189,7 @@ class EpochPlan:
         return -(-self.next_batch // self._shape.micro_batches)
 
     def change(self, step: int, ratios: Ratios) -> None:
-        """Use other ratios from a step on of which nothing was drawn yet."""
+        """Use other ratios from an undrawn step on."""
         self._changes = [change for change in self._changes if change[0] < step]
         self._changes.append((step, ratios))
 

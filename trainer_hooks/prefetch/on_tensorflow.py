@@ -20,7 +20,7 @@ def prefetched(data: Any, depth: int, device: Any) -> Any:  # noqa: ANN401
 
     It must be the last stage: later ones, such as the one that ``fit`` adds for ``class_weight``,
     move the elements back to the host. Its length is known if that of ``data`` is. If not, Keras
-    ends an epoch with an empty step, parts of which count, differently by device: avoid that by
+    ends an epoch with an empty step that partly counts, differently by device: avoid that by
     ``steps_per_epoch``, or ``tf.data.experimental.assert_cardinality`` before.
 
     Raises:

@@ -54,11 +54,11 @@ class SynchronousHost(TorchHost):
 
 
 class CudaHost(TorchHost):
-    """Copies from pinned memory on a side stream, while the training stream computes.
+    """Copies from pinned memory on a side stream, during computation on the current stream.
 
-    The training stream waits for the copy, the host does not. ``record_stream`` keeps the memory
-    of a batch until the training stream is done with it. An object with ``.to`` that is no
-    container is copied on the training stream when it is returned, because its memory is unknown.
+    The current stream waits for the copy, the host does not. ``record_stream`` keeps the memory
+    of a batch until the current stream is done with it. An object with ``.to`` that is no
+    container is copied on the current stream when it is returned, because its memory is unknown.
 
     Args:
         device: A CUDA device with an index.
