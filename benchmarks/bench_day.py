@@ -64,7 +64,7 @@ def main() -> int:
                     )
                 print(f"{one.ticks:,} ticks")
     if hours <= WARM_UP_HOURS:
-        print(f"nothing to judge before hour {WARM_UP_HOURS}")
+        print(f"nothing to compare before hour {WARM_UP_HOURS}")
         return 0
     first, last = rows[WARM_UP_HOURS - 1], rows[-1]
     slope = (last[0] - first[0]) / (hours - WARM_UP_HOURS)

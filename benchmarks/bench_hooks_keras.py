@@ -147,7 +147,7 @@ def measure_period(fits: Fits) -> Figures:
     limit_us, bare = SHARE_GOAL * STEP_US, spread_of(_figures(taken, "bare", "us"))
     table["bare_spread_us"], is_calm = bare, bare.high - bare.low <= CALM_LIMITS * limit_us
     table["met"] = not is_calm or table["gpumon"]["added_us"] <= limit_us
-    word = _word(table["met"]) if is_calm else f"not judged, bare alone takes {bare:.0f}"
+    word = _word(table["met"]) if is_calm else f"not evaluated, bare alone takes {bare:.0f}"
     print(f"  goal: gpumon adds at most {SHARE_GOAL:.0%} of 10 ms: {word}")
     return table
 
@@ -182,7 +182,7 @@ def measure_hook(fits: Fits) -> Figures:
     )
     print(f"  the only callback of a silent fit   {figures['alone_us']:.1f}")
     print(f"  beside a progress bar               {figures['beside_us']:.1f}")
-    print(f"    of which Keras' calling it        {figures['calls_beside_us']:.1f}")
+    print(f"    Keras' own call, included         {figures['calls_beside_us']:.1f}")
     is_met = figures["alone_us"] <= HOOK_GOAL_US
     print(f"  goal: at most {HOOK_GOAL_US:g} us alone: {_word(is_met)}")
     return {**figures, "met": is_met}

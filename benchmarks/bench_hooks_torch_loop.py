@@ -31,7 +31,7 @@ from benchmarks.rivals.tools import (
     NOTHING,
     PINNED,
     TOOLS,
-    Said,
+    ToolOutput,
     environ_for,
     gpumon_output,
     gpuprof_output,
@@ -167,7 +167,7 @@ def measure_truth(tools: list[str], rounds: int) -> Run:
         rows = {}
         for tool in [tool for tool in tools if tool != "bare"]:
             run = train(tool, case, [], watch=True)
-            rows[tool] = _judged(case, run)
+            rows[tool] = _evaluated(case, run)
             _say(f"{case.name}: {tool} is done")
         figures[case.name] = rows
         figures["met"] &= rows["gpumon"]["is_right"]
@@ -175,8 +175,8 @@ def measure_truth(tools: list[str], rounds: int) -> Run:
     return figures
 
 
-def _judged(case: Case, run: Run) -> Run:
-    printed: Said = run["said"]
+def _evaluated(case: Case, run: Run) -> Run:
+    printed: ToolOutput = run["output"]
     lost = dict(run["lost_s"])
     lost[WITHIN_STEP] = run["wall_s"] - run["device_s"] - sum(lost.values())
     worst = max(lost, key=lost.__getitem__)
@@ -187,7 +187,7 @@ def _judged(case: Case, run: Run) -> Run:
         is_right &= abs(printed.lost_s - lost[worst]) <= LOST_GOAL * lost[worst]
     return {
         "truth": truth, "true_s": lost[worst], "wall_s": run["wall_s"],
-        "device_s": run["device_s"], "steps": case.steps, "said": printed._asdict(),
+        "device_s": run["device_s"], "steps": case.steps, "output": printed._asdict(),
         "is_right": is_right,
     }  # fmt: skip
 
@@ -195,7 +195,7 @@ def _judged(case: Case, run: Run) -> Run:
 def _print_truth(case: Case, rows: Run) -> None:
     print(f"\n{case.name}")
     for tool, row in rows.items():
-        printed = row["said"]
+        printed = row["output"]
         lost = "" if printed["lost_s"] is None else f", {printed['lost_s']:.2f} s"
         print(
             f"  {tool:8} {'right' if row['is_right'] else 'WRONG'}  truth: {row['truth']}, "
@@ -231,11 +231,11 @@ def train(tool: str, case: Case, words: list[str], *, watch: bool = False) -> Ru
         if daemon is not None:
             run["helpers"].append(process_tree.memory_of_pid(daemon.process.pid))
         if watch:
-            run["said"] = _said(tool, daemon, folder, ended.output)
+            run["output"] = _output_of(tool, daemon, folder, ended.output)
     return run
 
 
-def _said(tool: str, daemon: RunningDaemon | None, folder: Path, output: str) -> Said:
+def _output_of(tool: str, daemon: RunningDaemon | None, folder: Path, output: str) -> ToolOutput:
     if daemon is not None:
         return gpumon_output(daemon)
     return traceml_output(folder) if tool == "traceml" else gpuprof_output(output)

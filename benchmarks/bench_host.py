@@ -2,7 +2,7 @@
 
     python -m benchmarks.bench_host [SECONDS]
 
-Training runs with 20 threads, three of which run, and workers with three, one of which runs, all of
+Training runs have 20 threads (three run), workers have three (one runs), all of
 them real and waiting. Once a second gpumon looks at all of them, in its own thread; psutil asks
 the same trees for their threads and children in the same run.
 """
@@ -57,7 +57,7 @@ waits()
 
 
 @contextmanager
-def trainings(count: int, workers: int) -> Iterator[list[int]]:
+def training_runs(count: int, workers: int) -> Iterator[list[int]]:
     """The pids of so many training runs, each with so many workers."""
     words = [sys.executable, "-S", "-c", _TRAINING, str(workers)]
     with ExitStack() as around:
@@ -90,12 +90,12 @@ def readings(pids: Sequence[int], *, waited_ns: int) -> tuple[RingReading, ...]:
 
 
 def percent_of_a_core(
-    look: Callable[[Any], object], seconds: int, told: Callable[[int], Any] = int
+    look: Callable[[Any], object], seconds: int, value_of: Callable[[int], Any] = int
 ) -> float:
-    """What a look a second costs this thread, once it is warm, but not what ``told`` costs."""
+    """What a look a second costs this thread, once it is warm, but not what ``value_of`` costs."""
     spent_ns = 0
     for second in range(seconds + _WARM_UP_LOOKS):
-        news = told(second)
+        news = value_of(second)
         began_ns = time.thread_time_ns()
         look(news)
         spent_ns += (time.thread_time_ns() - began_ns) * (second >= _WARM_UP_LOOKS)
@@ -129,9 +129,9 @@ def main() -> int:
     """Print the table; 1 where a goal is missed."""
     seconds = int(sys.argv[1]) if len(sys.argv) > 1 else 20
     is_met = True
-    print(f"{'trainings x workers':22}{'all wait':>10}{'none waits':>12}{'psutil':>9}{'goal':>7}")
+    print(f"{'runs x workers':22}{'all wait':>10}{'none waits':>12}{'psutil':>9}{'goal':>7}")
     for (count, workers), goal in GOALS.items():
-        with trainings(count, workers) as pids:
+        with training_runs(count, workers) as pids:
             time.sleep(1.0 + 0.02 * count * workers)
             waiting = looked_at(pids, seconds, waits=True)
             resting = looked_at(pids, seconds // 2, waits=False)

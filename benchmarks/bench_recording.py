@@ -57,7 +57,7 @@ _INPUT_WAIT = PHASE_NUMBER[TrainingPhase.INPUT_WAIT]
 _TRAIN_STEP = PHASE_NUMBER[TrainingPhase.TRAIN_STEP]
 
 
-class Told(NamedTuple):
+class HourFigures(NamedTuple):
     """What one hour came to."""
 
     gpus: int
@@ -88,7 +88,7 @@ def readings(
         source.close()
 
 
-def hour(folder: Path, library: Path, *, gpus: int, trains: bool) -> Told:
+def hour(folder: Path, library: Path, *, gpus: int, trains: bool) -> HourFigures:
     """Record an hour and replay it."""
     path, spent_s = folder / f"{gpus}-{trains}.gpumon", 0.0
     rows: list[str] = []
@@ -105,7 +105,7 @@ def hour(folder: Path, library: Path, *, gpus: int, trains: bool) -> Told:
     assert report.observed_ns > 0.99 * SECONDS * NS_PER_S
     csv_bytes = len(gzip.compress("\n".join(rows).encode()))
     write_us = spent_s / SECONDS * 1e6
-    return Told(gpus, trains, path.stat().st_size, csv_bytes, write_us, replay_s)
+    return HourFigures(gpus, trains, path.stat().st_size, csv_bytes, write_us, replay_s)
 
 
 def growth_bytes(folder: Path, library: Path) -> int:

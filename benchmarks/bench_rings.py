@@ -324,7 +324,7 @@ def _print_json(results: Mapping[str, Result]) -> None:
             "daemon_percent": percent,
             "rings_percent": beyond[name],
             "transitions_per_second": rate,
-            "is_held_against_goal": CASES[name].is_compared_with_goal,
+            "is_compared_with_goal": CASES[name].is_compared_with_goal,
         }
         for name, (percent, rate) in results.items()
     ]

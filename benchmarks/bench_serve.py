@@ -140,10 +140,10 @@ def main() -> int:
                 for process, _ in peers.values():
                     process.terminate()
                     process.wait(10)
-    return int(is_missed if only_scrapes else is_missed | tell_costs(costs, seconds))
+    return int(is_missed if only_scrapes else is_missed | print_costs(costs, seconds))
 
 
-def tell_costs(costs: dict[str, Cost], seconds: float) -> bool:
+def print_costs(costs: dict[str, Cost], seconds: float) -> bool:
     """Print what each took, and say whether a goal was missed."""
     print(json.dumps({name: cost._asdict() for name, cost in costs.items()}))
     for name, cost in costs.items():

@@ -47,7 +47,7 @@ for batch in timed(batches()):
 """
 
 
-class Trainings:
+class TrainingRuns:
     """Short training runs, so many at a time, each on a GPU that was free."""
 
     def __init__(self, fake: FakeNvml, environ: dict[str, str]) -> None:
@@ -87,14 +87,16 @@ class Trainings:
         self._fake.wave(slot, period_s=0.05, busy_ratio=0.6)
 
 
-def watch(daemon: subprocess.Popen[bytes], port: int, trainings: Trainings, for_s: float) -> float:
+def watch(
+    daemon: subprocess.Popen[bytes], port: int, training_runs: TrainingRuns, for_s: float
+) -> float:
     """Print a row every ten seconds; by how much memory grew after the warm-up, KiB."""
     began_s = time.monotonic()
     row_due_s = scrape_due_s = 0.0
     first = last = None
     print(f"{'second':>6}{'runs':>6}{'resident KiB':>14}{'grown KiB':>11}", flush=True)
     while (passed_s := time.monotonic() - began_s) < for_s:
-        trainings.keep_going()
+        training_runs.keep_going()
         if daemon.poll() is not None:
             raise SystemExit("the daemon has ended")
         if passed_s >= scrape_due_s:
@@ -106,7 +108,7 @@ def watch(daemon: subprocess.Popen[bytes], port: int, trainings: Trainings, for_
             if first is None and passed_s >= WARM_UP_S:
                 first = last
             grown = "" if first is None else f"{last - first:.0f}"
-            print(f"{passed_s:>6.0f}{trainings.count:>6}{last:>14.0f}{grown:>11}", flush=True)
+            print(f"{passed_s:>6.0f}{training_runs.count:>6}{last:>14.0f}{grown:>11}", flush=True)
         time.sleep(0.1)
     return 0.0 if first is None or last is None else last - first
 
@@ -125,14 +127,14 @@ def main() -> int:
         stack.callback(daemon.wait, 10)
         stack.callback(daemon.terminate)
         time.sleep(3.0)  # it makes the folder for rings
-        trainings = Trainings(fake, {**os.environ, **runtime})
-        stack.callback(trainings.close)
-        grown_kib = watch(daemon, port, trainings, 60.0 * minutes)
+        training_runs = TrainingRuns(fake, {**os.environ, **runtime})
+        stack.callback(training_runs.close)
+        grown_kib = watch(daemon, port, training_runs, 60.0 * minutes)
     if 60.0 * minutes <= WARM_UP_S:
-        print(f"nothing to judge before second {WARM_UP_S:.0f}")
+        print(f"nothing to compare before second {WARM_UP_S:.0f}")
         return 0
     print(
-        f"{trainings.count} runs in {minutes:g} minutes: {grown_kib:.0f} KiB more than after "
+        f"{training_runs.count} runs in {minutes:g} minutes: {grown_kib:.0f} KiB more than after "
         f"{WARM_UP_S / 60:.0f} minutes (goal: less than {GOAL_KIB:g})"
     )
     return int(grown_kib >= GOAL_KIB)

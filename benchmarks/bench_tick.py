@@ -174,11 +174,13 @@ def main() -> int:
         print(f"{case:<24}" + "".join(f"{cost[case]:>11.0f} us" for cost in costs.values()))
     if not _has_nvitop():
         print("nvitop-exporter is not installed: its row and its goal are left out")
-    missed = [_judge(case, peer, goal, costs) for case, (peer, goal) in GOALS.items()]
+    missed = [_print_comparison(case, peer, goal, costs) for case, (peer, goal) in GOALS.items()]
     return int(any(missed))
 
 
-def _judge(case: str, peer: str, goal: float, costs: dict[str, dict[str, float]]) -> bool:
+def _print_comparison(
+    case: str, peer: str, goal: float, costs: dict[str, dict[str, float]]
+) -> bool:
     """Print how a goal was met, for each signal; whether it was missed at work."""
     if peer not in costs["at work"]:
         return False

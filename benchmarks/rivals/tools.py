@@ -22,7 +22,7 @@ TOOLS = ("bare", "gpumon", "traceml", "gpuprof")
 NOTHING, UNKNOWN, SILENT = "none", "within_step", "no answer"
 
 
-class Said(NamedTuple):
+class ToolOutput(NamedTuple):
     """What a tool made of a training run.
 
     Attributes:
@@ -70,11 +70,11 @@ def environ_for(folder: Path, base: Mapping[str, str] = os.environ) -> dict[str,
     }
 
 
-def traceml_output(folder: Path) -> Said:
+def traceml_output(folder: Path) -> ToolOutput:
     """From the summary it writes beside its logs."""
     path = folder / "logs" / "run" / "final_summary.txt"
     if not path.exists():
-        return Said("(no summary)", SILENT, None)
+        return ToolOutput("(no summary)", SILENT, None)
     text = path.read_text(encoding="utf-8")
     verdict, why = (_after(word, text) for word in ("Verdict:", "Why:"))
     causes = {
@@ -86,10 +86,10 @@ def traceml_output(folder: Path) -> Said:
     name = verdict.split("(")[0].strip()
     steps = re.search(r"(\d+) (?:common |completed )?steps", text)
     words = f"{' '.join(verdict.split())}: {why}"
-    return Said(words, causes.get(name, SILENT), int(steps[1]) if steps else None)
+    return ToolOutput(words, causes.get(name, SILENT), int(steps[1]) if steps else None)
 
 
-def gpuprof_output(output: str) -> Said:
+def gpuprof_output(output: str) -> ToolOutput:
     """From the block it prints at the end: the gravest of its insights but for the price."""
     insights = re.findall(r"\[(HIGH|MED|LOW)\] +(.+)", output)
     ranked = sorted(
@@ -99,14 +99,14 @@ def gpuprof_output(output: str) -> Said:
     steps = re.search(r"\((\d+) steps", output)
     count = int(steps[1]) if steps else None
     if not ranked:
-        return Said("(only the estimated cost)", NOTHING, count)
+        return ToolOutput("(only the estimated cost)", NOTHING, count)
     level, words = ranked[0]
     is_loader = re.search(r"loader|prefetch", words, re.IGNORECASE)
     cause = NOTHING if level == "LOW" else "input_wait" if is_loader else UNKNOWN
-    return Said(f"[{level}] {words}", cause, count)
+    return ToolOutput(f"[{level}] {words}", cause, count)
 
 
-def gpumon_output(daemon: RunningDaemon) -> Said:
+def gpumon_output(daemon: RunningDaemon) -> ToolOutput:
     """From ``gpumon report --json`` and the first line of ``gpumon report``."""
     observed_s = daemon.report()["gpus"][0]["observed_seconds"]
 
@@ -123,7 +123,7 @@ def gpumon_output(daemon: RunningDaemon) -> Said:
     cause = max(idle, key=idle.__getitem__) if idle else NOTHING
     is_well = gpu["verdict"] in ("healthy", "not_in_use")
     is_reported = gpu["verdict"] in ("starved", "stalled")  # the others claim no cause
-    return Said(
+    return ToolOutput(
         " ".join(text.removeprefix("Verdict:").split()),
         NOTHING if is_well else cause if is_reported else SILENT,
         report["runs"][0]["steps"] if report["runs"] else None,
