@@ -32,7 +32,7 @@ _HIDDEN = 12
 SHAPE = _FEATURES, _CLASSES, _ = 48, 4, 8
 """Of the store: features of a row, classes, and rows of a file."""
 _STEP_S = 0.045
-"""300 of them are long enough to be judged, even where the machine is a quarter faster by then."""
+"""Long enough for 300 steps to be diagnosed, even if the machine speeds up by a quarter."""
 _TRIED = 40
 _RATE = 0.003
 """How far each row moves the weights."""

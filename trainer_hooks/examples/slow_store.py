@@ -1,4 +1,4 @@
-"""A data set on a slow store: compressed files, each of which takes a while to come."""
+"""A dataset on a slow store: compressed files that each take a while to arrive."""
 
 from __future__ import annotations
 
