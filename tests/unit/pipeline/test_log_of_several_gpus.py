@@ -68,9 +68,9 @@ class TestWhatGpusDoTogether:
 
         assert report.together is None
         assert beside_ns(report) == [None]
-        assert not any("was not compared" in note for note in report.notes)
+        assert not any("pauses were not compared" in note for note in report.notes)
 
-    def test_is_not_reported_where_they_changed_too_often_and_that_is_noted(
+    def test_is_unknown_with_a_note_if_they_changed_too_often(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(log_analysis, "ChangeRoom", lambda: ChangeRoom(limit=100))
@@ -79,7 +79,7 @@ class TestWhatGpusDoTogether:
 
         assert report.together is None
         assert beside_ns(report) == [None, None]
-        assert any("was not compared" in note for note in report.notes)
+        assert any("pauses were not compared" in note for note in report.notes)
 
 
 class TestTheOrderOfGpus:
