@@ -4,7 +4,7 @@
 #   PYTHON=/usr/bin/python3 make test     another interpreter, for a .venv that is yet to be made
 #   make test ARGS='-k settling -x'       words for pytest (or for `gpumon demo`)
 #   make gpu GPU_PYTHON=/path/to/python3  the interpreter whose torch is to be used
-#   make gpu ARGS=--quick WHEELS=folder   only the capture, in two minutes, and pip asks nobody
+#   make gpu ARGS=--quick WHEELS=folder   only the capture, in two minutes, and no network
 
 PYTHON ?= python3
 ARGS ?=
@@ -21,7 +21,7 @@ TORCH ?= $(CI)
 SUITES := tests/tools/run_suites.py
 CHECK_COMES_FIRST := $(and $(filter check,$(MAKECMDGOALS)),$(filter test,$(MAKECMDGOALS)))
 
-# Where a shell forbids it, each of thousands of short processes compiles all that it imports anew.
+# Where a shell forbids it, each of thousands of short processes compiles all its imports again.
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
@@ -33,7 +33,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # Networks fail, so what downloads is tried a second time.
 twice = $(1) || { echo "Failed; once more in 5 seconds." >&2; sleep 5; $(1); }
 # $(call install,ENVIRONMENT,EXTRAS,MORE): MORE is no extra, such as a framework. uv takes a third of
-# the processor time of pip, but has to be told where pip finds wheels, such as torch for a CPU.
+# the processor time of pip, but needs to know where pip finds wheels, such as torch for a CPU.
 UV := $(BIN)/uv
 export UV_FIND_LINKS ?= $(PIP_FIND_LINKS)
 install = $(call twice,$(UV) pip install -q --python $(1) -e '.[$(2)]' $(3))
@@ -105,7 +105,7 @@ bench-hooks: tools .venv/.dev .venv-rivals/.dev ## what the hooks cost and see b
 		$(BIN)/python -m benchmarks.$$question $(ARGS) || missed=1; \
 	done; [ $$missed = 0 ] || { echo "A goal was missed; docs/performance.md says which are known."; exit 1; }
 
-soak: .venv/.dev ## minutes of load and of fuzzing, 20 of short trainings, a simulated day: memory and descriptors watched
+soak: .venv/.dev ## minutes of load and of fuzzing, 20 of short runs, a simulated day: memory and descriptors watched
 	$(BIN)/python -m pytest -s -m soak $(ARGS)
 	$(BIN)/python -m benchmarks.bench_short_runs
 	$(BIN)/python -m benchmarks.bench_day

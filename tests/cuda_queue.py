@@ -59,8 +59,8 @@ class Event:
 
     def elapsed_time(self, end_event: object) -> float:
         assert isinstance(end_event, Event)
-        assert self._is_past, "an event that is not done tells no time"
-        assert end_event._is_past, "an event that is not done tells no time"
+        assert self._is_past, "an event that is not done has no time"
+        assert end_event._is_past, "an event that is not done has no time"
         assert self._due_ns is not None
         assert end_event._due_ns is not None
         return self._gpu.ticks_ms(end_event._due_ns) - self._gpu.ticks_ms(self._due_ns)

@@ -51,5 +51,5 @@ def as_grafana_sends_it(expr: str, *, shown: str = "30s", rate: str = "10s") -> 
         ("$gpu", ".+"),
     ):
         expr = expr.replace(variable, value)
-    assert "$" not in expr, f"a variable nobody knows: {expr}"
+    assert "$" not in expr, f"an unknown variable: {expr}"
     return expr

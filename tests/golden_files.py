@@ -22,13 +22,13 @@ def hold_golden(name: str, text: str) -> None:
     assert text == path.read_text(encoding="utf-8"), "run: make golden"
 
 
-def golden_story(tell: Callable[..., Chapters]) -> Callable[..., None]:
+def golden_story(story: Callable[..., Chapters]) -> Callable[..., None]:
     """A test that what ``test_<story>`` says is ``golden/<story>.txt``."""
 
-    @wraps(tell)
+    @wraps(story)
     def test(**fixtures: Any) -> None:
-        reported = tell(**fixtures).items()
+        reported = story(**fixtures).items()
         text = "\n".join(f"== {title}\n{text.rstrip()}\n" for title, text in reported)
-        hold_golden(f"{tell.__name__.removeprefix('test_')}.txt", text)
+        hold_golden(f"{story.__name__.removeprefix('test_')}.txt", text)
 
     return test

@@ -15,9 +15,7 @@ import pytest
 
 OTHER_UID = 65_534
 
-as_root = pytest.mark.skipif(
-    os.geteuid() != 0, reason="only the superuser can become somebody else"
-)
+as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only the superuser can become another user")
 
 
 def become(uid: int = OTHER_UID, imports: str = "trainer_hooks") -> str:

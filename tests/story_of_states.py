@@ -14,7 +14,7 @@ SUSPECTED_UUID = "GPU-33333333-cccc"
 
 
 @dataclass
-class Told:
+class Counted:
     """What one GPU's story has come to so far."""
 
     busy_ns: int = 0
@@ -61,12 +61,12 @@ class Told:
 
 def starved_and_healthy(seconds: int, *, started_ns: int = 0) -> Iterator[MonitorState]:
     """GPU 0 waits half its time and saves once, GPU 1 works, GPU 2 pauses and no one says why."""
-    starved, healthy, suspected = Told(), Told(), Told()
+    starved, healthy, suspected = Counted(), Counted(), Counted()
     for tick in range(1, seconds + 1):
         now_ns = started_ns + tick * S
-        phase = _tell_starved(starved, tick)
-        _tell_healthy(healthy, tick)
-        utilization = _tell_suspected(suspected, tick)
+        phase = _count_starved(starved, tick)
+        _count_healthy(healthy, tick)
+        utilization = _count_suspected(suspected, tick)
         gpus = (
             starved.state(starved_gpu(), VerdictName.STARVED, float(phase is _STEP)),
             healthy.state(healthy_gpu(), VerdictName.HEALTHY, 0.97),
@@ -99,68 +99,68 @@ def machine(
     seconds: int, roles: Sequence[VerdictName], *, started_ns: int = 0
 ) -> Iterator[MonitorState]:
     """A GPU for each role: starved and suspected as above, stalled by checkpoints, well, idle."""
-    told = [Told() for _ in roles]
+    counted = [Counted() for _ in roles]
     for tick in range(1, seconds + 1):
         now_ns = started_ns + tick * S
-        for role, one in zip(roles, told, strict=True):
-            _TELLERS[role](one, tick)
+        for role, one in zip(roles, counted, strict=True):
+            _COUNTERS[role](one, tick)
         gpus = tuple(
             one.state(starved_gpu(device=device(place, f"GPU-{place}")), role, 0.97)._replace(
                 last_sample_at_ns=now_ns - S // 10
             )
-            for place, (role, one) in enumerate(zip(roles, told, strict=True))
+            for place, (role, one) in enumerate(zip(roles, counted, strict=True))
         )
         yield monitor_state(taken_at_ns=now_ns, gpus=gpus, runs=(), samples_total=tick)
 
 
-def _tell_stalled(told: Told, tick: int) -> None:
+def _count_stalled(counted: Counted, tick: int) -> None:
     if tick % 7 == 0:
-        told.idle(IdleCause.CHECKPOINT, S)
+        counted.idle(IdleCause.CHECKPOINT, S)
         return
-    told.busy_ns += 98 * S // 100
-    told.idle(IdleCause.WITHIN_STEP, S // 100)
-    told.idle(IdleCause.INPUT_WAIT, S // 100)
+    counted.busy_ns += 98 * S // 100
+    counted.idle(IdleCause.WITHIN_STEP, S // 100)
+    counted.idle(IdleCause.INPUT_WAIT, S // 100)
 
 
-def _tell_healthy(told: Told, tick: int) -> None:
-    told.busy_ns += 97 * S // 100
-    told.idle(IdleCause.WITHIN_STEP, 3 * S // 100)
+def _count_healthy(counted: Counted, tick: int) -> None:
+    counted.busy_ns += 97 * S // 100
+    counted.idle(IdleCause.WITHIN_STEP, 3 * S // 100)
 
 
-def _tell_idle(told: Told, tick: int) -> None:
-    told.idle(IdleCause.NOT_IN_USE, S)
+def _count_idle(counted: Counted, tick: int) -> None:
+    counted.idle(IdleCause.NOT_IN_USE, S)
 
 
 _STEP = TrainingPhase.TRAIN_STEP
 
 
-def _tell_starved(told: Told, tick: int) -> TrainingPhase:
+def _count_starved(counted: Counted, tick: int) -> TrainingPhase:
     if tick % 20 in (14, 15):
-        told.idle(IdleCause.CHECKPOINT, S)
+        counted.idle(IdleCause.CHECKPOINT, S)
         return TrainingPhase.CHECKPOINT
     if tick % 4 in (0, 1):
-        told.busy_ns += 9 * S // 10
-        told.idle(IdleCause.WITHIN_STEP, S // 10)
+        counted.busy_ns += 9 * S // 10
+        counted.idle(IdleCause.WITHIN_STEP, S // 10)
         return _STEP
-    told.idle(IdleCause.INPUT_WAIT, S)
+    counted.idle(IdleCause.INPUT_WAIT, S)
     return TrainingPhase.INPUT_WAIT
 
 
-def _tell_suspected(told: Told, tick: int) -> float:
+def _count_suspected(counted: Counted, tick: int) -> float:
     if tick % 5 in (0, 1):
-        told.pending_ns += S
+        counted.pending_ns += S
         return 0.0
-    told.busy_ns += S
-    told.idle(IdleCause.UNKNOWN, told.pending_ns)
-    told.suspected_ns += told.pending_ns
-    told.pending_ns = 0
+    counted.busy_ns += S
+    counted.idle(IdleCause.UNKNOWN, counted.pending_ns)
+    counted.suspected_ns += counted.pending_ns
+    counted.pending_ns = 0
     return 1.0
 
 
-_TELLERS: Mapping[VerdictName, Callable[[Told, int], object]] = {
-    VerdictName.STARVED: _tell_starved,
-    VerdictName.STALLED: _tell_stalled,
-    VerdictName.STARVATION_SUSPECTED: _tell_suspected,
-    VerdictName.HEALTHY: _tell_healthy,
-    VerdictName.NOT_IN_USE: _tell_idle,
+_COUNTERS: Mapping[VerdictName, Callable[[Counted, int], object]] = {
+    VerdictName.STARVED: _count_starved,
+    VerdictName.STALLED: _count_stalled,
+    VerdictName.STARVATION_SUSPECTED: _count_suspected,
+    VerdictName.HEALTHY: _count_healthy,
+    VerdictName.NOT_IN_USE: _count_idle,
 }

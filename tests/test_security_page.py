@@ -25,7 +25,7 @@ def claims() -> list[tuple[str, str]]:
     for text in (" ".join(item.split()) for item in items):
         parts = _MARK.split(text)
         found += [*zip(parts[::2], [*parts[1::2], ""], strict=True)]
-    return [(said.strip(), mark) for said, mark in found if said.strip()]
+    return [(claim.strip(), mark) for claim, mark in found if claim.strip()]
 
 
 def names_in(path: Path) -> set[str]:
@@ -51,10 +51,10 @@ def test_every_mark_is_explained_once_and_used() -> None:
     assert [mark for _, mark in claims()] == marks
 
 
-@pytest.mark.parametrize(("said", "mark"), claims())
-def test_a_claim_names_its_test(said: str, mark: str) -> None:
-    assert mark, f"no test is named: {said}"
-    assert ". " not in said, f"a sentence of it has no test: {said}"
+@pytest.mark.parametrize(("claim", "mark"), claims())
+def test_a_claim_names_its_test(claim: str, mark: str) -> None:
+    assert mark, f"no test is named: {claim}"
+    assert ". " not in claim, f"a sentence of it has no test: {claim}"
     tests = {found: (file, name) for found, file, name in _SOURCE.findall(PAGE)}
     file, name = tests[mark]
     assert name in names_in(ROOT / file), f"{file} has no {name}"

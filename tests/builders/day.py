@@ -64,9 +64,7 @@ class Day:
                 boot_id="boot", started_wall_time_s=self._clock.wall_time_s(),
             )
         )  # fmt: skip
-        self._trainings = (
-            Trainings(run_s) if at_a_time == 1 else ShortRuns(run_s, at_a_time=at_a_time)
-        )
+        self._runs = RunsInTurn(run_s) if at_a_time == 1 else ShortRuns(run_s, at_a_time=at_a_time)
         self._reports = Reports()
         self._live = LiveState(self._clock, no_texts)
         self._exporter = MetricsExporter(clock=self._clock, version="0")
@@ -92,7 +90,7 @@ class Day:
 
     def _tick(self) -> None:
         frame, now_ns = self.source.read(), self._clock.monotonic_ns()
-        rings = self._trainings.read(now_ns, self._period_ns)
+        rings = self._runs.read(now_ns, self._period_ns)
         read = reading(now_ns, frame, rings=rings, wall_time_s=self._clock.wall_time_s())
         state = self.state = self._monitor.ingest(read, (self._file.collector_state(),))
         self._reports.follow(state)
@@ -120,7 +118,7 @@ class Day:
         self._fake.report_xid(0, 13 + self.ticks % 300)
 
 
-class Trainings:
+class RunsInTurn:
     """The rings of one training run after the other; each stays a while after its end."""
 
     def __init__(self, run_s: float) -> None:

@@ -74,7 +74,7 @@ class FakeClock:
         return self.read_ns(time.CLOCK_REALTIME) / NS_PER_S
 
     def sleep_until_ns(self, deadline_ns: int) -> None:
-        raise AssertionError(f"nobody sleeps here, and certainly not until {deadline_ns}")
+        raise AssertionError(f"no sleep here, and certainly not until {deadline_ns}")
 
     def read_ns(self, clock_id: int) -> int:
         """A clock of the machine, by its id."""
@@ -205,7 +205,7 @@ class DriverStory:
         return [sample for samples in printed for sample in samples if sample.start_ns >= since_ns]
 
     def observed_s(self, device: Device) -> float:
-        """How much of its time is known; 0 also of a GPU of which no one ever read."""
+        """How much of its time is known; 0 also of a GPU that was never read."""
         uuid = self.uuid(device)
         known_ns = [gpu.totals.observed_ns for gpu in self.state.gpus if gpu.device.uuid == uuid]
         return sum(known_ns) / NS_PER_S
@@ -269,12 +269,12 @@ class DriverStory:
             json.dumps(frame, allow_nan=False, default=repr)
             for sample in frame.gpus:
                 self._counts_energy_up(sample)
-                self._tells_no_time_twice(sample)
+                self._counts_no_time_twice(sample)
                 if sample.error is not None:
                     device, error, xids = sample.device, sample.error, sample.xid_errors
                     assert sample == GpuSample(device=device, error=error, xid_errors=xids)
 
-    def _tells_no_time_twice(self, sample: GpuSample) -> None:
+    def _counts_no_time_twice(self, sample: GpuSample) -> None:
         for busy in sample.busy:
             assert busy.start_ns >= self._busy_until_ns.get(sample.device.uuid, 0)
             self._busy_until_ns[sample.device.uuid] = busy.end_ns
@@ -292,7 +292,7 @@ class Fake(FakeNvml):
 
     def __init__(self, *where: Path, **more: Any) -> None:
         super().__init__(*where, **more)
-        self._told: list[DriverStory] = []
+        self._stories: list[DriverStory] = []
 
     def story(
         self,
@@ -304,11 +304,11 @@ class Fake(FakeNvml):
     ) -> DriverStory:
         """A story that goes on for so long, with the default fields, these and without those."""
         story = DriverStory(self, options=nvml_options(on=on, off=off), period_s=period_s)
-        self._told.append(story)
+        self._stories.append(story)
         story.pass_s(after_s)
         return story
 
     def end_stories(self) -> None:
         """Close them."""
-        for story in self._told:
+        for story in self._stories:
             story.close()

@@ -222,7 +222,7 @@ NO_DEVICES: Final = "No devices were found"
 class Both(NamedTuple):
     """A second in which the tool says something, and the GPUs are read all the same."""
 
-    said: str
+    reading: str
     gpus: Sequence[object]
 
 
@@ -242,12 +242,12 @@ def csv(moments: Sequence[Moment]) -> str:
             lines += moment.splitlines()
             continue
         if isinstance(moment, Both):
-            lines += moment.said.splitlines()
+            lines += moment.reading.splitlines()
             moment = moment.gpus
-        for index, said in enumerate(moment):
-            cell = said if isinstance(said, str) else f"{said} %"
+        for index, reading in enumerate(moment):
+            cell = reading if isinstance(reading, str) else f"{reading} %"
             stamp = f"2026/03/02 {_clock(at_s)}.000"
-            lines.append(f"{stamp}, {index}, {cell}, {cell if cell == said else '900 MiB'}")
+            lines.append(f"{stamp}, {index}, {cell}, {cell if cell == reading else '900 MiB'}")
     return rows(*lines)
 
 
@@ -259,12 +259,12 @@ def table(moments: Sequence[Moment], *, mig: str = "Disabled", every_s: int = 1)
             lines += moment.splitlines()
             continue
         if isinstance(moment, Both):
-            lines += moment.said.splitlines()
+            lines += moment.reading.splitlines()
             moment = moment.gpus
         lines += [f"Mon Mar  2 {_clock(number * every_s)} 2026", f"+{'-' * 87}+"]
         lines.append(f"| NVIDIA-SMI 535.86.10              Driver Version: 535.86.10{' ' * 28}|")
-        for index, said in enumerate(moment):
-            cell = said if isinstance(said, str) else f"{said}%"
+        for index, reading in enumerate(moment):
+            cell = reading if isinstance(reading, str) else f"{reading}%"
             lines += [
                 f"|   {index}  NVIDIA A800-SXM4-80GB          Off | {BUS_IDS[index]} Off |"
                 "                    0 |",
@@ -284,10 +284,10 @@ def dmon(moments: Sequence[Moment]) -> str:
             lines += moment.splitlines()
             continue
         if isinstance(moment, Both):
-            lines += moment.said.splitlines()
+            lines += moment.reading.splitlines()
             moment = moment.gpus
-        for index, said in enumerate(moment):
-            cell = said if isinstance(said, str) else f"{said}"
+        for index, reading in enumerate(moment):
+            cell = reading if isinstance(reading, str) else f"{reading}"
             lines.append(f" {_clock(at_s)}      {index}  {cell.replace(' ', '')}      0")
     return rows(*lines)
 

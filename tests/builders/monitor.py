@@ -101,7 +101,7 @@ class Story:
 
     def __init__(self, *, simulated: bool = False) -> None:
         self.second = 0
-        self._told: MonitorState | None = None
+        self._newest: MonitorState | None = None
         self.rings: dict[str, RingReading] = {}
         self.processes: dict[int, tuple[ProcessSample, ...] | None] = {0: None, 1: None}
         self.processes_at_ns: int | None = None  # when the lists were read; None: just now
@@ -118,8 +118,8 @@ class Story:
     @property
     def state(self) -> MonitorState:
         """What the monitor reported after the newest second."""
-        assert self._told is not None
-        return self._told
+        assert self._newest is not None
+        return self._newest
 
     def ring(
         self,
@@ -273,8 +273,8 @@ class Story:
             for key, look in self.looks.items()
         }
         host = HostReading(of_run=looks, processes=dict(self.process_states))
-        self._told = self.monitor.ingest(reported._replace(host=host))
-        return self._told
+        self._newest = self.monitor.ingest(reported._replace(host=host))
+        return self._newest
 
     def _gpu(self, index: int, busy: tuple[BusySample, ...]) -> GpuSample:
         device = Device(uuid=f"GPU-{index}", index=index)

@@ -166,7 +166,7 @@ INPUT_WAIT = PHASE_NUMBER[TrainingPhase.INPUT_WAIT]
 
 
 def of_version(phases: Path, version: int, *, name: str, length: int = RING_BYTES) -> None:
-    """A ring of another version, of which no one here knows more than how it begins."""
+    """A ring of another version, whose layout after the first bytes is unknown."""
     words = array("Q", (int.from_bytes(b"GPUMRING", sys.byteorder), version))
     (phases / name).write_bytes(words.tobytes().ljust(length, b"\1"))
 

@@ -33,7 +33,7 @@ for at in range(10**6):
 PIPELINE = '"$0" -c "$1" | "$0" -m gpumon analyze -'
 """A writer that never ends by itself, and the analysis of what it writes."""
 MOVES = (
-    r"(?<![\d,])([\d,]+) rows, [\d.]+ \w+; busy now: GPU 0 \d+ %; lost so far [\d.]+ \w+, \d+ %"
+    r"(?<![\d,])([\d,]+) rows, [\d.]+ [^;]+; busy now: GPU 0 \d+ %; lost so far [\d.]+ [^,]+, \d+ %"
     r"(?s:.*)(?<![\d,])(?!\1 )[\d,]+ rows, "
 )
 """A line that was shown, and one of other rows after it."""
@@ -83,7 +83,7 @@ class TestAPipe:
                 stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
             )
         ) as shell:  # fmt: skip
-            time.sleep(2)  # no more can be known of a pipe that says nothing before its end
+            time.sleep(5)  # a pipe shows nothing before its end
             os.killpg(shell.pid, signal.SIGINT)
             out, err = shell.communicate(timeout=PATIENCE_S)
 

@@ -97,43 +97,43 @@ def written_s(daemon: FollowingDaemon, gpu: int) -> float:
 
 
 class TestATrainingBesideOthersThatTagNonsense:
-    def test_waits_for_nothing(self, judged: dict[str, Any]) -> None:
-        gpu = judged["gpus"][HEALTHY]
+    def test_waits_for_nothing(self, settled: dict[str, Any]) -> None:
+        gpu = settled["gpus"][HEALTHY]
 
         assert gpu["verdict"] not in ("starved", "starvation_suspected", "hanging")
         assert gpu["starved_seconds"] < 0.05 * gpu["in_use_seconds"]
 
     def test_has_all_its_steps_and_none_of_theirs(
-        self, judged: dict[str, Any], garbage: dict[str, int]
+        self, settled: dict[str, Any], garbage: dict[str, int]
     ) -> None:
-        run = next(run for run in judged["runs"] if run["pid"] == garbage["workers"])
+        run = next(run for run in settled["runs"] if run["pid"] == garbage["workers"])
         waits_s, wall_s = run["phase_seconds"]["input_wait"], run["phase_seconds"]["train_step"]
 
         assert run["steps"] * STEP_S == pytest.approx(wall_s, rel=0.3)
         assert waits_s < 0.2 * wall_s
 
     def test_is_busy_as_long_as_it_wrote_itself(
-        self, daemon: FollowingDaemon, judged: dict[str, Any]
+        self, daemon: FollowingDaemon, settled: dict[str, Any]
     ) -> None:
-        busy_s = judged["gpus"][HEALTHY]["busy_seconds"]
+        busy_s = settled["gpus"][HEALTHY]["busy_seconds"]
 
         assert 0.9 * DIAGNOSED_FROM_S < busy_s <= written_s(daemon, HEALTHY)
 
     def test_is_watched_by_a_daemon_that_answers_and_whose_sums_close(
-        self, daemon: FollowingDaemon, judged: dict[str, Any]
+        self, daemon: FollowingDaemon, settled: dict[str, Any]
     ) -> None:
         assert daemon.get("/-/healthy")[0] == 200
         assert daemon.get("/metrics")[0] == 200
         assert "Traceback" not in daemon.log()
-        for gpu in judged["gpus"]:
+        for gpu in settled["gpus"]:
             parts_s = gpu["busy_seconds"] + sum(gpu["idle_by_cause"].values())
             assert parts_s + gpu["pending_seconds"] == pytest.approx(
                 gpu["observed_seconds"], abs=1e-6
             )
 
     @pytest.mark.parametrize("kind", KINDS[1:])
-    def test_is_on_no_gpu_of_theirs(self, judged: dict[str, Any], kind: str) -> None:
-        gpu = judged["gpus"][KINDS.index(kind)]
+    def test_is_on_no_gpu_of_theirs(self, settled: dict[str, Any], kind: str) -> None:
+        gpu = settled["gpus"][KINDS.index(kind)]
 
         assert gpu["verdict"] in ("not_in_use", "too_short_to_judge", "hanging")
         assert (gpu["busy_seconds"], gpu["suspected_seconds"]) == (0, 0)
@@ -141,23 +141,23 @@ class TestATrainingBesideOthersThatTagNonsense:
 
 class TestAJobWhoseRanksComeAndGo:
     def test_lists_the_newest_process_of_each_rank(
-        self, judged: dict[str, Any], ranks: list[int]
+        self, settled: dict[str, Any], ranks: list[int]
     ) -> None:
-        runs = [run for run in judged["runs"] if run["run"].startswith("elastic")]
+        runs = [run for run in settled["runs"] if run["run"].startswith("elastic")]
 
         assert {run["run"]: (run["pid"], run["alive"]) for run in runs} == {
             "elastic-r0": (ranks[0], True),
             "elastic-r1": (ranks[-1], True),
         }
 
-    def test_has_lost_nothing_on_the_rank_that_stays(self, judged: dict[str, Any]) -> None:
-        gpu = judged["gpus"][RANK_0]
+    def test_has_lost_nothing_on_the_rank_that_stays(self, settled: dict[str, Any]) -> None:
+        gpu = settled["gpus"][RANK_0]
 
         assert gpu["verdict"] not in ("starved", "starvation_suspected", "hanging")
         assert gpu["idle_by_cause"]["imbalance"] < 0.05 * gpu["in_use_seconds"]
 
-    def test_is_not_starved_on_the_rank_that_comes_again(self, judged: dict[str, Any]) -> None:
-        gpu = judged["gpus"][RANK_1]
+    def test_is_not_starved_on_the_rank_that_comes_again(self, settled: dict[str, Any]) -> None:
+        gpu = settled["gpus"][RANK_1]
 
         assert gpu["verdict"] not in ("starved", "starvation_suspected", "hanging")
         assert gpu["starved_seconds"] < 0.05 * gpu["in_use_seconds"]
@@ -165,7 +165,7 @@ class TestAJobWhoseRanksComeAndGo:
 
 @pytest.fixture(scope="module")
 def crowded(
-    daemon: FollowingDaemon, judged: dict[str, Any], garbage: dict[str, int]
+    daemon: FollowingDaemon, settled: dict[str, Any], garbage: dict[str, int]
 ) -> Iterator[tuple[int, dict[str, Any]]]:
     """The pid of someone's run that begins when the others are there; a report then."""
     words = (str(daemon.runtime_dir), str(CROWD))
@@ -194,10 +194,10 @@ class TestARunBesideAThousandOfAnotherUser:
         assert sum(run["run"].startswith("run-") for run in report["runs"]) <= 256
 
     def test_is_beside_a_run_whose_verdict_stays(
-        self, crowded: tuple[int, dict[str, Any]], judged: dict[str, Any]
+        self, crowded: tuple[int, dict[str, Any]], settled: dict[str, Any]
     ) -> None:
         _, report = crowded
-        before, after = judged["gpus"][HEALTHY], report["gpus"][HEALTHY]
+        before, after = settled["gpus"][HEALTHY], report["gpus"][HEALTHY]
 
         assert after["verdict"] not in ("starved", "starvation_suspected", "hanging")
         assert after["busy_seconds"] > before["busy_seconds"]

@@ -83,9 +83,9 @@ def looked_at(runtime: Path) -> dict[str, Finding]:
     return {finding.name: finding for finding in machine_findings(environ)}
 
 
-def figures(said: str) -> list[int]:
+def figures(printed: str) -> list[int]:
     """The numbers in it, in their order."""
-    return [int(number.replace(",", "")) for number in re.findall(r"\d[\d,]*", said)]
+    return [int(number.replace(",", "")) for number in re.findall(r"\d[\d,]*", printed)]
 
 
 class TestATrainingThatLives:
@@ -192,9 +192,9 @@ class TestRingsThatEndedLongAgo:
             os.utime(path, (A_YEAR_AGO_S, A_YEAR_AGO_S))
         before = all_that_is_in(shared)
 
-        said = done_by(uid, LOOK, shared)
+        printed = done_by(uid, LOOK, shared)
 
-        assert figures(said) == [300]
+        assert figures(printed) == [300]
         assert all_that_is_in(shared) == before
 
 

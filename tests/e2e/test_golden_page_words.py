@@ -126,7 +126,7 @@ def at_present(
     is_over: bool = False,
     is_suspended: bool = False,
 ) -> GpuState:
-    """A GPU of which the last minute was otherwise than the ten before."""
+    """A GPU whose last minute differs from the ten before."""
     has_starved = before is not None or is_over
     one = used(300, input_wait=300) if has_starved else used(600, input_wait=2)
     is_well = name is VerdictName.HEALTHY
@@ -162,8 +162,8 @@ def test_words_of_the_page(visit: Any) -> Chapters:
 
     def noted(report: Report) -> Report:
         """A note says the page which state it is on."""
-        told = replace(report, notes=(f"State {len(states)}.",))
-        return told if advice is None else replace(told, advice=advice)
+        shown = replace(report, notes=(f"State {len(states)}.",))
+        return shown if advice is None else replace(shown, advice=advice)
 
     def shown(*gpus: GpuState, **changes: Any) -> None:
         quiet = {"simulated": False, "runs": (), "collectors": ()}
@@ -171,7 +171,7 @@ def test_words_of_the_page(visit: Any) -> Chapters:
         server.publish(states[-1])
         page.until("#notes", f"^State {len(states)}\\.$")
 
-    def said(*gpus: GpuState, **changes: Any) -> str:
+    def says(*gpus: GpuState, **changes: Any) -> str:
         """How grave it is, the first words of the page, what else it advises, and of each GPU."""
         shown(*gpus, **changes)
         lines = [f"[{page.tone}] {page.page.title()}".replace("\u00a0", " ")]
@@ -191,11 +191,11 @@ def test_words_of_the_page(visit: Any) -> Chapters:
         looks += ", no lane" * (not card.locator("canvas").is_visible())
         return f"{name}: {line} [{looks}]".replace("\u00a0", " ")
 
-    def advised(told: tuple[Advice, ...], *gpus: GpuState) -> str:
+    def advised(shown: tuple[Advice, ...], *gpus: GpuState) -> str:
         """... where it is given that advice, which is reported wholly."""
         nonlocal advice
-        advice = told
-        words = f"{said(*gpus)}\n{without_gaps(page.text('#more'))}"
+        advice = shown
+        words = f"{says(*gpus)}\n{without_gaps(page.text('#more'))}"
         advice = None
         return words
 
@@ -211,77 +211,77 @@ def test_words_of_the_page(visit: Any) -> Chapters:
     with showing(change=noted) as server:
         page = visit(server.address)
         return {
-            "no GPU": said(),
-            "a healthy one": said(used(98, index=1, unknown=2)),
-            "one that is made up": said(used(98, index=1, unknown=2), simulated=True),
-            "one of a recording": said(used(98, index=1, unknown=2), replayed=True),
-            "one that waits for input, and more is suspected": said(starved_gpu()),
-            "one that waited for its very first batch": said(first),
-            "one that lost nothing else to its input": said(
+            "no GPU": says(),
+            "a healthy one": says(used(98, index=1, unknown=2)),
+            "one that is made up": says(used(98, index=1, unknown=2), simulated=True),
+            "one of a recording": says(used(98, index=1, unknown=2), replayed=True),
+            "one that waits for input, and more is suspected": says(starved_gpu()),
+            "one that waited for its very first batch": says(first),
+            "one that lost nothing else to its input": says(
                 first._replace(verdict=diagnose(first.totals))
             ),
-            "one that saves": said(used(80, checkpoint=20)),
-            "two that are held up": said(
+            "one that saves": says(used(80, checkpoint=20)),
+            "two that are held up": says(
                 used(80, checkpoint=20), used(88, index=1, imbalance=8, within_step=4)
             ),
-            "one that saves, and more is unknown": said(used(70, checkpoint=14, unknown=16)),
-            "two that pause": said(suspected(), suspected(3)),
-            "one whose pauses look like checkpoints": said(suspected(probability=0.12)),
-            "one whose pauses can be either": said(suspected(probability=0.41)),
-            "one at a level": said(used(50, unknown=50)),
-            "one that has just begun": said(used(4)),
-            "one that has just begun beside another": said(used(4), healthy_gpu()),
-            "one without work": said(healthy_gpu(totals=NO_TIME, verdict=diagnose(NO_TIME))),
-            "one that a process holds, beside one without work": said(
+            "one that saves, and more is unknown": says(used(70, checkpoint=14, unknown=16)),
+            "two that pause": says(suspected(), suspected(3)),
+            "one whose pauses look like checkpoints": says(suspected(probability=0.12)),
+            "one whose pauses can be either": says(suspected(probability=0.41)),
+            "one at a level": says(used(50, unknown=50)),
+            "one that has just begun": says(used(4)),
+            "one that has just begun beside another": says(used(4), healthy_gpu()),
+            "one without work": says(healthy_gpu(totals=NO_TIME, verdict=diagnose(NO_TIME))),
+            "one that a process holds, beside one without work": says(
                 held(), healthy_gpu(device=device(1, "GPU-1"), totals=NO_TIME, verdict=UNUSED)
             ),
-            "one that saves, one that waits, and one that does well": said(
+            "one that saves, one that waits, and one that does well": says(
                 *list(machine(140, ROLES))[-1].gpus
             ),
-            "one that is busy and empty": said(healthy_gpu(fill=gpm_fill(0.24))),
-            "one that is busy and empty beside one that waits": said(
+            "one that is busy and empty": says(healthy_gpu(fill=gpm_fill(0.24))),
+            "one that is busy and empty beside one that waits": says(
                 starved_gpu(), healthy_gpu(fill=gpm_fill(0.24))
             ),
-            "one of which power suggests that": said(healthy_gpu(fill=power_fill(180.0))),
-            "one that heat holds down": said(healthy_gpu(fill=power_fill(180.0, held=0.8))),
-            "one that is lost": said(lost),
-            "one that is lost beside another": said(lost, healthy_gpu()),
-            "one that was lost before the daemon began": said(
+            "one of which power suggests that": says(healthy_gpu(fill=power_fill(180.0))),
+            "one that heat holds down": says(healthy_gpu(fill=power_fill(180.0, held=0.8))),
+            "one that is lost": says(lost),
+            "one that is lost beside another": says(lost, healthy_gpu()),
+            "one that was lost before the daemon began": says(
                 healthy_gpu(), collectors=(gone._replace(message=f"GPU 7: {LOST}"),)
             ),
-            "one that vanished beside another": said(
+            "one that vanished beside another": says(
                 starved_gpu(present=False, listed=False), healthy_gpu()
             ),
-            "a driver that is gone": said(collectors=(gone,)),
-            "a driver that is gone, and with it the GPU": said(
+            "a driver that is gone": says(collectors=(gone,)),
+            "a driver that is gone, and with it the GPU": says(
                 healthy_gpu(present=False), collectors=(gone,)
             ),
-            "one with XID 79, and one that waits": said(starved_gpu(), with_xid(healthy_gpu(), 79)),
-            "one that is lost after XID 79, and one that waits": said(
+            "one with XID 79, and one that waits": says(starved_gpu(), with_xid(healthy_gpu(), 79)),
+            "one that is lost after XID 79, and one that waits": says(
                 starved_gpu(), with_xid(healthy_gpu(present=False, error=LOST), 79)
             ),
-            "one with XID 48 that does well": said(with_xid(healthy_gpu(), 48)),
-            "one with XID 31, and one that waits": said(starved_gpu(), with_xid(healthy_gpu(), 31)),
-            "one that is cut, and its instance works": said(cut(), instance),
-            "one that is cut, and one of two instances waits": said(
+            "one with XID 48 that does well": says(with_xid(healthy_gpu(), 48)),
+            "one with XID 31, and one that waits": says(starved_gpu(), with_xid(healthy_gpu(), 31)),
+            "one that is cut, and its instance works": says(cut(), instance),
+            "one that is cut, and one of two instances waits": says(
                 cut(), part(0, healthy_gpu()), part(1, starved_gpu())
             ),
-            "one that is cut, and an instance is taken away": said(
+            "one that is cut, and an instance is taken away": says(
                 cut(), part(0, healthy_gpu()), instance._replace(present=False, listed=False)
             ),
-            "one that is cut, and its instance does not tell": said(cut(), part(1, cut())),
-            "one that is cut, and has none": said(cut()),
-            "one whose training is over": said(starved_gpu(), runs=(ended,)),
-            "one whose training is not the first": said(starved_gpu(), runs=(ended, run())),
-            "one that starves now, and has not before": said(at_present(VerdictName.STARVED)),
-            "one that has recovered": said(
+            "one that is cut, and its instance does not tell": says(cut(), part(1, cut())),
+            "one that is cut, and has none": says(cut()),
+            "one whose training is over": says(starved_gpu(), runs=(ended,)),
+            "one whose training is not the first": says(starved_gpu(), runs=(ended, run())),
+            "one that starves now, and has not before": says(at_present(VerdictName.STARVED)),
+            "one that has recovered": says(
                 at_present(VerdictName.HEALTHY, before=VerdictName.STARVED)
             ),
-            "one whose job has ended": said(at_present(VerdictName.NOT_IN_USE, is_over=True)),
-            "one whose run hangs": said(
+            "one whose job has ended": says(at_present(VerdictName.NOT_IN_USE, is_over=True)),
+            "one whose run hangs": says(
                 at_present(VerdictName.HANGING), runs=(run(silence=SILENCE, gpu_uuids=("GPU-0",)),)
             ),
-            "one whose run is suspended": said(
+            "one whose run is suspended": says(
                 at_present(VerdictName.NOT_IN_USE, is_suspended=True),
                 runs=(run(suspended_since_ns=ORIGIN_NS + 60 * S, gpu_uuids=("GPU-0",)),),
             ),

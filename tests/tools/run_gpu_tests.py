@@ -90,13 +90,13 @@ print(json.dumps([[name for name in sys.argv[1:] if find_spec(name) is None], sy
 _VERSIONS: Final = """
 import platform
 from importlib.metadata import PackageNotFoundError, version
-told = ["Python " + platform.python_version()]
+found = ["Python " + platform.python_version()]
 for name in ("tensorflow", "torch", "jax", "keras"):
     try:
-        told.append(name + " " + version(name))
+        found.append(name + " " + version(name))
     except PackageNotFoundError:
         pass
-print(", ".join(told))
+print(", ".join(found))
 """
 
 
@@ -141,7 +141,7 @@ def with_all_needs(python: str, frameworks: tuple[str, ...] = ("torch",), number
 
     Args:
         python: That has the framework.
-        frameworks: One of which it must have.
+        frameworks: It must have one of them.
         number: Of the environment that is made where it lacks something else.
     """
     lacking, folders = look_into(python, frameworks)
@@ -251,7 +251,7 @@ def code_within(limit_s: float | None, command: Sequence[str], folder: Path) -> 
         command: Its words.
         folder: Where it runs.
     """
-    child = subprocess.Popen(command, cwd=folder, preexec_fn=_hear_interrupts)
+    child = subprocess.Popen(command, cwd=folder, preexec_fn=_accept_interrupts)
     try:
         return child.wait(limit_s)
     except subprocess.TimeoutExpired:
@@ -267,7 +267,7 @@ def code_within(limit_s: float | None, command: Sequence[str], folder: Path) -> 
         child.wait()
 
 
-def _hear_interrupts() -> None:
+def _accept_interrupts() -> None:
     """A shell has what it starts with ``&`` ignore them, and whoever that starts."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 

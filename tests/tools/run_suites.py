@@ -251,7 +251,7 @@ def try_again(jobs: Sequence[Job]) -> list[str]:
     """Run the few tests that failed once more; return those that pass, whose suite then passes."""
     passed = []
     for job in jobs:
-        failed = failed_tests(job.said)
+        failed = failed_tests(job.output)
         if job.code == TESTS_FAILED and 0 < len(failed) <= MOST_TRIED_AGAIN:
             command = [*job.command, "--last-failed", "-n", "0"]
             print(f"\n=== {job.name}, what failed once more: {shlex.join(command)}", flush=True)
@@ -262,9 +262,9 @@ def try_again(jobs: Sequence[Job]) -> list[str]:
     return passed
 
 
-def failed_tests(said: str) -> list[str]:
+def failed_tests(output: str) -> list[str]:
     """The tests that pytest's summary lists as failed, or whose fixtures did."""
-    return re.findall(r"^(?:FAILED|ERROR) (\S+?(?:\[.*?\])?)(?: - .*)?$", said, re.MULTILINE)
+    return re.findall(r"^(?:FAILED|ERROR) (\S+?(?:\[.*?\])?)(?: - .*)?$", output, re.MULTILINE)
 
 
 def code_of(jobs: Sequence[Job], *, in_ci: bool) -> int:
@@ -289,7 +289,7 @@ def table_of(jobs: Sequence[Job]) -> Iterator[str]:
             why = ", ".join(sorted(lost.intersection(job.needs)))
             yield f"{job.name:<44}  SKIPPED: {why} failed" if why else f"{job.name:<44}  SKIPPED"
             continue
-        tests = count_of_tests(job.said) if job.is_shown else None
+        tests = count_of_tests(job.output) if job.is_shown else None
         failed = "" if job.code in (0, NOTHING_ASKED_FOR) else f"  FAILED ({job.code})"
         yield (
             f"{job.name:<20}{'' if tests is None else tests:>8}{job.took_s / 60:>9.1f}"
@@ -300,15 +300,15 @@ def table_of(jobs: Sequence[Job]) -> Iterator[str]:
 def failures_of(jobs: Sequence[Job]) -> Iterator[str]:
     """What pytest says of the tests that failed, once more: no one scrolls up that far."""
     for job in jobs:
-        failed = re.findall(r"^(?:E  |FAILED|ERROR) .*\n", job.said, re.MULTILINE)
+        failed = re.findall(r"^(?:E  |FAILED|ERROR) .*\n", job.output, re.MULTILINE)
         if job.code not in (0, None) and failed:
             yield f"\n=== {job.name}: what failed\n"
             yield from failed[-MOST_LINES_OF_A_FAILURE:]
 
 
-def count_of_tests(said: str) -> int | None:
+def count_of_tests(output: str) -> int | None:
     """How many tests pytest ran, by its last line; ``None`` where it says nothing of it."""
-    for line in reversed(said.splitlines()):
+    for line in reversed(output.splitlines()):
         if re.search(r" in [\d.]+s", line):
             found = re.findall(r"(\d+) (?:passed|failed|errors?|skipped|xfailed)\b", line)
             return sum(map(int, found))

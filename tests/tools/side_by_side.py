@@ -79,7 +79,7 @@ class Job:
         return self.ended_s - self.began_s
 
     @property
-    def said(self) -> str:
+    def output(self) -> str:
         """All that it has printed."""
         return self.log.read_text(encoding="utf-8", errors="replace") if self.log else ""
 
@@ -175,17 +175,17 @@ def _note_its_end(job: Job) -> None:
 
 def _end(running: Sequence[Job], interrupts: Sequence[int]) -> None:
     """Interrupt them as a terminal would; kill what does not end, or once someone asks again."""
-    _tell(running, signal.SIGINT)
+    _signal_all(running, signal.SIGINT)
     asked, give_up_s = len(interrupts), time.monotonic() + TAKEN_DOWN_S
     while any(job.is_running for job in running):
         if len(interrupts) > asked or time.monotonic() > give_up_s:
-            _tell([job for job in running if job.is_running], signal.SIGKILL)
+            _signal_all([job for job in running if job.is_running], signal.SIGKILL)
         time.sleep(LOOKS_EVERY_S)
         for job in running:
             _note_its_end(job)
 
 
-def _tell(running: Sequence[Job], number: signal.Signals) -> None:
+def _signal_all(running: Sequence[Job], number: signal.Signals) -> None:
     for job in running:
         if job.process is not None:
             with contextlib.suppress(ProcessLookupError):
@@ -217,9 +217,9 @@ class _Printer:
                 return
             self._log.close()
             self._followed = self._log = None
-        self._tell_who_is_waited_for()
+        self._name_what_still_runs()
 
-    def _tell_who_is_waited_for(self) -> None:
+    def _name_what_still_runs(self) -> None:
         """Where nothing is shown: what is fetched may be gigabytes."""
         running = [job for job in self._jobs if job.is_running]
         if running and not any(job.is_shown for job in running):

@@ -39,15 +39,15 @@ class Measured(NamedTuple):
 
     backend: str
     name: str
-    said: Mapping[str, Any]
+    record: Mapping[str, Any]
     failure: str = ""
 
     @property
     def missed(self) -> list[str]:
         if self.failure:
             return [self.failure]
-        missed = [row["phase"] for row in self.said["rows"] if not _is_met(row)]
-        return missed + ["steps"] * (self.said["recorded_steps"] != self.said["steps_made"])
+        missed = [row["phase"] for row in self.record["rows"] if not _is_met(row)]
+        return missed + ["steps"] * (self.record["recorded_steps"] != self.record["steps_made"])
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -124,7 +124,7 @@ def _is_met(row: Mapping[str, Any]) -> bool:
 
 
 def _verdict(row: Mapping[str, Any]) -> str:
-    error_s: float = abs(row["told_s"] - row["truth_s"])
+    error_s: float = abs(row["reported_s"] - row["truth_s"])
     if error_s <= row["bound_s"]:
         return "met"
     is_excused = error_s <= row["bound_s"] + row["without_core_s"]
@@ -142,9 +142,9 @@ def _table(measured: Sequence[Measured]) -> str:
         cause = CELLS[one.name].cause if one.name in CELLS else "input"
         lines += [_line(one, row, _PHASE_OF.get(cause, cause)) for row in _telling(one)]
     met = sum(not one.missed for one in measured)
-    verdicts = [_verdict(row) for one in measured for row in one.said.get("rows", ())]
+    verdicts = [_verdict(row) for one in measured for row in one.record.get("rows", ())]
     summary = (
-        f"{met} of {len(measured)} trainings within every bound. Of {len(verdicts)} phases "
+        f"{met} of {len(measured)} runs within every bound. Of {len(verdicts)} phases "
         f"{verdicts.count('met')} met it without regard to the load."
     )
     return f"{_HEAD}{chr(10).join(lines)}\n\n{summary}"
@@ -152,24 +152,27 @@ def _table(measured: Sequence[Measured]) -> str:
 
 def _telling(one: Measured) -> list[Mapping[str, Any]]:
     """What happened or was reported; the rest are zeros."""
-    rows: list[Mapping[str, Any]] = one.said["rows"]
-    return [row for row in rows if max(row["truth_s"], row["told_s"]) >= _NOTED or not _is_met(row)]
+    rows: list[Mapping[str, Any]] = one.record["rows"]
+    return [
+        row for row in rows if max(row["truth_s"], row["reported_s"]) >= _NOTED or not _is_met(row)
+    ]
 
 
 def _line(one: Measured, row: Mapping[str, Any], main: str) -> str:
-    error_s, wall_s = row["told_s"] - row["truth_s"], one.said["wall_s"]
+    error_s, wall_s = row["reported_s"] - row["truth_s"], one.record["wall_s"]
     phase = f"**{row['phase']}**" if row["phase"] == main else row["phase"]
     error = f"{error_s:+.3f} s = {100 * error_s / wall_s:+.1f} points of {wall_s:.2f} s"
     return (
-        f"| {one.backend} | {one.name} | {phase} | {row['truth_s']:.3f} s | {row['told_s']:.3f} s "
-        f"| {error} | {row['bound_s']:.3f} s | {row['without_core_s']:.2f} s | {_verdict(row)} |"
+        f"| {one.backend} | {one.name} | {phase} | {row['truth_s']:.3f} s "
+        f"| {row['reported_s']:.3f} s | {error} | {row['bound_s']:.3f} s "
+        f"| {row['without_core_s']:.2f} s | {_verdict(row)} |"
     )
 
 
 def _write(table: str) -> None:
     today = datetime.datetime.now(datetime.timezone.utc).date().isoformat()
-    said = f"`{COMMAND}`, {today}, load average {os.getloadavg()[1]:.1f} on {os.cpu_count()} cores:"
-    put(MARK, f"{said}\n\n{table}")
+    line = f"`{COMMAND}`, {today}, load average {os.getloadavg()[1]:.1f} on {os.cpu_count()} cores:"
+    put(MARK, f"{line}\n\n{table}")
 
 
 if __name__ == "__main__":

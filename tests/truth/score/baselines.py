@@ -47,7 +47,7 @@ def sagemaker(percents: Percents) -> Finding:
 def sagemaker_in_jobs(log: SeenLog, gpu: GpuTruth) -> Finding:
     """The same of each run, which is all that it watches: nothing before, after or between."""
     at_ms = log.stamps_ns // NS_PER_MS
-    jobs = [log.percents[(begin <= at_ms) & (at_ms < end)] for begin, end in _trainings(gpu)]
+    jobs = [log.percents[(begin <= at_ms) & (at_ms < end)] for begin, end in _runs(gpu)]
     return Finding(is_starved=any(sagemaker(job).is_starved for job in jobs if job.size))
 
 
@@ -63,7 +63,7 @@ def gpuprof(gpu: GpuTruth) -> Finding:
     checkpoint as well as a wait. What lies between two training runs is none.
     """
     step_ms = gap_ms = 0
-    for begin_ms, end_ms in _trainings(gpu):
+    for begin_ms, end_ms in _runs(gpu):
         first, last = np.searchsorted(gpu.marks.at_ms, (begin_ms, end_ms))
         lengths_ms = np.diff(gpu.marks.at_ms[first:last], append=end_ms)
         in_step = gpu.marks.phase[first:last] == _STEP
@@ -75,7 +75,7 @@ def gpuprof(gpu: GpuTruth) -> Finding:
     return Finding(is_starved=step_ms > 0 and gap_ms >= _WAIT_SHARE * step_ms)
 
 
-def _trainings(gpu: GpuTruth) -> Iterator[tuple[int, int]]:
+def _runs(gpu: GpuTruth) -> Iterator[tuple[int, int]]:
     """From when to when, in ms, each process was there that someone could tag."""
     for begin_ms, end_ms in gpu.held.tolist():
         first, last = np.searchsorted(gpu.marks.at_ms, (begin_ms, end_ms))

@@ -70,7 +70,7 @@ def looked_at(work: Work) -> Tallies:
     return tallies
 
 
-def evaluate(work: Sequence[Work], heard: Callable[[], None], processes: int | None) -> Tallies:
+def evaluate(work: Sequence[Work], done_one: Callable[[], None], processes: int | None) -> Tallies:
     """All of it.
 
     Args:
@@ -83,7 +83,7 @@ def evaluate(work: Sequence[Work], heard: Callable[[], None], processes: int | N
         for done in as_completed([pool.submit(looked_at, one) for one in work]):
             for key, tally in done.result().items():
                 tallies.setdefault(key, Tally()).join(tally)
-            heard()
+            done_one()
     return tallies
 
 

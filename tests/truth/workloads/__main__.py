@@ -17,7 +17,7 @@ import numpy as np
 
 from tests.truth.workloads.catalog import KINDS, workload
 from tests.truth.workloads.csv_log import as_csv
-from tests.truth.workloads.picture import described, lane, seen_lane, told
+from tests.truth.workloads.picture import described, lane, numbers_of, seen_lane
 from tests.truth.workloads.seeing import seen_all
 from tests.truth.workloads.truth import Workload
 
@@ -75,7 +75,7 @@ def _show(made: Workload, from_ms: int, to_ms: int, width: int, period_s: float 
     logs = seen_all(made, period_s, rng) if period_s else (None,) * len(made.gpus)
     print(f"lanes: minute {from_ms / _MINUTE_MS:g} to {to_ms / _MINUTE_MS:g}")
     for index, (gpu, log) in enumerate(zip(made.gpus, logs, strict=True)):
-        print("\n".join([*told(index, gpu), *lane(gpu, from_ms, to_ms, width)]))
+        print("\n".join([*numbers_of(index, gpu), *lane(gpu, from_ms, to_ms, width)]))
         if log is not None:
             print(seen_lane(log, from_ms, to_ms, width))
 

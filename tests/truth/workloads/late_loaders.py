@@ -10,7 +10,7 @@ from tests.truth.workloads.recipes import (
     Warming,
     equal_shares,
     healthy,
-    one_training,
+    one_run,
     seldom_slow,
     skewed,
     steady,
@@ -27,7 +27,7 @@ def worker_waves(draws: Draws, duration_ms: int) -> tuple[GpuTruth, ...]:
     Bursts of 1.5 to 30 s, pauses of 1.5 to 20 s (5 to 93 % starved), 2 to 16
     workers whose batches differ by 0.2 to 5 %, epochs of 5 to 20 min.
     """
-    return one_training(draws, _waving(draws, (1_500, 30_000), (1_500, 20_000)), duration_ms)
+    return one_run(draws, _waving(draws, (1_500, 30_000), (1_500, 20_000)), duration_ms)
 
 
 def _waving(
@@ -44,7 +44,7 @@ def slow_storage(draws: Draws, duration_ms: int) -> tuple[GpuTruth, ...]:
     Every 15 to 400 s a read of 2 s and more, up to 45 s, exponent 1.1 to 2.5;
     batches keep their order, so that all wait for it. 1 to 45 % starved.
     """
-    return one_training(draws, seldom_slow(draws), duration_ms)
+    return one_run(draws, seldom_slow(draws), duration_ms)
 
 
 def cold_cache(draws: Draws, duration_ms: int) -> tuple[GpuTruth, ...]:
@@ -65,7 +65,7 @@ def cold_cache(draws: Draws, duration_ms: int) -> tuple[GpuTruth, ...]:
         kept=draws.uniform(0.9, 1.0),
         spread=0.005,
     )
-    return one_training(draws, replace(plan, costs_ms=costs), duration_ms)
+    return one_run(draws, replace(plan, costs_ms=costs), duration_ms)
 
 
 def short_stalls(draws: Draws, duration_ms: int) -> tuple[GpuTruth, ...]:
@@ -83,7 +83,7 @@ def short_stalls(draws: Draws, duration_ms: int) -> tuple[GpuTruth, ...]:
         depth=draws.integer(1, 4),
         runs_ahead=True,
     )
-    return one_training(draws, plan, duration_ms)
+    return one_run(draws, plan, duration_ms)
 
 
 def loader_in_training(draws: Draws, duration_ms: int) -> tuple[GpuTruth, ...]:
@@ -100,7 +100,7 @@ def loader_in_training(draws: Draws, duration_ms: int) -> tuple[GpuTruth, ...]:
         depth=0,
         runs_ahead=False,
     )
-    return one_training(draws, plan, duration_ms)
+    return one_run(draws, plan, duration_ms)
 
 
 def epoch_restart(draws: Draws, duration_ms: int) -> tuple[GpuTruth, ...]:
@@ -117,7 +117,7 @@ def epoch_restart(draws: Draws, duration_ms: int) -> tuple[GpuTruth, ...]:
         workers_start_ms=int(draws.log_uniform(1_500, 20_000)),
         workers_start_spread=draws.log_uniform(0.02, 0.6),
     )
-    return one_training(draws, plan, duration_ms)
+    return one_run(draws, plan, duration_ms)
 
 
 def late_validation(draws: Draws, duration_ms: int) -> tuple[GpuTruth, ...]:
@@ -142,7 +142,7 @@ def late_validation(draws: Draws, duration_ms: int) -> tuple[GpuTruth, ...]:
             workers_start_ms=int(draws.log_uniform(100, 8_000)),
         ),
     )
-    return one_training(draws, plan, duration_ms)
+    return one_run(draws, plan, duration_ms)
 
 
 def late_on_many_gpus(draws: Draws, duration_ms: int) -> tuple[GpuTruth, ...]:
@@ -151,7 +151,7 @@ def late_on_many_gpus(draws: Draws, duration_ms: int) -> tuple[GpuTruth, ...]:
     As worker_waves, with bursts and pauses of 1.5 to 20 s.
     """
     plan = _waving(draws, (1_500, 20_000), (1_500, 20_000))
-    return one_training(draws, replace(plan, shares=equal_shares(draws)), duration_ms)
+    return one_run(draws, replace(plan, shares=equal_shares(draws)), duration_ms)
 
 
 def late_rank(draws: Draws, duration_ms: int) -> tuple[GpuTruth, ...]:
@@ -161,7 +161,7 @@ def late_rank(draws: Draws, duration_ms: int) -> tuple[GpuTruth, ...]:
     """
     plan = _waving(draws, (1_500, 20_000), (1_500, 20_000))
     plan = replace(plan, shares=equal_shares(draws), peers_spin=True)
-    return one_training(draws, plan, duration_ms)
+    return one_run(draws, plan, duration_ms)
 
 
 def augmentation(draws: Draws, duration_ms: int) -> tuple[GpuTruth, ...]:
@@ -171,7 +171,7 @@ def augmentation(draws: Draws, duration_ms: int) -> tuple[GpuTruth, ...]:
     """
     starved, pause_ms = draws.uniform(0.10, 0.30), draws.log_uniform(2_000, 10_000)
     wave = wave_of(draws, pause_ms * (1 - starved) / starved, pause_ms)
-    return one_training(draws, waves(draws, wave, spread=draws.uniform(0.01, 0.04)), duration_ms)
+    return one_run(draws, waves(draws, wave, spread=draws.uniform(0.01, 0.04)), duration_ms)
 
 
 def shard_fetch(draws: Draws, duration_ms: int) -> tuple[GpuTruth, ...]:
@@ -188,7 +188,7 @@ def shard_fetch(draws: Draws, duration_ms: int) -> tuple[GpuTruth, ...]:
         fetch_spread=draws.uniform(0.05, 0.6),
         decode_ms=plan.step_ms * draws.uniform(0.1, 0.6),
     )
-    return one_training(draws, replace(plan, costs_ms=costs, workers=1, depth=depth), duration_ms)
+    return one_run(draws, replace(plan, costs_ms=costs, workers=1, depth=depth), duration_ms)
 
 
 def shared_loader(draws: Draws, duration_ms: int) -> tuple[GpuTruth, ...]:
@@ -199,7 +199,7 @@ def shared_loader(draws: Draws, duration_ms: int) -> tuple[GpuTruth, ...]:
     """
     plan = _waving(draws, (1_500, 20_000), (1_500, 15_000))
     plan = replace(plan, shares=(1.0, draws.uniform(0.92, 1.0)))
-    return one_training(draws, plan, duration_ms)
+    return one_run(draws, plan, duration_ms)
 
 
 def two_strangers(draws: Draws, duration_ms: int) -> tuple[GpuTruth, ...]:
@@ -208,8 +208,8 @@ def two_strangers(draws: Draws, duration_ms: int) -> tuple[GpuTruth, ...]:
     The first as worker_waves with bursts of 2 to 20 s and pauses of 1.5 to
     15 s, the second as healthy_prefetch.
     """
-    late = one_training(draws, _waving(draws, (2_000, 20_000), (1_500, 15_000)), duration_ms)
-    return late + one_training(draws, healthy(draws), duration_ms)
+    late = one_run(draws, _waving(draws, (2_000, 20_000), (1_500, 15_000)), duration_ms)
+    return late + one_run(draws, healthy(draws), duration_ms)
 
 
 def noisy_neighbour(draws: Draws, duration_ms: int) -> tuple[GpuTruth, ...]:
@@ -225,7 +225,7 @@ def noisy_neighbour(draws: Draws, duration_ms: int) -> tuple[GpuTruth, ...]:
         costs_ms=steady(usual_ms, draws.uniform(0.005, 0.03)),
         weather=_weather(draws, wave.cost_ms / usual_ms, duration_ms),
     )
-    return one_training(draws, plan, duration_ms)
+    return one_run(draws, plan, duration_ms)
 
 
 def starved_with_checkpoints(draws: Draws, duration_ms: int) -> tuple[GpuTruth, ...]:
@@ -242,7 +242,7 @@ def starved_with_checkpoints(draws: Draws, duration_ms: int) -> tuple[GpuTruth, 
         hold_ms=draws.log_uniform(5_000, 40_000),
         hold_spread=draws.log_uniform(0.02, 0.6),
     )
-    return one_training(draws, plan, duration_ms)
+    return one_run(draws, plan, duration_ms)
 
 
 def _weather(draws: Draws, factor: float, duration_ms: int) -> tuple[float, ...]:

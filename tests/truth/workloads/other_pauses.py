@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from gpumon.core.phase import TrainingPhase
 from tests.truth.workloads.draws import Draws
-from tests.truth.workloads.recipes import equal_shares, healthy, one_training
+from tests.truth.workloads.recipes import equal_shares, healthy, one_run
 from tests.truth.workloads.training import TrainingPlan, TrainingRun, Validation
 from tests.truth.workloads.truth import GpuTruth
 
@@ -17,7 +17,7 @@ def healthy_prefetch(draws: Draws, duration_ms: int) -> tuple[GpuTruth, ...]:
     Steps of 60 to 1,200 ms, 2 to 16 workers that need 30 to 80 % of their time;
     0 to 15 % lost within the steps, none of it starved.
     """
-    return one_training(draws, healthy(draws), duration_ms)
+    return one_run(draws, healthy(draws), duration_ms)
 
 
 def checkpoints(draws: Draws, duration_ms: int) -> tuple[GpuTruth, ...]:
@@ -27,7 +27,7 @@ def checkpoints(draws: Draws, duration_ms: int) -> tuple[GpuTruth, ...]:
     starved. In half of them copies show as 0.5 to 6 % of use.
     """
     plan = _copying(draws, _holding(draws, (60_000, 1_200_000), (3_000, 60_000)))
-    return one_training(draws, plan, duration_ms)
+    return one_run(draws, plan, duration_ms)
 
 
 def asynchronous_checkpoints(draws: Draws, duration_ms: int) -> tuple[GpuTruth, ...]:
@@ -37,7 +37,7 @@ def asynchronous_checkpoints(draws: Draws, duration_ms: int) -> tuple[GpuTruth, 
     half of them copies show as 0.5 to 6 % of use.
     """
     plan = _copying(draws, _holding(draws, (20_000, 600_000), (300, 6_000)))
-    return one_training(draws, plan, duration_ms)
+    return one_run(draws, plan, duration_ms)
 
 
 def frequent_checkpoints(draws: Draws, duration_ms: int) -> tuple[GpuTruth, ...]:
@@ -48,7 +48,7 @@ def frequent_checkpoints(draws: Draws, duration_ms: int) -> tuple[GpuTruth, ...]
     """
     plan = _copying(draws, _holding(draws, (5_000, 90_000), (500, 10_000)))
     spread = 0.0 if draws.chance(0.5) else draws.log_uniform(0.01, 0.6)
-    return one_training(draws, replace(plan, hold_every_spread=spread), duration_ms)
+    return one_run(draws, replace(plan, hold_every_spread=spread), duration_ms)
 
 
 def scores_on_the_host(draws: Draws, duration_ms: int) -> tuple[GpuTruth, ...]:
@@ -63,7 +63,7 @@ def scores_on_the_host(draws: Draws, duration_ms: int) -> tuple[GpuTruth, ...]:
         hold_piece_ms=draws.log_uniform(10, 500),
         hold_phase=TrainingPhase.VALIDATION,
     )
-    return one_training(draws, plan, duration_ms)
+    return one_run(draws, plan, duration_ms)
 
 
 def blips(draws: Draws, duration_ms: int) -> tuple[GpuTruth, ...]:
@@ -78,7 +78,7 @@ def blips(draws: Draws, duration_ms: int) -> tuple[GpuTruth, ...]:
         hold_busy=piece_ms / draws.log_uniform(5_000, 60_000),
         hold_piece_ms=piece_ms,
     )
-    return one_training(draws, plan, duration_ms)
+    return one_run(draws, plan, duration_ms)
 
 
 def roll_outs(draws: Draws, duration_ms: int) -> tuple[GpuTruth, ...]:
@@ -93,7 +93,7 @@ def roll_outs(draws: Draws, duration_ms: int) -> tuple[GpuTruth, ...]:
         hold_piece_ms=draws.log_uniform(3, 100),
         hold_phase=TrainingPhase.OTHER,
     )
-    return one_training(draws, plan, duration_ms)
+    return one_run(draws, plan, duration_ms)
 
 
 def generation(draws: Draws, duration_ms: int) -> tuple[GpuTruth, ...]:
@@ -108,7 +108,7 @@ def generation(draws: Draws, duration_ms: int) -> tuple[GpuTruth, ...]:
         hold_piece_ms=draws.log_uniform(10, 3_000),
         hold_phase=TrainingPhase.VALIDATION,
     )
-    return one_training(draws, plan, duration_ms)
+    return one_run(draws, plan, duration_ms)
 
 
 def lives_on(draws: Draws, duration_ms: int) -> tuple[GpuTruth, ...]:
@@ -132,7 +132,7 @@ def many_gpus(draws: Draws, duration_ms: int) -> tuple[GpuTruth, ...]:
         _holding(draws, (60_000, 900_000), (3_000, 45_000)),
         shares=equal_shares(draws),
     )
-    return one_training(draws, plan, duration_ms)
+    return one_run(draws, plan, duration_ms)
 
 
 def many_gpus_that_spin(draws: Draws, duration_ms: int) -> tuple[GpuTruth, ...]:
@@ -145,7 +145,7 @@ def many_gpus_that_spin(draws: Draws, duration_ms: int) -> tuple[GpuTruth, ...]:
         shares=equal_shares(draws),
         peers_spin=True,
     )
-    return one_training(draws, plan, duration_ms)
+    return one_run(draws, plan, duration_ms)
 
 
 def validation(draws: Draws, duration_ms: int) -> tuple[GpuTruth, ...]:
@@ -164,7 +164,7 @@ def validation(draws: Draws, duration_ms: int) -> tuple[GpuTruth, ...]:
         validation=Validation(steps=max(1, int(count)), step_ms=step_ms, host_ms=host_ms),
         epoch_end_ms=draws.log_uniform(50, 3_000),
     )
-    return one_training(draws, plan, duration_ms)
+    return one_run(draws, plan, duration_ms)
 
 
 def host_bound(draws: Draws, duration_ms: int) -> tuple[GpuTruth, ...]:
@@ -182,7 +182,7 @@ def host_bound(draws: Draws, duration_ms: int) -> tuple[GpuTruth, ...]:
         runs_ahead=False,
         steps_per_epoch=int(draws.log_uniform(5_000, 50_000)),
     )
-    return one_training(draws, plan, duration_ms)
+    return one_run(draws, plan, duration_ms)
 
 
 def unequal_gpus(draws: Draws, duration_ms: int) -> tuple[GpuTruth, ...]:
@@ -192,7 +192,7 @@ def unequal_gpus(draws: Draws, duration_ms: int) -> tuple[GpuTruth, ...]:
     what it loses is lost to its peer, none of it starved.
     """
     plan = replace(healthy(draws), shares=(draws.uniform(0.45, 0.9), 1.0))
-    return one_training(draws, plan, duration_ms)
+    return one_run(draws, plan, duration_ms)
 
 
 def throttled(draws: Draws, duration_ms: int) -> tuple[GpuTruth, ...]:
@@ -205,7 +205,7 @@ def throttled(draws: Draws, duration_ms: int) -> tuple[GpuTruth, ...]:
         at, minutes = draws.integer(0, len(clock) - 1), draws.integer(2, 30)
         slower = draws.uniform(1.1, 2.5)
         clock[at : at + minutes] = [slower] * len(clock[at : at + minutes])
-    return one_training(draws, replace(healthy(draws), clock=tuple(clock)), duration_ms)
+    return one_run(draws, replace(healthy(draws), clock=tuple(clock)), duration_ms)
 
 
 def rounds(draws: Draws, duration_ms: int) -> tuple[GpuTruth, ...]:
@@ -220,7 +220,7 @@ def rounds(draws: Draws, duration_ms: int) -> tuple[GpuTruth, ...]:
         hold_every_spread=0.0 if draws.chance(0.5) else draws.log_uniform(0.01, 0.6),
         hold_phase=TrainingPhase.DEVICE_SYNC,
     )
-    return one_training(draws, plan, duration_ms)
+    return one_run(draws, plan, duration_ms)
 
 
 def federated_client(draws: Draws, duration_ms: int) -> tuple[GpuTruth, ...]:
@@ -233,7 +233,7 @@ def federated_client(draws: Draws, duration_ms: int) -> tuple[GpuTruth, ...]:
         _holding(draws, (3_000, 60_000), (1_000, 60_000), spread=(0.1, 0.6)),
         hold_phase=TrainingPhase.DEVICE_SYNC,
     )
-    return one_training(draws, plan, duration_ms)
+    return one_run(draws, plan, duration_ms)
 
 
 def _copying(draws: Draws, plan: TrainingPlan) -> TrainingPlan:

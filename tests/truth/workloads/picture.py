@@ -25,7 +25,7 @@ def described(workload: Workload) -> str:
     return f"{workload.kind} {workload.seed}: {hours:g} h on {len(workload.gpus)} GPU(s), {verdict}"
 
 
-def told(index: int, gpu: GpuTruth) -> Iterator[str]:
+def numbers_of(index: int, gpu: GpuTruth) -> Iterator[str]:
     """What is true of a GPU, a line at a time."""
     in_use_s = gpu.in_use_ms / 1_000
     yield (

@@ -15,7 +15,7 @@ from tests.truth.workloads.truth import GpuTruth
 _LONGEST_STEP_MS: Final = 2_000
 
 
-def one_training(draws: Draws, plan: TrainingPlan, duration_ms: int) -> tuple[GpuTruth, ...]:
+def one_run(draws: Draws, plan: TrainingPlan, duration_ms: int) -> tuple[GpuTruth, ...]:
     """It starts within the first 3 minutes; 3 of 10 are ended in the log's last third."""
     start_ms = int(draws.uniform(0, min(180_000, 0.05 * duration_ms)))
     share = draws.uniform(0.67, 1.0) if draws.chance(0.3) else 1.0

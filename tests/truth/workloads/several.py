@@ -16,7 +16,7 @@ _LEAST_MS: Final = 60_000
 
 
 def several_jobs(draws: Draws, duration_ms: int) -> tuple[GpuTruth, ...]:
-    """Two to four training runs after one another, of which some are starved.
+    """Two to four training runs after one another, some of them starved.
 
     Each healthy, in waves (bursts and pauses of 2 to 12 s) or seldom slow; 10 s to
     15 min between two. 0 to 85 % starved.

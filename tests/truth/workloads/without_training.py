@@ -68,7 +68,7 @@ def requests_by_hand(draws: Draws, duration_ms: int) -> tuple[GpuTruth, ...]:
 def desktop(draws: Draws, duration_ms: int) -> tuple[GpuTruth, ...]:
     """A screen is drawn on, a film watched, a page scrolled, for as long as it takes.
 
-    Stretches of 1 s to 5 min at one level, 3 to 90 % busy, of which a third is at rest.
+    Stretches of 1 s to 5 min at one level, 3 to 90 % busy, a third of them at rest.
     """
     at_ms, pieces = 0.0, [no_spans()]
     while at_ms < duration_ms:
