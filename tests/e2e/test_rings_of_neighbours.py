@@ -88,7 +88,7 @@ def read_until_listed(reader: PhaseRingReader, ticks: int = 16) -> None:
 @as_root
 class TestFilesOfANeighbour:
     @pytest.mark.parametrize("name", ["junk-{}", "{}-1.ring"])
-    def test_hide_no_run_that_runs(self, shared: Path, junk: Beside, name: str) -> None:
+    def test_hide_no_living_run(self, shared: Path, junk: Beside, name: str) -> None:
         reader = reader_of(shared)
         with process(TRAINING, shared) as before:
             read(reader)
