@@ -165,7 +165,7 @@ def _examine(source: str, options: NvmlOptions) -> tuple[list[Finding], DriverAn
     if source == "nvml":
         findings += driver_findings(read_driver_files(), driver, frames)
     else:
-        simulated = f"not asked: the GPUs of {source} are made up"
+        simulated = f"not asked: the GPUs of {source} are simulated"
         findings.append(finding_of(DRIVER, "driver", simulated, status=OFF))
     return findings, driver
 

@@ -157,10 +157,10 @@ def _board(findings: Sequence[Finding], gpus: Sequence[str], style: TextStyle) -
     yield from (style.painted(line, colour) for line in lines)
     if len(gpus) > 1:
         same = style.plain(gpus_named(gpus[1:], _MOST_GPUS))
-        yield f"  {same}: the same; what follows are the values of GPU {gpus[0]}"
+        yield f"  {same}: the same; the values below are of GPU {gpus[0]}"
     if any(one.reading_microseconds is not None for one in fields):
         head = _cells("field", "every", "takes", "of a second")
-        yield style.painted(f"    {head}  what it says", "bold")
+        yield style.painted(f"    {head}  value", "bold")
         opt_in = [one for one in fields if one.status == OFF and one.detail.startswith("opt-in")]
         for finding in fields:
             if finding not in opt_in:
