@@ -307,7 +307,7 @@ class StepEnds:
         self._first_step = self._writer.steps
 
     def device_finished(self, step: int, at_ns: int) -> None:
-        """The device finished that step then, CLOCK_MONOTONIC, and says so itself."""
+        """The device itself reports that it finished that step, CLOCK_MONOTONIC."""
         self._device_reports = True
         self._done(step, at_ns)
 

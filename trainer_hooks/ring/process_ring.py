@@ -128,7 +128,7 @@ class ProcessRing:
         """Return the phase after a region that began in ``place``, inside a run or around one."""
         depth, run = self.depth, self.innermost
         if place[0] == at.START_UP[0] and depth == 0 and run is not None and run.depth > 0:
-            place = at.OTHER  # whoever has had a region has started
+            place = at.OTHER  # after a region, start-up is over
         while run is not None and depth < run.depth:  # it was around that run: which has raised
             run.depth, run.before = depth, place
             run = run.outer
