@@ -8,7 +8,7 @@
     ├── SourceUnavailableError    exit code 3: no GPU source can be read
     │   └── RestartNeededError    and only a new process can read it again
     ├── NoDaemonError             exit code 4: no daemon, or its state is stale
-    ├── NothingToJudgeError       exit code 5: a limit was given, and no GPU could be judged
+    ├── NothingToJudgeError       exit code 5: a limit was given, and no GPU has a verdict
     ├── FolderInUseError          another daemon lives in the runtime folder
     ├── UnreadableLogError        a log that cannot be understood
     ├── UnwritableFileError       a file that was asked for and cannot be written

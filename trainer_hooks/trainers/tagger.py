@@ -149,7 +149,7 @@ class Tagger:
 def is_on_cpu(framework: str, model: object) -> bool:
     """Whether the run certainly computes on the CPU; in doubt or on an error, no.
 
-    Called as a training begins, when the model and the devices exist; imports nothing.
+    Called as a run begins, when the model and the devices exist; imports nothing.
 
     Args:
         framework: ``"jax"``, ``"tensorflow"`` or ``"torch"``.

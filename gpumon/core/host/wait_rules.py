@@ -313,7 +313,7 @@ def is_at_it(task: TaskSample, settings: HostSettings) -> bool:
 
 
 def _place_of(samples: Samples, settings: HostSettings) -> LoaderPlace | None:
-    """Who makes the batches, as the newest sample tells that saw anybody at it.
+    """Who makes the batches, by the newest sample that saw any process do so.
 
     The thread that trains is seen in its waits alone, and not every sample falls into one.
     """
