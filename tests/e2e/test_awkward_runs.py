@@ -73,7 +73,7 @@ def ranks(daemon: FollowingDaemon, garbage: dict[str, int]) -> Iterator[list[int
 
 
 @pytest.fixture(scope="module")
-def diagnosed(daemon: FollowingDaemon, garbage: dict[str, int], ranks: list[int]) -> dict[str, Any]:
+def settled(daemon: FollowingDaemon, garbage: dict[str, int], ranks: list[int]) -> dict[str, Any]:
     """The report once all that work well have worked for long enough to be diagnosed."""
 
     def is_conclusive() -> bool:
