@@ -46,8 +46,8 @@ class SourceUnavailableError(GpumonError):
 class RestartNeededError(SourceUnavailableError):
     """Only a new process can read the source again, so this one should end.
 
-    Raised only where a new process has what this one lacks: whoever restarts
-    it cannot be caught in a loop.
+    Raised only where a new process has what this one lacks, so that a service manager cannot
+    restart it in a loop.
     """
 
 

@@ -1,1 +1,1 @@
-"""Turns a moment, a state or a report into bytes: recordings, metrics, pages, text, pictures."""
+"""Turn readings, states and reports into bytes: recordings, metrics, pages, text, pictures."""

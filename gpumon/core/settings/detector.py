@@ -351,7 +351,7 @@ class DetectorSettings(Settings):
     unlikely_below: float = share(
         0.25,
         "Below this probability, late input is not named as a possible cause.",
-        "ours: between the model's answers for shapes that speak against late input, 20 %, and "
+        "ours: between the model's answers for patterns that contradict late input, 20 %, and "
         "for undecided ones, 35 %",
     )
     requests_from: float = times(

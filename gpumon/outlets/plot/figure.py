@@ -99,7 +99,7 @@ def picture(
         lanes: What its GPUs and its runs did over time.
         kind: ``png``, ``svg`` or ``pdf``.
         palette: The colours.
-        headline: Whether the verdict stands above it; a page prints it itself.
+        headline: Whether the verdict is above it; a page prints it itself.
     """
     with mpl.rc_context(_STYLE), warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Glyph .* missing")  # in a name; a box is drawn

@@ -114,7 +114,7 @@ function inSpans(labels) {
 // Start-up comes before the time in use: it is no part of what was lost of it.
 const OUT_OF_USE = new Set(["not_in_use", "start_up"]);
 
-// The wait for the first batch is paid once, and stands apart: no verdict rests on it.
+// The wait for the first batch is paid once, and is separate: no verdict rests on it.
 function lost(gpu) {
   const { input_wait: waited = 0, ...others } = gpu.idle_ns;
   const { first_input_wait_ns: first = 0 } = gpu;

@@ -1,5 +1,5 @@
-"""The one room that speaks to NVIDIA's driver: from one C call up to a ``Frame`` of all GPUs.
+"""The only package that calls NVIDIA's driver: from one C call up to a ``Frame`` of all GPUs.
 
-What a board is asked every few seconds stands in ``fields``, what ``gpumon doctor`` asks once in
-``probe``.
+``fields`` has what is read every few seconds. ``call_journal`` records the calls for ``gpumon
+doctor``.
 """

@@ -23,7 +23,7 @@ _ANSWER_AND_MODE: Final = re.compile(r"\s*(\S+)\s+\S.*", re.DOTALL)
 _INSTANCE: Final = re.compile(r"\s*(\d{1,4})\s+\d{1,4}\s+\d{1,4}\s+(\d{1,4})\s*", re.ASCII)
 _GPU_ROW_CELLS: Final = 5
 _INSTANCE_ROW_CELLS: Final = 6
-"""The frame stands at both ends of a row: a row that was cut has fewer."""
+"""The frame is at both ends of a row: a truncated row has fewer."""
 _MAX_LENGTH: Final = 1_024
 
 

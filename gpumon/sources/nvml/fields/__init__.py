@@ -1,5 +1,5 @@
-"""What a GPU is asked beside its rings of samples, field by field.
+"""The fields of a GPU beside its rings of samples.
 
-``table`` says what there is to ask and what is believed of the answers; the sampler asks by it
-every few seconds, and in a tick where a ring brings nothing; ``gpumon doctor`` asks once.
+``table`` lists them with their calls, intervals and valid ranges. The sampler reads them every few
+seconds, and in a tick without new samples.
 """
