@@ -1,27 +1,27 @@
-# Everything a contributor runs; `make` alone lists it. Each target makes what it needs first
-# and does so once: the stamps in .venv remember it until pyproject.toml changes.
+# All commands for contributors; `make` lists them. Each target first creates what it needs, once:
+# the stamps in .venv stay valid until pyproject.toml changes.
 #
-#   PYTHON=/usr/bin/python3 make test     another interpreter, for a .venv that is yet to be made
-#   make test ARGS='-k settling -x'       words for pytest (or for `gpumon demo`)
-#   make gpu GPU_PYTHON=/path/to/python3  the interpreter whose torch is to be used
-#   make gpu ARGS=--quick WHEELS=folder   only the capture, in two minutes, and no network
+#   PYTHON=/usr/bin/python3 make test     another interpreter for a new .venv
+#   make test ARGS='-k settling -x'       arguments for pytest (or for `gpumon demo`)
+#   make gpu GPU_PYTHON=/path/to/python3  the interpreter whose torch is used
+#   make gpu ARGS=--quick WHEELS=folder   only the capture, in two minutes, without network
 
 PYTHON ?= python3
 ARGS ?=
 
 BIN := .venv/bin
 JAX_BIN := .venv-jax/bin
-# The frameworks that hooks are tested with, each in an environment of its own. torch brings
-# gigabytes of CUDA along where there is no CPU build: on a laptop only `make test TORCH=1` has it.
+# The frameworks that hooks are tested with, each in its own environment. Without a CPU build, torch
+# downloads gigabytes of CUDA, so on a laptop only `make test TORCH=1` includes it.
 FRAMEWORKS := jax tensorflow torch
-# ... and the oldest Keras that is supported, on the JAX of its time.
+# ... and the oldest supported Keras, with the JAX of its time.
 ENVIRONMENTS := $(FRAMEWORKS) oldest-keras
 TORCH ?= $(CI)
-# Suites run beside each other, after `lint` where `check` is asked for: it says where the time went.
+# Runs the suites in parallel, after `lint` if `check` is a goal too, and prints where the time went.
 SUITES := tests/tools/run_suites.py
 CHECK_COMES_FIRST := $(and $(filter check,$(MAKECMDGOALS)),$(filter test,$(MAKECMDGOALS)))
 
-# Where a shell forbids it, each of thousands of short processes compiles all its imports again.
+# With this variable, each of thousands of short processes would compile all its imports again.
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
@@ -30,14 +30,14 @@ unexport PYTHONDONTWRITEBYTECODE
 .PHONY: help demo demo-keras test $(ENVIRONMENTS:%=test-%) test-multi-gpu check lint truth bench bench-hooks soak versions newest gpu gpu-multi golden clean tools
 
 , := ,
-# Networks fail, so what downloads is tried a second time.
+# Networks fail, so downloads are tried a second time.
 twice = $(1) || { echo "Failed; once more in 5 seconds." >&2; sleep 5; $(1); }
-# $(call install,ENVIRONMENT,EXTRAS,MORE): MORE is no extra, such as a framework. uv takes a third of
-# the processor time of pip, but needs to know where pip finds wheels, such as torch for a CPU.
+# $(call install,ENVIRONMENT,EXTRAS,MORE): MORE are other packages, such as a framework. uv takes a
+# third of the CPU time of pip, but must be given pip's places for wheels, such as torch for a CPU.
 UV := $(BIN)/uv
 export UV_FIND_LINKS ?= $(PIP_FIND_LINKS)
 install = $(call twice,$(UV) pip install -q --python $(1) -e '.[$(2)]' $(3))
-# Several tests import a framework at once, and each of them would compile it.
+# Several tests import a framework at the same time, and each would compile it.
 compile = KERAS_BACKEND=$(1) .venv-$(1)/bin/python -c 'import keras'
 DEV := dev
 DEV_BENCH := dev,bench
@@ -45,13 +45,13 @@ DEV_BENCH := dev,bench
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' Makefile
 
-demo: .venv/.demo ## a starved training, then the same with prefetch, on a simulated GPU
+demo: .venv/.demo ## a starved training run, then the same with prefetch, on a simulated GPU
 	@$(BIN)/gpumon demo $(ARGS)
 
 demo-keras: .venv-jax/.dev ## the same demo with Keras on JAX (downloads 700 MB once)
 	@$(JAX_BIN)/gpumon demo --keras $(ARGS)
 
-test: .venv/.made ## all tests; fetches the tools they need
+test: .venv/.made ## all tests; installs the tools they need
 	@$(BIN)/python $(SUITES) $(if $(CHECK_COMES_FIRST),--check) $(if $(TORCH),,--without-torch) \
 		base multi-gpu $(ENVIRONMENTS) -- $(ARGS)
 
@@ -66,7 +66,7 @@ check: $(if $(CHECK_COMES_FIRST),,lint) ## lint, format, types, import direction
 ifeq ($(CHECK_COMES_FIRST),)
 	$(BIN)/python -m pytest -q tests/test_*.py
 else
-	@:  # the tests begin with lint, and have the others among them
+	@:  # the tests begin with lint and include the others
 endif
 
 lint: .venv/.dev
@@ -74,7 +74,7 @@ lint: .venv/.dev
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-truth: tools .venv/.dev .venv-tensorflow/.dev $(if $(TORCH),.venv-torch/.dev) ## accuracy against workloads whose truth is known
+truth: tools .venv/.dev .venv-jax/.dev .venv-tensorflow/.dev $(if $(TORCH),.venv-torch/.dev) ## accuracy on synthetic workloads, and the tests that CI leaves out
 	GPUMON_WHOLE_TABLE=1 $(BIN)/python -m pytest -q -s tests/truth $(ARGS)
 	$(BIN)/python -m tests.truth.input_model score
 	$(BIN)/python -m tests.truth.score
@@ -89,40 +89,42 @@ truth: tools .venv/.dev .venv-tensorflow/.dev $(if $(TORCH),.venv-torch/.dev) ##
 		-m multi_gpu tests/multi_gpu $(ARGS)
 	GPUMON_WHOLE_TABLE=1 GPUMON_REQUIRE_KERAS=1 KERAS_BACKEND=tensorflow .venv-tensorflow/bin/python -m pytest -q \
 		-m keras_tensorflow tests/keras $(ARGS)
+	GPUMON_WHOLE_TABLE=1 GPUMON_REQUIRE_KERAS=1 KERAS_BACKEND=jax $(JAX_BIN)/python -m pytest -q \
+		-m keras_jax tests/keras tests/loops $(ARGS)
 ifneq ($(TORCH),)
 	GPUMON_WHOLE_TABLE=1 GPUMON_REQUIRE_KERAS=1 KERAS_BACKEND=torch .venv-torch/bin/python -m pytest -q \
 		-m keras_torch tests/keras tests/loops $(ARGS)
 endif
 
-bench: tools .venv/.bench ## the benchmarks, each against a peer in the same run
+bench: tools .venv/.bench ## the benchmarks, each beside a peer in the same run
 	@missed=0; for file in $$(grep -l __main__ benchmarks/*.py | grep -v -e bench_day -e bench_short_runs); do \
 		question=benchmarks.$$(basename "$$file" .py); \
 		echo "== python -m $$question"; $(BIN)/python -m "$$question" $(ARGS) || missed=1; \
 	done; [ $$missed = 0 ] || { echo "A goal was missed; docs/performance.md says which are known."; exit 1; }
 
-bench-hooks: tools .venv/.dev .venv-rivals/.dev ## what the hooks cost and see beside nvitop, TraceML, gpuprof
+bench-hooks: tools .venv/.dev .venv-rivals/.dev ## cost and findings of the hooks beside nvitop, TraceML, gpuprof
 	@missed=0; for question in bench_hooks_keras bench_hooks_torch_loop; do \
 		$(BIN)/python -m benchmarks.$$question $(ARGS) || missed=1; \
 	done; [ $$missed = 0 ] || { echo "A goal was missed; docs/performance.md says which are known."; exit 1; }
 
-soak: .venv/.dev ## minutes of load and of fuzzing, 20 of short runs, a simulated day: memory and descriptors watched
+soak: .venv/.dev ## minutes of load and fuzzing, 20 minutes of short runs, a simulated day; checks memory and descriptors
 	$(BIN)/python -m pytest -s -m soak $(ARGS)
 	$(BIN)/python -m benchmarks.bench_short_runs
 	$(BIN)/python -m benchmarks.bench_day
 
-versions: .venv/.dev ## the oldest and newest of Keras, Lightning and Transformers, and the table in docs/hooks.md
+versions: .venv/.dev ## tests on the oldest and newest Keras, Lightning and Transformers; writes the table in docs/hooks.md
 	$(BIN)/python tests/tools/run_versions.py $(ARGS)
 
 newest: .venv/.dev ## the same on pre-releases
 	$(BIN)/python tests/tools/run_versions.py --newest $(ARGS)
 
-gpu: ## the tests that need an NVIDIA GPU, and a capture of what it does (with the torch of GPU_PYTHON)
+gpu: ## the tests that need an NVIDIA GPU, and a capture of its behaviour (with the torch of GPU_PYTHON)
 	@GPU_PYTHON="$(GPU_PYTHON)" WHEELS="$(WHEELS)" $(PYTHON) tests/tools/run_gpu_tests.py $(ARGS)
 
-gpu-multi: ## those that need two GPUs or more, with the TensorFlow and torch of GPU_PYTHON ("A B")
+gpu-multi: ## the tests that need two GPUs or more, with the TensorFlow and torch of GPU_PYTHON ("A B")
 	@GPU_PYTHON="$(GPU_PYTHON)" WHEELS="$(WHEELS)" $(PYTHON) tests/tools/run_gpu_tests.py --multi $(ARGS)
 
-golden: .venv/.dev ## renew the golden files and the dashboard; read the diff before you commit it
+golden: .venv/.dev ## rewrite the golden files and the dashboard; read the diff before you commit it
 	$(BIN)/python -m grafana.generate
 	GPUMON_UPDATE_GOLDEN=1 $(BIN)/python -m pytest -q tests -k golden
 
@@ -130,7 +132,7 @@ clean: ## remove the environments, caches and builds
 	rm -rf .venv $(ENVIRONMENTS:%=.venv-%) .venv-rivals .venv-lanes .venv-gpu* build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	find . -name __pycache__ -prune -exec rm -rf {} +
 
-tools: # Debian packages that only tests start; nothing happens where all are there.
+tools: # Debian packages for tests; does nothing if all are installed.
 	@sh tests/tools/apt_install.sh dstat promtool=prometheus chromium gcc \
 		/usr/include/stdio.h=libc6-dev systemd-analyze=systemd ip=iproute2 unshare=util-linux || [ -z "$$CI" ]
 
@@ -141,7 +143,7 @@ tools: # Debian packages that only tests start; nothing happens where all are th
 $(UV): .venv/.made
 	@$(call twice,$(BIN)/python -m pip install -q uv)
 
-# Of the same interpreter as .venv.
+# With the interpreter of .venv.
 $(ENVIRONMENTS:%=.venv-%/.made) .venv-rivals/.made: %/.made: $(UV)
 	@$(UV) venv -q --allow-existing --python $(BIN)/python $*
 	@touch $@
@@ -179,7 +181,7 @@ $(ENVIRONMENTS:%=.venv-%/.made) .venv-rivals/.made: %/.made: $(UV)
 	@$(call compile,torch)
 	@touch $@
 
-# For `make bench-hooks` alone. nvitop's callback runs on TensorFlow: it has a folder to itself.
+# Only for `make bench-hooks`. nvitop's callback runs on TensorFlow and has its own folder.
 .venv-rivals/.dev: .venv-rivals/.made .venv-torch/.dev
 	@echo "Installing torch, TraceML, gpuprof and nvitop into .venv-rivals (1 GB) ..."
 	@$(UV) pip install -q --python .venv-rivals torch==2.13.0 traceml-ai==0.5.0 'gpuprof[host]==0.7.1'
