@@ -300,7 +300,7 @@ def held_down() -> statetimeline.Panel:
         .id(9)
         .title("What holds the clocks down")
         .description(
-            "The worst reason why a board holds its clocks down. The power limit at full load is "
+            "The worst reason why a board reduces its clocks. The power limit at full load is "
             "normal; for heat and the board itself (hardware slowdown, power brake), check "
             "cooling and power supply. Grey: unknown."
         )

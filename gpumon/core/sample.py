@@ -197,7 +197,7 @@ class GpuDetails(NamedTuple):
         read_at_ns: CLOCK_MONOTONIC of the reading.
         power_limit_watts: The enforced limit.
         performance_state: P-state, 0 (fastest) to 15.
-        throttle_reasons: Why the clocks are held down now, by NVML's names in
+        throttle_reasons: Why the clocks are reduced now, by NVML's names in
             ``core/device/driver_codes``; empty: they are not.
         ecc_corrected_errors: Memory errors since the driver was loaded; so are uncorrected ones.
         persistence_mode: Whether the driver stays loaded without a client.

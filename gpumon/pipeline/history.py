@@ -172,9 +172,9 @@ class ReportHistory:
                 note = f"The recording is {age} long: there is nothing earlier."
             return replace(now, notes=(*now.notes, note))
         after = report_after(before, now, ended)
-        note = f"This is the last {in_time(after.observed_ns)}"
+        note = f"This covers the last {in_time(after.observed_ns)}"
         if now_ns - start_ns > _DENSE_NS:
-            note += ": of what is older than ten minutes, only some moments are kept"
+            note += ": only some times older than ten minutes are kept"
         return replace(after, notes=(*now.notes, f"{note}."))
 
     def _first_within(self, now: Report, start_ns: int, wanted_ns: int) -> Snapshot:

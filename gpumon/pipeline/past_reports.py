@@ -109,9 +109,9 @@ class RunReports:
             most = max(self._runs_on[gpu.uuid or ""] for gpu in shared)
             names = self._names(now)
         return (
-            f"The figures of {listed([f'GPU {gpu.label}' for gpu in shared])} add up {most} runs "
-            f"since the daemon began. For one alone: `gpumon report --run NAME`, where NAME is "
-            f"one of {listed(names, most=8)}."
+            f"The figures of {listed([f'GPU {gpu.label}' for gpu in shared])} are totals over "
+            f"{most} runs since the daemon began. For one alone: `gpumon report --run NAME`, "
+            f"where NAME is one of {listed(names, most=8)}."
         )
 
     def _names(self, now: Report) -> list[str]:
@@ -221,7 +221,7 @@ def _starves_now(opened: _Open, totals: GpuTotals) -> bool:
 
 def _alone(opened: _Open, now: Report, run: RunReport) -> Report:
     until = "now" if opened.gone_ns is None else "the first reading after its end"
-    notes = [f"This is of the run {run.run} alone, up to {until}."]
+    notes = [f"This covers only the run {run.run}, up to {until}."]
     part = now
     if opened.before is None:
         notes.append("It may be older than the daemon: what was before that is not observed.")
@@ -236,7 +236,7 @@ def _alone(opened: _Open, now: Report, run: RunReport) -> Report:
         if gpu.uuid in run.gpu_uuids
     )
     if not gpus:
-        notes.append("It was seen at work on no GPU that is watched.")
+        notes.append("It worked on no GPU that the daemon watches.")
     return replace(
         part,
         observed_ns=max((gpu.totals.observed_ns for gpu in gpus), default=0),

@@ -185,7 +185,7 @@ def _refusals(state: MonitorState) -> Iterator[str]:
             )
         yield (
             f"{'Run' if one else 'Runs'} {names} (user {uid}) {'names' if one else 'name'} "
-            f"{gpus}, but {why}: what {'it says' if one else 'they say'} is not counted there. "
+            f"{gpus}, but {why}: {'its tags do' if one else 'their tags do'} not count there. "
             f"{remedy}"
         )
 

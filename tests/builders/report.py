@@ -180,7 +180,7 @@ def mean(ratio: float | None, seconds: float) -> Mean:
 def gpm_fill(
     sm_active: float, *, seconds: float = 120.0, memory: float | None = 0.2, held: float = 0.0
 ) -> GpuFill:
-    """What GPM says of a GPU, with 180 of 700 W and so much of the time held down by heat."""
+    """What GPM says of a GPU, with 180 of 700 W and so much of the time reduced by heat."""
     return GpuFill(
         sm_active=mean(sm_active, seconds),
         sm_occupancy=mean(sm_active / 2, seconds),

@@ -205,7 +205,7 @@ class TestRunsBesideThem:
     def test_are_accused_of_nothing_where_they_work(
         self, standstills: Standstills, in_a_hurry: Prometheus
     ) -> None:
-        """A busy machine stretches their steps: some idle time, but none of it for input."""
+        """A busy machine stretches their steps: some idle time, but none due to input."""
         wait_for(
             lambda: standstills.gpu("steady")["verdict"] != "too_short_to_judge", LONG_PATIENCE_S
         )

@@ -63,7 +63,7 @@ class TestAsTimeGoesOn:
         assert age(page) > first
 
         with showing(now(gpus=(healthy_gpu(),)), listen=address) as again:
-            page.until("#sentence", r"GPU 1 works well")
+            page.until("#sentence", r"GPU 1 lost little time")
 
             assert page.is_hidden("#banner")
             assert again.address == address

@@ -96,7 +96,7 @@ class TestTheLanes:
         wait = "waiting for input"
         assert wait in page.texts("#legend li")
         page.server.publish(last._replace(taken_at_ns=last.taken_at_ns + S, gpus=last.gpus[1:2]))
-        page.until("#sentence", "works well")
+        page.until("#sentence", "lost little time")
 
         assert wait not in page.texts("#legend li")
 

@@ -105,7 +105,7 @@ class TestAMachineOfThirteen:
         self, show: Show
     ) -> None:
         page = show(*told([HEALTHY] * 6))
-        page.until("#sentence", "GPUs 0.5 work well")
+        page.until("#sentence", "GPUs 0.5 lost little time")
         assert lanes(page) == 0
         page.page.locator("summary").nth(4).focus()
         page.server.publish(told([HEALTHY] * 4 + [STARVED, HEALTHY], 61)[-1])

@@ -106,7 +106,7 @@ class Work(Signals):
                 setattr(owner.activity, f"{word}_ratio", ratio)
 
     def throttle(self, slot: int, reasons: int) -> None:
-        """The clocks are held down for these reasons, bits of nvmlClocksEventReason; 0: not."""
+        """The clocks are reduced for these reasons, bits of nvmlClocksEventReason; 0: not."""
         self.gpu(slot).throttle_reasons = reasons
 
     # -- events ------------------------------------------------------------

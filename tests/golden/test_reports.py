@@ -309,7 +309,7 @@ def test_report_tables() -> Chapters:
             first_input_wait_ns=70_000,
             validation_input_wait_ns=s(2),
         ),
-        "time that is not decided yet": of(late, pending_ns=s(3), observed_ns=s(63)),
+        "time that is pending": of(late, pending_ns=s(3), observed_ns=s(63)),
         "a wait with its reasons": of(
             late, input_wait_by_reason_ns={CPU: s(6), DISK: s(13), NO_REASON: s(1)}
         ),

@@ -120,8 +120,8 @@ class GpuName(NamedTuple):
 def problem_with_names(names: Iterable[str] | None, gpus: Collection[GpuName]) -> str | None:
     """What is wrong with the GPU names of a run, as the rest of a sentence about it.
 
-    >>> problem_with_names(["0", "99"], [GpuName(str(index), "") for index in range(8)])
-    'names GPU 99, and there are GPUs 0–7: set GPUMON_GPUS, or gpus=[...] in its tagger, to those'
+    >>> problem_with_names(["0", "9"], [GpuName("0", "")])
+    'names GPU 9, but there is only GPU 0: set GPUMON_GPUS, or gpus=[...] in its tagger, to that'
 
     Args:
         names: As the user wrote them; ``None``: there are none, and nothing is wrong.
@@ -129,7 +129,7 @@ def problem_with_names(names: Iterable[str] | None, gpus: Collection[GpuName]) -
 
     Returns:
         ``None`` if each name matches a GPU.
-    """  # noqa: RUF002  (a range is written so)
+    """
     if names is None:
         return None
     names = [name.strip() for name in names]
@@ -138,7 +138,7 @@ def problem_with_names(names: Iterable[str] | None, gpus: Collection[GpuName]) -
         return None
     shown = listed([_shown(name) for name in unmatched], most=_MAX_LISTED) if names else "no GPU"
     return (
-        f"names {shown}, and {_there_are(gpus)}: set GPUMON_GPUS, or gpus=[...] in its tagger, "
+        f"names {shown}, but {_there_are(gpus)}: set GPUMON_GPUS, or gpus=[...] in its tagger, "
         f"to {'those' if len(gpus) > 1 else 'that'}"
     )
 
@@ -166,11 +166,11 @@ def problem_with_work(
         return f"names {shown}, and was not seen at work there"
     if simulated:
         return (
-            "is joined to no GPU, for the daemon watches simulated ones, and no process is on "
-            f"those: set {WHAT_TO_SET}"
+            "is not assigned to a GPU, because the daemon watches simulated GPUs, which no process "
+            f"uses: set {WHAT_TO_SET}"
         )
     return (
-        f"was seen at work on no GPU, for the driver lists its pid {pid} on none: if it uses one "
+        f"is not assigned to a GPU, because the driver lists its pid {pid} on none: if it uses one "
         f"(in a container, say), set {WHAT_TO_SET}; if its steps compute on the CPU, "
         f"{WHAT_TO_CHECK}"
     )
@@ -184,5 +184,5 @@ def _shown(name: str) -> str:
 def _there_are(gpus: Collection[GpuName]) -> str:
     labels = [gpu.label for gpu in gpus]
     if len(labels) == 1:
-        return f"there is GPU {labels[0]} alone"
-    return f"there are {gpus_named(labels)}"
+        return f"there is only GPU {labels[0]}"
+    return f"there are only {gpus_named(labels)}"

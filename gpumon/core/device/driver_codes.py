@@ -1,6 +1,6 @@
 """The driver's codes with their meaning for users and what to do: the one table of remedies.
 
-XIDs, the answers of a GPU that cannot be read, and why clocks are held down.
+XIDs, the answers of a GPU that cannot be read, and why clocks are reduced.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _LOOK_EARLIER: Final = (
     "look for the XID before it; alone, after a program was ended, it is harmless"
 )
 _OFF_THE_BUS: Final = (
-    "reboot, or cut the machine's power; look at its temperature, power supply and seat"
+    "reboot, or power-cycle the machine; check its temperature, power supply and seating"
 )
 _LINK: Final = f"{_RESET}; if it comes back, have the link's bridge or cable checked"
 
@@ -80,7 +80,7 @@ _TEXTS: Final = {
         f"{_RESET}; if it comes back, replace the board",
     ),
     154: CodeText(
-        "the driver says that this GPU needs help to go on",
+        "the driver says that this GPU requires a recovery action",
         "`nvidia-smi -q` names it under GPU Recovery Action: mostly a reset, or a reboot",
     ),
 }

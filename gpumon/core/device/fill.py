@@ -138,7 +138,7 @@ class GpuFill(NamedTuple):
 
     @property
     def held_ratio(self) -> float | None:
-        """Share of the busy time in which the clocks were held down; ``None``: unknown."""
+        """Share of the busy time in which the clocks were reduced; ``None``: unknown."""
         return self.held_ns / self.held_known_ns if self.held_known_ns else None
 
 

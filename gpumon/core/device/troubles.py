@@ -305,7 +305,7 @@ def throttled(fill: GpuFill | None) -> Iterator[Trouble]:
     share = in_percent(held_ns / fill.held_known_ns, DEFAULT_TROUBLE_SETTINGS.throttled_share)
     yield Trouble(
         TroubleKind.THROTTLED, Severity.MODERATE,
-        f"had its clocks held down {share} of its busy time by {by} ({reason})",
+        f"had its clocks reduced {share} of its busy time by {by} ({reason})",
         advice, reason=reason, duration_ns=held_ns,
     )  # fmt: skip
 
@@ -320,7 +320,7 @@ def throttled_now(details: GpuDetails | None, fill: GpuFill | None) -> Iterator[
     reason = next((one for one in SLOWDOWNS if one in reasons), None)
     if reason is not None and known_ns < DEFAULT_TROUBLE_SETTINGS.min_busy_ns:
         by, advice = SLOWDOWNS[reason]
-        text = f"had its clocks held down when it was last read, by {by} ({reason})"
+        text = f"had its clocks reduced when it was last read, by {by} ({reason})"
         yield Trouble(TroubleKind.THROTTLED, Severity.MODERATE, text, advice, reason=reason)
 
 

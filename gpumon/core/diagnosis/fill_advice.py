@@ -74,7 +74,7 @@ def clocks_held_sentence(fill: GpuFill | None) -> str:
 
 
 def fill_reason(gpu: GpuReport) -> str:
-    """The evidence of low SM utilisation, or of clocks held down; else empty."""
+    """The evidence of low SM utilisation, or of clocks reduced; else empty."""
     fill = gpu.fill
     if fill is None:
         return ""

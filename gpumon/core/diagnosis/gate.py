@@ -157,13 +157,13 @@ def _unknown_ratio(gpu: GpuReport) -> float:
 def _unknown(gpu: GpuReport) -> str:
     return (
         f"{in_percent(_unknown_ratio(gpu))} of the time in use of GPU {gpu.label} has no known "
-        "cause and may be waits for input, too: tag the phases of its run to find out"
+        "cause and may also be waits for input: tag the phases of its run to find out"
     )
 
 
 def _of_before(gpu: GpuReport) -> str:
     observed = in_time(gpu.totals.observed_ns)
-    return f"GPU {gpu.label} cannot be read now: its verdict is on the {observed} observed before"
+    return f"GPU {gpu.label} cannot be read now: its verdict covers the {observed} observed earlier"
 
 
 # -- GPUs without a verdict ----------------------------------------------------------

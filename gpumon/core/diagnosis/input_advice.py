@@ -271,7 +271,7 @@ def held_up_sentence(loss: LossReason | None) -> str:
 
 
 def reason_seen(why: WaitReason) -> str:
-    """A reason with what was measured, after "held up by"; empty where nothing was.
+    """A reason with what was measured, after "The bottleneck is"; empty where nothing was.
 
     >>> reason_seen(WaitReason(IdleCause.INPUT_WAIT, InputWaitReason.UNKNOWN, 5))
     ''

@@ -71,7 +71,7 @@ WORD_OF_REASON: Final[Mapping[str, str]] = {
     InputWaitReason.LATENCY_BOUND: "latency",
     InputWaitReason.UNKNOWN: "reasons unknown",
 }
-"""Each reason, as it reads after "held up by" and after "of it for"."""
+"""Each reason, as it reads after "The bottleneck is" and after "due to"."""
 
 DOING: Final[Mapping[TrainingPhase, str]] = {
     TrainingPhase.START_UP: "starting up",
@@ -145,11 +145,11 @@ COPY_PINNED: Final = (
     "types (uint8, float16) instead of float32."
 )
 WITHIN_STEP: Final = (
-    "The device waits inside the step: use a larger batch, {ways}, and read the loss less often. A "
+    "The GPU is idle inside the step: use a larger batch, {ways}, and read the loss less often. A "
     "kernel profiler shows which call synchronises."
 )
 WITHIN_STEP_LARGER_BATCH: Final = (
-    "The device waits inside the step: use a larger batch, and read the loss less often. A kernel "
+    "The GPU is idle inside the step: use a larger batch, and read the loss less often. A kernel "
     "profiler shows which call synchronises."
 )
 OPEN_SPLIT_EVIDENCE: Final = (
@@ -165,7 +165,7 @@ OPEN_SPLIT_OF_A_TRAINER: Final = (
     "(`float(loss)`, a synchronize): gpumon then knows when the GPU has finished."
 )
 FIRST_BATCH: Final = (
-    "The first batch came late, once a run: shrink the shuffle buffer, which is filled first; read "
+    "Each run waits for its first batch: shrink the shuffle buffer, which is filled first; read "
     "the first files from a local copy (cold shards, a cold cache); and list or index the data set "
     "once, not at each start."
 )
@@ -319,14 +319,15 @@ LOW_FILL: Final = (
     "GPU {gpu} was busy {busy}, but on average only {share} of its multiprocessors had work."
 )
 LOW_POWER: Final = (
-    "GPU {gpu} was busy {busy}, but drew only {watts}, which suggests that little of it worked."
+    "GPU {gpu} was busy {busy}, but drew only {watts}, which suggests that few multiprocessors "
+    "were active."
 )
 FILL_FIGURES: Final = "While it was more than {busy} busy ({time}): {figures}."
 FILL_HINT: Final = (
     "While it was more than {busy} busy at full clock ({time}), it drew {watts} on average. This "
     "board does not report how many of its multiprocessors work, so this is a hint, not a proof."
 )
-CLOCKS_HELD: Final = "Its clocks were held down for {share} of its busy time by {what} ({reasons})."
+CLOCKS_HELD: Final = "Its clocks were reduced for {share} of its busy time by {what} ({reasons})."
 MORE_WORK_AT_A_TIME: Final = (
     "Give the GPU more work at a time: first a larger batch, then fewer and larger kernels: {way}."
 )
@@ -470,7 +471,7 @@ GIL_BOUND_THREADS: Final = (
     "do the work in code that releases the GIL (NumPy, Pillow, TensorFlow operations)."
 )
 GIL_BOUND_STEP: Final = (
-    "The device waits inside the step because other threads of the run hold the GIL. If they make "
+    "The GPU is idle inside the step because other threads of the run hold the GIL. If they make "
     "the batches of {loader}, {how}; otherwise do their work in a separate process, or in code "
     "that releases the GIL."
 )
@@ -507,7 +508,7 @@ WORKERS_IN_A_LOCK: Final = (
     "batch, or give each worker its own. `py-spy dump --pid PID` shows where a worker waits."
 )
 
-HELD_UP: Final = "The run is held up by {seen}."
+HELD_UP: Final = "The bottleneck is {seen}."
 SEEN_AS_WELL: Final = "{seen}; also {reasons}"
 SEEN_CPU_THREAD: Final = "preprocessing: the training thread makes its own batches, on {given}"
 SEEN_CPU_THREAD_OF: Final = (
@@ -516,11 +517,11 @@ SEEN_CPU_THREAD_OF: Final = (
 )
 SEEN_CPU: Final = Counted(
     "preprocessing: {tasks} wants {wanted} and gets {given}",
-    "preprocessing: {tasks} want {wanted} and get {given}",
+    "preprocessing: {tasks} need {wanted} and get {given}",
 )
 SEEN_CPU_OF: Final = Counted(
     "preprocessing: {tasks} wants {wanted} and gets {given} of the {usable} it may use",
-    "preprocessing: {tasks} want {wanted} and get {given} of the {usable} they may use",
+    "preprocessing: {tasks} need {wanted} and get {given} of the {usable} they may use",
 )
 SEEN_GIL: Final = (
     "the GIL: {count} threads of the process take turns holding it, on {cores} together"
@@ -549,7 +550,8 @@ LAST_PAUSES_OF_A_JOB: Final = (
     "that is probably the cause."
 )
 LAST_PAUSES_OF_REQUESTS: Final = (
-    "The last ones began {times}: if no request arrived then, the GPU was not needed."
+    "The last ones began {times}: if it is a server or a notebook, check whether requests arrived "
+    "then."
 )
 ELSE_INPUT: Final = "Otherwise, batches may be late."
 ELSE_INPUT_OR_NO_WORK: Final = "Otherwise, batches may be late, or there was no work."
@@ -602,7 +604,7 @@ SLOW_BY_CLOCKS: Final = (
 )
 SLOW_BY_CLOCKS_UNKNOWN: Final = "its clock ran at {clock}, and its board does not report why"
 SLOW_BY_HELD_CLOCKS: Final = (
-    "its clocks were held down {share} of its busy time by {what} ({reasons})"
+    "its clocks were reduced {share} of its busy time by {what} ({reasons})"
 )
 SLOW_BY_OTHERS: Final = "{processes} computed there {share} of the time"
 SLOW_BY_OTHERS_PRESENT: Final = (
@@ -684,13 +686,12 @@ SHORT_USE_AFTER_FIRST_BATCH: Final = Counted(
 SHORT_WATCH: Final = Counted(
     "{gpus} was watched for less than {time}.", "{gpus} were watched for less than {time}."
 )
-NO_WORK: Final = "{gpus} had nothing to do."
+NO_WORK: Final = "{gpus} ran no work."
 LITTLE_WORK: Final = Counted(
     "{gpus} was busy {share} of the time, too little to count as in use.",
     "{gpus} were busy at most {share} of the time, too little to count as in use.",
 )
-WORKS_WELL: Final = Counted("{gpus} works well.", "{gpus} work well.")
-WORKED_WELL: Final = "{gpus} worked well."
+LITTLE_LOST: Final = "{gpus} lost little time."
 LOST_LITTLE: Final = Counted(
     "{gpus} lost little of its time in use.", "{gpus} lost little of their time in use."
 )
@@ -791,7 +792,7 @@ CLOCKWORK: Final = "They come {every}, like clockwork."
 PROVED_SO_FAR: Final = "Proved by its tags: {time} {cause}."
 GREATEST_CAUSE: Final = "The greatest part, {time}, was {cause}."
 UNEXPLAINED: Final = (
-    "No tag explains {time} more: put `phase(...)` around what the process does then."
+    "Another {time} is untagged: put `phase(...)` around what the process does then."
 )
 UNUSED_BEFORE: Final = "GPU {gpu} was not in use before that."
 IDLE_BEFORE: Final = "Before that, GPU {gpu} was idle for {part} in use."
@@ -837,7 +838,9 @@ RUN_ON_CPU: Final = Tensed(
     "It computed its steps on the CPU and used no GPU.",
 )
 RUN_WITHOUT_GPU: Final = Tensed("It is bound to no GPU so far.", "It was bound to no GPU.")
-RUN_REFUSED: Final = "It names {gpus}, where no process of its user is known: not counted there."
+RUN_REFUSED: Final = (
+    "It names {gpus}, where no process of its user is known, so it does not count there."
+)
 RUN_SHARES: Final = "Its shares of each batch: {shares}."
 RUN_SHARES_CHANGED: Final = Counted(
     "Its shares of each batch: {shares}, after {count} change.",
@@ -847,7 +850,7 @@ RUN_SUSPENDED: Final = "It is suspended."
 RUN_SUSPENDED_SINCE: Final = "It has been suspended since {time}."
 RUN_HANGS: Final = "It hangs."
 RUN_CALLBACKS: Final = "Its slowest callbacks: {callbacks}."
-RUN_HELD_UP: Final = "{cause} for {time}, held up by {seen} (seen in {share} of samples)."
+RUN_HELD_UP: Final = "{cause} for {time}, because of {seen} (seen in {share} of samples)."
 JOB_BALANCE: Final = "Busy in training steps of {runs}: {shares} (skew {skew})."
 JOB_BALANCE_AT: Final = (
     "Busy in training steps of {runs}: {shares} (skew {skew}, balanced at {ratios})."

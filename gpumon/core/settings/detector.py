@@ -101,11 +101,11 @@ class FillSettings(Settings):
     )
     held_share: float = share(
         0.50,
-        "From this share of the busy time on, clocks held down by heat or power are the finding.",
+        "From this share of the busy time on, clocks reduced by heat or power are the finding.",
         "ours: most of the time",
     )
     held_told_from: float = share(
-        0.01, "Clocks held down for less of the busy time are not mentioned.", "ours: a moment"
+        0.01, "Clocks reduced for less of the busy time are not mentioned.", "ours: a moment"
     )
     tensors_in_use_from: float = share(
         0.10,
@@ -270,7 +270,7 @@ class TroubleSettings(Settings):
     )
     throttled_share: float = share(
         0.10,
-        "A GPU is throttled if heat, board protection or power supply hold its clocks down for "
+        "A GPU is throttled if heat, board protection or power supply reduce its clocks for "
         "this share of its busy time.",
         "ours: a warm board steps down for a moment, a badly cooled one for long",
     )

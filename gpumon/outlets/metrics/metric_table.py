@@ -119,7 +119,7 @@ _GPU_NOW = (
 
 _GPU_DETAILS = (
     ("gpu_throttled", _GAUGE, "uuid reason", MetricView.throttled,
-     "Whether the clocks are held down for this reason now."),
+     "Whether the clocks are reduced for this reason now."),
     ("gpu_power_limit_watts", _GAUGE, "uuid", now("latest.details.power_limit_watts"),
      "Enforced power limit in watts."),
     ("gpu_memory_clock_hertz", _GAUGE, "uuid", now("latest.details.memory_clock_hertz"),

@@ -184,7 +184,7 @@ def _besides(report: Report) -> list[str]:
     together = machine_line(report)
     lines = [f"<p>{escape(together)}</p>"] if together else []
     findings = findings_beside(report, next_line(report))
-    return [*lines, *_list("After that", other_advice(report)), *_list("Besides", findings)]
+    return [*lines, *_list("Other losses", other_advice(report)), *_list("Also noted", findings)]
 
 
 def _list(title: str, texts: Sequence[str]) -> list[str]:
@@ -234,7 +234,7 @@ def _seconds_table(gpus: Sequence[GpuReport]) -> tuple[list[str], list[list[str]
         "busy",
         *(f"idle, {WORD_OF_CAUSE[cause]}" for cause in causes),
     ]
-    heads += ["not decided yet"] if has_pending else []
+    heads += ["pending"] if has_pending else []
     heads += ["starved or suspected", "pauses", "the longest"]
     longest_ns = max((gpu.totals.observed_ns for gpu in gpus), default=0)
     return heads, [_cells(gpu, causes, longest_ns, has_pending=has_pending) for gpu in gpus]

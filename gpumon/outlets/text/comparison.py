@@ -37,15 +37,16 @@ _NOT_COMPARED: Final = (
 _SPEED: Final = "{times} times as fast, in {measure}."
 _SPEED_OF_MANY: Final = "{times} times as fast, in {measure}, over the {count} runs in both."
 _COMPUTE: Final = "The compute itself was {own} times as fast: less waiting accounts for {rest}."
-_PROMISE_KEPT: Final = "The advice on {cause} promised at most {bound} times; that held."
+_PROMISE_KEPT: Final = (
+    "The advice on {cause} predicted at most {bound} times as fast, and that held."
+)
 _PROMISE_EXCEEDED: Final = (
-    "The advice on {cause} promised at most {bound} times; that did not hold."
+    "The advice on {cause} predicted at most {bound} times as fast, and that did not hold."
 )
 _PROMISE_UNUSED: Final = (
-    "The advice on {cause} promised at most {bound} times; none of it was gained, as if it had not "
-    "been followed."
+    "The advice on {cause} predicted at most {bound} times as fast; no improvement was measured."
 )
-_PROMISE_OF_MORE: Final = "The advice on {cause} promised {bound} times, or more."
+_PROMISE_OF_MORE: Final = "The advice on {cause} predicted {bound} times as fast, or more."
 
 
 def side_by_side(
@@ -93,13 +94,13 @@ def _gain(before: Report, after: Report, pairs: RunPairs, found: Sequence[Unlike
     shares = _lost_ratio(before) or 0.0, _lost_ratio(after) or 0.0
     # A short run loses few seconds, and may lose a greater share all the same.
     is_gain = freed_ns > 0 and shares[1] < shares[0]
-    won = f"{in_all(freed_ns, before.gpus)} won back." if is_gain else "nothing won back."
+    won = f"{in_all(freed_ns, before.gpus)} won back." if is_gain else "no time was won back."
     if any(one.of_work or one.of_length for one in found):
         won = "a smaller share." if shares[1] < shares[0] else "not a smaller share."
     lines = wrapped(
         f"Lost {in_percent(_lost_ratio(before))} of the time in use before, "
         f"{in_percent(_lost_ratio(after))} after: {won}",
-        first=f"{'Gained:':<9}",
+        first=f"{'Change:':<9}",
     )
     return [*lines, *wrapped(_speed(before, after, pairs, found), first=f"{'Speed:':<9}")]
 

@@ -72,7 +72,9 @@ def observed_sentence(report: Report) -> str:
 
 def observed_sentences(report: Report) -> str:
     """The same, and whether the GPU is simulated, or the report of a recording."""
-    simulated = " The GPU is simulated." if report.simulated else ""
+    one_gpu = len(report.gpus) == 1
+    what = "The GPU is" if one_gpu else "The GPUs are"
+    simulated = f" {what} simulated." if report.simulated else ""
     replayed = " This report is of a recording." if report.replayed else ""
     return f"{observed_sentence(report)}{simulated}{replayed}"
 
@@ -107,7 +109,7 @@ def machine_line(report: Report) -> str:
         (machine.busy_ns, "busy"),
         (machine.lost_ns, "lost in use"),
         (machine.out_of_use_ns, "not in use"),
-        (machine.pending_ns, "not decided yet"),
+        (machine.pending_ns, "pending"),
     ]
     shares = ", ".join(
         f"{in_percent(machine.share(part_ns))} {word}" for part_ns, word in parts if part_ns
@@ -249,7 +251,7 @@ def levels_lines(gpu: GpuReport, sampling: Sampling | None) -> list[str]:
     low, high = totals.low_ns / totals.in_use_ns, totals.high_ns / totals.in_use_ns
     limits = DEFAULT_SETTINGS.low_below, DEFAULT_SETTINGS.high_above
     text = (
-        f"levels: {in_percent(low)} of the time in use below {in_percent(limits[0])}, "
+        f"utilisation: {in_percent(low)} of the time in use below {in_percent(limits[0])}, "
         f"{in_percent(max(0.0, 1.0 - low - high))} between, "
         f"{in_percent(high)} above {in_percent(limits[1])}"
     )

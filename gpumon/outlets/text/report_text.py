@@ -71,8 +71,8 @@ def render_report(report: Report, style: TextStyle) -> str:
         main = main_gpu(report.at_present.gpus)
         shown = tuple(gpu for gpu in report.gpus if main is not None and gpu.label == main.label)
     blocks += [_gpu_block(gpu, report, style) for gpu in shown]
-    advice = bullets("After that:", other_advice(report))
-    found = bullets("Besides:", findings_beside(report, next_line(report)))
+    advice = bullets("Other losses:", other_advice(report))
+    found = bullets("Also noted:", findings_beside(report, next_line(report)))
     blocks += filter(None, (_runs(report), advice, found, _notes(report)))
     return style.plain("\n\n".join(blocks)) + "\n"
 
@@ -167,7 +167,7 @@ def _table(gpu: GpuReport, style: TextStyle) -> str:
         for split in _splits(cause, totals):
             lines += _details(split, idle_ns, totals.observed_ns)
     if not is_next_to_nothing(totals.pending_ns, totals.observed_ns):
-        lines.append(_row("not decided yet", totals.pending_ns, totals.observed_ns, style))
+        lines.append(_row("idle, pending", totals.pending_ns, totals.observed_ns, style))
     lines.append(_sum_row(gpu))
     if waits_much(gpu):
         lines.append(f"  of the busy time, waiting for another rank: {wait_in_time(totals)}")
@@ -250,8 +250,8 @@ def _by_reason(by_reason: Mapping[str, int], *, is_rest_shown: bool = False) -> 
     known = sorted(
         ((name, ns) for name, ns in by_reason.items() if name != unknown), key=lambda one: -one[1]
     )
-    parts = [(f"of it for {WORD_OF_REASON.get(name, name)}", ns) for name, ns in known]
-    rest = f"of it for {WORD_OF_REASON[unknown]}"
+    parts = [(f"due to {WORD_OF_REASON.get(name, name)}", ns) for name, ns in known]
+    rest = f"due to {WORD_OF_REASON[unknown]}"
     return _Split(parts, rest, is_rest_shown=is_rest_shown and bool(by_reason))
 
 
@@ -285,7 +285,7 @@ def _hidden(gpu: GpuReport) -> str:
     exposed_ns = totals.idle_ns.get(IdleCause.INPUT_WAIT, 0)
     text = (
         f"The run also waited {in_time(totals.hidden_input_wait_ns)} for input while "
-        f"the GPU was busy: hidden, nothing to gain. Exposed: "
+        f"the GPU was busy: overlapped with GPU work, at no cost. Not overlapped: "
         f"{in_time(exposed_ns)}."
     )
     return "\n".join(wrapped(text, first="  "))

@@ -200,13 +200,13 @@ def _loss_in_pauses(gpu: GpuReport, report: Report) -> str:
 
 
 def _healthy(gpus: Sequence[GpuReport]) -> str:
-    """Of GPUs that lose nothing: which have low SM utilisation, and which work well."""
+    """Of GPUs that lose nothing: which have low SM utilisation, and which do not."""
     low = [gpu for gpu in gpus if is_under_filled(gpu.fill)]
     full = [gpu for gpu in gpus if gpu not in low and not has_trouble(gpu)]
     if not low and not full:
         return about(messages.LOST_LITTLE, gpus)
-    row = messages.WORKED_WELL if is_past(gpus[0]) else messages.WORKS_WELL
-    return joined([*map(low_fill_sentence, low[:_MOST_LOW]), about(row, full)])
+    lost_little = about(messages.LITTLE_LOST, full)
+    return joined([*map(low_fill_sentence, low[:_MOST_LOW]), lost_little])
 
 
 def _busy_in_log(gpus: Sequence[GpuReport]) -> str:

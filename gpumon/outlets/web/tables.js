@@ -180,7 +180,7 @@ function adviceItem(advice) {
   );
 }
 
-// What else can be changed, the greatest loss first.
+// Other improvements, the largest loss first.
 export function drawAdvice(whole, list, allAdvice) {
   whole.hidden = allAdvice.length === 0;
   list.replaceChildren(...allAdvice.map(adviceItem));

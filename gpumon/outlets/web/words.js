@@ -19,13 +19,13 @@ export const PARTS = [
   { key: "input_wait", label: "waiting for input" },
   { key: "suspected", label: "suspected starvation" },
   { key: "unknown", label: "cause unknown" },
-  { key: "pending", label: "not decided yet" },
+  { key: "pending", label: "pending" },
   { key: "not_in_use", label: "not in use" },
 ];
 
 export const LABELS = new Map(PARTS.map((part) => [part.key, part.label]));
 
-// How each reason reads after "held up by", and after "of it for".
+// How each reason reads after "because of" and after "due to".
 export const REASONS = new Map(Object.entries({
   cpu_bound: "preprocessing",
   gil_bound: "the GIL",
@@ -95,7 +95,7 @@ function filling(gpu) {
   const { evidence, sm_active_ratio: active, power_watts: power, power_limit_watts: limit } = gpu.fill;
   if (evidence === "gpm") return `on average only ${share(active, 1)} of its multiprocessors had work`;
   const watts = `${Math.round(power)} of ${Math.round(limit)}${NBSP}W`;
-  return `it drew only ${watts}, which suggests that little of it worked`;
+  return `it drew only ${watts}, which suggests that few multiprocessors were active`;
 }
 
 const inList = (words) => [words.slice(0, -1).join(", "), words.at(-1)].filter(Boolean).join(" and ");
@@ -141,7 +141,7 @@ function lossesInWords(gpu) {
 
 function heldInWords({ fill }) {
   const by = fill.held_mostly_by ? `: ${fill.held_mostly_by.replaceAll("_", " ")}` : "";
-  return `clocks held down ${share(fill.held_ratio, 1)} of its busy time${by}`;
+  return `clocks reduced ${share(fill.held_ratio, 1)} of its busy time${by}`;
 }
 
 // How much faster at most; nothing where nothing is promised.
@@ -156,7 +156,7 @@ export function heldUpInWords({ reasons = [] }) {
   const [{ cause, seen } = {}] = reasons.filter((reason) => reason.seen);
   if (!seen) return "";
   const where = LABELS.get(cause) ?? cause;
-  return `${where[0].toUpperCase()}${where.slice(1)}, held up by ${seen}.`;
+  return `${where[0].toUpperCase()}${where.slice(1)}, because of ${seen}.`;
 }
 
 // Whom an advice is for; empty where it does not say.

@@ -190,7 +190,10 @@ def abstained(some: Sequence[Graded]) -> float:
 
 def terms_table() -> str:
     """The model itself, for the page that explains it."""
-    lines = ["| statement | measure | says nothing at | all at | weight |", "|---|---|---|---|---|"]
+    lines = [
+        "| statement | measure | no effect at | full effect at | weight |",
+        "|---|---|---|---|---|",
+    ]
     for name, term in TERMS.items():
         lines.append(
             f"| {term.says} | `{term.measure}` | {term.zero_at:g} | {term.full_at:g} | "

@@ -77,7 +77,7 @@ class TestAHeldGpu:
         assert gpu(state).verdict.name is VerdictName.NOT_IN_USE
         assert verdict_line(report) == (
             "held: Process 7 (python3, ada) holds 1.0 GiB of GPU 0, where nothing has run "
-            "since 00:00 UTC. Other processes are there, too. GPU 1 had nothing to do."
+            "since 00:00 UTC. Other processes are there, too. GPU 1 ran no work."
         )
         assert next_line(report) == (
             "Ask ada whether process 7 is still needed. Ending it frees 1.0 GiB of GPU 0."
@@ -88,7 +88,7 @@ class TestAHeldGpu:
         verdict = verdict_line(report_of(story.pass_seconds(700, 0.0, 1.0)))
 
         assert verdict.startswith("healthy")
-        assert "GPU 1 works well. Process 7 (user 1000) holds 1.0 GiB of GPU 0" in verdict
+        assert "GPU 1 lost little time. Process 7 (user 1000) holds 1.0 GiB of GPU 0" in verdict
         table = render_report(report_of(story.state), TextStyle())
         assert "GPU 0: in use for 0 s, held by process 7\n" in table
         assert "not in use" not in verdict
@@ -153,7 +153,7 @@ class TestAHeldGpu:
 
         assert verdict.startswith("healthy")
         assert "ended" not in verdict
-        assert "GPU 1 works well." in verdict
+        assert "GPU 1 lost little time." in verdict
         assert "Process 7 (user 1000) holds 1.0 GiB of GPU 0" in verdict
 
     @pytest.mark.parametrize("wrong", [{"processes": 0}, {"pid": 0}, {"pid": -1}])

@@ -66,7 +66,7 @@ class TestTheLastSeconds:
     def test_say_how_far_they_reach(self, kept: Kept) -> None:
         kept.pass_seconds(2_000, 1.0)
 
-        assert kept.last(60).notes[-1] == "This is the last 60 s."
+        assert kept.last(60).notes[-1] == "This covers the last 60 s."
         assert "only some moments are kept" in kept.last(1_500).notes[-1]
 
     def test_begin_where_they_say(self, kept: Kept) -> None:

@@ -67,7 +67,7 @@ class TestRowsThatCannotBeUsed:
         report = log(lambda at: at % 3 > 0, lambda _: 0, row)
 
         assert verdict_line(report) == (
-            "not in use, as far as 67 % of its rows can tell: GPU 0 had nothing to do."
+            "not in use, as far as 67 % of its rows can tell: GPU 0 ran no work."
         )
         assert next_line(report).startswith("What GPU 0 did in the other rows is unknown. Log ")
         assert "release" not in render_report(report, PLAIN).lower()

@@ -301,7 +301,7 @@ NVML_FIELDS: Final = (
         shown_as="sm clock",
     ),
     NvmlField(
-        "throttle_reasons", "why clocks are held down",
+        "throttle_reasons", "why clocks are reduced",
         (NvmlNumber("throttle_reasons", REASONS, _THROTTLE_REASONS, most=_LARGEST_BITS),),
     ),
     NvmlField("energy", "joules used", (ENERGY,)),

@@ -27,7 +27,7 @@ class TestAGpuIsUnderFilled:
             pytest.param(
                 power_fill(180.0), id="of its power at full clock, and nothing more is known"
             ),
-            pytest.param(gpm_fill(0.24, held=0.1), id="held down for a little of the time"),
+            pytest.param(gpm_fill(0.24, held=0.1), id="reduced for a little of the time"),
             pytest.param(power_fill(180.0, held=0.1), id="held down a little, by its power"),
         ],
     )

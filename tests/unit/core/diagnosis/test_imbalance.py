@@ -55,7 +55,7 @@ def pair(fast: dict[str, Any], slow: dict[str, Any]) -> list[GpuReport]:
 
 
 def clocked(ratio: float, held: float = 0.0, seconds: float = 120.0) -> GpuFill:
-    """A GPU at such a clock, held down by heat for such a part of the time."""
+    """A GPU at such a clock, reduced by heat for such a part of the time."""
     return power_fill(180.0, seconds=seconds, held=held)._replace(sm_clock=mean(ratio, seconds))
 
 
