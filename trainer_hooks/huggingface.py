@@ -253,13 +253,13 @@ def _why_not(trainer: Any, args: Any, loader: Any, balancer: object) -> str | No
         return "no Trainer calls this callback: write Trainer(callbacks=[RatioCallback(...)])"
     if "current_gradient_accumulation_steps" not in Trainer.training_step.__code__.co_names:
         return (
-            "this version of transformers divides the losses of a step otherwise: update it to "
+            "this version of transformers scales the losses of a step differently: upgrade it to "
             "4.55 or newer"
         )
     order = getattr(args, "train_sampling_strategy", "random")
     if getattr(args, "group_by_length", False) or order not in ("random", "sequential"):
         return (
-            "group_by_length and batch_rebalance deal samples out to equal ranks: leave them out, "
+            "group_by_length and batch_rebalance assume equal ranks: leave them out, "
             "so that the order is random or sequential"
         )
     is_mean = getattr(trainer, "loss_is_scaled_for_ga", None) is False

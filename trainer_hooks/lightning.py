@@ -293,12 +293,13 @@ class _RatioBatches:
         """Return why Lightning and its loader differ in their batch, and what to write instead."""
         if batch >= len(self):
             return (
-                f"Lightning resumes with batch {batch} of an epoch of {len(self)} batches: give "
-                "max_epochs in the place of max_steps"
+                f"Lightning resumes with batch {batch} of an epoch of {len(self)} batches: use "
+                "max_epochs instead of max_steps"
             )
         if batch < self._first:
             return (
-                f"this Lightning counts batch {batch} twice when it resumes in mid-epoch: update it"
+                f"this Lightning version counts batch {batch} twice when it resumes in mid-epoch: "
+                "upgrade it"
             )
         if self._done == self._first != batch:
             return (

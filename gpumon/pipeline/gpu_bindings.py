@@ -1,6 +1,6 @@
 """Whether a run may count on a GPU: one rule, decided by the driver's process list.
 
-Anybody can write into a ring that he trains on GPU 0. So a run is bound to a GPU only once the GPU
+Anyone can claim in a ring to be training on GPU 0. So a run is bound to a GPU only once the GPU
 has worked during the run, by a process list that was read after that. The list must name the
 run's process, or another one of its user's (a child that trains, a server that works for it).
 
@@ -63,8 +63,8 @@ class ProcessList(NamedTuple):
     ) -> GpuBinding | None:
         """Decide the binding of a run during which the GPU worked; ``None``: it stays open.
 
-        A process of an unknown user opposes no run, unless ``/proc`` hides the user: then only a
-        run whose own process is listed is believed. After an empty list, another user's work may
+        A process of an unknown user contradicts no run, unless ``/proc`` hides the user: then only
+        a run whose own process is listed is believed. After an empty list, another user's work may
         have just ended: then the run is believed if the GPU goes on working.
 
         Args:
@@ -173,7 +173,7 @@ class GpuBindings:
             yield held.popleft()
 
     def release_all(self) -> Iterator[HeldTick]:
-        """Yield all held ticks: no run is there any more that these could belong to."""
+        """Yield all held ticks: no run is left that they could belong to."""
         self._open_from_ns = None
         while self._held:
             yield self._held.popleft()

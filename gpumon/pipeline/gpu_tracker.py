@@ -181,7 +181,7 @@ class GpuTracker:
         self._awaited.note_pending(owners, ledger.awaited_ns)
 
     def _stop_awaiting(self, owners: Collection[int]) -> None:
-        """The work of these users did not come: time that only they waited for was no start."""
+        """These users did not work: idle time that only they waited for was not start-up."""
         if owners:
             self.ledger.await_less(self._awaited.drop(owners))
 

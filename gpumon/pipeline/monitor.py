@@ -136,7 +136,7 @@ class Monitor:
         self._note_listed(frame)
 
     def _note_listed(self, frame: Frame) -> None:
-        """Note which GPUs the source lists no longer: one that fails to answer is still listed."""
+        """Note which GPUs the source no longer lists: one that fails to answer is still listed."""
         listed = {sample.device.uuid for sample in frame.gpus}
         for uuid, gpu in list(self._gpus.items()):
             gpu.note_listed(uuid in listed, frame.taken_at_ns)
@@ -179,7 +179,7 @@ class Monitor:
         return busiest
 
     def _gpus_of_jobs(self) -> dict[JobKey, set[str]]:
-        """GPUs that work for each job, those that begin just now included."""
+        """GPUs that work for each job, including those that have just begun."""
         gpus_of_job: dict[JobKey, set[str]] = {}
         for run in self._runs.runs:
             uuids = gpus_of_job.setdefault(run.job_key, set())

@@ -140,7 +140,7 @@ class TestWhatCannotBeSplit:
             ("accelerate", "twice", "call split_by_ratios once"),
             ("accelerate", "drawn", "prepare a DataLoader with batch_size= and shuffle="),
             ("accelerate", "skipped", "write loader.set_epoch(epoch, start_step=steps)"),
-            ("trainer", "grouped", "group_by_length and batch_rebalance deal samples out"),
+            ("trainer", "grouped", "group_by_length and batch_rebalance assume equal ranks"),
             ("trainer", "own tokens", "set average_tokens_across_devices=True"),
             ("trainer", "too few", "set dataloader_drop_last=True"),
             ("trainer", "own loss", "set loss_is_scaled_for_ga = False"),
@@ -161,7 +161,7 @@ class TestWhatCannotBeSplit:
         monkeypatch.setattr(huggingface.Trainer, "training_step", lambda *_: None)
 
         refusal = huggingface._why_not(object(), None, None, None)
-        assert "update it to 4.55 or newer" in str(refusal)
+        assert "upgrade it to 4.55 or newer" in str(refusal)
 
     def test_is_a_single_process(self) -> None:
         with pytest.raises(ValueError, match="start the script with accelerate launch"):

@@ -188,7 +188,7 @@ class PhaseTagger(Tagger, keras.callbacks.Callback):  # type: ignore[misc]  # Ke
             ranges = None
         if ranges is None:
             warn_quietly(
-                "PhaseTagger(nvtx=True) opens no NVTX ranges: there is neither the package "
-                "nvtx (`pip install nvtx`) nor a torch with CUDA",
+                "PhaseTagger(nvtx=True) opens no NVTX ranges: neither the nvtx package "
+                "(`pip install nvtx`) nor a CUDA build of torch is installed",
             )
         return ranges

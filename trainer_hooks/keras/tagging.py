@@ -175,7 +175,7 @@ class Tagging:
         try:
             self.stop()
         finally:
-            self._options.warn(f"gpumon tags no more phases of this run: {error!r}")
+            self._options.warn(f"gpumon stopped tagging this run: {error!r}")
 
     # Called by the tagger and the brackets.
 

@@ -308,8 +308,8 @@ def _is_refused(writer: RingWriter, run: str | None) -> bool:
     if read_run_facts(run=run, gpus=None, started_ns=facts.started_ns).run == facts.run:
         return False
     _warn_of_name(
-        f"gpumon cannot separate the run {run!r} from {facts.run!r}, which this process "
-        "is already: its steps and phases are added to those; give each run a process"
+        f"gpumon cannot record {run!r} as a separate run: this process is already recorded as "
+        f"{facts.run!r}, which gets its steps and phases; give each run its own process"
     )
     return True
 
@@ -387,8 +387,8 @@ def _warn(error: Exception, what_to_do: str = "") -> None:
 def _say_where_gpus_do_not_fit(facts: RunFacts) -> None:
     if not have_room_for_gpus(facts):
         _warn_of_gpus(
-            "the list of this process' GPUs is too long for gpumon, which asks the driver instead "
-            "where the process runs; a short one may be given as GPUMON_GPUS=0,1,..."
+            "the list of this process's GPUs is too long for gpumon, so it asks the driver which "
+            "GPUs the process uses; GPUMON_GPUS=0,1,... gives a short list"
         )
 
 

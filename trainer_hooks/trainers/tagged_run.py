@@ -61,7 +61,7 @@ class TaggedRun(ABC):
     def fail(self, error: Exception) -> None:
         """Stop tagging after an error of our own."""
         self.stop()
-        warn_quietly(f"gpumon tags no more phases of this run: {error!r}")
+        warn_quietly(f"gpumon stopped tagging this run: {error!r}")
 
     def step_begins(self) -> None:
         """A training step follows: what torch compiles in it is ``compile``."""

@@ -14,7 +14,7 @@ from gpumon.core.settings.detector import MAX_INTERVALS, DetectorSettings
 from gpumon.core.verdict import LikelyCause
 
 _NAMED: Final = 3
-"""So many of the last pauses are reported with their start."""
+"""How many of the last pauses are reported with their start."""
 
 
 class IdleSpan(NamedTuple):
@@ -120,7 +120,7 @@ class PauseTracker:
         self.begin_job()
 
     def begin_job(self) -> None:
-        """Forget the last job: held-back time stays uncounted, and the open pause was none."""
+        """Forget the last job: held-back time stays uncounted, and the open pause is discarded."""
         if self._job.is_complete:
             self._worst = self._worst_job()
             self._job.forget()

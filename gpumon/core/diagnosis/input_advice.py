@@ -24,7 +24,7 @@ from gpumon.core.wording import counted, in_percent, in_time, listed, plainly
 
 _LIMITS: Final = DEFAULT_SETTINGS.advice
 _ABOUT: Final = 0.05
-"""By so much a number of workers may fall short of what is wanted before one more is asked for."""
+"""The shortfall that is tolerated before another worker is suggested."""
 _THROTTLED_FROM: Final = 0.05
 _TAKEN_FROM: Final = 0.5
 _LOCKED_FROM: Final = 0.4

@@ -195,7 +195,7 @@ class BoundedServer:
             self._turn()
         except Exception as error:  # noqa: BLE001 - without this thread there are no answers
             if not self._closing:  # else ``close`` has closed its selector
-                self._faults.log("a turn of the web server was cut short", error)
+                self._faults.log("an iteration of the web server's loop failed", error)
                 time.sleep(_BACK_OFF_S)  # instead of spinning
 
     def _turn(self) -> None:
@@ -336,9 +336,9 @@ class BoundedServer:
                 connection.socket.settimeout(self._limits.write_timeout_s)
                 answer(connection.socket)
         except OSError:
-            _LOG.debug("connection of %s broke off", connection.caller.key, exc_info=True)
+            _LOG.debug("connection from %s was lost", connection.caller.key, exc_info=True)
         except Exception as error:  # noqa: BLE001 - a fault in one answer must not end the server
-            self._faults.log("an answer was not made", error)
+            self._faults.log("a request handler failed", error)
         finally:  # always give the thread back
             self._answered.append((connection, job))
             self._wake()
@@ -400,8 +400,8 @@ class BoundedServer:
         suppressed = self._pushed_out.suppressed()
         if suppressed is not None:
             _LOG.warning(
-                "the web server is full: of %d connections of %s that ask or read slowly, the "
-                "oldest was ended (and %d more since the last line)",
+                "the web server is full: closed the oldest of %d slow connections from %s (and "
+                "%d more since the last line)",
                 count, greediest, suppressed,
             )  # fmt: skip
         return True

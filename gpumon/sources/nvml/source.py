@@ -29,7 +29,7 @@ from gpumon.sources.nvml.tick_reader import TickReader
 _HELD_UP_NS: Final = NS_PER_S // 10
 
 _HANGS: Final = (
-    "the NVIDIA driver failed, and a call of it has not come back: it is opened again after that"
+    "the NVIDIA driver failed, and one of its calls has not returned; gpumon reopens it after that"
 )
 
 _LAST_PATIENCE_S: Final = 0.3

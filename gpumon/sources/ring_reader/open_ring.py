@@ -97,7 +97,7 @@ class OpenRing:
         self._totals: RingTotals | None = None
         self._steps = self._samples = 0
         if self._facts.boot_id != boot_id:
-            raise RingError("of another boot")
+            raise RingError("from another boot")
         if self._facts.started_ns > _latest_ns(now_ns):
             raise RingError("starts in the future")
 
@@ -231,7 +231,7 @@ class OpenRing:
         if totals is None:
             raise RingError("has no valid totals")
         if self._totals is not None and _falls(self._totals, totals):
-            raise RingError("has sums that fall")
+            raise RingError("has totals that decreased")
         # The phase under way is not in the sums, and began after all of them.
         if sum(totals.phase_ns) > totals.since_ns - self._facts.started_ns + _SLACK_NS:
             raise RingError("has more time in its sums than has passed")

@@ -262,7 +262,7 @@ class RingOpener:
         """
         where, name, inode = place
         if (where, inode) in self._inodes:
-            raise RingError("a second name of a ring that is already read")
+            raise RingError("a hard link to a ring that is already read")
         folder = self.phases_of(where)
         device = os.fstat(folder).st_dev
         # The pid in the name is not enough: a process in a container may have the same one.
@@ -272,7 +272,7 @@ class RingOpener:
         try:
             status = os.fstat(descriptor)
             if status.st_dev != device:
-                raise RingError("on another file system than its folder")
+                raise RingError("on a different file system from its folder")
             if status.st_ino != inode:
                 raise FileNotFoundError(name)
             # Two users may give their rings one name, and a name may come again.

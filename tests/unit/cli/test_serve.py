@@ -75,5 +75,5 @@ def test_a_fault_of_the_web_server_is_counted_in_metrics(
 
     assert 'gpumon_collector_success{collector="web_server"} 0.0' in series
     assert [one for one in caplog.messages if "web" in one] == [
-        "a turn of the web server was cut short: RuntimeError: a fault of the loop"
+        "an iteration of the web server's loop failed: RuntimeError: a fault of the loop"
     ]

@@ -103,7 +103,8 @@ class TestAFaultOfTheLoop:
         assert after == ANSWER
         assert (broken.left, state.errors_total, state.success) == (0, 3, False)
         assert state.message == (
-            "a turn of the web server was cut short: RuntimeError, see the log of gpumon serve"
+            "an iteration of the web server's loop failed: RuntimeError, "
+            "see the log of gpumon serve"
         )
         assert caplog.text.count("Traceback") == 1
         assert "RuntimeError: select is broken" in caplog.messages[0]
@@ -199,7 +200,7 @@ def test_a_server_is_well_again_a_minute_after_a_fault(monkeypatch: pytest.Monke
     assert faults.collector_state().success
     with pytest.raises(ZeroDivisionError) as raised:
         _ = 1 // 0
-    faults.log("an answer was not made", raised.value)
+    faults.log("a request handler failed", raised.value)
 
     now_s = 59.0
     young = faults.collector_state()
@@ -217,7 +218,7 @@ def test_a_new_kind_of_fault_is_logged_at_once_and_a_hundred_at_most(
     def fail(number: int) -> None:
         with pytest.raises(OSError, match="made up") as raised:
             raise OSError(number, "made up")
-        faults.log("an answer was not made", raised.value)
+        faults.log("a request handler failed", raised.value)
 
     for number in [*range(200), *range(200)]:
         fail(number)
