@@ -141,7 +141,7 @@ def watch(
     rings = read(reader_of(daemon.runtime_dir)).rings
     (ring_shares,) = (ring.facts.shares for ring in rings if ring.facts.run == "unequal")
 
-    applied = tuple(even.run()["balanced_ratios"][uuid] for uuid in UUIDS)
+    applied = tuple(even.run()["levelled_ratios"][uuid] for uuid in UUIDS)
     unequal.type(" ".join(str(ratio) for ratio in applied))
     wait_until(lambda: look(daemon).run()["ratio_changes"] == 1)
     time.sleep(1.0)  # by then the last even step is in the counters

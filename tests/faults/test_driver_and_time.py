@@ -19,7 +19,7 @@ from tests.faults.faulty_machine import (
 from tests.patience import wait_until
 
 MISSED = "gpumon_samples_missed_total"
-HANGS = "has not come back"
+HANGS = "has not returned"
 LIST, WAIT = "nvmlDeviceGetComputeRunningProcesses_v3", "nvmlEventSetWait_v2"
 
 

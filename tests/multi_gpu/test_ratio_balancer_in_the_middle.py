@@ -84,7 +84,7 @@ def test_the_outer_fit_is_balanced_after_an_inner_one(which: str, pair: list[Any
             inner.fit(balancer, *fails, steps=4, batch_size=40)
 
     with pytest.warns(
-        RuntimeWarning, match="not the one inside .* give it a RatioBalancer of its own"
+        RuntimeWarning, match="not a fit inside .* give that one its own RatioBalancer"
     ):
         training.fit(balancer, acting(train_inside), steps=26)
 

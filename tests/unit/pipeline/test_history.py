@@ -67,7 +67,7 @@ class TestTheLastSeconds:
         kept.pass_seconds(2_000, 1.0)
 
         assert kept.last(60).notes[-1] == "This covers the last 60 s."
-        assert "only some moments are kept" in kept.last(1_500).notes[-1]
+        assert "only some times older than ten minutes are kept" in kept.last(1_500).notes[-1]
 
     def test_begin_where_they_say(self, kept: Kept) -> None:
         kept.pass_seconds(601, 1.0)

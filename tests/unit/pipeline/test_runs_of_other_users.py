@@ -64,7 +64,7 @@ class TestTheReport:
     def test_says_whose_claim_was_refused_and_why(self, refused: MonitorState) -> None:
         text = (
             "Run stranger (user 65534) names GPU 0, but no process of that user is on it: "
-            "what it says is not counted there."
+            "its tags do not count there."
         )
 
         assert any(note.startswith(text) for note in report_of(refused).notes)

@@ -135,7 +135,7 @@ class FieldFaults:
             self.end(self._hanging)
         self._hanging = field
         if field is not None:
-            self.begin(field, "the call has not come back", now_ns)
+            self.begin(field, "the call has not returned", now_ns)
 
     def end(self, field: str) -> None:
         if self.failing:

@@ -40,7 +40,7 @@ class TestNamesThatFitNone:
     ) -> None:
         doubt = problem_with_names((gpus[0].label, "99"), gpus) or ""
 
-        named, _, those = doubt.partition(" and ")
+        named, _, those = doubt.partition(", but ")
         assert "GPU 99" in named
         assert f"GPU {gpus[0].label}" not in named
         assert there in those

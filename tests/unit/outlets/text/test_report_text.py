@@ -82,10 +82,10 @@ class TestThePartsOfACause:
         lines = shown(report(waiting))
 
         row = in_lines(lines, "idle, waiting for input")
-        for prefix in ("when:", "of it"):
+        for prefix in ("when:", "due to"):
             assert in_lines(lines, prefix) in (0, row)
         if reasons_ns:
-            assert in_lines(lines, "of it") == row
+            assert in_lines(lines, "due to") == row
 
     @given(st.integers(0, 10**14), st.integers(0, 10**14))
     def test_of_a_step_are_what_is_python_and_what_is_not(self, lock_ns: int, rest_ns: int) -> None:
@@ -97,7 +97,7 @@ class TestThePartsOfACause:
 
         lines = shown(report(held))
 
-        assert in_lines(lines, "of it") in (0, in_lines(lines, "idle, within the step"))
+        assert in_lines(lines, "due to") in (0, in_lines(lines, "idle, within the step"))
 
     @given(st.integers(0, 10**14), st.integers(0, 10**14))
     def test_that_is_unknown_are_what_is_suspected_and_what_is_not(

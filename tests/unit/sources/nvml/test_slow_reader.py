@@ -20,7 +20,7 @@ from tests.fakenvml import codes
 from tests.patience import PATIENCE_S, wait_until
 
 FOREVER_US = 60_000_000
-HANGS = "has not come back"
+HANGS = "has not returned"
 ALWAYS = {
     "device", "busy", "xid_errors", "faults", "utilization_ratio", "power_watts", "details",
     "read_at_ns",

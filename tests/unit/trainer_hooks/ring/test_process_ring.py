@@ -45,7 +45,9 @@ class TestTheNameOfARun:
         describe_run(run="lr-0.1")  # it may be said again
         assert len(recwarn) == 0
 
-        with pytest.warns(RuntimeWarning, match=r"'lr-0.01' from 'lr-0.1'.*a process"):
+        with pytest.warns(
+            RuntimeWarning, match=r"'lr-0.01' as a separate run.*'lr-0.1'.*its own process"
+        ):
             describe_run(run="lr-0.01")
         describe_run(run="lr-0.001")
 
@@ -63,7 +65,7 @@ class TestATaggerThatIsMade:
     def test_changes_nothing_of_what_has_trained_until_its_own_training_begins(self) -> None:
         announce_run(run="lr-0.1", gpus=[0], framework="keras/jax")
         writer().step()
-        with pytest.warns(RuntimeWarning, match="'lr-0.01' from 'lr-0.1'"):
+        with pytest.warns(RuntimeWarning, match="'lr-0.01' as a separate run"):
             announce_run(run="lr-0.01", gpus=[1], framework="lightning")
 
         recorded = facts(writer())
