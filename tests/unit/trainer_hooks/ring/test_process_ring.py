@@ -46,7 +46,7 @@ class TestTheNameOfARun:
         assert len(recwarn) == 0
 
         with pytest.warns(
-            RuntimeWarning, match=r"'lr-0.01' as a separate run.*'lr-0.1'.*its own process"
+            RuntimeWarning, match=r"'lr-0.01' as a separate.*'lr-0.1'.*its own process"
         ):
             describe_run(run="lr-0.01")
         describe_run(run="lr-0.001")
