@@ -117,7 +117,8 @@ class TestATrainingBesideOthersThatTagNonsense:
     ) -> None:
         busy_s = settled["gpus"][HEALTHY]["busy_seconds"]
 
-        assert 0.9 * DIAGNOSED_FROM_S < busy_s <= written_s(daemon, HEALTHY)
+        window_s = 1 / 6  # the last one may reach beyond the last span
+        assert 0.9 * DIAGNOSED_FROM_S < busy_s <= written_s(daemon, HEALTHY) + window_s
 
     def test_is_watched_by_a_daemon_that_answers_and_whose_sums_close(
         self, daemon: FollowingDaemon, settled: dict[str, Any]

@@ -137,7 +137,7 @@ class TestATrainingWhoseFirstBatchNeverComes:
         )
 
         assert re.search(waits, first_sentence(words.whole))
-        assert re.search(rf"py-spy dump [^:]*\b{pid}\b", words.whole)
+        assert re.search(rf"(py-spy dump --|the same for )pid [^.]*\b{pid}\b", words.whole)
 
     def test_used_its_gpu_for_nothing_that_could_be_starved(self, words: Words) -> None:
         gpu = words.gpu("first_batch")
