@@ -16,7 +16,7 @@ from tests.programs import ran_python
 
 pytestmark = pytest.mark.slow
 
-STEPS = 150
+STEPS = 200
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -50,4 +50,4 @@ def test_shows_a_starved_run_and_the_same_run_with_prefetch() -> None:
     for truly_s, seen_s in reported:
         assert float(seen_s) == pytest.approx(float(truly_s), rel=0.05)
     (before_s, after_s) = map(float, re.findall(rf"{STEPS} steps in ([\d.]+) s; GPU", words))
-    assert before_s - after_s > 5  # of the 7.2 s that the store takes
+    assert before_s - after_s > 5  # of the 9.6 s that the store takes
