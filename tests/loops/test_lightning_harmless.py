@@ -53,7 +53,7 @@ class TestResults:
         bare = outcome(b, tmp_path / "bare")
         monkeypatch.setattr(LightningPhases, "end", fail)
 
-        with pytest.warns(RuntimeWarning, match="no more phases") as caught:
+        with pytest.warns(RuntimeWarning, match="stopped tagging") as caught:
             assert outcome(b, tmp_path / "tagged", b.tagger()) == bare
         assert len([w for w in caught if "gpumon" in str(w.message)]) == 1
 

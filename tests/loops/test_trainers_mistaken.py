@@ -86,7 +86,7 @@ class TestATaggerListedAsItsClass:
 class TestATaggerWhoseGpuIsNotThere:
     @pytest.mark.parametrize(
         ("gpus", "expected"),
-        [([99], "names GPU 99, and there is GPU 0 alone"), (None, "set GPUMON_GPUS=0"), (0, None)],
+        [([99], "names GPU 99, but there is only GPU 0"), (None, "set GPUMON_GPUS=0"), (0, None)],
     )
     def test_is_recorded_once_as_the_training_begins(
         self, on: Adapter, recwarn: pytest.WarningsRecorder, gpus: Any, expected: str | None
