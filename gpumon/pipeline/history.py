@@ -32,7 +32,7 @@ _DENSE_NS: Final = 640 * NS_PER_S
 _PACK_EVERY: Final = 8
 """Snapshots are packed together: one by one takes four times as long."""
 _NO_VERDICT: Final = diagnose(GpuTotals())
-"""A placeholder: ``report_since`` finds the verdict again."""
+"""The verdict on no time at all: snapshots keep none, ``report_since`` computes it."""
 _MAX_LANES_WITH_ENDED: Final = 32
 """Lanes of ended runs are kept while there are no more lanes than that."""
 

@@ -15,11 +15,11 @@ import pytest
 from gpumon.core.codecs.recording_codec import pack_block, unpack_block
 from tests.builders.dstat import Table, gpu, publish
 from tests.builders.recording import blocks_of
+from tests.fuzz.command_output import check_output, command_output
 from tests.fuzz.figures import check_report, parsed
 from tests.fuzz.fuzzing import Case, Fuzz, for_seconds_and_minutes, fuzz_here
 from tests.fuzz.mutations import BYTES, LINES, mutated
 from tests.fuzz.mutations_of_documents import lied
-from tests.fuzz.said import check_output, said
 from tests.patience import no_hang
 
 _CI_SECONDS = 1.5
@@ -54,7 +54,7 @@ def play(case: Case) -> None:
     recording.write_bytes(case.tries(a_recording(case.random)))
     words = ("--json",) if case.random.random() < 0.8 else ()
     with no_hang():
-        code, out, err = said("replay", str(recording), *words)
+        code, out, err = command_output("replay", str(recording), *words)
     check_output(code, out, err)
     if words and out:
         check_report(parsed(out))
@@ -102,7 +102,7 @@ def show_a_saved_report(case: Case) -> None:
     files = ("--compare", *map(str, compared)) if compared else (str(one),)
     as_json = ("--json",) if random.random() < 0.5 else ()
     with no_hang():
-        code, out, err = said("report", *files, *as_json)
+        code, out, err = command_output("report", *files, *as_json)
     check_output(code, out, err)
     assert out.replace("\n", "").isprintable()
     if as_json and out:
@@ -112,7 +112,7 @@ def show_a_saved_report(case: Case) -> None:
 @cache
 def saved(command: str, path: Path) -> bytes:
     """The report that it makes of that file."""
-    code, out, _ = said(command, str(path), "--json")
+    code, out, _ = command_output(command, str(path), "--json")
     assert code == 0
     return out.encode()
 

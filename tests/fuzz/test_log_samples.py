@@ -7,10 +7,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from tests.fuzz.command_output import check_output, command_output
 from tests.fuzz.figures import check_report, parsed
 from tests.fuzz.fuzzing import Case, Fuzz, for_seconds_and_minutes, fuzz_here
 from tests.fuzz.mutations_of_logs import mutated_log
-from tests.fuzz.said import check_output, said
 from tests.logs.test_samples import SAMPLES
 from tests.patience import no_hang
 
@@ -46,7 +46,7 @@ def analyze(case: Case) -> None:
     log.write_bytes(case.tries(mutated_log(case.random, SAMPLES)))
     words = case.random.choice(_WORDS)
     with no_hang():
-        code, out, err = said("analyze", "--json", str(log), *words)
+        code, out, err = command_output("analyze", "--json", str(log), *words)
     check_output(code, out, err)
     for report in reports_in(out):
         check_report(report)
@@ -54,7 +54,7 @@ def analyze(case: Case) -> None:
         picture = case.folder / "picture.html"
         drawn = ("--html", str(picture)) if case.random.random() < 0.5 else ()
         with no_hang():
-            check_output(*said("analyze", str(log), *words, *drawn))
+            check_output(*command_output("analyze", str(log), *words, *drawn))
 
 
 def reports_in(out: str) -> list[dict[str, Any]]:

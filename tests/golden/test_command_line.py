@@ -145,7 +145,7 @@ def test_refusals_of_analyze(gpumon: Shell, here: Path) -> Chapters:
     ):  # fmt: skip
         with tarfile.open(name, f"w:{packing}") as tar:  # type: ignore[call-overload]
             tar.add(content)
-    told = refusals(
+    refused_lines = refusals(
         gpumon,
         [
             "analyze",
@@ -179,7 +179,7 @@ def test_refusals_of_analyze(gpumon: Shell, here: Path) -> Chapters:
 
     assert not [*here.glob("p*")]
     assert Path("gpu.csv").read_text() == LOG
-    return told
+    return refused_lines
 
 
 @golden_story
@@ -206,17 +206,17 @@ def test_refusals_of_record_and_replay(
         "record new --for ever",
         "serve --source replay:gpu.csv --listen 127.0.0.1:0",
     ]
-    told = refusals(gpumon, lines)
+    refused_lines = refusals(gpumon, lines)
     monkeypatch.setattr("gpumon.cli.open_source.open_source", refuse)
-    told = {**told, **refusals(gpumon, ["record new"])}
+    refused_lines = {**refused_lines, **refusals(gpumon, ["record new"])}
 
     assert not Path("new").exists()
-    return told
+    return refused_lines
 
 
 @golden_story
 def test_refusals_of_serve(gpumon: Shell, here: Path, monkeypatch: pytest.MonkeyPatch) -> Chapters:
-    told = refusals(
+    refused_lines = refusals(
         gpumon,
         [
             "serve --nvml-off fan speed",
@@ -245,16 +245,19 @@ def test_refusals_of_serve(gpumon: Shell, here: Path, monkeypatch: pytest.Monkey
     ):
         with monkeypatch.context() as shell:
             shell.setenv(variable, text)
-            told = {**told, f"{variable}='{text}' gpumon serve": refused(gpumon("serve"))}
+            refused_lines = {
+                **refused_lines,
+                f"{variable}='{text}' gpumon serve": refused(gpumon("serve")),
+            }
     misspelt = misspelt_variables(build_parser(["serve"]).commands["serve"], {"GPUMON_LISTNE": "x"})
-    return {**told, "GPUMON_LISTNE='x' gpumon serve": "\n".join(misspelt)}
+    return {**refused_lines, "GPUMON_LISTNE='x' gpumon serve": "\n".join(misspelt)}
 
 
 @golden_story
 def test_words_of_dstat(
     gpumon: Shell, here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> Chapters:
-    def said(action: str) -> str:
+    def printed_by(action: str) -> str:
         ended = gpumon("dstat", action)
         lines = (ended.out + ended.err).replace(str(here), "HERE").splitlines()
         own = [line for line in lines if "/usr/" not in line]  # what this machine has is its own
@@ -264,33 +267,33 @@ def test_words_of_dstat(
     for name, value in machine.environ.items():
         monkeypatch.setenv(name, value)
     monkeypatch.delenv("XDG_DATA_HOME", raising=False)
-    told = {"install, where neither is": said("install")}
+    refused_lines = {"install, where neither is": printed_by("install")}
     machine.command("dstat", DSTAT)
     machine.command("dool", DOOL)
     outdated = machine.home / ".local" / "share" / "dool" / "plugins" / "dool_gpu.py"
     outdated.parent.mkdir(parents=True)
     outdated.write_text("# gpumon-dstat-plugin: of old\n", encoding="ascii")
-    told["install, where both are"] = said("install")
-    told["where, of both"] = said("where")
+    refused_lines["install, where both are"] = printed_by("install")
+    refused_lines["where, of both"] = printed_by("where")
     machine.command("dstat", DSTAT, "python3.12")
-    told["where, under a Python that is too new"] = said("where")
+    refused_lines["where, under a Python that is too new"] = printed_by("where")
     (machine.bin / "dstat").unlink()
     machine.pcp_dstat()
-    told["install, where dstat is pcp-dstat"] = said("install")
-    told["uninstall"] = said("uninstall")
-    told["uninstall, again"] = said("uninstall")
+    refused_lines["install, where dstat is pcp-dstat"] = printed_by("install")
+    refused_lines["uninstall"] = printed_by("uninstall")
+    refused_lines["uninstall, again"] = printed_by("uninstall")
     outdated.unlink()
-    told["where, without a copy"] = said("where")
+    refused_lines["where, without a copy"] = printed_by("where")
     machine.stranger()
-    told["install, over somebody's file"] = said("install")
-    told["uninstall, beside somebody's file"] = said("uninstall")
+    refused_lines["install, over somebody's file"] = printed_by("install")
+    refused_lines["uninstall, beside somebody's file"] = printed_by("uninstall")
     Table()
-    told["--gpu, without a daemon"] = capsys.readouterr().err
+    refused_lines["--gpu, without a daemon"] = capsys.readouterr().err
     publish(here / "run", builders_dstat.gpu(), age_s=60)
     Table()
-    told["--gpu, after a daemon"] = capsys.readouterr().err
+    refused_lines["--gpu, after a daemon"] = capsys.readouterr().err
     publish(here / "run", builders_dstat.gpu(0), builders_dstat.gpu(1))
     monkeypatch.setenv("DSTAT_GPU", "1,7,x")
     Table()
-    told["--gpu, of GPUs that there are not"] = capsys.readouterr().err
-    return told
+    refused_lines["--gpu, of GPUs that there are not"] = capsys.readouterr().err
+    return refused_lines

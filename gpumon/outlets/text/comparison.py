@@ -40,6 +40,10 @@ _COMPUTE: Final = "The compute itself was {own} times as fast: less waiting acco
 _PROMISE_KEPT: Final = (
     "The advice on {cause} predicted at most {bound} times as fast, and that held."
 )
+_PROMISE_NEARLY_KEPT: Final = (
+    "The advice on {cause} predicted at most {bound} times as fast; the gain is above that, but "
+    "within {tolerance} of it, as far as measurements vary."
+)
 _PROMISE_EXCEEDED: Final = (
     "The advice on {cause} predicted at most {bound} times as fast, and that did not hold."
 )
@@ -132,13 +136,16 @@ def _speed(before: Report, after: Report, pairs: RunPairs, found: Sequence[Unlik
         is_first = advice.cause == FIRST_INPUT_WAIT
         cause = WORD_OF_FIRST_WAIT if is_first else WORD_OF_CAUSE[IdleCause(advice.cause)]
         row = _PROMISE_OF_MORE if advice.may_be_more else _promise(bound, measured)
-        sentences.append(row.format(cause=cause, bound=f"{bound:.2f}"))
+        tolerance = in_percent(WAVERS - 1)
+        sentences.append(row.format(cause=cause, bound=f"{bound:.2f}", tolerance=tolerance))
     return " ".join(sentences)
 
 
 def _promise(bound: float, measured: float) -> str:
     if not promise_was_kept(bound, measured):
         return _PROMISE_EXCEEDED
+    if round(measured, 2) > round(bound, 2):
+        return _PROMISE_NEARLY_KEPT
     return _PROMISE_UNUSED if measured < WAVERS < bound else _PROMISE_KEPT
 
 

@@ -12,7 +12,7 @@ from gpumon.cli.main import main
 _SENTENCES: Final = re.compile(r"(gpumon: [^\n]+\n)+")
 
 
-def said(*words: str) -> tuple[int, str, str]:
+def command_output(*words: str) -> tuple[int, str, str]:
     """What the command says in this process: its code, its output, its complaint."""
     out, err = io.StringIO(), io.StringIO()
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
