@@ -54,7 +54,6 @@ NVML_GROUND_UP = (
     "slow_reader",
     "tick_reader",
     "events",
-    "call_journal",
     "reopening",
     "source",
 )

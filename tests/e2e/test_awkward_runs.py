@@ -215,7 +215,7 @@ class TestARecordingOfAnOlderVersion:
             ("nvidia-h100-80gb-hbm3-keras", "Starved", ["starved"], 18.037, 19.525),
             ("nvidia-h200", "Partly busy", ["partial"], 0.0, 8.876),
             pytest.param(
-                "nvidia-h200-trainings",
+                "nvidia-h200-runs",
                 "Starved",
                 ["starved"],
                 59.254,

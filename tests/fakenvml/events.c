@@ -8,7 +8,7 @@
 
 /* A driver that died never frees its sets, and many die in one test process. */
 #define MAX_SETS 4096
-/* Nobody wakes a wait for a GPU that is lost; and looking often would show in a CPU's load. */
+/* No event wakes a wait for a lost GPU, and polling often would show in the CPU load. */
 #define MOST_NAP_NS 500000000ULL
 
 struct set {
@@ -111,7 +111,7 @@ static int wait_for(enum fake_function_id id, void *pointer, struct event_v2 *ou
         struct timespec nap = {0, (long)(left_ns < MOST_NAP_NS ? left_ns : MOST_NAP_NS)};
         if (left_ns == 0)
             break;
-        /* Until somebody reports an event, and wakes whoever waits for the count to change. */
+        /* Until a reported event changes the count and wakes the waiting thread. */
         syscall(SYS_futex, &fake->event_count, FUTEX_WAIT, (uint32_t)((struct set *)pointer)->seen, &nap, NULL, 0);
         if ((code = fake_left(init) ? NVML_UNINITIALIZED : fake_reaches_all(id)))
             break;

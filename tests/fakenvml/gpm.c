@@ -51,7 +51,7 @@ EXPORT int nvmlGpmSampleAlloc(struct sample **out)
     for (uint32_t at = 0; at < MAX_SAMPLES; at++) {
         uint32_t held = samples[at].allocated;
 
-        /* Those of a driver that was unloaded went with it, though nobody could free them. */
+        /* Samples of an unloaded driver are gone, although no process could free them. */
         if (held != generation() && __atomic_compare_exchange_n(&samples[at].allocated, &held, generation(), 0,
                                                                 __ATOMIC_ACQ_REL, __ATOMIC_RELAXED)) {
             if (held)

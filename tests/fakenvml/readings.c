@@ -44,7 +44,7 @@ EXPORT int nvmlDeviceGetBAR1MemoryInfo(fake_handle handle, unsigned long long ou
     return NVML_SUCCESS;
 }
 
-/* Nothing of it is protected; that this function is there tells a driver's age. */
+/* No memory is protected; only newer drivers have this function. */
 EXPORT int nvmlDeviceGetConfComputeMemSizeInfo(fake_handle handle, unsigned long long out[2])
 {
     ENTER_WHOLE_GPU(nvmlDeviceGetConfComputeMemSizeInfo);
@@ -120,7 +120,7 @@ EXPORT int nvmlDeviceGetTemperature(fake_handle handle, unsigned sensor, unsigne
 
 NUMBER_OF_KIND(nvmlDeviceGetClockInfo, unsigned, kind == 2 ? gpu->mem_clock_mhz : gpu->sm_clock_mhz)
 NUMBER_OF_KIND(nvmlDeviceGetMaxClockInfo, unsigned, kind == 2 ? gpu->max_mem_clock_mhz : gpu->max_sm_clock_mhz)
-/* KB/s; what the 20 ms of a real call are is said by a test, as any latency. */
+/* KB/s; a test sets the 20 ms of a real call, as any latency. */
 NUMBER_OF_KIND(nvmlDeviceGetPcieThroughput, unsigned,
                (kind == 0 ? gpu->pcie_tx_bytes_per_s : gpu->pcie_rx_bytes_per_s) >> 10)
 

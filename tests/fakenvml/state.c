@@ -75,7 +75,7 @@ static struct fake_control *map_control(void)
 
 /* The latency is read again every millisecond, so that a test can end a hang.
  * The end is waited for awake: a nap takes some 60 us more than it was given. */
-static void wait_as_told(struct fake_function *record, volatile uint64_t *latency_us)
+static void wait_for_latency(struct fake_function *record, volatile uint64_t *latency_us)
 {
     uint64_t started = fake_real_now_ns();
     uint64_t wanted, waited;
@@ -104,7 +104,7 @@ static void count_and_wait(enum fake_function_id id)
 
     __atomic_add_fetch(&record->calls, 1, __ATOMIC_RELAXED);
     if (record->latency_us)
-        wait_as_told(record, &record->latency_us);
+        wait_for_latency(record, &record->latency_us);
 }
 
 /* A process may be pointed at another control file between two inits. */
@@ -160,7 +160,7 @@ int fake_enter_gpu(enum fake_function_id id, fake_handle handle, struct fake_gpu
     if (error || (error = fake_find(handle, gpu)))
         return error;
     if (fake->functions[id].gpu_latency_us[fake_slot_of(*gpu)])
-        wait_as_told(&fake->functions[id], &fake->functions[id].gpu_latency_us[fake_slot_of(*gpu)]);
+        wait_for_latency(&fake->functions[id], &fake->functions[id].gpu_latency_us[fake_slot_of(*gpu)]);
     if ((*gpu)->error)
         return (*gpu)->error;
     return fake->functions[id].gpu_error[fake_slot_of(*gpu)];

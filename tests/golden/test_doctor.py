@@ -9,8 +9,7 @@ from pathlib import Path
 
 from gpumon.cli.doctor.findings import Finding
 from gpumon.cli.doctor.gpus import gpu_findings
-from gpumon.cli.doctor.host import host_finding
-from gpumon.cli.doctor.machine import port_finding
+from gpumon.cli.doctor.machine import host_finding, port_finding
 from gpumon.cli.doctor.sampler_run import run_sampler
 from gpumon.sources.host.visibility import HostVisibility
 from gpumon.sources.nvml.fields.table import DEFAULT_OPTIONS

@@ -111,7 +111,7 @@ class TestAKerasRunOnAnH100:
         assert h100.totals.idle_ns[IdleCause.WITHIN_STEP] < 2 * NS_PER_S
 
 
-H200_RUNS = FOLDER / "nvidia-h200-trainings.gpumon"
+H200_RUNS = FOLDER / "nvidia-h200-runs.gpumon"
 
 
 class TestRunsWithPausesOnAnH200:

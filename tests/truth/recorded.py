@@ -23,8 +23,8 @@ from gpumon.sources.recording import RecordingFile
 from tests.truth.workloads.spans import Spans, covered_ms, spans_of
 
 FOLDER: Final = Path(__file__).parent.parent / "recordings"
-RECORDINGS: Final = ("nvidia-h200-trainings", "nvidia-h100-80gb-hbm3-keras")
-_BETWEEN: Final = {"nvidia-h200-trainings": ("requests", "shard_fetch", "rounds")}
+RECORDINGS: Final = ("nvidia-h200-runs", "nvidia-h100-80gb-hbm3-keras")
+_BETWEEN: Final = {"nvidia-h200-runs": ("requests", "shard_fetch", "rounds")}
 """A run without tags, for it waited for no batches, and the two between which it ran."""
 READ: Final = ((0.2, 0.5), (1.0, 0.1), (1.0, 0.4), (1.0, 0.8), (5.0, 0.1), (5.0, 0.5), (5.0, 0.9))
 """Seconds between two readings, and when the first is, in periods after the stretch's begin."""

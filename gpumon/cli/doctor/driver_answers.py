@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from dataclasses import dataclass, field
+from typing import Any, Final
 
 from gpumon.sources.nvml.codes import (
     FUNCTION_NOT_FOUND,
@@ -17,12 +17,17 @@ from gpumon.sources.nvml.codes import (
 )
 from gpumon.sources.nvml.fields.table import NvmlCall, NvmlField
 
-if TYPE_CHECKING:
-    from gpumon.sources.nvml.call_journal import CallRecord
-
 _WORKS: Final = frozenset({SUCCESS, NOT_FOUND, NOTHING_HAPPENED})
 """Codes of a function that works, even if it has nothing to report now."""
 _TICK_S: Final = 1.0
+
+
+@dataclass(slots=True)
+class CallRecord:
+    """The calls of one function for one GPU: NVML's code of the last one, and their durations."""
+
+    code: int = SUCCESS
+    durations_us: list[float] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,17 +5,23 @@ from __future__ import annotations
 import ctypes
 import os
 import statistics
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from itertools import pairwise
-from typing import Final
+from time import perf_counter_ns
+from typing import Any, Final
 
-from gpumon.cli.doctor.driver_answers import DriverAnswers, FieldAnswer, GpuAnswers, SampleRing
+from gpumon.cli.doctor.driver_answers import (
+    CallRecord,
+    DriverAnswers,
+    FieldAnswer,
+    GpuAnswers,
+    SampleRing,
+)
 from gpumon.cli.doctor.field_values import value_of
 from gpumon.core.clock import Clock, nanoseconds, seconds
 from gpumon.core.sample import Frame, GpuSample
-from gpumon.sources.nvml.binding import CallAccounts, NvmlLibrary
-from gpumon.sources.nvml.call_journal import BeforeCall, CallRecord, JournalLibrary
+from gpumon.sources.nvml.binding import CallAccounts, CFunction, NvmlLibrary
 from gpumon.sources.nvml.codes import (
     FUNCTION_NOT_FOUND,
     GPU_IS_LOST,
@@ -24,9 +30,11 @@ from gpumon.sources.nvml.codes import (
     code_name,
     gpu_trouble,
 )
+from gpumon.sources.nvml.events import WAITS
 from gpumon.sources.nvml.fields.calls import NumberCall
 from gpumon.sources.nvml.fields.gpm import Gpm
 from gpumon.sources.nvml.fields.table import (
+    FIELD_VALUES,
     GPM_SAMPLE,
     NVML_FIELDS,
     SAMPLES,
@@ -63,6 +71,57 @@ _EVENT_NAMES: Final = {
     0x4000: "GPU unavailable",
     0x8000: "recovery action",
 }
+
+
+BeforeCall = Callable[[str], None]
+"""Receives the name of each call, and the GPU it is for, before it is made."""
+
+
+class _JournalLibrary(NvmlLibrary):
+    """NVML that records what each call answered and how long it took, for each GPU."""
+
+    def __init__(self, accounts: CallAccounts, before_call: BeforeCall) -> None:
+        self._records: dict[tuple[int | None, str], CallRecord] = {}
+        self._index_of: dict[int, int] = {}
+        self._before_call = before_call
+        before_call("nvmlInit")
+        started_ns = perf_counter_ns()
+        super().__init__(accounts)
+        self.init_s = seconds(perf_counter_ns() - started_ns)
+
+    def handle_by_index(self, index: int) -> int | None:
+        handle = super().handle_by_index(index)
+        if handle is not None:
+            self._index_of[handle] = index
+        return handle
+
+    def record(self, handle: int | None, function: str) -> CallRecord | None:
+        """The calls for that GPU; of a function that is called for all at once, those for all."""
+        return self._records.get((handle, function)) or self._records.get((None, function))
+
+    def function(self, name: str) -> CFunction:
+        call, is_wait = super().function(name), name in WAITS
+
+        def recorded(*arguments: Any) -> int:  # noqa: ANN401 (what ctypes accepts)
+            first = arguments[0] if arguments else None
+            handle = first.value if isinstance(first, ctypes.c_void_p) else None
+            index = self._index_of.get(handle or 0)
+            if not is_wait:
+                self._before_call(name if index is None else f"GPU {index}: {name}")
+            started_ns = perf_counter_ns()
+            code = call(*arguments)
+            spent_us = (perf_counter_ns() - started_ns) / 1000
+            record = self._records.setdefault((None if is_wait else handle, name), CallRecord())
+            record.code = code
+            if not is_wait:  # a waiting call holds no lock of the driver: its time is no cost
+                record.durations_us.append(spent_us)
+            if name == FIELD_VALUES.function and code == SUCCESS:
+                _, count, values, *_ = arguments
+                codes = [values[at].nvmlReturn for at in range(count.value)]
+                record.code = next(filter(None, codes), SUCCESS)
+            return code
+
+        return recorded
 
 
 def run_sampler(
@@ -104,7 +163,7 @@ class _JournalSource(NvmlSource):
         )
 
     def open_library(self, accounts: CallAccounts) -> NvmlLibrary:
-        self.journal = JournalLibrary(accounts, self._before_call)
+        self.journal = _JournalLibrary(accounts, self._before_call)
         return self.journal
 
 
@@ -113,7 +172,7 @@ class _AnswerReader:
 
     def __init__(
         self,
-        library: JournalLibrary,
+        library: _JournalLibrary,
         options: NvmlOptions,
         frame: Frame,
         stamps: StampClock,

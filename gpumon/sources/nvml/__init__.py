@@ -1,5 +1,4 @@
 """The only package that calls NVIDIA's driver: from one C call up to a ``Frame`` of all GPUs.
 
-``fields`` has what is read every few seconds. ``call_journal`` records the calls for ``gpumon
-doctor``.
+``fields`` has what is read every few seconds.
 """

@@ -19,9 +19,9 @@ from gpumon.sources.nvml.codes import (
     gpu_trouble,
 )
 from gpumon.sources.nvml.fields.calls import NumberCall
-from gpumon.sources.nvml.fields.energy import EnergyCounter
 from gpumon.sources.nvml.fields.gpm import GpmTrack
 from gpumon.sources.nvml.fields.reader import (
+    EnergyCounter,
     FieldFaults,
     FieldReader,
     FieldSchedule,

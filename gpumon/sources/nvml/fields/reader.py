@@ -16,7 +16,6 @@ from gpumon.core.sample import FieldFault, GpuDetails, ProcessSample
 from gpumon.sources.nvml.binding import FieldCalls, NvmlLibrary
 from gpumon.sources.nvml.codes import code_name
 from gpumon.sources.nvml.fields.calls import BoardNumber
-from gpumon.sources.nvml.fields.energy import EnergyCounter
 from gpumon.sources.nvml.fields.gpm import GpmTrack
 from gpumon.sources.nvml.fields.links import LinkRates
 from gpumon.sources.nvml.fields.processes import process_field
@@ -214,6 +213,45 @@ class FieldSchedule:
         if under_way is None or now_ns - under_way[1] < _HANGS_AFTER_NS:
             return None
         return under_way[0]
+
+
+_MOST_WATTS: Final = 20_000
+"""No board draws as much: a counter that ran faster was set."""
+
+_SLACK_MILLIJOULES: Final = 20_000_000
+"""Boards update their counter in steps: a short time may have a large one."""
+
+
+class EnergyCounter:
+    """The energy that one GPU has used: the increases of the board's counter, added up.
+
+    The board's counter restarts when the driver is reloaded or the GPU is reset. The sum stays
+    then and continues from there: the energy between the last reading and the restart is missing,
+    never estimated. If the counter ran on while it could not be read, all of that counts.
+    """
+
+    def __init__(self, refuse: Callable[[], None]) -> None:
+        """Start without a reading; ``refuse`` counts an invalid one."""
+        self._refuse = refuse
+        self._sum_millijoules = 0
+        self._last_millijoules: int | None = None
+        self._last_at_ns = 0
+
+    def update(self, millijoules: int | None, now_ns: int) -> float | None:
+        """Add a reading of the board's counter; return the sum in joules, which never falls."""
+        if millijoules is None:
+            return None
+        last = self._last_millijoules
+        if last is None:
+            self._sum_millijoules = millijoules
+        elif millijoules >= last:
+            used, elapsed_ns = millijoules - last, max(0, now_ns - self._last_at_ns)
+            if used > _MOST_WATTS * elapsed_ns * 1000 // NS_PER_S + _SLACK_MILLIJOULES:
+                self._refuse()
+            else:
+                self._sum_millijoules += used
+        self._last_millijoules, self._last_at_ns = millijoules, now_ns
+        return self._sum_millijoules / 1000
 
 
 def read_numbers(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gpumon.cli.doctor.host import host_finding
+from gpumon.cli.doctor.machine import host_finding
 from gpumon.sources.host.visibility import HostVisibility
 
 NEXT_TO_NONE = HostVisibility(

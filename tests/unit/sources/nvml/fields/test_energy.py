@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpumon.core.clock import NS_PER_S
-from gpumon.sources.nvml.fields.energy import EnergyCounter
+from gpumon.sources.nvml.fields.reader import EnergyCounter
 from tests.builders.nvml import Refusals
 
 EVERY_S = 5
