@@ -62,7 +62,6 @@ OLD_WORDS_LEFT = {
     "tests/builders": 7,
     "tests/e2e": 44,
     "tests/fuzz": 1,
-    "tests/golden": 158,
     "tests/keras": 85,
     "tests/logs": 1,
     "tests/loops": 40,

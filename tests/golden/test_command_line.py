@@ -1,6 +1,6 @@
-"""The golden words of commands: for each line that somebody types, how it ends and what it says.
+"""Commands, pinned word for word: the exit code and message of each line that a user types.
 
-They are typed in a folder of their own, with the files that each story makes there.
+They run in a folder of their own, with the files that each story makes there.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ def refused(ended: Ended) -> str:
     _, is_usage, complaint = ended.err.rpartition(": error: ")
     after = ", after a report" if ended.out else ""
     assert is_usage or all(line.startswith("gpumon: ") for line in ended.err.splitlines())
-    said = re.sub(r"line \d{3,}", "line N", ended.err)  # how far gzip comes is the library's own
-    return f"exit {ended.code}{after}\n{complaint if is_usage else said}"
+    message = re.sub(r"line \d{3,}", "line N", ended.err)  # how far gzip comes is the library's own
+    return f"exit {ended.code}{after}\n{complaint if is_usage else message}"
 
 
 def refusals(gpumon: Shell, lines: Iterable[str]) -> Chapters:
@@ -285,8 +285,8 @@ def test_words_of_dstat(
     outdated.unlink()
     refused_lines["where, without a copy"] = printed_by("where")
     machine.stranger()
-    refused_lines["install, over somebody's file"] = printed_by("install")
-    refused_lines["uninstall, beside somebody's file"] = printed_by("uninstall")
+    refused_lines["install, over another file"] = printed_by("install")
+    refused_lines["uninstall, with another file there"] = printed_by("uninstall")
     Table()
     refused_lines["--gpu, without a daemon"] = capsys.readouterr().err
     publish(here / "run", builders_dstat.gpu(), age_s=60)

@@ -1,4 +1,4 @@
-"""The golden words of reports beside each other, and of reports compared with limits."""
+"""Two reports side by side, and reports compared with limits, pinned word for word."""
 
 from __future__ import annotations
 
@@ -71,10 +71,10 @@ def test_comparisons() -> Chapters:
         "no promise, for it was under-filled": shown(report(filled(gpm_fill(0.24))), cool),
         "another cause afterwards, and no steps": shown(after=saving),
         "a short run that lost a greater share": shown(after=report(gpu(5, {WAIT: 20}))),
-        "another training beside it": shown(after=named(fast, "train", "eval")),
-        "trainings of other names": shown(named(slow, "a", "b"), named(fast, "c", "d")),
+        "another run at the same time": shown(after=named(fast, "train", "eval")),
+        "runs of other names": shown(named(slow, "a", "b"), named(fast, "c", "d")),
         "two ranks, then four": shown(named(slow, "r0", "r1"), named(fast, "r0", "r1", "r2", "r3")),
-        "nine trainings": shown(*(named(one, *"abcdefghi") for one in (slow, fast))),
+        "nine runs": shown(*(named(one, *"abcdefghi") for one in (slow, fast))),
         "steps of another size": shown(of_steps("train", steps=500), of_steps("train", steps=250)),
         "such steps of two": shown(of_steps("a", "b", steps=500), of_steps("a", "b", steps=250)),
         "other machines": shown(after=eight),
@@ -132,9 +132,7 @@ def test_reports_against_limits() -> Chapters:
     def shown(*gpus: GpuReport, runs: Sequence[RunReport] = (), limits: Limits) -> str:
         found = compared(report(*gpus, runs=tuple(runs)), limits)
         lines = [*found.failures, *(f"note: {note}" for note in found.notes)]
-        return "\n".join(
-            lines if found.is_any_diagnosed else [f"nothing to judge: {found.undiagnosed}"]
-        )
+        return "\n".join(lines if found.is_any_diagnosed else [f"no verdict: {found.undiagnosed}"])
 
     def lost(*gpus: GpuReport, runs: Sequence[RunReport] = ()) -> str:
         return shown(*gpus, runs=runs, limits=Limits(lost=0.20))
@@ -167,19 +165,19 @@ def test_reports_against_limits() -> Chapters:
         "above a very small limit": shown(half, limits=Limits(lost=0.00000005)),
         "starved and lost": shown(half, limits=Limits(starved=0.05, lost=0.20)),
         "not used, and hardly": starved(idle, gpu(2, {WAIT: 1}, index=1)),
-        "watched for a moment": starved(gpu(0, {NOT_IN_USE: 3})),
-        "used for just less than it takes": starved(gpu(9.98)),
+        "watched for 3 s": starved(gpu(0, {NOT_IN_USE: 3})),
+        "used for just less than a verdict needs": starved(gpu(9.98)),
         "hardly used after the first batch": starved(first_batch(gpu(3, {WAIT: 60}), 60)),
         "not to be read": starved(unseen),
         "not observed": starved(gpu(0)),
-        "an instance that does not tell": starved(mig_part(1)),
-        "cut, without an instance": starved(replace(gpu(0), mig_enabled=True)),
+        "an instance without utilisation data": starved(mig_part(1)),
+        "MIG-partitioned, without an instance": starved(replace(gpu(0), mig_enabled=True)),
         "eight of one reason": starved(*(replace(idle, index=at) for at in range(8))),
         "no GPU": lost(),
         "a run on no GPU": lost(runs=adrift[:1]),
-        "a run on none beside an idle GPU": lost(idle, runs=adrift[:1]),
-        "two runs on none beside one that is judged": lost(well, runs=adrift),
-        "one is judged, two are not": starved(idle, well, gpu(1, {WAIT: 8}, index=2)),
+        "a run on no GPU, and an idle GPU": lost(idle, runs=adrift[:1]),
+        "two runs on no GPU, and a GPU with a verdict": lost(well, runs=adrift),
+        "one has a verdict, two have none": starved(idle, well, gpu(1, {WAIT: 8}, index=2)),
         "what has no known cause": starved(gpu(60, {UNKNOWN: 40})),
         "lost by now": starved(replace(gpu(60, {WAIT: 60}), error="GPU is lost")),
     }

@@ -61,12 +61,14 @@ def test_findings_of_the_doctor(tmp_path: Path, fake_nvml: FakeNvml) -> Chapters
         "a machine where nothing runs": shown(
             nothing["runtime folder"], nothing["daemon"], nothing["rings"]
         ),
-        "rings, one of which ended and one is none": shown(rings["rings"], rings["rings refused"]),
+        "rings: one of an ended run, and a file that is none": shown(
+            rings["rings"], rings["rings refused"]
+        ),
         "a port: gpumon's, free, another program's": shown(*ports),
         "what can be seen of a training run": shown(
             host_finding(HostVisibility(), others_train=True)
         ),
-        "the same without other users' processes": shown(
+        "the same, where other users' processes are hidden": shown(
             host_finding(HostVisibility(opens_others=False), others_train=False)
         ),
         "and where another user trains": shown(

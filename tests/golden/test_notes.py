@@ -1,4 +1,4 @@
-"""The golden words beside a report: what could not be told, and whose figures these are."""
+"""Notes and refusals, pinned word for word: what is unknown, and whose figures these are."""
 
 from __future__ import annotations
 
@@ -50,12 +50,12 @@ def notes(report: Report) -> str:
 def refusal(ask: Callable[[], object]) -> str:
     with pytest.raises(GpumonError) as refused:
         ask()
-    said = str(refused.value).replace(f"pid {os.getpid()}", "pid 4711")
-    return f"exit {refused.value.exit_code}: {said}"
+    message = str(refused.value).replace(f"pid {os.getpid()}", "pid 4711")
+    return f"exit {refused.value.exit_code}: {message}"
 
 
 def of_runs() -> Chapters:
-    """What is said of runs whose figures a daemon's counters add up."""
+    """Notes on runs whose figures a daemon's counters add up."""
     watched, early, daemon = Watched(), Watched(idle_s=0), Kept()
     early.story.ring("yesterday", pid=7)
     early.story.end_ring("yesterday", after_s=-60)
@@ -74,7 +74,7 @@ def of_runs() -> Chapters:
         "one of two of one name, which live": notes(watched.of("slow")),
         "one that is on no GPU": notes(watched.of("nowhere")),
         "one that may be older than the daemon": notes(early.of("today")),
-        "one that is none": refusal(lambda: watched.of("fast")),
+        "one that does not exist": refusal(lambda: watched.of("fast")),
         "one that was over before": refusal(lambda: early.of("yesterday")),
         "the last 5 minutes": notes(daemon.last(300)),
         "the last hour, of ten minutes": notes(daemon.last(3600)),
@@ -82,7 +82,7 @@ def of_runs() -> Chapters:
 
 
 def of_what_is_watched() -> Chapters:
-    """What is said of GPUs, rings and files that tell less than they should."""
+    """Notes on GPUs, rings and files that report less than they should."""
 
     gpus = (GpuSample(Device(uuid="GPU-0", index=0)),)
 
@@ -106,22 +106,22 @@ def of_what_is_watched() -> Chapters:
         "a ring that is refused": watched(
             Frame(0, gpus), rings=RingsReading(rejected=1, message="a.ring: torn")
         ),
-        "a stranger's run": notes(report_of(starve(story, 0.5, 0.0))),
+        "a run of another user": notes(report_of(starve(story, 0.5, 0.0))),
         "a run on no GPU": of_run(),
         "a run on no simulated GPU": of_run(simulated=True),
         "a run whose framework computes on the CPU": of_run(on_cpu=True),
-        "the same beside simulated GPUs": of_run(on_cpu=True, simulated=True),
+        "the same with simulated GPUs": of_run(on_cpu=True, simulated=True),
         "a run that names a GPU that is not there": of_run(named_gpus=("99",)),
         "a run whose waits are gross": of_run(loader={"input_wait": "gross"}),
     }
 
 
 def of_logs() -> Chapters:
-    """What is said of rows that were assumed, dropped or missing."""
+    """Notes on rows that were assumed, dropped or missing."""
     stamped = busy_rows((1, 599), (60, 120), (400, 1), (60, 5))
     return {
         "a log of one row": notes(analysed(smi_log([50]))),
-        "a log with two periods, a hole and a row that comes twice": notes(
+        "a log with two periods, a hole and a duplicate row": notes(
             report_of_log([*stamped, stamped[-1]])
         ),
     }
@@ -162,12 +162,12 @@ def of_daemons(here: Path) -> Chapters:
     open_to_all.chmod(0o777)
     state = Path("state.json")
     state.write_text('{"monotonic_ns": 0, "period_ns": 1000000000, "boot_id": "a"}')
-    told = {
+    refusals = {
         "a folder that a daemon has": refusal(held_twice),
         "a folder that is open to all": refusal(
             lambda: claim_runtime_dir({"GPUMON_RUNTIME_DIR": "open"})
         ),
-        "a daemon that is none": refusal(lambda: read_state(None, HandClock(), "a")),
+        "no daemon": refusal(lambda: read_state(None, HandClock(), "a")),
         "a daemon that has stopped": refusal(lambda: read_state(state, HandClock(60), "a")),
         "a daemon of another boot": refusal(lambda: read_state(state, HandClock(), "b")),
         "a daemon that is silent": SilentDaemon(7, s(5)).description,
@@ -178,7 +178,7 @@ def of_daemons(here: Path) -> Chapters:
         ),
     }
     held.close()
-    return told
+    return refusals
 
 
 @golden_story

@@ -1,4 +1,4 @@
-"""What is said to whoever splits batches in ratios: refusals, and why a split was changed."""
+"""Messages on batches that are split in ratios: refusals, and why a split was changed."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def sampler(**words: Any) -> RatioSampler:
 
 
 def begun() -> RatioSampler:
-    """One of which a batch was drawn."""
+    """A sampler that has yielded a batch."""
     one = sampler()
     next(iter(one))
     return one
@@ -40,19 +40,19 @@ def test_words_of_ratios() -> Chapters:
     refused: dict[str, Callable[[], object]] = {
         "a rank without a part": lambda: sampler(ratios=[1, 0]),
         "too small a batch": lambda: sampler(batch_size=1),
-        "a rank that is none": lambda: sampler(rank=2),
-        "half a place": lambda: sampler(world_size=None),
+        "a rank that does not exist": lambda: sampler(rank=2),
+        "a rank without a world size": lambda: sampler(world_size=None),
         "data without a length": lambda: sampler(data=iter([])),
-        "a start that is none": lambda: sampler().set_epoch(0, start_step=3),
-        "a batch that is none": lambda: sampler().share_of(2),
+        "a start outside the epoch": lambda: sampler().set_epoch(0, start_step=3),
+        "a batch outside the epoch": lambda: sampler().share_of(2),
         "other ratios in an epoch that has begun": lambda: begun().set_ratios([1, 4]),
-        "to level where nobody can be asked": lambda: sampler().level(1.0),
+        "to balance without process groups": lambda: sampler().level(1.0),
         "the shares of another loader": lambda: sampler().shares(SimpleNamespace(batch_sampler=0)),
         "batches in any order": lambda: sampler().shares(any_order),
         "another reduction": lambda: share.weigh(1.0, reduction="none"),  # type: ignore[arg-type]
         "a GPU without a sample": lambda: RatioController((0, 1)),
         "too little memory": lambda: RatioController((100, 100), limits=(90, 90)),
     }
-    told = {title: refusal(act) for title, act in refused.items()}
+    messages = {title: refusal(act) for title, act in refused.items()}
     assert uneven is not None
-    return {**told, "why a split was changed": uneven.reason}
+    return {**messages, "why a split was changed": uneven.reason}

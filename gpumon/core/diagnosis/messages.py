@@ -560,16 +560,16 @@ NO_LONGER_SUSPECTED: Final = (
     "Earlier, their shape pointed to waits for input: {time} of them stays counted as suspected."
 )
 LOST_IN_PAUSES: Final = Tensed(
-    "GPU {gpu} loses {share} of its time in {pauses}.",
-    "GPU {gpu} lost {share} of its time in {pauses}.",
+    "GPU {gpu} loses {share} of its time in use, in {pauses}.",
+    "GPU {gpu} lost {share} of its time in use, in {pauses}.",
 )
 LOST_IN_PAUSES_EVERY: Final = Tensed(
-    "GPU {gpu} loses {share} of its time in {pauses}, one every {cycle}.",
-    "GPU {gpu} lost {share} of its time in {pauses}, one every {cycle}.",
+    "GPU {gpu} loses {share} of its time in use, in {pauses}, one every {cycle}.",
+    "GPU {gpu} lost {share} of its time in use, in {pauses}, one every {cycle}.",
 )
 LOST_IN_PAUSES_ABOUT: Final = Tensed(
-    "GPU {gpu} loses {share} of its time in {pauses}, about one every {cycle}.",
-    "GPU {gpu} lost {share} of its time in {pauses}, about one every {cycle}.",
+    "GPU {gpu} loses {share} of its time in use, in {pauses}, about one every {cycle}.",
+    "GPU {gpu} lost {share} of its time in use, in {pauses}, about one every {cycle}.",
 )
 
 # -- GPUs of a job that wait for a slower one ----------------------------------------

@@ -12,7 +12,7 @@ from gpumon.core.diagnosis.verdict_rules import certain_lost_ns, is_mostly_in_pa
 from gpumon.core.report.report import GpuReport, Sampling
 from gpumon.core.settings.detector import DEFAULT_SETTINGS
 from gpumon.core.verdict import LikelyCause, Verdict
-from gpumon.core.wording import counted, in_about, in_percent, in_time
+from gpumon.core.wording import counted, in_about, in_percent
 
 _UNSEEN_FROM_NS: Final = 2 * NS_PER_S
 """A sample covers at most the second before it: from here on, half of the time is unseen."""
@@ -117,7 +117,7 @@ def clockwork(gpu: GpuReport, sampling: Sampling | None) -> str:
         return ""
     if _is_unseen_between(sampling):
         return f"about every {in_about(_whole_periods(cycle_ns, sampling))}"
-    return f"every {in_time(cycle_ns)}"
+    return f"every {in_about(cycle_ns)}"
 
 
 def _is_unseen_between(sampling: Sampling | None) -> bool:

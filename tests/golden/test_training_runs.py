@@ -1,4 +1,4 @@
-"""The golden words in a training: the line at the end of ``fit``, and what is refused before it."""
+"""Messages in a training process, pinned: the line at the end of ``fit``, and refusals."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ def figures(**seconds: float) -> FitFigures:
 
 def closing_lines() -> Chapters:
     waited = figures(train_step=5, input_wait=4.2)
-    told = {
+    lines = {
         "it waited for input": waited,
         "without a daemon": waited._replace(has_daemon=False),
-        "a run whose name a shell would take apart": waited._replace(run="my run; 2"),
+        "a run whose name a shell would split": waited._replace(run="my run; 2"),
         "the device may have worked meanwhile": waited._replace(is_asynchronous=True),
         "nothing is lost": figures(train_step=6, device_sync=3.6, input_wait=0.4),
         "a single step": figures(start_up=9)._replace(
@@ -44,13 +44,13 @@ def closing_lines() -> Chapters:
         ),
         "quick steps, all counted": waited._replace(median_ns=9_994_000.0, left_out=0),
     }
-    told |= {f"nine seconds of {phase.value}": figures(**{phase.value: 9}) for phase in PHASES}
-    return {title: closing_line(one) for title, one in told.items()}
+    lines |= {f"nine seconds of {phase.value}": figures(**{phase.value: 9}) for phase in PHASES}
+    return {title: closing_line(one) for title, one in lines.items()}
 
 
-def refused(make: Callable[..., Any], *of: Any, **said: Any) -> str:
+def refused(make: Callable[..., Any], *of: Any, **options: Any) -> str:
     with pytest.raises((ValueError, TypeError)) as caught:
-        list(make(*of, **said))
+        list(make(*of, **options))
     return f"{caught.type.__name__}: {caught.value}"
 
 
@@ -71,10 +71,10 @@ def refusals() -> Chapters:
         ([(rows, rows), (rows[:2], rows[:2]), (rows, rows)], {"batch_size": 3}),
     ]
     chapters = {
-        f"fixed_batches of {type(data).__name__}, {said}": refused(
-            fixed_batches, data, **{"batch_size": 4, **said}
+        f"fixed_batches of {type(data).__name__}, {options}": refused(
+            fixed_batches, data, **{"batch_size": 4, **options}
         )
-        for data, said in of_batches
+        for data, options in of_batches
     }
     for depth in (0, 1.5):
         chapters[f"prefetch_to_device, depth {depth}"] = refused(prefetch_to_device, [], depth)
@@ -84,5 +84,5 @@ def refusals() -> Chapters:
 
 
 @golden_story
-def test_words_in_trainings() -> Chapters:
+def test_words_in_training_runs() -> Chapters:
     return {**closing_lines(), **refusals()}
