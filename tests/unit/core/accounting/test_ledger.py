@@ -154,9 +154,6 @@ class TestInUseTime:
         assert totals.in_use_ns == s(20)
         assert totals.gaps.count == 0
 
-    def test_of_a_flat_quarter_is_all_of_it(self) -> None:
-        assert observed(*[0.25] * 8).in_use_ns == s(8)
-
 
 class TestPauses:
     def test_are_suspected_once_their_shape_decides_and_the_earlier_ones_with_them(self) -> None:
@@ -170,13 +167,6 @@ class TestPauses:
         assert first >= s(9)
         assert first % s(3) == 0
         assert suspected[-1] == s(90)
-
-    def test_keep_the_cause_unknown(self) -> None:
-        totals = settled(every(1.0, on_and_off(late_waves(30))))
-
-        assert totals.idle_ns == {UNKNOWN: s(90)}
-        assert totals.suspected_ns == s(90)
-        assert totals.starved_ns == 0
 
     def test_own_the_idle_part_of_the_samples_at_their_edges(self) -> None:
         edged = [[*[1.0] * (busy - 1), 0.5, *[0.0] * 3, 0.5] for busy, _ in late_waves(30)]

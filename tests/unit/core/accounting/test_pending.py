@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpumon.core.accounting.pending import NOTHING_UNSETTLED, PendingTime, Unsettled
+from gpumon.core.accounting.pending import PendingTime, Unsettled
 from gpumon.core.phase import IdleCause
 
 WAIT, SAVE, UNUSED = IdleCause.INPUT_WAIT, IdleCause.CHECKPOINT, IdleCause.NOT_IN_USE
@@ -33,10 +33,6 @@ class TestWhatWasSettled:
     def test_does_not_hold_what_is_still_pending(self) -> None:
         assert settled((WAIT, 10), still=30).of(5, 30) == {WAIT: 5}
         assert settled((WAIT, 10), still=30).of(10, 30) == {}
-
-    def test_is_nothing_where_nothing_was(self) -> None:
-        assert NOTHING_UNSETTLED.of(0, 100) == {}
-        assert settled(still=7) == NOTHING_UNSETTLED
 
     def test_is_one_settlement_where_neighbours_have_one_cause(self) -> None:
         unsettled = settled((WAIT, 1), (WAIT, 2), (SAVE, 3))

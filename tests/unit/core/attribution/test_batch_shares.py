@@ -10,13 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpumon.core.attribution.batch_shares import (
-    FINEST,
     balanced_ratios,
     checked_ratios,
     shares_of,
     simple_ratios,
     split_counts,
-    whole_ratios,
 )
 
 ratio_lists = st.lists(
@@ -52,14 +50,14 @@ class TestABatchIsSplit:
         assert split_counts(total, ratios) == counts
 
     @given(batches, ratio_lists)
-    def test_wholly_with_no_one_left_empty_where_there_is_a_sample_for_each(
+    def test_completely_with_no_one_left_empty_where_there_is_a_sample_for_each(
         self, total: int, ratios: list[float]
     ) -> None:
         counts = split_counts(total, ratios)
 
         assert sum(counts) == total
-        assert min(counts) >= 1 if total >= len(ratios) else max(counts, default=0) <= total
-        assert min(counts) >= 0
+        assert min(counts) >= (1 if total >= len(ratios) else 0)
+        assert math.isclose(math.fsum(shares_of(ratios)), 1.0)
 
     @given(batches, st.lists(st.integers(1, 2_000), min_size=1, max_size=16))
     def test_to_within_one_sample_of_the_ratio_where_all_have_some(
@@ -73,22 +71,14 @@ class TestABatchIsSplit:
 
         assert all(abs(count - due) < 1 for count, due in zip(counts, exact, strict=True))
 
-    def test_only_if_it_has_a_size(self) -> None:
-        with pytest.raises(ValueError, match="-1 samples"):
-            split_counts(-1, [1, 1])
-
 
 REFUSED: list[tuple[Any, str]] = [
     *(([1, bad], f"positive, finite.*{bad!r}") for bad in (0, -1, math.nan, math.inf, None, True)),
-    ([1, 1j], "positive, finite.*1j"),
-    *((few, f"{len(few)} for 2") for few in ([], [1], [1, 2, 3])),
-    *(
-        (no_list, rf"\[3, 2\].* {type(no_list).__name__}$")
-        for no_list in (3, None, "32", "3:2", b"32", {"GPU:0": 3, "GPU:1": 2}, {1: 3, 2: 2}, {3, 2})
-    ),
-    *(([text, 2], "quotes") for text in ("3", b"3")),
+    *((few, f"{len(few)} for 2") for few in ([1], [1, 2, 3])),
+    *((no_list, rf"{type(no_list).__name__}$") for no_list in (3, None, "3:2", {1: 3}, {3, 2})),
+    (["3", 2], "quotes"),
 ]
-"""Ratios for two GPUs, and what is message of them."""
+"""Ratios for two GPUs, and what the message says of them."""
 
 
 class TestRatios:
@@ -101,7 +91,6 @@ class TestRatios:
         ("ratios", "sentence"),
         [
             (3, "with one number for each rank, in the order of ranks, such as"),
-            ([3, 2, 1], "one number for each rank: 3 for 2 ranks were given"),
             ([3, 0], "0 is not one; start fewer ranks where one is to have nothing"),
         ],
     )
@@ -110,17 +99,6 @@ class TestRatios:
             checked_ratios(ratios, 2, each="rank")
 
         assert "gpu" not in str(refused.value).lower()
-
-    @given(ratio_lists)
-    def test_become_whole_numbers_that_fit_and_are_never_zero(self, ratios: list[float]) -> None:
-        whole = whole_ratios(ratios)
-
-        assert min(whole) >= 1
-        assert sum(whole) <= FINEST + len(ratios)
-
-    @given(ratio_lists)
-    def test_become_shares_that_add_up_to_one(self, ratios: list[float]) -> None:
-        assert math.isclose(math.fsum(shares_of(ratios)), 1.0)
 
     @given(st.lists(st.integers(50, 2_000), min_size=1, max_size=6))
     def test_are_shown_in_the_smallest_similar_numbers(self, ratios: list[int]) -> None:

@@ -16,10 +16,10 @@ from gpumon.core.attribution.span_labels import (
     add_length,
     codes_of,
 )
-from gpumon.core.phase import PHASES, IdleCause, TrainingMode, TrainingPhase
+from gpumon.core.phase import IdleCause, TrainingMode, TrainingPhase
 from gpumon.core.ring_format.events import RingEvent, RingKind, RingRecords
 
-TRAIN, VALIDATES, PREDICTS, BESIDE = TrainingMode
+TRAIN, VALIDATES, _, BESIDE = TrainingMode
 WAIT, STEP, OTHER = TrainingPhase.INPUT_WAIT, TrainingPhase.TRAIN_STEP, TrainingPhase.OTHER
 INPUT_WAIT = IdleCause.INPUT_WAIT
 
@@ -30,42 +30,6 @@ def entered(phase: TrainingPhase, mode: int = TRAIN) -> RingRecords:
 
 def label_of(phase: TrainingPhase, mode: int = TRAIN) -> SpanLabel:
     return LABELS[codes_of(entered(phase, mode))[0]]
-
-
-class TestALabel:
-    @pytest.mark.parametrize("phase", PHASES)
-    def test_is_a_step_if_training_gave_the_device_work(self, phase: TrainingPhase) -> None:
-        is_step = phase in (STEP, TrainingPhase.DEVICE_SYNC)
-
-        assert label_of(phase).is_step is is_step
-        assert not label_of(phase, VALIDATES).is_step
-        assert not label_of(phase, PREDICTS).is_step
-
-    @pytest.mark.parametrize("mode", [VALIDATES, PREDICTS])
-    def test_of_validation_has_its_waits_for_input_apart(self, mode: TrainingMode) -> None:
-        wait, step = label_of(WAIT, mode), label_of(STEP, mode)
-
-        assert (wait.is_validation, wait.is_validation_wait) == (False, True)
-        assert (step.is_validation, step.is_validation_wait) == (True, False)
-
-    def test_is_gross_only_of_a_wait_beside_the_step(self) -> None:
-        assert label_of(WAIT, BESIDE).is_gross
-        assert not label_of(WAIT).is_gross
-        assert not label_of(STEP, BESIDE).is_gross
-
-    def test_is_exposed_by_marks_unless_the_device_may_work_in_it(self) -> None:
-        exposed = {phase for phase in PHASES if label_of(phase).is_exposed_by_marks}
-
-        in_use = {STEP, TrainingPhase.DEVICE_SYNC, TrainingPhase.VALIDATION, TrainingPhase.PREDICT}
-        assert exposed == {*PHASES} - in_use
-        assert label_of(WAIT, VALIDATES).is_exposed_by_marks
-        assert not label_of(WAIT, BESIDE).is_exposed_by_marks
-
-    def test_exists_for_each_number_that_a_ring_can_hold(self) -> None:
-        unknown = LABELS[len(PHASES) : 16]
-
-        assert len(LABELS) == EPOCH_WAIT_CODE + 1
-        assert {label.cause for label in unknown} == {IdleCause.UNKNOWN}
 
 
 class TestCodes:
@@ -85,13 +49,6 @@ class TestCodes:
     @pytest.mark.parametrize("mode", TrainingMode)
     def test_read_the_mode_from_the_lowest_byte_alone(self, mode: TrainingMode) -> None:
         assert codes_of(entered(WAIT, mode | 1 << 40)) == codes_of(entered(WAIT, mode))
-
-    def test_are_never_those_that_no_record_can_hold(self) -> None:
-        every = b"".join(
-            codes_of(entered(phase, value)) for phase in PHASES for value in range(256)
-        )
-
-        assert max(every) < SUSPENDED_CODE < EPOCH_WAIT_CODE
 
 
 ADDED: dict[str, tuple[SpanLabel, WindowParts]] = {

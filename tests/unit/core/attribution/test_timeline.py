@@ -77,7 +77,7 @@ PARTS: dict[str, tuple[list[RingEvent], tuple[int, int], WindowParts]] = {
     "of an execution that fetches more is gross while it goes on": (
         FETCHES_MORE, (100, 900), WindowParts(gross_input_wait_ns=600, step_ns=200),
     ),
-    "is so where the device is asked, too": (
+    "is so with marks of the device, too": (
         [*FETCHES_MORE, done(50, 0)], (100, 900),
         WindowParts(gross_input_wait_ns=600, step_ns=200),
     ),
@@ -90,7 +90,7 @@ PARTS: dict[str, tuple[list[RingEvent], tuple[int, int], WindowParts]] = {
         WindowParts(waits={INPUT_WAIT: 300}, validation_ns=300, validation_input_wait_ns=300),
     ),
 }  # fmt: skip
-"""Records, a window until the end of which they tell, and what is in it."""
+"""Records, a window, and what is in it."""
 
 
 class TestAPhase:
@@ -135,10 +135,10 @@ ENDED: dict[str, tuple[list[RingEvent], tuple[int, int], int, int]] = {
         [done(100, 1), enter(10, WAIT), enter(0, STEP)], (0, 200), 100, 90,
     ),
 }  # fmt: skip
-"""Records, a window until the last of which they tell, and its exposed and its hidden wait."""
+"""Records, a window that ends with the last, and its exposed and its hidden wait."""
 
 
-class TestWhereTheDeviceSaysWhenAStepEnded:
+class TestMarksOfStepEnds:
     @pytest.mark.parametrize("what", ENDED)
     def test(self, what: str) -> None:
         events, (start_ns, end_ns), exposed_ns, hidden_ns = ENDED[what]
@@ -149,7 +149,7 @@ class TestWhereTheDeviceSaysWhenAStepEnded:
         assert parts.hidden_input_wait_ns == hidden_ns
 
     @pytest.mark.parametrize("rest", [TrainingPhase.BETWEEN_EPOCHS, TrainingPhase.OTHER])
-    def test_a_step_that_came_to_nothing_gives_the_device_nothing_to_do(
+    def test_give_the_device_no_work_if_a_step_came_to_nothing(
         self, rest: TrainingPhase
     ) -> None:
         """As one that only found the end of the data, or raised."""
@@ -161,21 +161,21 @@ class TestWhereTheDeviceSaysWhenAStepEnded:
 
         parts = timeline(*marks, until_ns=100).parts(40, 100)
 
-        says_nothing = rest is TrainingPhase.OTHER
-        waits = {} if says_nothing else {cause_of(rest): 10}
+        is_untagged = rest is TrainingPhase.OTHER
+        waits = {} if is_untagged else {cause_of(rest): 10}
         assert parts.waits == {**waits, IdleCause.CALLBACKS: 40}
-        assert parts.uncovered_ns == (10 if says_nothing else 0)
+        assert parts.uncovered_ns == (10 if is_untagged else 0)
         assert parts.step_ns == 10
 
-    @pytest.mark.parametrize("looks", ["at once", "one by one"])
-    def test_what_was_before_the_first_step_is_exposed(self, looks: str) -> None:
+    @pytest.mark.parametrize("read_as", ["one reading", "one reading each"])
+    def test_expose_what_was_before_the_first_step(self, read_as: str) -> None:
         """Whether the first mark is read together with it, or later."""
         marks = (
             enter(0, TrainingPhase.START_UP), enter(20, WAIT), enter(300, STEP), step(310, 1),
             enter(310, WAIT), done(400, 1),
         )  # fmt: skip
         run = PhaseTimeline()
-        for read in [marks] if looks == "at once" else [(event,) for event in marks]:
+        for read in [marks] if read_as == "one reading" else [(event,) for event in marks]:
             run.extend(RingRecords.of(read), 500)
 
         parts = run.parts(0, 500)
@@ -200,7 +200,7 @@ class TestStampsThatMakeNoSense:
 
 
 class TestForgetting:
-    def test_keeps_what_a_later_window_can_still_ask_for(self) -> None:
+    def test_keeps_what_a_later_window_needs(self) -> None:
         run = timeline(enter(0, WAIT), enter(100, STEP), enter(200, WAIT), until_ns=300)
         before = run.parts(150, 300)
 
@@ -225,7 +225,7 @@ histories = st.lists(
 
 
 def as_written(history: list[RingEvent]) -> list[RingEvent]:
-    """In order, no two at one instant, and with steps that are counted up, as by every writer."""
+    """In order, no two at the same time, and with rising step counts, as by every writer."""
     stamps_ns, steps, written = sorted({event.at_ns for event in history}), 0, []
     for event, at_ns in zip(history, stamps_ns, strict=False):
         if event.kind is RingKind.STEP:
@@ -241,7 +241,7 @@ class TestAnyHistory:
         cuts=st.lists(st.integers(0, 80), max_size=3),
         window=st.tuples(st.integers(0, LATEST_NS), st.integers(1, LATEST_NS)),
     )
-    def test_says_the_same_in_whatever_parts_it_is_read(
+    def test_has_the_same_parts_however_it_is_read(
         self, history: list[RingEvent], cuts: list[int], window: tuple[int, int]
     ) -> None:
         history = as_written(history)
