@@ -1,4 +1,4 @@
-"""The tests read nothing of the shell's, and leave no process behind."""
+"""Tests ignore the variables of the shell, and leave no process behind."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import os
 import re
 import subprocess
 import sys
-from functools import partial
 from pathlib import Path
 
 from tests.patience import until
@@ -38,7 +37,7 @@ SAMPLE = (
     "tests/unit/cli/test_reading_progress.py",
     "tests/unit/trainer_hooks/ring/test_process_ring.py",
 )
-"""In this process and in others: they fail where these variables reach them."""
+"""Tests in this process and in others, which fail if these variables reach them."""
 
 LEAVING = """
 import pytest, subprocess, sys
@@ -54,11 +53,10 @@ def test_that_leaves_a_process_which_has_no_parent():
 """
 
 
-def run_of_pytest(*words: str, folder: Path, **environ: str) -> subprocess.CompletedProcess[str]:
-    """As from a shell, to its end."""
+def run_pytest(*args: str, folder: Path, **environ: str) -> subprocess.CompletedProcess[str]:
     inherited = {name: text for name, text in os.environ.items() if "PYTEST" not in name}
     return subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *words],
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *args],
         cwd=folder,
         env={**inherited, "PYTHONPATH": str(ROOT), **environ},
         capture_output=True,
@@ -68,14 +66,14 @@ def run_of_pytest(*words: str, folder: Path, **environ: str) -> subprocess.Compl
     )
 
 
-class TestAShell:
-    def test_sets_nothing_for_what_is_tested(self) -> None:
-        done = run_of_pytest(*SAMPLE, folder=ROOT, **OF_A_SHELL)
+class TestVariablesOfTheShell:
+    def test_do_not_reach_a_test(self) -> None:
+        done = run_pytest(*SAMPLE, folder=ROOT, **OF_A_SHELL)
 
         assert done.returncode == 0, done.stdout
         assert re.search(r"^\d{2,} passed", done.stdout, re.MULTILINE)
 
-    def test_sets_only_the_switches_that_the_readme_lists(self) -> None:
+    def test_are_listed_in_the_readme_if_they_do(self) -> None:
         page = (ROOT / "tests" / "README.md").read_text(encoding="utf-8")
 
         listed = re.findall(r"^\| `(GPUMON_\w+)` \|", page, re.MULTILINE)
@@ -84,22 +82,26 @@ class TestAShell:
 
 
 class TestAProcessThatOutlivesItsTest:
-    def test_is_named_and_ended_and_the_run_fails(self, tmp_path: Path) -> None:
+    def test_is_reported_and_killed_and_fails_the_run(self, tmp_path: Path) -> None:
         (tmp_path / "test_leaving.py").write_text(LEAVING)
         (tmp_path / "conftest.py").write_text("from tests.left_processes import *\n")
 
-        done = run_of_pytest("-n", "1", f"--rootdir={tmp_path}", folder=tmp_path)
+        done = run_pytest("-n", "1", f"--rootdir={tmp_path}", folder=tmp_path)
 
         assert done.returncode == 1, done.stdout
         assert "2 passed, 1 xfailed" in done.stdout
-        for test, word in (
-            ("a_child", "child"),
-            ("what_it_started", "half-way"),
-            ("which_has_no_parent", "orphan"),
-        ):
-            where = rf"^pid (\d+), started in test_leaving.py::\w+{test} .* {word}$"
-            (pid,) = re.findall(where, done.stdout, re.MULTILINE)
-            assert until(partial(is_gone, Path("/proc") / pid))  # killed, it may still be ending
+        reported = re.findall(
+            r"^pid (\d+), started in test_leaving.py::\w+ .* (\S+)$", done.stdout, re.MULTILINE
+        )
+        assert sorted(name for _, name in reported) == ["child", "half-way", "orphan"]
+        assert until(lambda: not any(is_alive(int(pid)) for pid, _ in reported))
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
 
 
 HANGING = """
@@ -111,25 +113,14 @@ def test_that_comes_after_it():
 """
 
 
-def test_one_that_hangs_fails_with_its_stack_and_the_others_go_on(tmp_path: Path) -> None:
+def test_a_test_that_hangs_fails_with_its_stack_and_the_others_run(tmp_path: Path) -> None:
     (tmp_path / "test_hanging.py").write_text(HANGING)
 
-    done = run_of_pytest("-n", "1", *time_limit(1), f"--rootdir={tmp_path}", folder=tmp_path)
+    done = run_pytest("-n", "1", *time_limit(1), f"--rootdir={tmp_path}", folder=tmp_path)
 
     assert "1 failed, 1 passed" in done.stdout
     assert "crashed while running 'test_hanging.py::test_that_hangs'" in done.stdout
     assert re.search(r"test_hanging\.py\", line 4 in test_that_hangs", done.stderr)
-
-
-def is_gone(process: Path) -> bool:
-    return not is_alive(process)
-
-
-def is_alive(process: Path) -> bool:
-    try:
-        return (process / "stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
 
 
 UNSTEADY = """
@@ -166,11 +157,10 @@ def pytest_configure(config):
 
 
 def test_a_measured_test_is_tried_again_only_on_a_busy_machine(tmp_path: Path) -> None:
-    """The test writes the kernel's account itself."""
     (tmp_path / "test_unsteady.py").write_text(UNSTEADY)
     (tmp_path / "conftest.py").write_text(REGISTERED)
 
-    done = run_of_pytest("-n", "1", f"--rootdir={tmp_path}", folder=tmp_path)
+    done = run_pytest("-n", "1", f"--rootdir={tmp_path}", folder=tmp_path)
 
     assert "3 failed, 1 passed" in done.stdout
     assert "FAILED test_unsteady.py::test_right_the_fifth_time_beside_others" not in done.stdout

@@ -1,4 +1,4 @@
-"""Imports point down only: read from the source, whoever runs first."""
+"""Imports point down only, read from the source."""
 
 from __future__ import annotations
 
@@ -13,99 +13,40 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 
-GROUND_UP = (
-    "gpumon.errors",
-    "gpumon.core",
-    "gpumon.sources",
-    "gpumon.pipeline",
-    "gpumon.outlets",
-    "gpumon.cli",
-)
-HEIGHT = {name: height for height, name in enumerate(GROUND_UP)}
-CORE_GROUND_UP = (
-    "clock",
-    "phase",
-    "verdict",
-    "settings",
-    "wording",
-    "ring_format",
-    "host",
-    "sample",
-    "attribution",
-    "accounting",
-    "device",
-    "log_summary",
-    "report",
-    "state",
-    "diagnosis",
-    "codecs",
-)
-NVML_GROUND_UP = (
-    "pynvml_module",
-    "codes",
-    "binding",
-    "stamp_clock",
-    "fields",
-    "busy",
-    "sample_rings",
-    "gpu",
-    "mig",
-    "inventory",
-    "slow_reader",
-    "tick_reader",
-    "events",
-    "reopening",
-    "source",
-)
-FRONT_DOOR = "__init__"
-HOOKS_GROUND_UP = (
-    "devices",
-    "ring",
-    "batches",
-    "balance",
-    "ddp",
-    "taps",
-    "prefetch",
-    "trainers",
-    "phases",
-    "accelerate",
-    "huggingface",
-    "lightning",
-    "keras",
-    "multi_gpu",
-    FRONT_DOOR,
-    "trainer_bench",
-    "examples",
-    "old_names",
-)
-ROOMS_GROUND_UP = {
-    "gpumon.core": CORE_GROUND_UP,
-    "gpumon.sources.nvml": NVML_GROUND_UP,
-    "trainer_hooks": HOOKS_GROUND_UP,
-}
-"""Rooms within a package: each imports from those before it only."""
-DOORS = {"gpumon/__init__.py", "gpumon/__main__.py"}
-"""The package's own front door and back door: checked by sentences of their own."""
-
-FLOOR_FILES = sorted(
-    p for p in ROOT.glob("gpumon/**/*.py") if str(p.relative_to(ROOT)) not in DOORS
-)
-HOOK_FILES = sorted(ROOT.glob("trainer_hooks/**/*.py"))
-PLUGIN_FILES = sorted(ROOT.glob("dstat_plugins/*.py"))
+LAYERS = ("errors", "core", "sources", "pipeline", "outlets", "cli")
+FACADE = "__init__"
+PACKAGES_UPWARDS = {
+    "gpumon.core": (
+        "clock", "phase", "verdict", "settings", "wording", "ring_format", "host", "sample",
+        "attribution", "accounting", "device", "log_summary", "report", "state", "diagnosis",
+        "codecs",
+    ),
+    "gpumon.sources.nvml": (
+        "pynvml_module", "codes", "binding", "stamp_clock", "fields", "busy", "sample_rings", "gpu",
+        "mig", "inventory", "slow_reader", "tick_reader", "events", "reopening",
+        "source",
+    ),
+    "trainer_hooks": (
+        "devices", "ring", "batches", "balance", "ddp", "taps", "prefetch", "trainers", "phases",
+        "accelerate", "huggingface", "lightning", "keras", "multi_gpu", FACADE, "trainer_bench",
+        "examples", "old_names",
+    ),
+}  # fmt: skip
+"""Modules of a package: each imports only from those before it."""
 
 OURS = ("gpumon", "trainer_hooks", "dstat_plugins", "tests", "benchmarks", "grafana")
 VERSION = "gpumon.__version__"
 HOOKS_MAY_IMPORT = ("gpumon.core", "gpumon.errors", "trainer_hooks")
-DEVICE_COUNT = "trainer_hooks/devices.py"
+DEVICE_COUNT = ROOT / "trainer_hooks/devices.py"
 BINDING = "gpumon.sources.nvml.binding"
+
+LAYER_FILES = [p for p in ROOT.glob("gpumon/**/*.py") if p.parent != ROOT / "gpumon"]
+LAYER_FILES.append(ROOT / "gpumon/errors.py")
+HOOK_FILES = [*ROOT.glob("trainer_hooks/**/*.py")]
 
 
 def module_of(path: Path) -> str:
     return ".".join(path.relative_to(ROOT).with_suffix("").parts)
-
-
-def floor_of(module: str) -> int | None:
-    return HEIGHT.get(".".join(module.split(".")[:2]))
 
 
 def imports_of(tree: ast.AST) -> Iterator[str]:
@@ -121,93 +62,94 @@ def imports_of_file(path: Path) -> list[str]:
     return list(imports_of(ast.parse(path.read_text(encoding="utf-8"))))
 
 
-def is_within(module: str, packages: tuple[str, ...]) -> bool:
+def is_within(module: str, *packages: str) -> bool:
     return any(module == package or module.startswith(f"{package}.") for package in packages)
 
 
+def layer_of(module: str) -> int | None:
+    package, _, rest = module.partition(".")
+    name = rest.split(".")[0]
+    return LAYERS.index(name) if package == "gpumon" and name in LAYERS else None
+
+
 def upward_imports(module: str, imported: list[str]) -> list[str]:
-    here = floor_of(module)
-    assert here is not None, f"{module}: a new room needs a place in GROUND_UP"
+    """Imports from a higher layer, or from our code outside the layers."""
+    here = layer_of(module)
+    assert here is not None, f"{module}: add the new package to LAYERS"
     upward = []
     for name in imported:
-        there = floor_of(name)
-        ours_but_no_floor = there is None and is_within(name, OURS) and name != VERSION
-        if ours_but_no_floor or (there is not None and there > here):
+        layer = layer_of(name)
+        is_outside = layer is None and is_within(name, *OURS) and name != VERSION
+        if is_outside or (layer is not None and layer > here):
             upward.append(name)
     return upward
 
 
-@pytest.mark.parametrize("path", FLOOR_FILES, ids=lambda p: str(p.relative_to(ROOT)))
-def test_no_module_imports_from_a_floor_above_it(path: Path) -> None:
-    assert upward_imports(module_of(path), imports_of_file(path)) == []
-
-
-def test_an_upward_import_would_be_seen() -> None:
-    source = ["gpumon.core.sample.Frame", "gpumon.outlets.metrics.prometheus.Exporter", "json"]
-
-    assert upward_imports("gpumon.core.sample", source) == [
-        "gpumon.outlets.metrics.prometheus.Exporter"
-    ]
-    assert upward_imports("gpumon.outlets.web", source) == []
-
-
-def test_an_import_of_the_front_door_would_be_seen() -> None:
-    assert upward_imports("gpumon.core.sample", ["gpumon.Sampler"]) == ["gpumon.Sampler"]
-
-
-def test_the_front_door_opens_on_the_ground_floor_only() -> None:
-    front = imports_of_file(ROOT / "gpumon" / "__init__.py")
-
-    assert [
-        name for name in front if is_within(name, ("gpumon",)) and floor_of(name) not in (0, 1)
-    ] == []
-
-
-def rooms_of(package: str, imported: list[str]) -> set[str]:
-    """The rooms of a package among what was imported; a name of its own is its front door's."""
+def parts_of(package: str, imported: list[str]) -> set[str]:
+    """The modules of a package among the imports; another name is one of its ``__init__``."""
     names = {
         name.removeprefix(f"{package}.").split(".")[0]
         for name in imported
-        if is_within(name, (package,))
+        if is_within(name, package)
     }
-    return {name if name in ROOMS_GROUND_UP[package] else FRONT_DOOR for name in names}
+    return {name if name in PACKAGES_UPWARDS[package] else FACADE for name in names}
 
 
-@pytest.mark.parametrize(
-    ("package", "room"),
-    [(package, room) for package, rooms in ROOMS_GROUND_UP.items() for room in rooms],
-)
-def test_no_room_imports_from_one_above_it(package: str, room: str) -> None:
+def test_no_layer_imports_from_one_above_it() -> None:
+    upward = {
+        module: found
+        for module, path in ((module_of(path), path) for path in LAYER_FILES)
+        if (found := upward_imports(module, imports_of_file(path)))
+    }
+
+    assert upward == {}
+
+
+def test_an_upward_import_is_found() -> None:
+    upward = ["gpumon.outlets.metrics.prometheus.Exporter", "gpumon.Sampler", "tests.daemon"]
+
+    assert upward_imports("gpumon.core.sample", ["json", "gpumon.core.phase", *upward]) == upward
+
+
+def test_importing_gpumon_loads_only_the_lowest_layers() -> None:
+    imported = imports_of_file(ROOT / "gpumon" / "__init__.py")
+
+    assert [
+        name for name in imported if is_within(name, "gpumon") and layer_of(name) not in (0, 1)
+    ] == []
+
+
+@pytest.mark.parametrize("package", PACKAGES_UPWARDS)
+def test_no_module_imports_from_one_above_it(package: str) -> None:
+    folder, order = ROOT.joinpath(*package.split(".")), PACKAGES_UPWARDS[package]
+    upward: dict[str, set[str]] = {}
+    for number, part in enumerate(order):
+        for path in sorted(folder.glob(f"{part}/**/*.py")) or [folder / f"{part}.py"]:
+            found = parts_of(package, imports_of_file(path)) & {*order[number + 1 :]}
+            upward |= {str(path.relative_to(folder)): found} if found else {}
+
+    assert upward == {}
+
+
+@pytest.mark.parametrize("package", PACKAGES_UPWARDS)
+def test_every_module_has_its_place(package: str) -> None:
     folder = ROOT.joinpath(*package.split("."))
-    order = ROOMS_GROUND_UP[package]
-    files = sorted(folder.glob(f"{room}/**/*.py")) or [folder / f"{room}.py"]
-    above = set(order[order.index(room) + 1 :])
+    parts = {
+        path.relative_to(folder).parts[0].removesuffix(".py") for path in folder.glob("**/*.py")
+    }
 
-    assert {
-        str(path.relative_to(folder)): found
-        for path in files
-        if (found := rooms_of(package, imports_of_file(path)) & above)
-    } == {}
+    assert parts | {FACADE} == {*PACKAGES_UPWARDS[package], FACADE}
 
 
-@pytest.mark.parametrize("package", ROOMS_GROUND_UP)
-def test_every_room_has_its_place(package: str) -> None:
-    folder = ROOT.joinpath(*package.split("."))
-    files = [path.relative_to(folder) for path in folder.glob("**/*.py")]
-    rooms = {path.parts[0].removesuffix(".py") for path in files}
-
-    assert rooms - {FRONT_DOOR} == set(ROOMS_GROUND_UP[package]) - {FRONT_DOOR}
-
-
-def test_a_room_above_would_be_seen() -> None:
+def test_a_module_above_is_found() -> None:
     imported = ["trainer_hooks.keras.tagging.Tagging", "trainer_hooks.PhaseTagger", "json"]
 
-    assert rooms_of("trainer_hooks", imported) == {"keras", FRONT_DOOR}
+    assert parts_of("trainer_hooks", imported) == {"keras", FACADE}
 
 
 def test_no_files_import_each_other_in_a_circle() -> None:
     """Not even by an import within a function, which waits until someone calls it."""
-    modules = {module_of(path): path for path in (*FLOOR_FILES, *HOOK_FILES)}
+    modules = {module_of(path): path for path in (*LAYER_FILES, *HOOK_FILES)}
     imported = {
         module: {
             found
@@ -217,41 +159,40 @@ def test_no_files_import_each_other_in_a_circle() -> None:
         }
         for module, path in modules.items()
     }
-    order = TopologicalSorter(imported)
 
-    order.prepare()  # raises CycleError, which names the circle
-
-
-@pytest.mark.parametrize("path", HOOK_FILES, ids=lambda p: str(p.relative_to(ROOT)))
-def test_a_hook_imports_nothing_of_ours_but_the_ground_floor(path: Path) -> None:
-    allowed: tuple[str, ...] = HOOKS_MAY_IMPORT
-    if str(path.relative_to(ROOT)) == DEVICE_COUNT:
-        allowed = (*allowed, BINDING)
-
-    ours = [name for name in imports_of_file(path) if is_within(name, OURS)]
-
-    assert [name for name in ours if not is_within(name, allowed)] == []
+    TopologicalSorter(imported).prepare()  # raises CycleError, which names the circle
 
 
-def test_the_device_count_asks_nvml_only_when_it_is_called() -> None:
-    tree = ast.parse((ROOT / DEVICE_COUNT).read_text(encoding="utf-8"))
-    at_import = [
-        statement for statement in tree.body if isinstance(statement, (ast.Import, ast.ImportFrom))
-    ]
+def test_hooks_import_only_the_lowest_layers() -> None:
+    wrong = {
+        str(path.relative_to(ROOT)): name
+        for path in HOOK_FILES
+        for name in imports_of_file(path)
+        if is_within(name, *OURS) and not is_within(name, *HOOKS_MAY_IMPORT)
+        if path != DEVICE_COUNT or not is_within(name, BINDING)
+    }
+
+    assert wrong == {}
+
+
+def test_counting_devices_imports_the_driver_only_when_called() -> None:
+    tree = ast.parse(DEVICE_COUNT.read_text(encoding="utf-8"))
+    at_import = [node for node in tree.body if isinstance(node, ast.Import | ast.ImportFrom)]
 
     assert [
-        name for node in at_import for name in imports_of(node) if is_within(name, (BINDING,))
+        name for node in at_import for name in imports_of(node) if is_within(name, BINDING)
     ] == []
 
 
-@pytest.mark.parametrize("path", PLUGIN_FILES, ids=lambda p: str(p.relative_to(ROOT)))
-def test_the_dstat_plugin_needs_the_standard_library_only(path: Path) -> None:
-    imported = {name.split(".")[0] for name in imports_of_file(path)}
+def test_the_dstat_plugin_needs_only_the_standard_library() -> None:
+    imported = {
+        name.split(".")[0]
+        for path in ROOT.glob("dstat_plugins/*.py")
+        for name in imports_of_file(path)
+    }
 
-    assert imported - set(sys.stdlib_module_names) == set()
+    assert imported - sys.stdlib_module_names == set()
 
 
-def test_every_floor_was_looked_at() -> None:
-    seen = {module_of(path).split(".")[1] for path in FLOOR_FILES}
-
-    assert seen == {name.split(".")[1] for name in GROUND_UP}
+def test_every_layer_was_checked() -> None:
+    assert {module_of(path).split(".")[1] for path in LAYER_FILES} == {*LAYERS}

@@ -1,20 +1,19 @@
-"""Runs the suites of tests beside each other, and says at the end where the time went.
+"""Run test suites in parallel and print a table of times.
 
-    python tests/tools/run_suites.py [--check] [--without-torch] SUITE... [-- WORDS FOR PYTEST]
+    python tests/tools/run_suites.py [--check] [--without-torch] SUITE... [-- PYTEST ARGUMENTS]
 
-Suites are ``base`` and those of frameworks (``jax``, ``tensorflow``, ``multi-gpu``, ``torch``,
-``oldest-keras``), in environments of their own, which make fetches while other suites run. Two run
-at a time, for most tests wait; what is marked ``alone`` comes after all others, two at a time, too,
-for it hardly computes. ``--check``: ``make lint`` comes first, and only where it is content are
-there any tests; what else ``make check`` asks is among them.
+A suite is ``base`` or one of a framework (``jax``, ``tensorflow``, ``multi-gpu``, ``torch``,
+``oldest-keras``), each in its own environment, which make installs while other suites run. Two
+suites run at a time, because most tests wait. Tests marked ``alone`` run last. ``--check`` runs
+``make lint`` first, and no tests if it fails.
 
-A suite whose environment cannot be had is skipped with a word, but fails where ``CI`` is set.
+Without its environment a suite is skipped; where ``CI`` is set, it fails.
 
-Where no more than three tests of a suite fail, they run once more when nothing else runs. The last
-table names those that pass then: such a test depends on how busy the machine is, and wants fixing.
+If at most three tests of a suite fail, they run again once nothing else runs. Those that then pass
+are listed at the end: they depend on the load of the machine and need a fix.
 
-Exit codes: 0, or 1 where a test failed, a suite could not run or nothing was tested; 130 after an
-interrupt. Standard library only.
+Exit codes: 0; 1 if a test failed, a suite could not run, or nothing was tested; 130 if interrupted.
+Standard library only.
 """
 
 from __future__ import annotations
@@ -37,29 +36,24 @@ sys.path.insert(0, str(ROOT))  # this is run by its path
 
 from tests.tools.side_by_side import Job, Lane, run_side_by_side  # noqa: E402
 
-TRAINING_ROOMS: Final = (
+FRAMEWORK_TESTS: Final = (
     "tests/e2e",
     "tests/truth",
     "tests/loops",
     "tests/keras",
     "tests/test_docstring_examples.py",
 )
-"""Where the tests are that need a framework: to collect the others takes longer than some of them.
-
-Those that wait longest come first.
-"""
-MULTI_GPU_ROOMS: Final = ("tests/multi_gpu", "tests/e2e/test_examples.py")
+"""Where tests of a framework are, those that wait longest first. Collecting all tests is slow."""
+MULTI_GPU_TESTS: Final = ("tests/multi_gpu", "tests/e2e/test_examples.py")
 LINT: Final = "lint"
 TOOLS: Final = "tools"
 BASE_FOLDER: Final = ".venv"
-LONGEST_TEST_S: Final = 300
-MOST_LINES_OF_A_FAILURE: Final = 30
-MOST_TRIED_AGAIN: Final = 3
-"""So many failures of a suite can be the work of a busy machine; more are a defect."""
+TEST_TIMEOUT_S: Final = 300
+MAX_FAILURE_LINES: Final = 30
+MAX_RETRIED: Final = 3
+"""More failures than this are a defect, not the load of the machine."""
 TESTS_FAILED: Final = 1
-"""What pytest ends with where tests ran and some failed."""
-NOTHING_ASKED_FOR: Final = 5
-"""What pytest ends with where no test is left."""
+NO_TESTS: Final = 5
 INTERRUPTED: Final = 130
 
 
@@ -68,33 +62,29 @@ class Part:
     """One run of pytest.
 
     Attributes:
-        name: What people call it.
-        environment: Of ``.venv-jax`` it is ``jax``; empty: ``.venv``, which has no framework.
-        marked: Which tests, by their marks; empty: those that need no framework.
-        rooms: Where they are; empty: everywhere.
-        workers: How many tests run at a time; 0: one, and this process runs it.
+        environment: ``jax`` is ``.venv-jax``; empty is ``.venv``, which has no framework.
+        marked: The mark expression; empty: the tests that need no framework.
+        paths: Empty: all tests.
+        workers: Tests at a time; 0: one, in pytest's own process.
     """
 
     name: str
     environment: str = ""
     marked: str = ""
-    rooms: tuple[str, ...] = ()
+    paths: tuple[str, ...] = ()
     workers: int = 0
 
     @property
     def is_alone(self) -> bool:
-        """Whether its tests want a machine on which nothing computes for long."""
         return self.name.endswith(" alone")
 
     @property
     def folder(self) -> str:
-        """Of its environment."""
         return f"{BASE_FOLDER}-{self.environment}" if self.environment else BASE_FOLDER
 
 
-def _on(framework: str) -> Part:
-    """The tests of a framework."""
-    return Part(framework, framework, f"keras_{framework}", TRAINING_ROOMS, workers=2)
+def _framework(name: str) -> Part:
+    return Part(name, name, f"keras_{name}", FRAMEWORK_TESTS, workers=2)
 
 
 SUITES: Final = {
@@ -103,158 +93,145 @@ SUITES: Final = {
         Part("base alone", "", "alone and not multi_gpu", ("tests/e2e",)),
     ),
     "multi-gpu": (
-        # Beside the other tests of TensorFlow: its devices are settled once for each process.
-        Part("multi-gpu", "tensorflow", "multi_gpu", MULTI_GPU_ROOMS, workers=2),
+        # Apart from TensorFlow's other tests: a process configures its devices only once.
+        Part("multi-gpu", "tensorflow", "multi_gpu", MULTI_GPU_TESTS, workers=2),
         Part("multi-gpu alone", "tensorflow", "multi_gpu and alone", ("tests/multi_gpu",)),
         Part("multi-gpu e2e alone", "tensorflow", "multi_gpu and alone", ("tests/e2e",)),
     ),
-    "jax": (_on("jax"),),
+    "jax": (_framework("jax"),),
     "oldest-keras": (
         Part("oldest-keras", "oldest-keras", "keras_jax and versions", ("tests/keras",)),
     ),
     "tensorflow": (
-        _on("tensorflow"),
+        _framework("tensorflow"),
         Part("tensorflow alone", "tensorflow", "keras_tensorflow and alone", ("tests/keras",)),
     ),
-    "torch": (_on("torch"),),
+    "torch": (_framework("torch"),),
 }
-"""In the order in which they are started: what takes longest, but late what measures most waits.
-
-Those are not what a source slept where five tests want two cores: then ``base`` is all but over.
+"""In the order of their start: the longest first, but those with most tests of waits late, when
+``base`` is nearly over. With five tests on two cores, sleeps last longer than requested.
 """
 BACKENDS: Final = {"oldest-keras": "jax"}
-"""Of Keras, where it is not called as the environment."""
+"""Keras' backend, where it differs from the name of the environment."""
 
 
-def main(words: Sequence[str] | None = None) -> int:
-    """Run them; the exit code."""
-    parser = argparse.ArgumentParser(description="Runs the suites of tests beside each other.")
-    parser.add_argument("--check", action="store_true", help="make lint comes first")
-    parser.add_argument("--without-torch", action="store_true", help="it is too large for a laptop")
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the suites; return the exit code."""
+    parser = argparse.ArgumentParser(description="Run test suites in parallel.")
+    parser.add_argument("--check", action="store_true", help="run make lint first")
+    parser.add_argument("--without-torch", action="store_true", help="skip the suite torch")
     parser.add_argument("suites", nargs="+", choices=SUITES, metavar="SUITE")
-    options, for_pytest = split_words(sys.argv[1:] if words is None else words)
-    args = parser.parse_args(options)
+    argv = sys.argv[1:] if argv is None else argv
+    end = argv.index("--") if "--" in argv else len(argv)
+    args, for_pytest = parser.parse_args(argv[:end]), argv[end + 1 :]
 
-    is_torch_left = args.without_torch and "torch" in args.suites
-    left_out = {"torch"} if is_torch_left else set()
-    wanted = [name for name in SUITES if name in {*args.suites} - left_out]
+    skipped = {"torch"} & {*args.suites} if args.without_torch else set()
+    suites = [name for name in SUITES if name in {*args.suites} - skipped]
     began_s = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="gpumon-tests-") as folder:
-        jobs = list(jobs_of(wanted, for_pytest, Path(folder), with_check=args.check))
+        jobs = list(jobs_of(suites, for_pytest, Path(folder), with_check=args.check))
         try:
             run_side_by_side(jobs, Path(folder))
         except KeyboardInterrupt:
             print("\nInterrupted.", file=sys.stderr)
             return INTERRUPTED
-        print("".join(failures_of(jobs)), end="")
-        passed_alone = try_again(jobs)
-        print(f"\n=== where the time went ({(time.monotonic() - began_s) / 60:.1f} minutes in all)")
-        print("\n".join(table_of(jobs)))
+        print("".join(_failures(jobs)), end="")
+        passed_alone = _retry(jobs)
+        print(f"\n=== times ({(time.monotonic() - began_s) / 60:.1f} minutes in all)")
+        print("\n".join(_table(jobs)))
         for test in passed_alone:
             print(f"FAILED AT FIRST, passed alone: {test}")
-        if left_out:
-            print(
-                "SKIPPED: the tests marked keras_torch; make test TORCH=1 downloads torch for them."
-            )
+        if skipped:
+            print("SKIPPED: the tests marked keras_torch; make test TORCH=1 installs torch.")
         return code_of(jobs, in_ci=bool(os.environ.get("CI")))
-
-
-def split_words(words: Sequence[str]) -> tuple[Sequence[str], Sequence[str]]:
-    """What is reported to this program, and what to pytest."""
-    at = words.index("--") if "--" in words else len(words)
-    return words[:at], words[at + 1 :]
 
 
 def jobs_of(
     suites: Sequence[str], for_pytest: Sequence[str], folder: Path, *, with_check: bool
 ) -> Iterator[Job]:
-    """The programs to run, in the order in which they are printed; ``folder`` is theirs."""
-    make = shlex.split(os.environ.get("MAKE", "make"))
+    """The programs to run, in the order in which they are printed."""
+    make = [*shlex.split(os.environ.get("MAKE", "make")), "--no-print-directory"]
     parts = [part for suite in suites for part in SUITES[suite]]
-    if "base" in suites:  # tests that train with a framework start none of them
-        yield Job(name=TOOLS, command=[*make, "--no-print-directory", TOOLS], lane=Lane.FIRST)
+    if "base" in suites:  # only its tests start these tools
+        yield Job(name=TOOLS, command=[*make, TOOLS], lane=Lane.FIRST)
     for environment in dict.fromkeys(part.folder for part in parts):
-        # What most tests need comes first; with it comes what makes the others.
-        is_base = environment == BASE_FOLDER
+        is_base = environment == BASE_FOLDER  # its uv makes the others
         yield Job(
             name=environment,
-            command=[*make, "--no-print-directory", f"{environment}/.dev"],
-            lane=Lane.FIRST if is_base else Lane.FETCHES,
+            command=[*make, f"{environment}/.dev"],
+            lane=Lane.FIRST if is_base else Lane.INSTALLS,
             needs=() if is_base else (BASE_FOLDER,),
             is_shown=False,
         )
     if with_check:
         yield Job(name=LINT, command=[*make, LINT], lane=Lane.FIRST, needs=(BASE_FOLDER,))
-        # Compiled here, once, what each worker of the suites would compile for itself.
+        # Compiles the tests once, instead of in each worker.
         collect = f"{BASE_FOLDER}/bin/python -m pytest --collect-only -q".split()
         yield Job(
             name="collect", command=collect, lane=Lane.FIRST, needs=(BASE_FOLDER,), is_shown=False
         )
     for part in sorted(parts, key=lambda part: part.is_alone):
-        # Lint and types leave a core to the demo, which mostly sleeps.
-        comes_first = with_check and part.name == "base alone"
-        lane = Lane.LAST if part.is_alone else Lane.BESIDE
+        # Lint leaves a core to this part, which mostly sleeps.
+        is_first = with_check and part.name == "base alone"
+        lane = Lane.FIRST if is_first else Lane.LAST if part.is_alone else Lane.PARALLEL
         yield Job(
             name=part.name,
             command=_pytest(part, for_pytest, folder),
-            lane=Lane.FIRST if comes_first else lane,
+            lane=lane,
             variables=_variables(part, folder),
-            needs=(part.folder,) if comes_first else (part.folder, TOOLS, LINT),
+            needs=(part.folder,) if is_first else (part.folder, TOOLS, LINT),
         )
 
 
 def _pytest(part: Part, for_pytest: Sequence[str], folder: Path) -> list[str]:
-    words = [f"{part.folder}/bin/python", "-m", "pytest"]
-    # What failed is remembered for each suite apart.
-    words += ["-o", f"cache_dir={folder / 'failed' / part.name.replace(' ', '-')}"]
-    words += time_limit(LONGEST_TEST_S)
+    command = [f"{part.folder}/bin/python", "-m", "pytest", *time_limit(TEST_TIMEOUT_S)]
+    # Each part remembers its own failures, for --last-failed.
+    command += ["-o", f"cache_dir={folder / 'failed' / part.name.replace(' ', '-')}"]
     if sys.stdout.isatty():
-        words.append("--color=yes")
+        command.append("--color=yes")
     if part.workers:
-        words += ["--dist", "loadfile", "--no-loadscope-reorder", "-n", str(part.workers)]
+        command += ["--dist", "loadfile", "--no-loadscope-reorder", "-n", str(part.workers)]
     if part.marked:
-        words += ["-m", part.marked]
-    names_some = any((ROOT / word.partition("::")[0]).exists() for word in for_pytest)
-    return [*words, *(() if names_some else part.rooms), *for_pytest]
+        command += ["-m", part.marked]
+    has_paths = any((ROOT / word.partition("::")[0]).exists() for word in for_pytest)
+    return [*command, *(() if has_paths else part.paths), *for_pytest]
 
 
 def time_limit(seconds: float) -> list[str]:
-    """For pytest: a test that takes longer fails with the stacks of all threads.
+    """pytest arguments: a longer test fails with the stacks of all threads, and its process ends.
 
-    Its process ends; with workers, another one goes on with the tests that are left.
+    With workers, another worker runs the remaining tests.
     """
-    options = {"faulthandler_timeout": f"{seconds:g}", "faulthandler_exit_on_timeout": "true"}
-    return [word for name, value in options.items() for word in ("-o", f"{name}={value}")]
+    timeout = f"faulthandler_timeout={seconds:g}"
+    return ["-o", timeout, "-o", "faulthandler_exit_on_timeout=true"]
 
 
 def _variables(part: Part, folder: Path) -> dict[str, str]:
     if not part.environment:
         return {}
-    must_be_there = {"GPUMON_REQUIRE_KERAS": "1"} if os.environ.get("CI") else {}
     backend = BACKENDS.get(part.environment, part.environment)
-    # Half of the time of tests on JAX was compiling: they train the same few models over and over.
-    compiled_once = {
-        "JAX_COMPILATION_CACHE_DIR": str(folder / "compiled"),
-        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
-        "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
-    }
-    # Threads of OpenMP wait by spinning, and here the cores are taken by other tests.
-    return {
-        "KERAS_BACKEND": backend,
-        "OMP_NUM_THREADS": "1",
-        **(compiled_once if backend == "jax" else {}),
-        **must_be_there,
-    }
+    # OpenMP threads wait by spinning, and other tests need the cores.
+    variables = {"KERAS_BACKEND": backend, "OMP_NUM_THREADS": "1"}
+    if backend == "jax":  # tests train the same few models; compiling took half of their time
+        variables |= {
+            "JAX_COMPILATION_CACHE_DIR": str(folder / "compiled"),
+            "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+            "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
+        }
+    if os.environ.get("CI"):
+        variables["GPUMON_REQUIRE_KERAS"] = "1"
+    return variables
 
 
-def try_again(jobs: Sequence[Job]) -> list[str]:
-    """Run the few tests that failed once more; return those that pass, whose suite then passes."""
+def _retry(jobs: Sequence[Job]) -> list[str]:
+    """Run a few failed tests again; return those that pass, whose suite then passes."""
     passed = []
     for job in jobs:
-        failed = failed_tests(job.output)
-        if job.code == TESTS_FAILED and 0 < len(failed) <= MOST_TRIED_AGAIN:
+        summary = r"^(?:FAILED|ERROR) (\S+?(?:\[.*?\])?)(?: - .*)?$"
+        failed = re.findall(summary, job.output, re.MULTILINE)
+        if job.code == TESTS_FAILED and 0 < len(failed) <= MAX_RETRIED:
             command = [*job.command, "--last-failed", "-n", "0"]
-            print(f"\n=== {job.name}, what failed once more: {shlex.join(command)}", flush=True)
+            print(f"\n=== {job.name}, failed tests again: {shlex.join(command)}", flush=True)
             done = subprocess.run(command, env={**os.environ, **job.variables}, check=False)
             if done.returncode == 0:
                 job.code = 0
@@ -262,57 +239,48 @@ def try_again(jobs: Sequence[Job]) -> list[str]:
     return passed
 
 
-def failed_tests(output: str) -> list[str]:
-    """The tests that pytest's summary lists as failed, or whose fixtures did."""
-    return re.findall(r"^(?:FAILED|ERROR) (\S+?(?:\[.*?\])?)(?: - .*)?$", output, re.MULTILINE)
-
-
 def code_of(jobs: Sequence[Job], *, in_ci: bool) -> int:
-    """Whether all is well."""
-    has_failed = any(job.code not in (0, NOTHING_ASKED_FOR) for job in jobs if _counts(job, in_ci))
+    """0 if all suites passed. Outside CI, an environment and what needs it may be missing."""
+    required = [
+        job for job in jobs if in_ci or (job.process is not None and job.lane is not Lane.INSTALLS)
+    ]
+    has_failed = any(job.code not in (0, NO_TESTS) for job in required)
     has_tested = any(job.code == 0 for job in jobs if job.is_shown and "pytest" in job.command)
     return int(has_failed or not has_tested)
 
 
-def _counts(job: Job, in_ci: bool) -> bool:
-    """Elsewhere than in CI an environment may be missing, and what needs it."""
-    return in_ci or (job.process is not None and job.lane is not Lane.FETCHES)
-
-
-def table_of(jobs: Sequence[Job]) -> Iterator[str]:
-    """A line for each: how many tests, how many minutes, when it began, and what went wrong."""
+def _table(jobs: Sequence[Job]) -> Iterator[str]:
+    """A line for each job: tests, minutes, start, and failure."""
     yield f"{'suite':<20}{'tests':>8}{'minutes':>9}{'from':>7}"
     first_s = min((job.began_s for job in jobs if job.process), default=0.0)
-    lost = {job.name for job in jobs if job.is_over and job.code != 0}
+    failed = {job.name for job in jobs if job.is_over and job.code != 0}
     for job in jobs:
         if job.process is None:
-            why = ", ".join(sorted(lost.intersection(job.needs)))
-            yield f"{job.name:<44}  SKIPPED: {why} failed" if why else f"{job.name:<44}  SKIPPED"
+            missing = ", ".join(sorted(failed.intersection(job.needs)))
+            yield f"{job.name:<44}  SKIPPED{f': {missing} failed' if missing else ''}"
             continue
-        tests = count_of_tests(job.output) if job.is_shown else None
-        failed = "" if job.code in (0, NOTHING_ASKED_FOR) else f"  FAILED ({job.code})"
-        yield (
-            f"{job.name:<20}{'' if tests is None else tests:>8}{job.took_s / 60:>9.1f}"
-            f"{(job.began_s - first_s) / 60:>7.1f}{failed}"
-        )
+        tests = _test_count(job.output) if job.is_shown else ""
+        outcome = "" if job.code in (0, NO_TESTS) else f"  FAILED ({job.code})"
+        minutes, start = (job.ended_s - job.began_s) / 60, (job.began_s - first_s) / 60
+        yield f"{job.name:<20}{tests:>8}{minutes:>9.1f}{start:>7.1f}{outcome}"
 
 
-def failures_of(jobs: Sequence[Job]) -> Iterator[str]:
-    """What pytest says of the tests that failed, once more: no one scrolls up that far."""
+def _failures(jobs: Sequence[Job]) -> Iterator[str]:
+    """The failures again, at the end of the output."""
     for job in jobs:
         failed = re.findall(r"^(?:E  |FAILED|ERROR) .*\n", job.output, re.MULTILINE)
         if job.code not in (0, None) and failed:
-            yield f"\n=== {job.name}: what failed\n"
-            yield from failed[-MOST_LINES_OF_A_FAILURE:]
+            yield f"\n=== {job.name}: failures\n"
+            yield from failed[-MAX_FAILURE_LINES:]
 
 
-def count_of_tests(output: str) -> int | None:
-    """How many tests pytest ran, by its last line; ``None`` where it says nothing of it."""
+def _test_count(output: str) -> str:
+    """The number of tests in pytest's last line; empty without one."""
     for line in reversed(output.splitlines()):
         if re.search(r" in [\d.]+s", line):
             found = re.findall(r"(\d+) (?:passed|failed|errors?|skipped|xfailed)\b", line)
-            return sum(map(int, found))
-    return None
+            return str(sum(map(int, found)))
+    return ""
 
 
 if __name__ == "__main__":

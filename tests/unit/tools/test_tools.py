@@ -65,7 +65,7 @@ def test_apt_install_installs_what_is_missing(tmp_path: Path) -> None:
 
 def test_suites_run_side_by_side_and_a_failure_fails_them_all(tmp_path: Path) -> None:
     jobs = [
-        Job(name=name, command=[sys.executable, "-S", "-c", program], lane=Lane.BESIDE)
+        Job(name=name, command=[sys.executable, "-S", "-c", program], lane=Lane.PARALLEL)
         for name, program in (("passes", ""), ("fails", "raise SystemExit(1)"))
     ]
 

@@ -149,9 +149,7 @@ class TestMarksOfStepEnds:
         assert parts.hidden_input_wait_ns == hidden_ns
 
     @pytest.mark.parametrize("rest", [TrainingPhase.BETWEEN_EPOCHS, TrainingPhase.OTHER])
-    def test_give_the_device_no_work_if_a_step_came_to_nothing(
-        self, rest: TrainingPhase
-    ) -> None:
+    def test_give_the_device_no_work_if_a_step_came_to_nothing(self, rest: TrainingPhase) -> None:
         """As one that only found the end of the data, or raised."""
         marks = (
             enter(0, STEP), step(10, 1), done(20, 1),

@@ -13,7 +13,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.test_hooks_stay_light import loaded_by
 from trainer_hooks.batches import fixed_batches
 from trainer_hooks.batches.rebatching import FixedBatches
 
@@ -230,17 +229,6 @@ class TestMisuse:
     def test_samples_instead_of_batches_are_refused(self, target: Any) -> None:
         with pytest.raises(ValueError, match="single samples"):
             list(fixed_batches(iter([(np.zeros(4), target)]), 4))
-
-
-def test_it_imports_no_framework() -> None:
-    loaded = loaded_by(
-        "from trainer_hooks.batches import fixed_batches\n"
-        "assert 'numpy' not in sys.modules\n"
-        "import numpy\n"
-        "list(fixed_batches((numpy.zeros(5), numpy.zeros(5)), 2, tail='pad', shuffle=True))"
-    )
-
-    assert {"keras", "tensorflow", "torch", "jax"}.isdisjoint(loaded)
 
 
 class TestLaws:

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from tests.test_hooks_stay_light import HEAVY, loaded_by
 from trainer_hooks.prefetch import prefetch_to_device
 from trainer_hooks.prefetch.kinds import Kind, kind_of
 
@@ -106,10 +105,3 @@ class TestPlainBatches:
 
         assert kind_of([], of_jax) is Kind.JAX
         assert kind_of([], of_torch) is Kind.TORCH
-
-
-def test_importing_it_imports_no_framework_and_starts_no_thread() -> None:
-    loaded = loaded_by("from trainer_hooks.prefetch import prefetch_to_device")
-
-    assert [name for name in loaded if name.split(".")[0] in HEAVY] == []
-    assert loaded[-1] == "1"
