@@ -1,7 +1,8 @@
-"""Tests of numbers in messages: decimals, never powers of ten."""
+"""Tests of numbers in messages, without powers of ten, and of text from outside."""
 
 from __future__ import annotations
 
+import os
 from decimal import Decimal
 
 import pytest
@@ -9,11 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpumon.core.wording import (
+    MAX_LABEL_LENGTH,
     in_about,
     in_gpu_time,
     in_percent,
     in_time,
     in_unit_of,
+    label_text,
     parts_in_unit_of,
     plainly,
 )
@@ -43,7 +46,7 @@ class TestNoPowerOfTen:
 
     def test_is_in_a_share_however_near_it_is_to_a_limit(self) -> None:
         assert in_percent(0.05 - 1e-7, 0.05) == "4.99999 %"
-        assert in_percent(0.05 - 1e-12, 0.05) == "5.000000 %"  # nearer than anybody asks
+        assert in_percent(0.05 - 1e-12, 0.05) == "5.000000 %"
 
     @given(st.floats(0.0, 1e9))
     def test_is_in_any_share(self, ratio: float) -> None:
@@ -81,3 +84,33 @@ class TestPartsOfAnAmount:
 
     def test_are_left_out_where_they_are_too_short_to_be_seen(self) -> None:
         assert parts_in_unit_of(60 * 10**9, [10**10, 10**6, 0]) == ["10.0 s", None, None]
+
+
+class TestTextFromOutside:
+    @pytest.mark.parametrize(
+        "text", ["resnet-50", "run 3 (fp16)", "über", "学习", "אימון", 'a"b\\c']
+    )
+    def test_stays_if_it_is_printable_in_any_script(self, text: str) -> None:
+        assert label_text(text) == text
+
+    @pytest.mark.parametrize(
+        "character",
+        [
+            os.fsdecode(b"\xff"), "\n", "\r", "\0", "\x1b", "\x7f", "\u2028", "\u0085",
+            "\u202e", "\u2066", "\u200f", "\u200b", "\ufeff",
+        ],
+    )  # fmt: skip
+    def test_loses_unsafe_characters(self, character: str) -> None:
+        assert label_text(f"a{character}b") == "a�b"
+
+    def test_that_is_long_ends_with_an_ellipsis(self) -> None:
+        assert label_text("x" * 1_000_000) == "x" * (MAX_LABEL_LENGTH - 1) + "…"
+
+    @given(st.text(st.characters(), max_size=300))
+    def test_becomes_short_printable_utf8_and_stays_so(self, raw: str) -> None:
+        text = label_text(raw)
+
+        assert len(text) <= MAX_LABEL_LENGTH
+        assert text.isprintable()
+        assert text.encode().decode() == text
+        assert label_text(text) == text

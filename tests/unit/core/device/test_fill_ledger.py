@@ -1,11 +1,9 @@
-"""Specification of the sums behind "under-filled": what is counted, once, and over which time."""
+"""Specification of the sums behind low SM utilisation: which time counts, and only once."""
 
 from __future__ import annotations
 
 import math
-import random
 from collections.abc import Callable, Iterator
-from itertools import pairwise
 
 import pytest
 from hypothesis import given
@@ -16,9 +14,8 @@ from gpumon.core.device.fill import (
     FillLedger,
     GpuFill,
     is_held_down,
-    is_under_filled,
 )
-from gpumon.core.sample import ActivitySample, BusySample, GpuDetails, GpuSample
+from gpumon.core.sample import ActivitySample, BusySample, GpuSample
 from tests.builders.report import BEGAN_S, seconds_of
 from tests.builders.time import s
 
@@ -34,27 +31,6 @@ def sums_of(*samples: GpuSample) -> GpuFill:
     fill = reported(*samples)
     assert fill is not None
     return fill
-
-
-WINDOWS = 6
-"""Utilisation samples in a second."""
-
-
-def bursts(
-    seconds: int, busy_windows: int, *, busy_watts: float, idle_watts: float
-) -> Iterator[GpuSample]:
-    """An A100 that works for so many of the windows of each second."""
-    share = busy_windows / WINDOWS
-    watts = share * busy_watts + (1 - share) * idle_watts
-    for second in seconds_of(seconds, watts=watts):
-        began_ns = second.busy[0].start_ns
-        edges = [began_ns + s(1) * at // WINDOWS for at in range(WINDOWS + 1)]
-        busy = tuple(
-            BusySample(start_ns, end_ns, float(at < busy_windows))
-            for at, (start_ns, end_ns) in enumerate(pairwise(edges))
-        )
-        details = GpuDetails(began_ns, 400.0, 1.98e9, throttle_reasons=())
-        yield second._replace(busy=busy, details=details)
 
 
 def ticks_of(
@@ -104,14 +80,14 @@ class TestActivity:
 
         assert sums_of(*overlapping).sm_active.known_ns == s(15)
 
-    def test_counts_only_while_the_gpu_is_busy_by_its_own_word(self) -> None:
+    def test_counts_only_while_the_gpu_reports_itself_busy(self) -> None:
         assert sums_of(*seconds_of(20, sm_active=0.24, graphics=0.5)).sm_active.known_ns == 0
         assert sums_of(*seconds_of(20, sm_active=0.24, graphics=0.96)).sm_active.known_ns == s(20)
 
-    def test_counts_only_while_utilisation_is_high_where_it_does_not_say_itself(self) -> None:
+    def test_counts_only_while_utilisation_is_high_if_the_gpu_reports_nothing(self) -> None:
         assert reported(*seconds_of(20, busy=0.5, sm_active=0.24)) is None
 
-    def test_does_not_count_a_stretch_with_utilisation_knows_too_little(self) -> None:
+    def test_does_not_count_a_stretch_with_too_few_utilisation_samples(self) -> None:
         sample = next(seconds_of(1))
         stretch = ActivitySample(s(BEGAN_S - 4), s(BEGAN_S + 1), None, 0.24)
 
@@ -130,74 +106,39 @@ class TestActivity:
 class TestPower:
     """The newest tick counts once the next one shows that the GPU was still busy at its end."""
 
-    def test_is_compared_with_its_limit_in_busy_time_at_full_clock(self) -> None:
-        fill = sums_of(*seconds_of(20, watts=180.0))
-
-        assert fill.evidence is Evidence.POWER
-        assert fill.power_ns == s(19)
-        assert fill.power_ratio == pytest.approx(180 / 700)
-        assert fill.sm_clock.ratio == 1.0
-
-    @pytest.mark.parametrize("clock", [0.6, 1755 / 1980])
-    def test_does_not_count_where_the_clock_is_low(self, clock: float) -> None:
-        fill = sums_of(*seconds_of(20, watts=180.0, clock=clock))
-
-        assert fill.power_ns == 0
-        assert fill.evidence is None
-        assert fill.sm_clock.ratio == pytest.approx(clock)
-
-    def test_does_not_count_while_something_holds_the_clock_down(self) -> None:
-        fill = sums_of(*seconds_of(90, watts=180.0, reasons=("hw_thermal_slowdown",)))
-
-        assert fill.power_ns == 0
-        assert fill.held_ratio == 1.0
-        assert fill.held_by_ns == {"hw_thermal_slowdown": s(90)}
-        assert is_held_down(fill)
-
-    @pytest.mark.parametrize("clock", [0.6, 1.0])
-    @pytest.mark.parametrize("reasons", [(), ("hw_thermal_slowdown",)], ids=str)
-    def test_that_is_drawn_counts_at_any_clock(
-        self, clock: float, reasons: tuple[str, ...]
+    @pytest.mark.parametrize(
+        ("clock", "reasons", "counts"),
+        [
+            (1.0, (), True),
+            (1.0, ("applications_clocks_setting",), True),
+            (1755 / 1980, (), False),
+            (1.0, ("hw_thermal_slowdown",), False),
+        ],
+        ids=["full clock", "full clock as set", "low clock", "held down"],
+    )
+    def test_is_compared_with_its_limit_at_full_clock_and_drawn_at_any(
+        self, clock: float, reasons: tuple[str, ...], counts: bool
     ) -> None:
-        fill = sums_of(*seconds_of(20, watts=180.0, clock=clock, reasons=reasons))
+        fill = sums_of(*seconds_of(90, watts=180.0, clock=clock, reasons=reasons))
 
-        assert fill.drawn_ns == s(19)
-        assert fill.drawn_watts == 180.0
-
-    def test_counts_where_someone_has_set_the_clock_and_it_is_full(self) -> None:
-        reasons = ("applications_clocks_setting",)
-
-        assert sums_of(*seconds_of(20, watts=180.0, reasons=reasons)).power_ns == s(19)
-
-    def test_is_nothing_without_a_limit(self) -> None:
-        bare = [
-            sample._replace(details=GpuDetails(s(1), sm_clock_max_hertz=1.98e9))
-            for sample in seconds_of(20, watts=180.0)
-        ]
-
-        assert sums_of(*bare).power_ns == 0
-
-    @pytest.mark.parametrize("busy_windows", [6, 4, 3, 2])
-    def test_of_bursts_calls_no_full_board_under_filled(self, busy_windows: int) -> None:
-        """390 of 400 W while it works, 60 W in pauses; a tick has the mean of both."""
-        ledger = FillLedger()
-        for sample in bursts(300, busy_windows, busy_watts=390.0, idle_watts=60.0):
-            ledger.observe(sample)
-        fill = ledger.snapshot()
-
-        assert fill is not None
-        assert fill.power_watts == (390.0 if busy_windows == WINDOWS else None)
-        assert not is_under_filled(fill)
+        assert fill.power_ns == (s(89) if counts else 0)
+        assert fill.power_ratio == (pytest.approx(180 / 700) if counts else None)
+        assert fill.evidence is (Evidence.POWER if counts else None)
+        assert (fill.drawn_ns, fill.drawn_watts) == (s(89), 180.0)
+        assert fill.sm_clock.ratio == pytest.approx(clock)
+        is_held = "hw_thermal_slowdown" in reasons
+        assert fill.held_by_ns == ({"hw_thermal_slowdown": s(90)} if is_held else {})
+        assert is_held_down(fill) is is_held
 
     def test_of_a_burst_counts_in_the_ticks_that_it_fills(self) -> None:
-        # Six seconds at work, half a second idle, and so on: at another place of each tick.
+        # Six seconds at work, then half a second idle: bursts end at varying points of a tick.
         fill = sums_of(*ticks_of(lambda at_s: at_s % 6.5 < 6.0, watts=(390.0, 60.0), seconds=390))
 
         assert fill.drawn_watts == pytest.approx(390.0)
         assert fill.power_ratio == pytest.approx(390 / 700)
         assert s(200) < fill.power_ns < s(300)
 
-    @pytest.mark.parametrize("tick_s", [0.1, 0.25, 1.0, 3.0])
+    @pytest.mark.parametrize("tick_s", [0.1, 1.0, 3.0])
     def test_of_the_pause_after_a_burst_is_not_that_of_the_burst(self, tick_s: float) -> None:
         # Utilisation is known 0.15 s later than power: the last tick of a burst may hold a pause.
         samples = ticks_of(
@@ -272,24 +213,8 @@ def frames(found: list[Stretch]) -> list[GpuSample]:
 
 
 class TestLaws:
-    @given(stretches)
-    def test_ratios_lie_within_0_and_1(self, found: list[Stretch]) -> None:
-        fill = reported(*frames(found))
-
-        for mean in fill[:4] if fill is not None else ():
-            assert mean.ratio is None or 0.0 <= mean.ratio <= 1.0
-
-    @given(stretches, st.randoms(use_true_random=False))
-    def test_sums_do_not_depend_on_the_order_of_stretches(
-        self, found: list[Stretch], order: random.Random
-    ) -> None:
-        mixed = list(found)
-        order.shuffle(mixed)
-
-        assert reported(*frames(found)) == reported(*frames(mixed))
-
     @given(stretches, st.integers(0, 3))
-    def test_repeats_and_frames_that_say_nothing_change_no_sum(
+    def test_repeats_and_empty_frames_change_no_sum(
         self, found: list[Stretch], repeats: int
     ) -> None:
         once = frames(found)

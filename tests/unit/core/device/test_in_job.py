@@ -42,12 +42,6 @@ class TestATenant:
         assert found.tenants == (Tenant(1, 1000, s(2), s(2), s(0.75)),)
         assert found.tenants[0].computing_ratio == 0.375
 
-    def test_may_not_show_how_much_it_computes(self) -> None:
-        found = after(second(0, process(1)))
-
-        assert found.tenants == (Tenant(1, 1000, s(1)),)
-        assert found.tenants[0].computing_ratio is None
-
     def test_is_another_one_where_its_pid_is_used_again_by_another_user(self) -> None:
         found = after(second(0, process(1, uid=1000)), second(1, process(1, uid=1001)))
 
@@ -62,9 +56,6 @@ class TestATenant:
         found = after(second(0, process(1, float("nan")), process(2, 7.0)))
 
         assert [one.computing_ratio for one in found.tenants] == [None, 1.0]
-
-    def test_is_unknown_where_the_driver_lists_no_one(self) -> None:
-        assert after(second(0, is_listed=False)) == InJob(("j1",), 1)
 
     def test_is_remembered_though_many_came_and_went_before(self) -> None:
         gone = [second(at, process(100 + at // 2)) for at in range(4 * MOST_TENANTS)]
@@ -94,9 +85,6 @@ class TestAJob:
         assert [one.pid for one in found.tenants] == [2]
         assert found.fill is not None
         assert (found.fill.drawn_ns, found.fill.drawn_watts) == (s(9), 180.0)
-
-    def test_that_never_was_leaves_nothing_to_show(self) -> None:
-        assert InJobLedger().snapshot() is None
 
 
 class TestBetweenTwoReports:

@@ -1,4 +1,4 @@
-"""Lost time by its reason: sums close, and no look answers for more than its second."""
+"""Specification of lost time by reason: sums close, and a sample covers at most a second."""
 
 from __future__ import annotations
 
@@ -29,33 +29,27 @@ def s(value: float) -> int:
 
 
 class TestSplitting:
-    def test_gives_each_second_to_its_own_look(self) -> None:
+    def test_attributes_each_second_to_its_own_sample(self) -> None:
         reasons = RunReasons()
         reasons.observe(look(workers=CROWDED, at_s=1))
         reasons.observe(look(read_bytes_per_second=50 * MB, disk_busy_ratio=0.9, at_s=2))
 
         assert reasons.split(INPUT, s(0.5), s(2), s(1.2)) == {CPU: s(0.4), DISK: s(0.8)}
 
-    def test_leaves_what_nobody_looked_at_unknown(self) -> None:
-        reasons = RunReasons()
-        reasons.observe(look(workers=CROWDED, at_s=10))
-
-        assert reasons.split(INPUT, s(0), s(10), s(10)) == {CPU: s(1), UNKNOWN: s(9)}
-
-    def test_charges_no_look_with_more_than_a_second(self) -> None:
+    def test_attributes_at_most_a_second_to_a_sample(self) -> None:
         reasons = RunReasons()
         reasons.observe(replace(look(workers=CROWDED, at_s=5), start_ns=s(2)))
 
         assert reasons.split(INPUT, s(2), s(5), s(3)) == {CPU: s(1), UNKNOWN: s(2)}
 
-    def test_charges_no_second_to_two_looks(self) -> None:
+    def test_attributes_no_second_to_two_samples(self) -> None:
         reasons = RunReasons()
         reasons.observe(look(workers=CROWDED, at_s=1))
         reasons.observe(look(workers=CROWDED, at_s=1.5))
 
         assert reasons.split(INPUT, s(0), s(2), s(2)) == {CPU: s(1.5), UNKNOWN: s(0.5)}
 
-    def test_of_steps_knows_pythons_lock_alone(self) -> None:
+    def test_of_steps_knows_only_the_gil(self) -> None:
         reasons = RunReasons()
         reasons.observe(look(workers=CROWDED, at_s=1))
         reasons.observe(look(threads=gil_threads(2), at_s=2))
@@ -85,17 +79,17 @@ class TestSplitting:
         assert reported_ns == (lost_ns if split.keys() - {UNKNOWN} else 0)
 
 
-class TestWhatIsTold:
-    def told_after(self, *looks_and_losses: tuple[HostEvidence, float]) -> RunReasons:
+class TestTheReport:
+    def reasons_after(self, *samples_and_losses: tuple[HostEvidence, float]) -> RunReasons:
         reasons = RunReasons()
-        for at, (seen, lost) in enumerate(looks_and_losses):
-            reasons.observe(seen)
+        for at, (sample, lost) in enumerate(samples_and_losses):
+            reasons.observe(sample)
             reasons.split(INPUT, s(at), s(at + 1), s(lost))
         return reasons
 
-    def test_names_what_cost_most_first_and_how_sure_it_is(self) -> None:
+    def test_has_the_most_expensive_reason_first_with_its_confidence(self) -> None:
         disk: dict[str, Any] = {"read_bytes_per_second": 50 * MB, "disk_busy_ratio": 0.9}
-        reasons = self.told_after(
+        reasons = self.reasons_after(
             (look(workers=CROWDED, at_s=1), 0.3),
             (look(workers=(task(0.2),), **disk, at_s=2), 0.9),
             (look(workers=(task(0.2),), **disk, at_s=3), 0.3),
@@ -108,38 +102,25 @@ class TestWhatIsTold:
         assert cpu_bound.reason is CPU
         assert cpu_bound.confidence == pytest.approx(0.2)
 
-    def test_tells_what_was_seen_in_the_mean_over_the_lost_time(self) -> None:
-        (told,) = self.told_after(
+    def test_has_means_over_the_lost_time(self) -> None:
+        (reason,) = self.reasons_after(
             (look(workers=(task(1.0),) * 2, at_s=1), 0.9),
             (look(workers=(task(1.0, 0.5),) * 4, at_s=2), 0.3),
         ).report()
 
-        assert told.figures is not None
-        assert told.figures.tasks == pytest.approx(2.5)
-        assert told.figures.wanted_cores == pytest.approx(2.5)
-        assert told.figures.given_cores == pytest.approx(2.0)
-        assert told.figures.usable_cores == 2.0
+        assert reason.figures is not None
+        assert reason.figures.tasks == pytest.approx(2.5)
+        assert reason.figures.wanted_cores == pytest.approx(2.5)
+        assert reason.figures.given_cores == pytest.approx(2.0)
+        assert reason.figures.usable_cores == 2.0
 
     @pytest.mark.parametrize(("queued", "needs"), [(0.09, ShortOf.WORKERS), (0.77, ShortOf.CORES)])
-    def test_says_whether_workers_or_cores_are_short(self, queued: float, needs: ShortOf) -> None:
-        (told,) = self.told_after((look(workers=(task(1.0, queued),) * 4, at_s=1), 1.0)).report()
+    def test_has_whether_workers_or_cores_are_short(self, queued: float, needs: ShortOf) -> None:
+        (reason,) = self.reasons_after(
+            (look(workers=(task(1.0, queued),) * 4, at_s=1), 1.0)
+        ).report()
 
-        assert (told.place, told.short_of) == (LoaderPlace.WORKERS, needs)
-
-    def test_names_both_where_both_are_true(self) -> None:
-        cold = look(
-            workers=(task(0.94, 0.42),), read_bytes_per_second=486 * MB, disk_busy_ratio=0.67
-        )
-
-        (told,) = self.told_after((cold, 1.0)).report()
-
-        assert (told.reason, told.also, told.short_of) == (DISK, (CPU,), None)
-
-    def test_is_not_sure_of_what_is_unknown(self) -> None:
-        (told,) = self.told_after((look(), 1.0)).report()
-
-        assert (told.reason, told.confidence) == (UNKNOWN, None)
-        assert told.figures is not None
+        assert (reason.place, reason.short_of) == (LoaderPlace.WORKERS, needs)
 
     def test_forgets_where_a_loader_slept_before_it_stopped_waiting(self) -> None:
         asleep = look(workers=(task(0.2, state="D"),), at_s=1)

@@ -50,48 +50,25 @@ class TestRecordsInColumns:
     @given(
         history=histories,
         first_sequence=st.sampled_from(SEQUENCES) | st.integers(0, SEQUENCE_MASK),
+        at=st.integers(0, 80),
+        kind=st.sampled_from(RingKind),
     )
     def test_are_the_records_that_were_written(
-        self, history: list[RingEvent], first_sequence: int
+        self, history: list[RingEvent], first_sequence: int, at: int, kind: RingKind
     ) -> None:
         records = columns_of(history, first_sequence)
 
         assert list(records) == history
-        assert [records[at] for at in range(len(records))] == history
         assert records == RingRecords.of(history)
-
-    @given(history=histories)
-    def test_know_whether_they_are_in_order(self, history: list[RingEvent]) -> None:
-        stamps = [event.at_ns for event in history]
-
-        assert columns_of(history).is_in_order == (stamps == sorted(stamps))
-
-    @given(history=histories, at=st.integers(0, 80))
-    def test_can_be_filtered(self, history: list[RingEvent], at: int) -> None:
+        stamps_ns = [event.at_ns for event in history]
+        assert records.is_in_order == (stamps_ns == sorted(stamps_ns))
         kept = [number != at for number in range(len(history))]
-
-        assert list(columns_of(history).where(kept)) == history[:at] + history[at + 1 :]
-
-    @given(history=histories, kind=st.sampled_from(RingKind))
-    def test_know_the_newest_of_a_kind(self, history: list[RingEvent], kind: RingKind) -> None:
-        of_kind = [event for event in history if event.kind is kind]
-
-        assert columns_of(history).newest(kind) == (of_kind[-1] if of_kind else None)
-
-    @given(history=histories)
-    def test_know_the_mode_that_each_begins(self, history: list[RingEvent]) -> None:
-        assert list(columns_of(history).modes) == [event.value & 0xFF for event in history]
-
-    @given(history=histories, kind=st.sampled_from(RingKind), other=st.sampled_from(RingKind))
-    def test_find_those_of_a_kind(
-        self, history: list[RingEvent], kind: RingKind, other: RingKind
-    ) -> None:
-        records = columns_of(history)
-
+        assert list(records.where(kept)) == history[:at] + history[at + 1 :]
+        of_kind = [number for number, event in enumerate(history) if event.kind is kind]
+        assert records.positions(kind) == of_kind
         assert list(records.selected(kind)) == [event.kind is kind for event in history]
-        assert records.positions(kind, other) == [
-            at for at, event in enumerate(history) if event.kind in (kind, other)
-        ]
+        assert records.newest(kind) == (history[of_kind[-1]] if of_kind else None)
+        assert list(records.modes) == [event.value & 0xFF for event in history]
 
 
 class TestInvalidRecords:

@@ -14,10 +14,7 @@ from gpumon.core.phase import PHASE_NUMBER, PHASES, TrainingMode, TrainingPhase
 from gpumon.core.ring_format.format import (
     HEADER_BYTES,
     MAGIC,
-    PAGE_BYTES,
-    RECORD_BYTES,
     RECORD_COUNT,
-    RING_BYTES,
     SEQUENCE_MASK,
     T_XOR,
     TOTALS_AT_WORDS,
@@ -58,12 +55,6 @@ def page_with(*copies: list[int] | None) -> bytes:
 
 
 class TestTheHeader:
-    def test_has_the_number_of_records(self) -> None:
-        assert parse_header(header(head=12)).head == 12
-
-    def test_is_as_large_as_in_the_decision_record(self) -> None:
-        assert (PAGE_BYTES, RECORD_BYTES, RING_BYTES) == (4096, 32, 2_101_248)
-
     @pytest.mark.parametrize(
         ("raw", "reason"),
         [
@@ -149,14 +140,6 @@ class TestTheTotals:
         copies = page_with(totals_copy(4, word_1=len(PHASES)), totals_copy(5, word_1=no_mode))
 
         assert newest_totals(copies, published=9) is None
-
-    def test_before_the_first_epoch_have_none(self) -> None:
-        before = newest_totals(page_with(totals_copy(2), None), published=2)
-        first = newest_totals(page_with(totals_copy(2, word_5=1), None), published=2)
-
-        assert before is not None
-        assert first is not None
-        assert (before.epoch, first.epoch) == (None, 0)
 
     @given(st.binary(max_size=2 * HEADER_BYTES), st.integers(0, (1 << 64) - 1))
     def test_of_any_bytes_are_read_or_missing(self, raw: bytes, published: int) -> None:

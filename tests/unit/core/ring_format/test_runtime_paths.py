@@ -13,7 +13,6 @@ from gpumon.core.ring_format.runtime_paths import (
     SYSTEM_FOLDER,
     daemon_folders,
     distrust,
-    is_shared,
     reader_patterns,
     writer_folders,
 )
@@ -22,50 +21,42 @@ FOLDER = Path("/tmp/gpumon-7")
 SESSION = {"XDG_RUNTIME_DIR": "/run/user/7"}
 
 
-class TestATrainingLooks:
-    def test_where_the_user_reported_and_nowhere_else(self) -> None:
+class TestAWriter:
+    def test_uses_only_the_folder_that_the_user_named(self) -> None:
         environ = {**SESSION, "GPUMON_RUNTIME_DIR": "/data/rings"}
 
         assert writer_folders(environ, 7, system_folder_has_phases=True) == (Path("/data/rings"),)
 
-    def test_first_where_a_daemon_of_the_superuser_is(self) -> None:
+    def test_prefers_the_folder_of_a_daemon_of_the_superuser(self) -> None:
         found = writer_folders(SESSION, 7, system_folder_has_phases=True)
 
         assert [str(f) for f in found] == ["/run/gpumon", "/run/user/7/gpumon", "/tmp/gpumon-7"]
 
-    def test_only_in_its_own_folders_where_there_is_none(self) -> None:
-        found = writer_folders(SESSION, 7, system_folder_has_phases=False)
-
-        assert [str(f) for f in found] == ["/run/user/7/gpumon", "/tmp/gpumon-7"]
-
-    def test_past_an_empty_or_relative_variable(self) -> None:
+    def test_ignores_an_empty_or_relative_variable(self) -> None:
         environ = {"GPUMON_RUNTIME_DIR": "", "XDG_RUNTIME_DIR": "here"}
 
         assert writer_folders(environ, 7, system_folder_has_phases=False) == (FOLDER,)
 
 
-class TestADaemonLives:
-    def test_in_the_system_folder_if_it_is_the_superusers(self) -> None:
+class TestADaemon:
+    def test_of_the_superuser_uses_the_system_folder(self) -> None:
         assert daemon_folders(SESSION, 0) == (Path("/run/gpumon"),)
 
-    def test_in_a_folder_of_its_own_otherwise(self) -> None:
-        assert daemon_folders(SESSION, 7)[1:] == (Path("/run/user/7/gpumon"), FOLDER)
 
-
-class TestAReaderLooks:
-    def test_wherever_a_writer_may_have_written(self) -> None:
+class TestAReader:
+    def test_reads_every_folder_of_a_writer(self) -> None:
         patterns = reader_patterns(SESSION, 7)
 
         folders = writer_folders(SESSION, 7, system_folder_has_phases=True)
         assert len(folders) > 1
         assert {str(folder) for folder in folders} <= set(patterns)
 
-    def test_into_the_session_also_where_no_variable_names_it(self) -> None:
-        """A daemon that cron started, and a training of the same user in a terminal."""
+    def test_reads_the_session_if_no_variable_names_it(self) -> None:
+        """A daemon that cron started, and a run of the same user in a terminal."""
         assert "/run/user/7/gpumon" in reader_patterns({}, 7)
         assert reader_patterns(SESSION, 7) == reader_patterns({}, 7)
 
-    def test_into_everybodys_folders_only_if_it_is_the_superusers(self) -> None:
+    def test_reads_the_folders_of_all_users_only_for_the_superuser(self) -> None:
         assert any("*" in pattern for pattern in reader_patterns({}, 0))
         assert not any("*" in pattern for pattern in reader_patterns({}, 7))
 
@@ -78,7 +69,7 @@ class TestAFolderIsTrusted:
     @pytest.mark.parametrize(
         "facts", [folder(0o700), folder(0o755), folder(0o1777, 0), folder(0o755, 0)]
     )
-    def test_if_only_its_owner_or_the_superuser_rules_it(self, facts: os.stat_result) -> None:
+    def test_if_only_its_owner_or_the_superuser_may_write(self, facts: os.stat_result) -> None:
         assert distrust(FOLDER, facts, uid=7, explicit=False) is None
 
     def test_of_another_user_if_it_was_named(self) -> None:
@@ -105,8 +96,3 @@ class TestAFolderIsNotTrusted:
     )
     def test_if(self, facts: os.stat_result, explicit: bool, reason: str) -> None:
         assert reason in (distrust(FOLDER, facts, uid=7, explicit=explicit) or "")
-
-
-def test_a_folder_is_shared_where_everybody_may_write() -> None:
-    assert is_shared(folder(0o1777))
-    assert not is_shared(folder(0o755))
