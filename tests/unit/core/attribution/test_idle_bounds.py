@@ -198,7 +198,7 @@ class TestFalseDeviceMarks:
 
 
 def random_events(draw: random.Random, until_ns: int) -> list[RingEvent]:
-    """Phases, steps, amounts and marks at random, some of which contradict the others."""
+    """Phases, steps, amounts and marks at random; some contradict the others."""
     at_ns, steps, events = 0, 0, [RingEvent(RingKind.ENTER, 0, TrainingPhase.START_UP, 0)]
     kinds = [*draw.choices([*RingKind], k=3), RingKind.ENTER, RingKind.STEP]
     while at_ns < until_ns:

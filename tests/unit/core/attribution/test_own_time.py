@@ -39,10 +39,12 @@ class Rank:
         self.enter(STEP, step_ms)
         self.mark(RingKind.STEP)
 
-    def steps(self, count: int, step_of: StepOf, *, spread_ms: float = 3) -> Rank:
+    def steps(
+        self, count: int, step_of: StepOf, *, own_ms: float = 20, spread_ms: float = 3
+    ) -> Rank:
         for _ in range(count):
-            own_ms = max(0.1, self.random.gauss(20, spread_ms))
-            self.step(own_ms, step_of(own_ms))
+            own = max(0.0, self.random.gauss(own_ms, spread_ms))
+            self.step(own, step_of(own))
         return self
 
     def delays(self, *, records_per_tick: int = 30) -> bool | None:
@@ -94,7 +96,7 @@ NOTHING_KNOWN: dict[str, Callable[[Rank], object]] = {
     "if steps vary for other reasons": lambda rank: rank.steps(
         50, lambda own_ms: rank.random.gauss(300, 60)
     ),
-    "if all time is one stamp": lambda rank: [rank.step(0, 0) for _ in range(100)],
+    "if all time is one stamp": lambda rank: rank.steps(100, lambda _: 0, own_ms=0, spread_ms=0),
 }
 
 

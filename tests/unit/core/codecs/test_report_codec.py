@@ -14,13 +14,11 @@ from gpumon.core.clock import seconds
 from gpumon.core.codecs.report_codec import (
     decode_report,
     decode_report_with_lanes,
-    encode_pair,
     encode_report,
     encode_report_with_lanes,
 )
 from gpumon.core.device.in_job import InJob, Tenant
 from gpumon.core.diagnosis.input_advice import reason_seen
-from gpumon.core.diagnosis.run_pace import RunPace
 from gpumon.core.host.reasons import WaitReason
 from gpumon.core.log_summary.busy_lane import Lane
 from gpumon.core.phase import CAUSES, IdleCause, InputWaitReason, TrainingPhase
@@ -30,10 +28,6 @@ from gpumon.errors import UsageError
 from tests.builders.report import gpm_fill, gpu, report, run, seen, shared_run, with_intervals
 from tests.builders.time import s
 
-REQUIRED = (
-    "source", "started_at", "observed_seconds", "period_seconds", "skipped_lines", "gpus", "runs",
-    "advice",
-)  # fmt: skip
 EXAMPLE = report(
     with_intervals(gpu(40, {IdleCause.INPUT_WAIT: 20}, hidden_s=3, pauses=4), (8, 9.5)),
     gpu(0, {IdleCause.NOT_IN_USE: 60}, index=1),
@@ -133,27 +127,11 @@ class TestADocument:
              "peer_name": "NVIDIA A40"},
         ]  # fmt: skip
 
-    def test_has_no_slow_gpu_where_the_gpus_are_balanced(self) -> None:
-        even = report(gpu(60), gpu(60, index=1), runs=(shared_run([1.0, 1.0], [0.5, 0.5]),))
-        (one,) = encode_report(even)["imbalance"]
-
-        assert (one["slow"], one["waiting"], one["unseen"]) == ([], [], None)
-
-    def test_has_intervals_relative_to_the_start(self) -> None:
-        assert document()["gpus"][0]["starved_intervals"] == [[1.0, 2.5]]
-
     def test_has_every_cause_even_without_idle_time(self) -> None:
         idle = document()["gpus"][0]["idle_by_cause"]
 
         assert list(idle) == [cause.value for cause in CAUSES]
         assert idle["checkpoint"] == 0.0
-
-    def test_has_numbers_even_without_observed_time(self) -> None:
-        unused = document()["gpus"][1]
-
-        assert unused["starved_ratio"] == 0.0
-        assert unused["coverage_ratio"] == 1.0
-        assert unused["gaps"]["p50_seconds"] == 0.0
 
     def test_is_safe_to_print_whatever_the_file_name(self) -> None:
         named = replace(EXAMPLE, source="gpu\udcff\x1b[31m.csv")
@@ -204,41 +182,21 @@ class TestDecoding:
         for one in getattr(decode_report(without(document(), part, *fields)), part):
             assert {name: getattr(one, name) for name in read} == read
 
-    def test_keeps_an_unknown_speedup(self) -> None:
-        few = report(gpu(40, {IdleCause.UNKNOWN: 20}, suspected_s=20, pauses=3))
-
-        encoded = json.loads(json.dumps(encode_report(few)))
-
-        assert encoded["advice"][0]["speedup_upper_bound"] is None
-        assert decode_report(encoded).advice == few.advice
-
-    def test_keeps_an_input_probability(self) -> None:
-        later = document()
-        later["gpus"][0] |= {"input_probability": 0.8, "likely_causes": ["late_input"]}
-
-        assert encode_report(decode_report(later)) == later
-
     def test_uses_the_gaps_of_an_older_version_as_pauses(self) -> None:
         older = without(document(), "gpus", "pauses", "input_probability", "likely_causes")
 
         assert encode_report(decode_report(older)) == document()
-
-    def test_computes_the_lost_ratio_of_an_older_version(self) -> None:
-        older = without(document(), "gpus", "lost_ratio")
-
-        assert decode_report(older).gpus[0].verdict.lost_ratio == pytest.approx(20 / 60)
 
     @pytest.mark.parametrize("other", [None, [], 7, "text", {}, {"schema": "gpumon.report/2"}])
     def test_refuses_other_schemas(self, other: object) -> None:
         with pytest.raises(UsageError, match=r"gpumon\.report/1"):
             decode_report(other)
 
-    @pytest.mark.parametrize("field", REQUIRED)
-    def test_names_a_missing_field(self, field: str) -> None:
+    def test_names_a_missing_field(self) -> None:
         damaged = document()
-        del damaged[field]
+        del damaged["source"]
 
-        with pytest.raises(UsageError, match=f"'{field}' is missing"):
+        with pytest.raises(UsageError, match="'source' is missing"):
             decode_report(damaged)
 
     @pytest.mark.parametrize(
@@ -253,19 +211,11 @@ class TestDecoding:
         with pytest.raises(UsageError, match="valid"):
             decode_report(damaged)
 
-    @pytest.mark.parametrize(
-        "verdict", ["healthy", "starved", "stalled", "starvation_suspected", "partial"]
-    )
-    @pytest.mark.parametrize(
-        ("in_use_s", "first_wait_s"), [(0, 0), (20, 20), (20, 30)],
-        ids=["none", "the first batch alone", "less than the first batch"],
-    )  # fmt: skip
-    def test_refuses_a_verdict_without_time_in_use(
-        self, verdict: str, in_use_s: int, first_wait_s: int
-    ) -> None:
+    @pytest.mark.parametrize(("in_use_s", "first_wait_s"), [(0, 0), (20, 20), (20, 30)])
+    def test_refuses_a_verdict_without_time_in_use(self, in_use_s: int, first_wait_s: int) -> None:
         damaged = document()
         damaged["gpus"][0] |= {
-            "verdict": verdict,
+            "verdict": "starved",
             "in_use_seconds": in_use_s,
             "first_input_wait_seconds": first_wait_s,
         }
@@ -273,28 +223,11 @@ class TestDecoding:
         with pytest.raises(UsageError, match="valid"):
             decode_report(damaged)
 
-    @pytest.mark.parametrize("field", ["text", "evidence"])
-    def test_makes_the_text_of_an_advice_safe_to_print(self, field: str) -> None:
+    def test_makes_the_text_of_an_advice_safe_to_print(self) -> None:
         written = document()
-        written["advice"][0][field] = "prefetch\x1b[31m more\ud800"
+        written["advice"][0]["text"] = "prefetch\x1b[31m more\ud800"
 
-        advice = decode_report(written).advice[0]
-
-        assert getattr(advice, field) == "prefetch\ufffd[31m more\ufffd"
-
-
-def test_a_run_of_only_one_report_has_no_speedup() -> None:
-    pace = RunPace(run="a\x1b", steps=500, wall_ns=60_000_000_000)
-
-    document = encode_pair(None, pace)
-
-    assert document["run"] == "a\N{REPLACEMENT CHARACTER}"
-    assert (document["before"], document["speedup"]) == (None, None)
-    assert [*document["after"].items()] == [
-        ("run", "a\N{REPLACEMENT CHARACTER}"), ("steps", 500), ("samples", None),
-        ("wall_seconds", 60.0), ("wall_seconds_per_step", 0.12), ("step_seconds", None),
-        ("samples_per_second", None),
-    ]  # fmt: skip
+        assert decode_report(written).advice[0].text == "prefetch\ufffd[31m more\ufffd"
 
 
 LANES = Lanes(
@@ -327,20 +260,13 @@ class TestLanes:
         assert lanes.gpus == (replace(LANES.gpus[0], start_ns=0, end_ns=s(2)), Lane())
         assert lanes.runs == (replace(LANES.runs[0], start_ns=0, end_ns=s(1.5)),)
 
-    def test_may_be_absent(self) -> None:
-        assert decode_report_with_lanes(document()).lanes is None
-        assert encode_report_with_lanes(ReportWithLanes(EXAMPLE, None))["lanes"] is None
-
     @pytest.mark.parametrize(
         ("lane", "changes"),
         [
             ("gpus", {"cell_ns": 0}),
             ("gpus", {"busy_ns": [1]}),
             ("gpus", {"end_ns": s(3)}),
-            ("gpus", {"start_ns": -1}),
             ("runs", {"phase_ns": {"train_step": [1, 2, 3]}}),
-            ("runs", {"phase_ns": {"train_step": [1.5, 2]}}),
-            ("runs", {"reason_ns": {"gil_bound": [1]}}),
             ("runs", {"reason_ns": {"the weather": [1, 2]}}),
         ],
     )

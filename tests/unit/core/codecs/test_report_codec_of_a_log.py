@@ -12,7 +12,7 @@ from gpumon.core.codecs.report_codec import decode_report, encode_report
 from gpumon.core.log_summary.common_pauses import Together
 from gpumon.core.log_summary.held_memory import HeldMemory
 from gpumon.core.phase import IdleCause
-from gpumon.core.report.report import Report, machine_time, sampling_of
+from gpumon.core.report.report import Report, sampling_of
 from tests.builders.report import gpu, report
 from tests.builders.time import s
 
@@ -55,10 +55,6 @@ class TestTheMachine:
             sum(machine[f"{part}_seconds"] for part in ("busy", "lost", "not_in_use", "pending"))
         )
 
-    def test_has_no_ratio_without_gpus(self) -> None:
-        assert machine_time(()).share(0) is None
-        assert encode_report(report())["machine"]["busy_ratio"] is None
-
 
 class TestADocument:
     def test_is_read_back(self, document: dict[str, Any]) -> None:
@@ -85,15 +81,6 @@ class TestADocument:
         assert findings[1].keys() == {"rule", "gpus", "text"}
         assert findings[1]["gpus"] == ["1"]
         assert "70.0 GiB" in findings[1]["text"]
-
-    def test_has_null_for_what_only_a_log_has(self) -> None:
-        document = encode_report(report(gpu(60)))
-
-        assert document["machine"]["all_paused_seconds"] is None
-        assert document["gpus"][0]["idle_beside_peer_seconds"] is None
-        assert document["gpus"][0]["held_memory"] is None
-        assert document["sampling"] is None
-        assert document["findings"] == []
 
     def test_of_an_older_version_may_lack_these_parts(self, document: dict[str, Any]) -> None:
         for name in ("machine", "sampling", "findings"):
