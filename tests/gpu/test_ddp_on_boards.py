@@ -12,6 +12,8 @@ from typing import Any
 
 import pytest
 
+from tests.loops.ratio_courses import EXACT, SYNCED_NORM, courses_of
+
 ROOT = Path(__file__).resolve().parents[2]
 WORLD = 2
 PLAIN, NORMALISED = 1e-6, 1e-5
@@ -30,7 +32,7 @@ def learned(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], l
         pytest.skip("this torch has no NCCL")
     folder = tmp_path_factory.mktemp("ranks")
     done = subprocess.run(
-        [sys.executable, "-m", "tests.loops.ddp_ranks", str(folder), "nccl", str(WORLD)],
+        [sys.executable, "-m", "tests.loops.ratio_ranks", str(folder), "nccl", str(WORLD)],
         cwd=ROOT, env={**os.environ, "GPUMON_RUNTIME_DIR": str(folder / "run")},
         capture_output=True, text=True, timeout=300,
     )  # fmt: skip
@@ -41,34 +43,33 @@ def learned(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], l
 
 class TestRanksOnGpus:
     def test_learn_what_one_gpu_does(self, learned: tuple[dict[str, Any], list[Any]]) -> None:
-        from tests.loops.ddp_lessons import LESSONS
+        exact = [name for name in courses_of("ddp", WORLD) if name in EXACT]
 
-        alone, ranks = learned
-        weighed = [name for name, lesson in LESSONS.items() if lesson.weighed]
-
-        assert {name: furthest(alone, ranks, name) <= PLAIN for name in weighed} == dict.fromkeys(
-            weighed, True
+        assert {name: furthest(*learned, name) <= PLAIN for name in exact} == dict.fromkeys(
+            exact, True
         )
 
     def test_normalise_as_one_gpu_does_where_they_do_it_together(
         self, learned: tuple[dict[str, Any], list[Any]]
     ) -> None:
-        assert furthest(*learned, "synced batch norm") <= NORMALISED
+        assert furthest(*learned, SYNCED_NORM) <= NORMALISED
 
     def test_agree_over_nccl(self, learned: tuple[dict[str, Any], list[Any]]) -> None:
         _, ranks = learned
 
-        assert [reported["sum"] for reported in ranks] == [3.0, 3.0]
+        assert [reported["sums"]["sum"] for reported in ranks] == [3.0, 3.0]
         for reported in ranks:
-            assert "seed" in reported["refusals"]["seeds"]
-            assert re.findall(r"\d", reported["refusals"]["seeds"]) == ["0", "0", "1", "1"]
+            assert "seed" in reported["disagreements"]["seeds"]
+            assert re.findall(r"\d", reported["disagreements"]["seeds"]) == ["0", "0", "1", "1"]
 
 
-def furthest(alone: dict[str, Any], ranks: list[Any], lesson: str) -> float:
+def furthest(alone: dict[str, Any], ranks: list[Any], course: str) -> float:
     """How far any rank's weights are from those of one process."""
     far: float = max(
         abs(one - other)
         for reported in ranks
-        for one, other in zip(alone[lesson], reported[lesson]["weights"], strict=True)
+        for one, other in zip(
+            alone[str(WORLD)][course][0], reported[f"ddp: {course}"]["weights"], strict=True
+        )
     )
     return far

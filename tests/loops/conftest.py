@@ -23,7 +23,7 @@ _NEEDED = {
     "test_huggingface": ("torch", "transformers", "accelerate"),
     "test_plain_torch": ("torch",),
     "test_prefetch_torch": ("torch",),
-    "test_ddp": ("torch",),
+    "test_ratios": ("torch", "lightning", "transformers", "accelerate"),
     "test_plain_jax": ("jax",),
 }
 
