@@ -1,7 +1,8 @@
-"""What somebody does in the middle of a training, when, and what the ring says of it then."""
+"""Training runs in whose middle something is done, and what their ring then shows."""
 
 from __future__ import annotations
 
+import threading
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
@@ -11,15 +12,24 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
+import pytest
+
 from gpumon.core.ring_format.events import RingKind
-from tests.loops.builders_loops import RingContents, own_ring, present
+from tests.loops.builders_loops import (
+    RingContents,
+    WrongInTheMiddleError,
+    own_ring,
+    present,
+    raise_error,
+)
 
 PhaseMode = tuple[str, int]
 """A phase and its mode."""
+FAILS_IN = ("a step", "a callback", "the loader", "an evaluation")
 
 
 class Act:
-    """Does something at the calls that are told, and notes when; not while it does it."""
+    """Does something at the calls with these numbers, but not inside itself, and notes when."""
 
     def __init__(self, does: Callable[[], object], *at_calls: int) -> None:
         self._does, self._at_calls = does, at_calls
@@ -41,15 +51,13 @@ class Act:
 
 
 class Recorded(NamedTuple):
-    """What a ring says of a training, and of what was done in its middle.
+    """What a ring shows of a run and of the act in its middle.
 
     Attributes:
-        steps: Steps.
-        samples: Samples.
-        present: Where the process is afterwards.
-        inside: Where it was while the act lasted.
-        after: Where it was when that was over.
-        outside: Where it was otherwise, in order; without what lasted over the end of an act.
+        present: The phase after the run.
+        inside: The phases during the act.
+        after: The phase right after it.
+        outside: The other phases in order, without one that lasted over the end of an act.
     """
 
     steps: int
@@ -61,7 +69,6 @@ class Recorded(NamedTuple):
 
 
 def recorded(act: Act, after: set[PhaseMode]) -> Recorded:
-    """What the ring of this process says of the training in which that was done."""
     contents = RingContents()
     inside: set[PhaseMode] = set()
     outside: list[PhaseMode] = []
@@ -69,12 +76,12 @@ def recorded(act: Act, after: set[PhaseMode]) -> Recorded:
     for event, ends_ns in zip(
         entered, [e.at_ns for e in entered[1:]] + [contents.at_ns], strict=True
     ):
-        place = (event.phase.value, event.value)
+        phase = (event.phase.value, event.value)
         if any(began < ends_ns and event.at_ns < ended for began, ended in act.spans_ns):
-            inside.add(place)
+            inside.add(phase)
         if not any(began <= event.at_ns < ended for began, ended in act.spans_ns):
-            outside.append(place)
-    outside = [place for place, _ in groupby(outside)]
+            outside.append(phase)
+    outside = [phase for phase, _ in groupby(outside)]
     return Recorded(
         contents.steps, contents.samples, (contents.present, contents.mode), inside, after, outside
     )
@@ -82,14 +89,14 @@ def recorded(act: Act, after: set[PhaseMode]) -> Recorded:
 
 @contextmanager
 def alone(folder: Path) -> Iterator[None]:
-    """A ring for one training of several in a test."""
+    """A ring for one of several runs in a test."""
     folder.mkdir()
     with own_ring(folder):
         yield
 
 
 def before_each(does: Callable[[], object], method: Callable[..., Any]) -> Callable[..., Any]:
-    """The method, but for something that is done before each call."""
+    """The method, and before each call something else."""
 
     def both(*args: Any, **named: Any) -> Any:
         does()
@@ -98,46 +105,260 @@ def before_each(does: Callable[[], object], method: Callable[..., Any]) -> Calla
     return both
 
 
-class Seen(NamedTuple):
-    """What came of a training, of what was done aside, and how many steps the trainer made."""
-
-    results: tuple[Any, ...]
-    recorded: Recorded | None
-    steps: int
-
-
 class Outer(ABC):
-    """The training in whose middle something is done.
+    """A training run in whose middle something is done.
 
     Attributes:
-        at: Where something is done, and at which calls.
+        at: Where, and at which calls.
+        around: The phase there.
+        total_steps: Of the run.
         hook: Its tagger; ``None``: it is not tagged.
         trainer: Its trainer.
-        others: What was computed aside.
+        others: The results of what was done.
     """
 
+    name: ClassVar[str]
     at: ClassVar[dict[str, tuple[int, ...]]]
-    _builders: ClassVar[str]
+    around: ClassVar[dict[str, PhaseMode]]
+    total_steps: ClassVar[int]
 
-    def __init__(self, folder: Path, hook: Any) -> None:
-        self.b: Any = import_module(self._builders)
+    def __init__(self, folder: Path, hook: Any = None) -> None:
+        self.b: Any = import_module(f"tests.loops.builders_{self.name}")
         self.folder, self.hook = folder, hook
         self.trainer: Any = None
         self.others: list[Any] = []
 
     def taggers(self, whose: str) -> list[Any]:
-        """Of another trainer: that of this training, one of its own, or none."""
+        """Of another trainer: that of this run, its own, or none."""
         if self.hook is None or whose == "no":
             return []
         return [self.hook if whose == "the same" else self.b.tagger()]
 
     @abstractmethod
     def run(self, where: str, act: Act, *more: Any) -> tuple[tuple[Any, ...], int]:
-        """Train, with that act there, and more callbacks; what came of it, and its steps."""
+        """Train, with that act there, and more callbacks; the results and the steps."""
+
+    @abstractmethod
+    def train(self, whose: str) -> None:
+        """Train another model."""
+
+    @abstractmethod
+    def evaluate_with(self, act: Callable[..., Any]) -> None:
+        """Evaluate outside of training, and act in its middle."""
+
+    @abstractmethod
+    def failing(self, fails_in: str, *hooks: Any) -> tuple[Any, Callable[..., Any]]:
+        """A trainer, and what trains with it, failing there or not; the results and steps."""
+
+    @abstractmethod
+    def patched(self, trainer: Any) -> object:
+        """What a tagger patches and must restore."""
+
+
+class OnLightning(Outer):
+    name = "lightning"
+    batches, epochs = 5, 2
+    total_steps = batches * epochs
+    # In the middle of each epoch.
+    at: ClassVar = {"training_step": (2, 8), "on_train_batch_end": (2, 8)}
+    around: ClassVar = {"training_step": ("train_step", 0), "on_train_batch_end": ("callbacks", 0)}
+
+    def __init__(self, folder: Path, hook: Any = None) -> None:
+        super().__init__(folder, hook)
+        self.model = self.b.model()
+
+    def run(self, where: str, act: Act, *more: Any) -> tuple[tuple[Any, ...], int]:
+        hooks = [*self.taggers("the same"), *more]
+        if where == "training_step":
+            step = before_each(act, self.model.training_step)
+            # Lightning looks at the names of the arguments.
+            self.model.training_step = lambda batch, batch_idx: step(batch, batch_idx)
+        else:
+            hooks.append(self.b.callback(**{where: act}))
+        self.trainer = self.b.trainer(self.folder, *hooks, max_epochs=self.epochs)
+        profiler = self.trainer.profiler
+        self.trainer.fit(self.model, self.b.loader(self.batches), self.b.loader(1))
+        assert self.trainer.profiler is profiler
+        validated = float(self.trainer.callback_metrics["validated"])
+        results = self.model.losses, self.b.weights(self.model), validated
+        return results, self.trainer.global_step
+
+    def train(self, whose: str) -> None:
+        self.fit(whose, self.b.model())
+
+    def fit(self, whose: str, model: Any = None) -> None:
+        """Train this model, or another, with another trainer."""
+        model = model or self.model
+        trainer = self.b.trainer(self.folder, *self.taggers(whose), max_epochs=1)
+        trainer.fit(model, self.b.loader(3))
+        self.model.trainer = self.trainer  # as whoever lends it out must
+        self.others.append(self.b.weights(model))
+
+    def validate(self, whose: str, model: Any = None) -> None:
+        trainer = self.b.trainer(self.folder, *self.taggers(whose), max_epochs=1)
+        trainer.validate(model or self.model, self.b.loader(2), verbose=False)
+        self.model.trainer = self.trainer
+
+    def loop(self) -> None:
+        self.model.eval()
+        with self.b.torch.no_grad():
+            self.others.append([float(self.model(batch).sum()) for batch in self.b.loader(2)])
+        self.model.train()
+
+    def save(self) -> None:
+        self.trainer.save_checkpoint(self.folder / "saved.ckpt")
+
+    def fail(self, stage: str, whose: str) -> None:
+        model = self.b.model(fails_at=1)
+        model.validation_step = raise_error
+        with pytest.raises(WrongInTheMiddleError):
+            getattr(self, stage)(whose, model)
+
+    def evaluate_with(self, act: Callable[..., Any]) -> None:
+        acting = self.b.callback(on_validation_batch_end=act)
+        self.trainer = self.b.trainer(self.folder, self.hook, acting, inference_mode=False)
+        self.trainer.validate(self.model, self.b.loader(1), verbose=False)
+
+    def failing(self, fails_in: str, *hooks: Any) -> tuple[Any, Callable[..., Any]]:
+        acting = self.b.callback(on_train_batch_end=Act(raise_error, 3))
+        failing = [acting] if fails_in == "a callback" else []
+        trainer = self.b.trainer(self.folder, *failing, *hooks, max_epochs=self.epochs)
+
+        def train(*, fails: bool) -> Any:
+            is_in = fails_in if fails else ""
+            model = self.b.model(fails_at=3 if is_in == "a step" else None)
+            loader = self.b.loader(self.batches)
+            if is_in == "an evaluation":
+                model.validation_step = raise_error
+            elif is_in == "the loader":
+                loader.collate_fn = before_each(Act(raise_error, 3), loader.collate_fn)
+            trainer.fit(model, loader, self.b.loader(1))
+            return (self.b.weights(model), model.losses, trainer.global_step), len(model.losses)
+
+        return trainer, train
+
+    def patched(self, trainer: Any) -> object:
+        return trainer.profiler
+
+
+class OnHuggingFace(Outer):
+    """The run of a trainer, which has its model and its data."""
+
+    name = "huggingface"
+    between = "_get_learning_rate"
+    """Called after a step of the optimizer, by the loop itself."""
+    short: ClassVar = {"batches": 3, "evaluated": 1, "num_train_epochs": 2}
+    total_steps = 6
+    # An epoch follows.
+    at: ClassVar = {
+        "compute_loss": (2,),
+        "on_step_end": (2,),
+        "on_log": (1,),
+        "on_epoch_end": (1,),
+        between: (2,),
+    }
+    around: ClassVar = {
+        name: ("callbacks" if name.startswith("on_") else "train_step", 0) for name in at
+    }
+
+    def run(self, where: str, act: Act, *more: Any) -> tuple[tuple[Any, ...], int]:
+        hooks = [*self.taggers("the same"), *more]
+        if where.startswith("on_"):
+            hooks.append(self.b.callback(**{where: act}))
+        self.trainer = self.b.trainer(self.folder, *hooks, **self.short)
+        if not where.startswith("on_"):
+            setattr(self.trainer, where, before_each(act, getattr(self.trainer, where)))
+        before = self.b.shadowed(self.trainer)
+        self.trainer.train()
+        assert self.b.shadowed(self.trainer) == before
+        return self.b.outcome(self.trainer), self.trainer.state.global_step
+
+    def another(self, whose: str) -> Any:
+        short = {**self.short, "batches": 2, "num_train_epochs": 1}
+        return self.b.trainer(self.folder / "aside", *self.taggers(whose), **short)
+
+    def train(self, whose: str, *, is_of_this_model: bool = False) -> None:
+        other = self.another(whose)
+        if is_of_this_model:
+            other.model = other.model_wrapped = self.trainer.model
+        other.train()
+        self.others.append(self.b.outcome(other))
+
+    def evaluate(self, trainer: Any) -> None:
+        self.others.append(trainer.evaluate()["eval_loss"])
+
+    def evaluate_on_a_thread(self) -> None:
+        thread = threading.Thread(target=self.evaluate, args=[self.another("the same")])
+        thread.start()
+        thread.join()
+
+    def predict(self) -> None:
+        found = self.trainer.predict(self.trainer.eval_dataset)
+        self.others.append(found.metrics["test_loss"])
+
+    def save(self) -> None:
+        self.trainer.save_model(str(self.folder / "saved"))
+
+    def save_checkpoint(self) -> None:
+        self.trainer._save_checkpoint(self.trainer.model, trial=None)
+
+    def fail(self, method: str, *args: Any, of: Any, within: str) -> None:
+        """Let a trainer's method raise, and catch that."""
+        setattr(of, within, raise_error)
+        with pytest.raises(WrongInTheMiddleError):
+            getattr(of, method)(*args)
+        delattr(of, within)
+
+    def evaluate_with(self, act: Callable[..., Any]) -> None:
+        trainer = self.b.trainer(self.folder, self.hook, **self.short)
+        trainer.compute_metrics = lambda _: act() or {}
+        trainer.evaluate()
+
+    def failing(self, fails_in: str, *hooks: Any) -> tuple[Any, Callable[..., Any]]:
+        trainer = self.b.trainer(self.folder, *hooks, **self.short, eval_strategy="epoch")
+
+        def train(*, fails: bool) -> Any:
+            repair = self._break(trainer, fails_in) if fails else lambda: None
+            try:
+                trainer.train()
+            finally:
+                repair()
+            return self.b.outcome(trainer), self.total_steps
+
+        return trainer, train
+
+    def _break(self, trainer: Any, fails_in: str) -> Callable[[], object]:
+        """Let it fail; what is returned repairs it."""
+        failing = Act(raise_error, 2)
+        if fails_in == "a callback":
+            callback = self.b.callback(on_step_end=failing)
+            trainer.add_callback(callback)
+            return lambda: trainer.remove_callback(callback)
+        if fails_in == "the loader":
+            collate = trainer.data_collator
+            trainer.data_collator = before_each(failing, collate)
+            return lambda: setattr(trainer, "data_collator", collate)
+        name, does = {
+            "a step": ("compute_loss", raise_error),
+            "an evaluation": ("prediction_step", raise_error),
+            "the optimizer": (self.between, failing),  # its step is between the trainer's own
+        }[fails_in]
+        setattr(trainer, name, does)
+        return lambda: delattr(trainer, name)
+
+    def patched(self, trainer: Any) -> object:
+        return self.b.shadowed(trainer)
 
 
 Does = Callable[[Any], object]
-"""What is done to the outer training."""
+"""What is done to the outer run."""
+
+
+class Seen(NamedTuple):
+    """The results of a run and of what was done, and its ring if it was tagged."""
+
+    results: tuple[Any, ...]
+    recorded: Recorded | None
 
 
 def train(kind: type[Outer], folder: Path, does: Does, where: str, hook: Any, *more: Any) -> Seen:
@@ -152,25 +373,13 @@ def train(kind: type[Outer], folder: Path, does: Does, where: str, hook: Any, *m
         act = Act(acts, *kind.at[where])
         results, steps = outer.run(where, act, *more)
         assert len(act.spans_ns) == len(kind.at[where])
-        seen = None if hook is None else recorded(act, after)
-        return Seen((*results, outer.others, steps), seen, steps)
+        return Seen((*results, outer.others, steps), hook and recorded(act, after))
 
 
-def train_bare_and_tagged(
-    kind: type[Outer], folder: Path, does: Does, where: str
-) -> tuple[Seen, Recorded]:
-    """The same without and with a tagger: the results are the same, and this is what was seen."""
-    tagger = import_module(kind._builders).tagger
+def train_bare_and_tagged(kind: type[Outer], folder: Path, does: Does, where: str) -> Recorded:
+    """The ring of the tagged run, whose results are those of the same without a tagger."""
     bare = train(kind, folder / "bare", does, where, None)
-    tagged = train(kind, folder / "tagged", does, where, tagger())
+    tagged = train(kind, folder / "tagged", does, where, kind(folder).b.tagger())
     assert tagged.results == bare.results
     assert tagged.recorded is not None
-    return tagged, tagged.recorded
-
-
-def undisturbed(kind: type[Outer], folder: Path, where: str) -> Recorded:
-    """What a ring says where nothing is done in the middle."""
-    tagger = import_module(kind._builders).tagger
-    found = train(kind, folder / "undisturbed", lambda outer: None, where, tagger()).recorded
-    assert found is not None
-    return found
+    return tagged.recorded

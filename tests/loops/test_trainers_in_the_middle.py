@@ -1,0 +1,376 @@
+"""What is done in the middle of a tagged training run, compared with the same done untagged."""
+
+from __future__ import annotations
+
+import gc
+import threading
+import weakref
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.imported_later import ImportedLater
+from tests.loops.builders_loops import RingContents, WrongInTheMiddleError, raise_error
+from tests.loops.in_the_middle import (
+    FAILS_IN,
+    Act,
+    Does,
+    OnHuggingFace,
+    OnLightning,
+    Outer,
+    PhaseMode,
+    Recorded,
+    alone,
+    train,
+    train_bare_and_tagged,
+)
+from tests.needs import in_make_truth
+
+on_lightning: Any = ImportedLater("tests.loops.builders_lightning")
+on_huggingface: Any = ImportedLater("tests.loops.builders_huggingface")
+
+pytestmark = [pytest.mark.keras_torch, pytest.mark.usefixtures("frozen_heap")]
+
+BATCH = 4
+KINDS: list[type[Outer]] = [OnLightning, OnHuggingFace]
+on_each = pytest.mark.parametrize("kind", KINDS)
+VALIDATED, PREDICTED = (
+    {("input_wait", mode), (name, mode)} for name, mode in (("validation", 1), ("predict", 2))
+)
+SAVED = {("checkpoint", 0)}
+NOTHING: set[PhaseMode] = set()
+
+Acts = dict[str, tuple[Does, set[PhaseMode]]]
+"""What is done, and its own phases; without any it is part of the step or callback."""
+
+LIGHTNING: Acts = {
+    "a loop over a loader": (OnLightning.loop, NOTHING),
+    "save": (OnLightning.save, SAVED),
+    "validate, without a tagger": (lambda outer: outer.validate("no"), NOTHING),
+    "validate, with the same tagger": (lambda outer: outer.validate("the same"), NOTHING),
+    "validate, with its own tagger": (
+        lambda outer: outer.validate("its own"),
+        {("start_up", 0), *VALIDATED},
+    ),
+    "validate that raises, with the same tagger": (
+        lambda outer: outer.fail("validate", "the same"),
+        NOTHING,
+    ),
+    "validate that raises, with its own tagger": (
+        lambda outer: outer.fail("validate", "its own"),
+        {("start_up", 0), *VALIDATED},
+    ),
+    "fit, without a tagger": (lambda outer: outer.fit("no"), NOTHING),
+    "fit, with the same tagger": (lambda outer: outer.fit("the same"), NOTHING),
+    "fit of another, with the same tagger": (lambda outer: outer.train("the same"), NOTHING),
+    "fit that raises, with the same tagger": (lambda o: o.fail("fit", "the same"), NOTHING),
+}
+HUGGINGFACE: Acts = {
+    "evaluate": (lambda outer: outer.evaluate(outer.trainer), VALIDATED),
+    "predict": (OnHuggingFace.predict, PREDICTED),
+    "evaluate that raises": (
+        lambda outer: outer.fail("evaluate", of=outer.trainer, within="prediction_step"),
+        VALIDATED,
+    ),
+    "evaluate, with the same tagger": (lambda o: o.evaluate(o.another("the same")), NOTHING),
+    "evaluate, with its own tagger": (lambda o: o.evaluate(o.another("its own")), VALIDATED),
+    "evaluate on a thread": (OnHuggingFace.evaluate_on_a_thread, NOTHING),
+    "save_model": (OnHuggingFace.save, SAVED),
+    "_save_checkpoint": (OnHuggingFace.save_checkpoint, SAVED),
+    "save_model that raises": (
+        lambda outer: outer.fail("save_model", "x", of=outer.trainer, within="_save"),
+        SAVED,
+    ),
+    "train, without a tagger": (lambda outer: outer.train("no"), NOTHING),
+    "train, with the same tagger": (lambda outer: outer.train("the same"), NOTHING),
+    "train of its model, with the same tagger": (
+        lambda outer: outer.train("the same", is_of_this_model=True),
+        NOTHING,
+    ),
+    "train that raises, with the same tagger": (
+        lambda outer: outer.fail("train", of=outer.another("the same"), within="compute_loss"),
+        NOTHING,
+    ),
+}
+ACTS: dict[type[Outer], Acts] = {OnLightning: LIGHTNING, OnHuggingFace: HUGGINGFACE}
+CASES: list[Any] = (
+    [
+        pytest.param(kind, act, step, marks=in_make_truth)
+        for kind, step in ((OnLightning, "training_step"), (OnHuggingFace, "compute_loss"))
+        for act in ACTS[kind]
+    ]
+    + [(OnLightning, act, "on_train_batch_end") for act in LIGHTNING]
+    + [(OnHuggingFace, act, "on_step_end") for act in HUGGINGFACE]
+    + [
+        (OnHuggingFace, "evaluate", "on_log"),
+        (OnHuggingFace, "train, with the same tagger", "on_epoch_end"),
+        (OnHuggingFace, "evaluate", OnHuggingFace.between),
+        (OnHuggingFace, "evaluate on a thread", OnHuggingFace.between),
+    ]
+)
+IN_A_CALLBACK = [(OnLightning, "on_train_batch_end"), (OnHuggingFace, "on_step_end")]
+
+
+@pytest.fixture(scope="module")
+def calm(tmp_path_factory: pytest.TempPathFactory) -> dict[type[Outer], Recorded]:
+    """What a ring shows where nothing is done in the middle."""
+
+    def of(kind: type[Outer], where: str) -> Recorded:
+        return train_bare_and_tagged(
+            kind, tmp_path_factory.mktemp("calm"), lambda outer: None, where
+        )
+
+    return {kind: of(kind, where) for kind, where in IN_A_CALLBACK}
+
+
+class TestInTheMiddleOfARun:
+    @pytest.mark.parametrize(("kind", "what", "where"), CASES, ids=str)
+    def test_changes_no_result_no_step_and_no_other_phase(
+        self, tmp_path: Path, calm: Any, kind: type[Outer], what: str, where: str
+    ) -> None:
+        does, phases = ACTS[kind][what]
+
+        recorded = train_bare_and_tagged(kind, tmp_path, does, where)
+
+        around = kind.around[where]
+        assert recorded == calm[kind]._replace(inside={around, *phases}, after={around})
+        assert recorded.steps == kind.total_steps
+        assert recorded.samples == kind.total_steps * BATCH
+
+    @pytest.mark.parametrize(("kind", "where"), IN_A_CALLBACK)
+    def test_a_run_with_its_own_tagger_is_recorded_too(
+        self, tmp_path: Path, calm: Any, kind: type[Outer], where: str
+    ) -> None:
+        recorded = train_bare_and_tagged(kind, tmp_path, lambda o: o.train("its own"), where)
+
+        others = {OnLightning: 2 * 3, OnHuggingFace: 2}[kind]  # a process is one run
+        assert recorded.steps == kind.total_steps + others
+        assert {("train_step", 0), ("input_wait", 0)} <= recorded.inside
+        assert recorded.outside == calm[kind].outside
+        assert recorded.present == ("other", 0)
+
+
+class TestTheTrainerItselfInTheMiddle:
+    @pytest.mark.parametrize("stage", ["validate", "fit"])
+    def test_raises_in_lightning_as_untagged_and_is_tagged_the_next_time(
+        self, tmp_path: Path, stage: str
+    ) -> None:
+        """Lightning continues neither after its ``validate`` nor after its ``fit``."""
+        b = on_lightning
+
+        def again(outer: OnLightning) -> None:
+            getattr(outer.trainer, stage)(outer.model, b.loader(2))
+
+        for hook in (None, b.tagger()):
+            with pytest.raises(AssertionError):
+                train(OnLightning, tmp_path / f"{hook is None}", again, "on_train_batch_end", hook)
+
+        b.trainer(tmp_path, hook, max_epochs=1).fit(b.model(), b.loader(5))
+        assert (RingContents().steps, RingContents().present) == (5, "other")
+
+    @pytest.mark.parametrize("raises", [False, True], ids=["", "and raises"])
+    @pytest.mark.parametrize("where", ["compute_loss", "on_step_end"])
+    def test_trains_no_step_of_the_outer_run_of_hugging_face(
+        self, tmp_path: Path, where: str, raises: bool
+    ) -> None:
+        """Its ``train`` inside its ``train`` takes its state along: the outer one ends soon."""
+        b, stepped = on_huggingface, list[int]()
+
+        def again(outer: OnHuggingFace) -> None:
+            before = len(stepped)
+            if raises:
+                outer.fail("train", of=outer.trainer, within=outer.between)
+            else:
+                outer.trainer.train()
+            del stepped[before:]  # they are not its own
+
+        seen = []
+        for hook in (None, b.tagger()):
+            stepped.clear()
+            noting = b.callback(on_step_end=lambda *_, **__: stepped.append(1))
+            folder = tmp_path / f"{hook is None}"
+            seen.append(train(OnHuggingFace, folder, again, where, hook, noting))
+
+        assert seen[1].results == seen[0].results
+        assert seen[1].recorded is not None
+        assert seen[1].recorded.steps == len(stepped) > 0
+        assert seen[1].recorded.present == ("other", 0)
+
+
+@on_each
+def test_an_evaluation_continues_after_a_run_with_the_same_tagger_in_it(
+    tmp_path: Path, kind: type[Outer]
+) -> None:
+    outer, seen = kind(tmp_path), []
+    outer.hook = outer.b.tagger()
+
+    def act(*_: object) -> None:
+        outer.train("the same")
+        seen.append(RingContents().phases()[-1])
+
+    outer.evaluate_with(act)
+
+    assert seen == [("validation", 1)]
+    assert (RingContents().steps, RingContents().present) == (0, "other")
+
+
+class TestARunThatRaisedAndWasCaught:
+    # In Lightning the optimizer's step is part of ``training_step``.
+    @pytest.mark.parametrize(
+        ("kind", "fails_in"),
+        [
+            *((kind, where) for kind in KINDS for where in FAILS_IN),
+            (OnHuggingFace, "the optimizer"),
+        ],
+    )
+    @pytest.mark.parametrize(
+        "again", ["the same trainer", pytest.param("a new one", marks=in_make_truth)]
+    )
+    def test_is_followed_by_one_that_is_tagged_as_usual(
+        self, tmp_path: Path, kind: type[Outer], fails_in: str, again: str
+    ) -> None:
+        outer, outcomes = kind(tmp_path), []
+        for hooks in ([], [outer.b.tagger()]):
+            with alone(tmp_path / f"{len(hooks)}"):
+                trainer, fit = outer.failing(fails_in, *hooks)
+                before = outer.patched(trainer)
+                with pytest.raises(WrongInTheMiddleError) as kept:
+                    fit(fails=True)
+                failed = RingContents()
+                if again == "a new one":
+                    trainer, fit = outer.failing("", *hooks)
+                outcome, steps = fit(fails=False)
+                outcomes.append(outcome)
+                contents = RingContents()
+                assert kept.tb is not None
+                assert outer.patched(trainer) == before or again == "a new one"
+
+        phases = contents.phases()[len(failed.phases()) :]
+        assert outcomes[0] == outcomes[1]
+        assert contents.steps - failed.steps == steps
+        assert phases.count(("train_step", 0)) >= steps
+        assert phases[-1] == ("other", 0)
+
+    @on_each
+    @pytest.mark.parametrize("fails_in", FAILS_IN)
+    def test_leaves_nothing_behind(self, tmp_path: Path, kind: type[Outer], fails_in: str) -> None:
+        outer, threads = kind(tmp_path), set(threading.enumerate())
+        hook = outer.b.tagger()
+        trainer, fit = outer.failing(fails_in, hook)
+        with pytest.raises(WrongInTheMiddleError):
+            fit(fails=True)
+        gc.collect()
+
+        steps = getattr(trainer, "global_step", None) or trainer.state.global_step
+        assert RingContents().phases()[-1] == ("other", 0)
+        assert RingContents().steps == steps
+        assert set(threading.enumerate()) == threads
+        gone = weakref.ref(trainer)
+        del trainer, fit, hook  # to which, as to any callback, Lightning lends the module's ``log``
+        gc.collect()
+        assert gone() is None
+
+
+class TestACallbackThatTrainsToFindASetting:
+    """It runs the loop of the trainer itself, with other callbacks, and takes all of it back."""
+
+    def finder(self, pl: Any, finds: str) -> Any:
+        class Later(pl.callbacks.LearningRateFinder):  # type: ignore[misc]
+            def on_fit_start(self, *_: object) -> None:
+                """Not yet."""
+
+            def on_train_epoch_start(self, trainer: Any, pl_module: Any) -> None:
+                if trainer.current_epoch == 1:
+                    self.lr_find(trainer, pl_module)
+
+        if finds == "batch size":
+            return pl.callbacks.BatchSizeFinder(steps_per_trial=2, max_trials=2)
+        kind = Later if finds == "learning rate later" else pl.callbacks.LearningRateFinder
+        return kind(num_training_steps=8, early_stop_threshold=None)
+
+    def outcome(self, folder: Path, finds: str, *hooks: Any) -> tuple[Any, ...]:
+        from torch.utils.data import DataLoader
+
+        b = on_lightning
+        model, seen = b.model(), []
+        model.learning_rate, model.batch_size = 0.05, b.BATCH
+        model.train_dataloader = lambda: DataLoader(b.loader(6).dataset, model.batch_size)
+        if finds != "learning rate later":  # else Lightning tries no rate there
+            model.val_dataloader = lambda: b.loader(1)
+        model.on_train_epoch_start = lambda: seen.append(RingContents().phases()[-1:])
+        often = {"max_epochs": 4, "val_check_interval": 2 if finds == "learning rate" else 1.0}
+        trainer = b.trainer(folder, *hooks, self.finder(b.pl, finds), **often)
+        trainer.fit(model)
+        assert not hooks or seen[-3] == [("callbacks", 0)]  # in the second epoch of four
+        return trainer.global_step, model.losses, b.weights(model)
+
+    @pytest.mark.parametrize("finds", ["learning rate", "learning rate later", "batch size"])
+    def test_makes_no_step_of_the_run(self, tmp_path: Path, finds: str) -> None:
+        bare = self.outcome(tmp_path, finds)
+        tagged = self.outcome(tmp_path, finds, on_lightning.tagger())
+
+        contents = RingContents()
+        phases = [phase for phase, _ in contents.phases()]
+        assert tagged == bare
+        assert contents.steps == tagged[0] < len(tagged[1])
+        assert phases.count("train_step") == tagged[0]
+        validations = {"learning rate": 4 * 3, "learning rate later": 0, "batch size": 4}[finds]
+        assert phases.count("validation") == 2 * validations  # none of them its own
+        assert (contents.samples, phases[-1]) == (4 * 6 * BATCH, "other")
+
+
+class TestAnErrorThatTheTrainerSurvives:
+    @pytest.mark.parametrize(
+        ("catches_in", "settings"),
+        [
+            ("_maybe_log_save_evaluate", {"eval_strategy": "epoch"}),
+            ("_evaluate", {"eval_on_start": True}),
+        ],
+    )
+    def test_of_an_evaluation_that_its_own_kind_catches_leaves_it_tagged(
+        self, tmp_path: Path, catches_in: str, settings: dict[str, Any]
+    ) -> None:
+        def catching(self: Any, *args: Any, **named: Any) -> None:
+            with suppress(OSError):
+                getattr(super(kind, self), catches_in)(*args, **named)
+
+        kind = type("Catching", (on_huggingface.SleepingTrainer,), {catches_in: catching})
+
+        def prepare(trainer: Any) -> None:
+            trainer.__class__, trainer.prediction_step = kind, raise_error
+
+        self.same_with_and_without(tmp_path, prepare, settings)
+
+        contents = RingContents()
+        phases = contents.phases()
+        assert (contents.steps, phases.count(("train_step", 0))) == (6, 6)
+        assert ("validation", 1) in phases
+
+    def test_of_memory_lets_it_begin_again_with_smaller_batches(self, tmp_path: Path) -> None:
+        def out_of_memory() -> None:
+            raise RuntimeError("CUDA out of memory.")
+
+        def prepare(trainer: Any) -> None:
+            failing = on_huggingface.callback(on_step_begin=Act(out_of_memory, 2))
+            trainer.callback_handler.callbacks.insert(0, failing)
+
+        settings = {"auto_find_batch_size": True, "num_train_epochs": 1}
+        steps = self.same_with_and_without(tmp_path, prepare, settings)
+
+        assert (RingContents().steps, RingContents().present) == (1 + steps, "other")
+
+    def same_with_and_without(
+        self, folder: Path, prepare: Callable[[Any], None], settings: dict[str, Any]
+    ) -> int:
+        """Train without and with a tagger; the steps."""
+        outcomes = []
+        for hooks in ([], [on_huggingface.tagger()]):
+            trainer = on_huggingface.trainer(folder, *hooks, **{**OnHuggingFace.short, **settings})
+            prepare(trainer)
+            trainer.train()
+            outcomes.append((on_huggingface.outcome(trainer), trainer.state.global_step))
+        assert outcomes[0] == outcomes[1]
+        return int(outcomes[0][1])
