@@ -111,7 +111,10 @@ CASES: list[Any] = (
         (OnHuggingFace, "evaluate on a thread", OnHuggingFace.between),
     ]
 )
-IN_A_CALLBACK = [(OnLightning, "on_train_batch_end"), (OnHuggingFace, "on_step_end")]
+IN_A_CALLBACK: list[tuple[type[Outer], str]] = [
+    (OnLightning, "on_train_batch_end"),
+    (OnHuggingFace, "on_step_end"),
+]
 
 
 @pytest.fixture(scope="module")
