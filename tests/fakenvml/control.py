@@ -58,7 +58,6 @@ class FakeNvml(Troubles, Work, Parts):
         control.nvml_version = f"{driver.cuda_version // 1000}.{driver.driver_version}".encode()
         control.cuda_version = driver.cuda_version
         control.newest_field = driver.newest_field
-        control.wide_processes = driver.has_wide_processes
         control.process_buffer_ns = 20_000_000_000
         control.process_size_error = codes.INSUFFICIENT_SIZE
         control.gpm_shortest_ns = 100_000_000

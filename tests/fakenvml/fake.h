@@ -41,7 +41,7 @@ enum nvml_code {
 
 struct fake_function {
     uint64_t calls;
-    uint64_t inside_ns;                   /* what the latencies told so far add up to */
+    uint64_t inside_ns;                   /* what the latencies so far add up to */
     uint64_t latency_us;                  /* read again while waiting: 0 releases a hang */
     uint64_t gpu_latency_us[FAKE_MAX_GPUS];
     int32_t gpu_error[FAKE_MAX_GPUS];
@@ -194,7 +194,6 @@ struct fake_control {
     uint32_t newest_field;                /* field ids above are unknown to this driver */
     uint32_t touches_one_field_more;      /* nvmlDeviceGetFieldValues writes behind the end */
     int32_t process_size_error;           /* what the size question of process utilisation answers */
-    uint32_t wide_processes;              /* _v3 lists have protected memory too, as 535's first had */
     uint32_t slot_of_index[FAKE_MAX_GPUS];
     char driver_version[80];
     char nvml_version[80];

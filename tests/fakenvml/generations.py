@@ -25,9 +25,6 @@ class DriverGeneration:
         sm_clock_mhz: The highest clock of its boards' SMs, in MHz.
         power_limit_mw: Their power limit, in milliwatts.
         nvlink_count: How many NVLinks each has.
-        has_wide_processes: Whether its newest process lists have a member
-            more than those before and after it: nvidia-ml-py and nvitop show
-            it by the functions it has and lacks.
     """
 
     name: str
@@ -42,7 +39,6 @@ class DriverGeneration:
     sm_clock_mhz: int
     power_limit_mw: int
     nvlink_count: int
-    has_wide_processes: bool = False
 
     def __str__(self) -> str:
         return self.name
@@ -92,27 +88,5 @@ OLD_DRIVER = DriverGeneration(
     power_limit_mw=400_000,
     nvlink_count=12,
 )
-
-MIDDLE_DRIVER = DriverGeneration(
-    name="middle-driver",
-    driver_version="535.43.02",
-    cuda_version=12_020,
-    newest_field=250,
-    lacks=(
-        "nvmlDeviceGetTemperatureV",
-        "nvmlDeviceGetRunningProcessDetailList",
-        "nvmlDeviceGetProcessesUtilizationInfo",
-        "nvmlDeviceGetDriverModel_v2",
-    ),
-    soname="libnvidia-ml-middle.so.1",
-    gpu_name="NVIDIA H100 PCIe",
-    compute_capability=90,
-    has_gpm=True,
-    sm_clock_mhz=1_755,
-    power_limit_mw=350_000,
-    nvlink_count=12,
-    has_wide_processes=True,
-)
-"""For the tests of process lists alone."""
 
 DRIVER_GENERATIONS = (PRESENT_DRIVER, OLD_DRIVER)

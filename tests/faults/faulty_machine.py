@@ -74,10 +74,6 @@ def observed_ns(first: dict[str, Any], last: dict[str, Any], index: int = 0) -> 
     return int(gpu(last, index)["observed_ns"] - gpu(first, index)["observed_ns"])
 
 
-def elapsed_ns(first: dict[str, Any], last: dict[str, Any]) -> int:
-    return int(last["monotonic_ns"] - first["monotonic_ns"])
-
-
 def closes(state: dict[str, Any]) -> bool:
     return all(
         one["busy_ns"] + sum(one["idle_ns"].values()) + one["pending_ns"] == one["observed_ns"]

@@ -23,27 +23,6 @@ from tests.builders.state import monitor_state
 from tests.serving import ask, serving
 
 
-class TestAPortInUse:
-    """Fault 21."""
-
-    @pytest.mark.measured
-    def test_is_one_sentence_with_the_port_the_pid_and_a_way_out_at_once(self) -> None:
-        with serving() as first:
-            started = time.monotonic()
-            with pytest.raises(GpumonError) as caught, serving(listen=first.address):
-                pass
-            took_s = time.monotonic() - started
-
-        name = Path(f"/proc/{os.getpid()}/comm").read_text().strip()
-        what, _, way_out = str(caught.value).partition(": ")
-        assert "\n" not in way_out
-        assert "--listen 127.0.0.1:0" in way_out
-        for named in (f"port {first.port} on 127.0.0.1 ", f"pid {os.getpid()} ({name})"):
-            assert named in what
-        assert caught.value.exit_code == 1
-        assert took_s < 1.0
-
-
 @contextlib.contextmanager
 def limited(what: int, to: int) -> Iterator[None]:
     """This process may use no more of that."""

@@ -22,8 +22,6 @@ from gpumon.pipeline.reports import report_of
 from tests.builders.driver import DriverStory
 from tests.builders.driver_faults import FIRST, SECOND, Change
 from tests.daemon import RunningDaemon
-from tests.daemon_log import DaemonLog
-from tests.fakenvml import codes
 from tests.fakenvml.control import FakeNvml
 from tests.faults.faulty_machine import Machine, gpu
 from tests.patience import wait_until
@@ -158,26 +156,6 @@ class TestAGpuThatIsLostWithAnXid:
         assert report.advice == ()
 
 
-class TestAGpuThatIsLostForFiveOfEveryTenSeconds:
-    def test_is_lost_while_it_is_and_well_in_between_and_logged_once(
-        self, story: DriverStory, caplog: pytest.LogCaptureFixture
-    ) -> None:
-        log = DaemonLog(caplog)
-        lines: list[str] = []
-        for _ in range(12):
-            story.fake.lose(FIRST)
-            lines += log.followed(story, ticks=5)
-            assert reported(story).verdict == "GPU lost"
-            assert troubles(story) == [[LOST], []]
-            story.fake.find(FIRST)
-            lines += log.followed(story, ticks=5)
-            assert "lost" not in reported(story).verdict.lower()
-            assert troubles(story) == [[], []]
-
-        assert len(lines) == 1
-        assert story.observed_s(SECOND) == pytest.approx(10 + 12 * 10, abs=1)
-
-
 class TestAGpuInTrouble:
     @pytest.mark.parametrize(
         ("trouble", "verdict", "of", "todo", "expected"),
@@ -226,61 +204,3 @@ class TestAGpuInTrouble:
 
         assert reported(story).verdict.startswith("Healthy since ")
         assert troubles(story) == [[], []]
-
-    def test_has_a_row_also_where_it_was_lost_before_the_daemon_began(
-        self, two_busy: FakeNvml, begin: Begin
-    ) -> None:
-        two_busy.lose(FIRST)
-        story = begin(two_busy)
-        story.tick(20)
-
-        assert reported(story).verdict == "GPU lost"
-        assert reported(story).of.startswith("GPU 0 ")
-        assert [one.label for one in report_of(story.state).gpus] == ["0", "1"]
-
-    def test_may_have_vanished_and_is_found_again(self, story: DriverStory) -> None:
-        story.fake.reorder([SECOND])
-        story.tick(20)
-
-        # The other one is number 0 now.
-        gone = f"GPU 0 ({story.fake.uuid(FIRST)[:12]}…)"
-        assert reported(story).verdict == "GPU lost"
-        assert reported(story).of.startswith(f"{gone} vanished")
-        assert reported(story).todo.startswith(f"{gone}: ")
-        story.fake.reorder([FIRST, SECOND])
-        story.tick(6)
-        assert reported(story).verdict.startswith("Healthy")
-
-    def test_is_each_of_them_where_the_whole_driver_is_gone(self, story: DriverStory) -> None:
-        story.tick(20)
-        story.fake.fail_everything(codes.UNKNOWN)
-        story.tick(30)
-
-        printed = reported(story)
-
-        assert all(one.error is None for one in report_of(story.state).gpus)
-        both = "GPUs 0 and 1"
-        what, _, todo = str(story.trouble).partition(": ")
-        assert printed.verdict == "GPU lost"
-        assert "healthy" in printed.of, "until then"
-        assert printed.of.startswith(f"{both} cannot be read: {what}.")
-        assert printed.why.startswith(f"{both}: last read at ")
-        assert printed.todo.startswith(f"{both}: {todo}")
-        assert troubles(story) == [[LOST], [LOST]]
-
-    def test_is_held_down_also_where_it_is_never_wholly_busy(
-        self, fake_nvml_of_both_generations: FakeNvml
-    ) -> None:
-        fake = fake_nvml_of_both_generations
-        for slot, (busy_ratio, why) in enumerate(((0.0, POWER_BRAKE), (0.7, HW_THERMAL))):
-            fake.wave(slot, period_s=0.02, busy_ratio=busy_ratio)
-            fake.throttle(slot, why)
-        story = DriverStory(fake)
-        story.tick(30)
-
-        assert re.search(r"GPU 1 .*\(hw_thermal_slowdown\)", " ".join(reported(story)))
-        assert troubles(story) == [[THROTTLED], [THROTTLED]]
-        fake.throttle(SECOND, 0)
-        story.tick(10)
-        assert troubles(story)[SECOND] == []
-        story.close()

@@ -9,7 +9,6 @@ import gc
 import logging
 import tracemalloc
 from collections.abc import Callable, Iterator
-from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -22,7 +21,6 @@ from tests.builders.driver_faults import FIRST, SECOND
 from tests.fakenvml.control import FakeNvml
 
 CYCLES = 120
-LONGEST_SILENCE_S = 8
 """Five seconds lost; it is asked again, and its ring is read, within a few more."""
 MOST_LINES = 4
 """Trouble that comes and goes is one trouble."""
@@ -70,19 +68,6 @@ class TestAGpuThatIsLostForFiveOfEveryTenSeconds:
         assert totals.busy_ns / totals.observed_ns == pytest.approx(0.6, abs=0.05)
         assert story.observed_s(SECOND) == pytest.approx(story.seconds_passed, abs=1)
         assert story.idle_ns(SECOND) == 0
-
-    def test_is_read_again_each_time_by_itself(self, story: DriverStory) -> None:
-        ends_ns: list[int] = []
-        for _ in range(CYCLES // 4):
-            cycle(story, lambda: ends_ns.append(story.gpu(FIRST).totals.observed_ns))
-
-        silences, longest = 0, 0
-        for early_ns, late_ns in pairwise(ends_ns):
-            silences = silences + 1 if early_ns == late_ns else 0
-            longest = max(longest, silences)
-        assert longest <= LONGEST_SILENCE_S
-        story.fake.find(FIRST)
-        assert story.gained_s(FIRST, ticks=10)[0] > 5
 
     def test_fills_neither_log_nor_memory(
         self, story: DriverStory, caplog: pytest.LogCaptureFixture

@@ -117,18 +117,6 @@ class TestMigSwitchedAtRunTime:
         assert series(story, BUSY)[story.uuid(0)] >= busy_before_s + 12.0
         assert story.message is None
 
-    def test_however_often_closes_sums_and_leaves_nothing_behind(self, story: DriverStory) -> None:
-        fake = story.fake
-        for round_ in range(6):
-            fake.cut(round_ % 2, 1 + round_)
-            story.tick(7)
-            fake.uncut(round_ % 2)
-            story.tick(7)
-
-        assert story.message is None
-        assert fake.gpm_samples_held <= 4
-        assert set(series(story, OBSERVED)) == {fake.uuid(0), fake.uuid(1)}
-
 
 class TestAGpu:
     def test_that_is_plugged_in_is_observed(self, story: DriverStory) -> None:
@@ -165,16 +153,6 @@ class TestAGpu:
         assert_own_sums(story)
         assert f'gpu="0",name="{story.fake.driver.gpu_name}"' in scraped(story)
 
-    def test_takes_its_instances_along_to_its_new_place(self, story: DriverStory) -> None:
-        made = story.fake.cut(0, 2)
-        story.tick(6)
-
-        story.fake.reorder([1, 0])
-        story.tick(12)
-
-        assert story.labels == ["0", "1", "1:0", "1:1"]
-        assert story.uuids[2:] == [*made]
-
     @pytest.mark.parametrize("was_lost", [True, False])
     def test_comes_back_elsewhere_as_the_same(self, story: DriverStory, was_lost: bool) -> None:
         busy_before_s = series(story, BUSY)[story.uuid(0)]
@@ -193,12 +171,3 @@ class TestAGpu:
         assert story.uuids == [story.uuid(slot) for slot in (1, 2, 0)]
         assert story.gpu(0).device.index == 2
         assert series(story, BUSY)[story.uuid(0)] >= busy_before_s + 10.0
-
-    def test_is_found_in_the_place_of_one_that_is_lost(self, story: DriverStory) -> None:
-        story.fake.lose(0)
-        story.tick(3)
-        story.fake.reorder([2, 1])
-        story.tick(12)
-
-        assert story.uuids == [story.uuid(2), story.uuid(1)]
-        assert story.message is None

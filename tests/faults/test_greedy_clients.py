@@ -79,11 +79,10 @@ class TestClientsThatHoldOn:
             # Fewer lines than make a head too long.
             assert until(is_let_go, 8.0, every_s=0.1)
 
-    @pytest.mark.parametrize("half_open", [40, 200, 600])
-    def test_cost_no_thread_and_no_scrape_however_many_they_are(self, half_open: int) -> None:
+    def test_cost_no_thread_and_no_scrape_however_many_they_are(self) -> None:
         with (
             serving(monitor_state()) as server,
-            held(dial(server, b"GET / HTTP/1.1\r\nHost: localhost\r\n") for _ in range(half_open)),
+            held(dial(server, b"GET / HTTP/1.1\r\nHost: localhost\r\n") for _ in range(600)),
         ):
             assert threads_of(server) == 0
             statuses = {ask(server, "/metrics").status for _ in range(30)}
@@ -119,27 +118,6 @@ class TestClientsThatHoldOn:
             open_ones = [one for one in silent if is_open(one)]
 
         assert len(open_ones) <= 8
-
-    @pytest.mark.parametrize(
-        "sent",
-        [
-            b"\r\n\r\n",
-            b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + b"\0" * 200,
-            b"GET " + b"/" * 70_000 + b" HTTP/1.1\r\n\r\n",
-            b"GET / HTTP/9.9\r\n\r\n",
-            b"GET / HTTP/1.1\r\n" + b"A: b\r\n" * 200 + b"\r\n",
-            b"GET / HTTP/1.1\r\nHost: " + b"\xff" * 100 + b"\r\n\r\n",
-            b"POST /metrics HTTP/1.1\r\nHost: localhost\r\nContent-Length: 3\r\n\r\nabc",
-        ],
-        ids=["empty", "tls-hello", "long-line", "version", "headers", "bytes-in-host", "body"],
-    )
-    def test_or_talk_nonsense_harm_no_one_else(self, sent: bytes) -> None:
-        with serving(monitor_state(), limits=QUICK) as server:
-            with held([dial(server)]) as talking, contextlib.suppress(OSError):
-                talking[0].sendall(sent)
-                assert not talking[0].recv(15).endswith(b" 200")
-
-            assert ask(server, "/metrics").status == 200
 
 
 class TestRequestsThatTakeLong:
@@ -245,13 +223,3 @@ class TestStreamsThatAreNotRead:
             assert starts.count(b"HTTP/1.1 200") == 16
             assert starts.count(b"HTTP/1.1 503") == 4
             assert ask(server, "/metrics").status == 200
-
-    def test_give_their_places_back(self) -> None:
-        with serving(monitor_state(), limits=QUICK) as server:
-            with held(dial(server, STREAM) for _ in range(16)) as streams:
-                assert [stream.recv(12) for stream in streams] == [b"HTTP/1.1 200"] * 16
-            server.publish(monitor_state())
-
-            assert until(lambda: threads_of(server) == 0)
-            with held([dial(server, STREAM)]) as again:
-                assert again[0].recv(12) == b"HTTP/1.1 200"

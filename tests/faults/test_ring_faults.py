@@ -13,7 +13,6 @@ from typing import Any
 
 import pytest
 
-from tests.builders.ring import HOSTILE_RINGS
 from tests.daemon import RunningDaemon
 from tests.patience import wait_until
 from tests.processes import ending
@@ -67,19 +66,6 @@ def runs(tmp_path: Path) -> Iterator[Runs]:
 
 def starved_ns(state: dict[str, Any]) -> int:
     return int(state["gpus"][0]["starved_ns"])
-
-
-class TestFault15HostileRings:
-    def test_are_counted_while_an_honest_run_is_read_on(self, runs: Runs) -> None:
-        HOSTILE_RINGS["garbage"](runs.daemon.runtime_dir / "phases")
-        with runs.start(steps=12) as training:
-            state = runs.daemon.wait_for(lambda state: starved_ns(state) > 300_000_000)
-            training.communicate(timeout=20)
-        # What may be a ring that is just being made is waited for first.
-        errors = 'gpumon_collector_errors_total{collector="phase_rings"}'
-        wait_until(lambda: runs.daemon.metrics()[errors] >= 1, patience_s=10)
-
-        assert [run["run"] for run in state["runs"]] == ["starving"]
 
 
 class TestFault16ATrainerIsKilled:

@@ -77,13 +77,6 @@ class TestNoRoomForARing:
         assert "no phases" in done.stderr
         assert os.strerror(reason) in done.stderr
 
-    def test_that_just_suffices_is_used(self, tmp_path: Path) -> None:
-        before = on_a_disk_of(tmp_path / "small", RING_BYTES + (64 << 10))
-        done = run_to_its_end(TRAINING, tmp_path / "small", "unlimited", before=before)
-
-        assert (done.returncode, done.stdout) == (0, f"1225 [{RING_BYTES}]\n")
-        assert done.stderr == ""
-
     def test_beside_a_disk_that_fills_up_later_ends_no_run(self, tmp_path: Path) -> None:
         """Every byte of a ring is there from the start: a full disk cannot kill its writer."""
         before = on_a_disk_of(tmp_path / "filling", RING_BYTES + (256 << 10))

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import shutil
-import signal
 import subprocess
 import sys
-import time
 from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -17,7 +15,7 @@ from tests.daemon import RunningDaemon
 from tests.faults.conftest import SERVE, remove_folder_of
 from tests.needs import with_a_mount
 from tests.neighbours import as_root, become
-from tests.patience import PATIENCE_S, wait_until
+from tests.patience import PATIENCE_S
 from tests.training_processes import ROOT, TRAINING, process, run_to_its_end
 
 GOES_ON = """
@@ -62,35 +60,10 @@ class TestATrainingRun:
         with process(TRAINING, daemon.runtime_dir) as training:
             daemon.wait_for(lambda state: training.pid in living(state), 5.0)
 
-    def test_that_starts_before_that_makes_the_folder_which_the_daemon_then_keeps(
-        self, daemon: RunningDaemon
-    ) -> None:
-        daemon.process.send_signal(signal.SIGSTOP)
-        shutil.rmtree(daemon.runtime_dir)
-        with process(TRAINING, daemon.runtime_dir) as training:
-            daemon.process.send_signal(signal.SIGCONT)
-            wait_until(daemon.state_file.exists, 5.0)
-
-            daemon.wait_for(lambda state: training.pid in living(state), 5.0)
-
     def test_that_was_there_before_any_daemon_is_read(self, tmp_path: Path) -> None:
         running = RunningDaemon(tmp_path, *SERVE)
         with process(TRAINING, running.runtime_dir) as training, running:
             running.wait_for(lambda state: training.pid in living(state), 5.0)
-
-    def test_is_not_read_any_more_where_its_ring_is_gone_and_the_daemon_is_another(
-        self, daemon: RunningDaemon, tmp_path: Path
-    ) -> None:
-        """A ring whose file was removed has no name by which a later daemon could find it."""
-        with process(TRAINING, daemon.runtime_dir) as training:
-            daemon.wait_for(lambda state: training.pid in living(state))
-            shutil.rmtree(daemon.runtime_dir)
-            daemon.process.terminate()
-            daemon.process.wait(10)
-            (tmp_path / "later").mkdir()
-            with RunningDaemon(tmp_path / "later", "--source", "simulated:healthy") as later:
-                time.sleep(1.0)
-                assert living(later.state()) == []
 
     @as_root
     def test_starts_in_another_folder_once_its_session_has_ended(self, tmp_path: Path) -> None:
@@ -128,16 +101,3 @@ print([os.path.getsize(f"{phases}/{name}") for name in os.listdir(phases)])
         done = run_to_its_end(script, tmp_path / "a")
 
         assert (done.returncode, done.stdout, done.stderr) == (0, f"[{RING_BYTES}]\n", "")
-
-
-class TestReaders:
-    def test_find_the_state_again(self, daemon: RunningDaemon) -> None:
-        report = [sys.executable, "-m", "gpumon", "report", "--json"]
-        daemon.wait_for(lambda state: state["gpus"][0]["observed_ns"])
-        remove_folder_of(daemon)
-
-        done = subprocess.run(
-            report, env=daemon.environ, capture_output=True, text=True, timeout=60, check=False
-        )
-
-        assert (done.returncode, done.stderr) == (0, "")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import signal
@@ -95,7 +94,7 @@ class TestAFolderThatIsRemovedWhileServing:
             assert writers == {second.process.pid}
             assert is_kept(second)
 
-    @pytest.mark.parametrize("removed", ["phases", "state.json", "all that is in it", "itself"])
+    @pytest.mark.parametrize("removed", ["all that is in it", "itself"])
     def test_lets_no_second_daemon_in_whatever_is_removed_of_it(
         self, daemon: RunningDaemon, removed: str
     ) -> None:
@@ -203,21 +202,6 @@ class TestADaemonOfASession:
     ) -> None:
         assert after_logout.poll() is None
         assert next_one.stat().st_mode & 0o7777 == 0o700
-
-    @pytest.mark.usefixtures("after_logout")
-    def test_reads_what_trains_in_the_session_after_the_next_login(
-        self, session: Path, next_one: Path
-    ) -> None:
-        log_in(session)
-
-        variables = {"GPUMON_RUNTIME_DIR": "", "XDG_RUNTIME_DIR": str(session)}
-        with process(become(USER) + TRAINING, session, environ=variables) as training:
-
-            def is_read() -> bool:
-                runs = json.loads((next_one / "state.json").read_bytes())["runs"]
-                return training.pid in [run["pid"] for run in runs]
-
-            wait_until(is_read, 10.0)
 
     def test_does_not_live_in_what_a_neighbour_made_for_it(
         self, session: Path, next_one: Path, capfd: pytest.CaptureFixture[str]

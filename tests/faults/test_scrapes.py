@@ -11,7 +11,7 @@ import time
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from tests.builders.state import S, monitor_state, run, starved_gpu
+from tests.builders.state import S, monitor_state, run
 from tests.serving import ask, serving
 
 
@@ -55,20 +55,6 @@ class TestHostileNames:
 
 class TestTwoScrapers:
     """Fault 22."""
-
-    def test_of_different_rhythm_read_the_same_counters(self) -> None:
-        with serving() as server:
-            often: list[str] = []
-            for tick in range(1, 7):
-                runs = tuple(run(f"r{number}") for number in range(70))
-                gpu = starved_gpu()
-                server.publish(monitor_state(gpus=(gpu,), runs=runs, samples_total=tick))
-                often.append(ask(server, "/metrics").text)
-            seldom = ask(server, "/metrics").text
-
-        assert often[-1] == seldom
-        dropped = metric(seldom, "gpumon_label_sets_dropped_total")
-        assert dropped[("gpumon_training",)] == 6 * 6
 
     def test_at_once_under_a_busy_publisher_always_read_sums_that_close(self) -> None:
         before = sys.getswitchinterval()

@@ -60,14 +60,6 @@ class TestBusySpans:
 
         assert followed.busy_seconds() == pytest.approx(1.6, abs=0.02)
 
-    def test_that_span_many_windows_fill_them(self, followed: Followed) -> None:
-        followed.clock.pass_seconds(0.9)
-        followed.busy(0.1, 0.9)
-        followed.read(1.0)
-        followed.read(2.0)
-
-        assert followed.busy_seconds() == pytest.approx(0.8, abs=0.01)
-
     def test_are_waited_for_as_long_as_the_longest_one_lasted(self, followed: Followed) -> None:
         followed.clock.pass_seconds(4.0)
         followed.busy(0.0, 4.0)
@@ -76,14 +68,6 @@ class TestBusySpans:
         silent = followed.read(3.0)
 
         assert silent == []
-
-    def test_of_another_gpu_add_that_gpu(self, followed: Followed) -> None:
-        followed.clock.pass_seconds(1.0)
-        followed.busy(0.2, 0.9, gpu=2)
-
-        frame = followed.source.read()
-
-        assert [gpu.device.index for gpu in frame.gpus] == [0, 2]
 
     def test_of_a_gpu_that_comes_later_say_nothing_of_the_time_before_the_daemon(
         self, followed: Followed
@@ -103,21 +87,6 @@ class TestSilence:
         assert followed.samples
         assert followed.busy_seconds() == 0.0
         assert followed.samples[-1].end_ns <= followed.clock.now_ns - s(1.0)
-
-    def test_without_the_file_is_no_error_and_is_explained_while_it_lasts(
-        self, followed: Followed
-    ) -> None:
-        frames = [followed.source.read()]
-        followed.clock.pass_seconds(1.0)
-        followed.busy(0.0, 0.5)
-        frames.append(followed.source.read())
-        followed.path.unlink()
-        frames.append(followed.source.read())
-
-        assert frames[0].gpus[0].error is None
-        assert [str(followed.path) in (frame.trouble or "") for frame in frames] == [
-            True, False, True,
-        ]  # fmt: skip
 
 
 class TestAFileThatNobodyWritesTo:
@@ -183,13 +152,6 @@ class TestBadInput:
         assert followed.trouble.startswith(f"{followed.path}, line 2: ")
         assert text in followed.trouble
         assert followed.busy_seconds() == pytest.approx(0.6, abs=0.01)
-
-    def test_is_reported_once(self, followed: Followed) -> None:
-        followed.write("no json")
-        followed.read(1.0)
-        followed.read(1.0)
-
-        assert followed.trouble is None
 
     def test_a_line_that_is_not_finished_is_waited_for(self, followed: Followed) -> None:
         followed.clock.pass_seconds(1.0)

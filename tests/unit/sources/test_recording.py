@@ -15,7 +15,7 @@ from gpumon.core.codecs.recording_codec import HEAD_BYTES, MAGIC, pack_block
 from gpumon.core.sample import Reading
 from gpumon.errors import UnreadableLogError
 from gpumon.sources.recording import RecordingFile, is_recording
-from tests.builders.recording import blocks_of, header, plain_readings, record, training_readings
+from tests.builders.recording import blocks_of, plain_readings, record, training_readings
 from tests.patience import PATIENCE_S
 
 READINGS = plain_readings(26)
@@ -54,26 +54,12 @@ class TestACompleteRecording:
     def test_is_read_without_a_warning(self, path: Path) -> None:
         assert read(path) == (READINGS, ())
 
-    def test_has_its_header_before_a_tick_is_read(self, path: Path) -> None:
-        with RecordingFile(path) as recording:
-            assert recording.header.boot_id == header().boot_id
-            assert [device.uuid for device in recording.header.devices] == ["GPU-aaaa"]
-            assert recording.read_count == 0
-
     def test_is_what_zcat_and_jq_read(self, path: Path) -> None:
         lines = [json.loads(line) for line in gzip.decompress(path.read_bytes()).splitlines()]
 
         assert lines[0]["schema"] == "gpumon.recording/1"
         assert sum("at_ns" in line for line in lines) == len(READINGS)
         assert lines[-1] == {"end": "ended"}
-
-    def test_is_closed_once(self, path: Path) -> None:
-        recording = RecordingFile(path)
-        recording.close()
-        with path.open("rb") as other:  # has the descriptor that just became free
-            recording.close()
-
-            assert other.read(4) == path.read_bytes()[:4]
 
     def test_is_recognised_by_its_first_bytes(self, path: Path, tmp_path: Path) -> None:
         (tmp_path / "log.csv.gz").write_bytes(gzip.compress(b"index, utilization.gpu\n"))
@@ -93,14 +79,6 @@ class TestACompleteRecording:
             assert written.result(timeout=PATIENCE_S) > 0
             assert os.read(reader, 100) == b"index, utilization.gpu\n"
             os.close(reader)
-
-    def test_has_a_position(self, path: Path) -> None:
-        with RecordingFile(path) as recording:
-            readings = recording.readings()
-            next(readings)
-            assert 0 < (recording.position_bytes() or 0) < recording.size_bytes
-            list(readings)
-            assert recording.position_bytes() == recording.size_bytes
 
 
 class TestATruncatedRecording:
@@ -129,17 +107,6 @@ class TestATruncatedRecording:
         for size in range(1, len(night.blocks[0])):
             with pytest.raises(UnreadableLogError, match=r"damaged|not a recording"):
                 night.read_of(night.blocks[0][:size])
-
-    def test_is_reported_even_if_only_the_last_line_is_missing(self, tmp_path: Path) -> None:
-        _, (trouble,) = read(record(tmp_path / "killed", READINGS[:6], why=None))
-
-        assert "1 reading " in trouble
-
-    def test_may_end_in_zeros_after_a_power_failure(self, night: Night) -> None:
-        readings, (trouble,) = night.read_of(*night.blocks[:-1], bytes(100_000))
-
-        assert readings == READINGS[:21]
-        assert " 100,000 bytes" in trouble
 
 
 class TestADamagedRecording:

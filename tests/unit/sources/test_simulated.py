@@ -6,9 +6,7 @@ from itertools import pairwise
 
 import pytest
 
-from gpumon.cli.open_source import SOURCE_HELP
 from gpumon.core.sample import BusySample, GpuSample
-from gpumon.errors import UsageError
 from gpumon.sources.simulated import SCRIPTS, SimulatedSource
 from tests.builders.time import HandClock, s
 
@@ -52,14 +50,6 @@ class TestEveryScript:
         assert all(a.end_ns == b.start_ns for a, b in pairwise(samples))
         assert all(0.0 <= sample.busy_ratio <= 1.0 for sample in samples)
 
-    @pytest.mark.parametrize("script", sorted(SCRIPTS))
-    def test_is_in_the_help_of_every_command(self, script: str) -> None:
-        assert f"{script}," in SOURCE_HELP or f"{script})" in SOURCE_HELP
-
-    def test_is_named_when_another_is_asked_for(self) -> None:
-        with pytest.raises(UsageError, match="input-bound"):
-            SimulatedSource("lunch", HandClock())
-
 
 class TestInputBound:
     def test_works_and_waits_in_turn_for_a_second_and_a_half_each(self) -> None:
@@ -68,19 +58,6 @@ class TestInputBound:
         assert busy_ratio(samples) == pytest.approx(0.5, abs=0.01)
         first_pause = next(sample for sample in samples if sample.busy_ratio == 0.0)
         assert first_pause.start_ns - samples[0].start_ns == pytest.approx(s(1.5), abs=s(0.17))
-
-    def test_has_a_healthy_second_gpu(self) -> None:
-        assert busy_ratio(heard("input-bound", 30, gpu=1)) > 0.95
-
-
-class TestFallsOff:
-    def test_one_gpu_is_lost_and_the_other_goes_on(self) -> None:
-        healthy, lost = read_once("falls-off", 12.0)
-
-        assert healthy.error is None
-        assert healthy.busy
-        assert lost.busy == ()
-        assert "the bus" in (lost.error or "")
 
 
 class TestUnderFilled:
@@ -94,13 +71,6 @@ class TestUnderFilled:
         assert full.activity.sm_active_ratio == pytest.approx(0.97 * 0.94)
         assert quarter.activity.graphics_ratio == full.activity.graphics_ratio
         assert (quarter.power_watts or 0) < 0.5 * (full.power_watts or 0)
-
-    def test_has_activity_every_five_seconds_without_a_gap(self) -> None:
-        reported = [one.activity for one in read_each_second("under-filled", 20)]
-        stretches = list(dict.fromkeys(activity for activity in reported if activity))
-
-        assert len(stretches) == 4
-        assert all(a.end_ns == b.start_ns for a, b in pairwise(stretches))
 
 
 class TestMig:

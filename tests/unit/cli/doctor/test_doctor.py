@@ -2,26 +2,21 @@
 
 from __future__ import annotations
 
-import io
 import json
 import re
 import threading
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from gpumon.cli.doctor import doctor
-from gpumon.cli.doctor.driver import driver_findings
-from gpumon.cli.doctor.driver_answers import DriverAnswers
-from gpumon.cli.doctor.findings import BROKEN, MACHINE, MISSING, Finding, render_findings
+from gpumon.cli.doctor.findings import BROKEN, MACHINE, MISSING, Finding
 from gpumon.cli.main import main
 from gpumon.core.device.driver_codes import xid_text
 from gpumon.errors import SourceUnavailableError
-from gpumon.outlets.text.style import TextStyle, style_for
 from gpumon.sources.installed import DriverFiles
-from tests.builders.driver_faults import DRAIN, POWER, RATES, Change, failing, losing
+from tests.builders.driver_faults import DRAIN, RATES, Change, failing, losing
 from tests.fakenvml import codes
 from tests.fakenvml.control import FakeNvml
 from tests.golden_files import hold_golden
@@ -103,19 +98,6 @@ class TestTheTable:
 
         hold_golden("doctor_two_boards.txt", without_figures(it.says()))
 
-    def test_fits_a_terminal_of_80_columns_and_is_aligned(self, it: Doctor) -> None:
-        it.fake.fail(POWER, codes.NO_PERMISSION)
-        it.fake.delay("nvmlDeviceGetComputeRunningProcesses_v3", 4_500)
-
-        lines = it.says().splitlines()
-
-        assert max(len(line) for line in lines) <= 80
-        (says_at,) = {line.index("  value") + 2 for line in lines if line.endswith("  value")}
-        rows = [line for line in lines if re.match(r"  \S \w.* (tick|5 s) ", line)]
-        assert len(rows) > 8
-        assert {line[says_at - 2 : says_at] for line in rows} == {"  "}
-        assert all(line[says_at] != " " for line in rows)
-
     def test_shows_boards_that_answer_alike_once(self, it: Doctor) -> None:
         it.fake.reorder(range(8))
         it.fake.fail("nvmlDeviceGetPerformanceState", codes.NOT_SUPPORTED, gpu=5)
@@ -125,19 +107,6 @@ class TestTheTable:
         assert text.count("  takes  ") == 2
         assert "GPUs 1\N{EN DASH}4, 6 and 7: " in text
         assert "nvmlDeviceGetPerformanceState" in text[text.index("GPU 5: ") :]
-
-    def test_of_one_board_compares_it_with_no_other(self, it: Doctor) -> None:
-        it.fake.reorder([0])
-
-        assert "the same" not in it.says(*SOON)
-
-    def test_uses_ascii_where_the_terminal_has_no_more(
-        self, it: Doctor, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        plain = style_for(io.TextIOWrapper(io.BytesIO(), encoding="ascii"), {})
-        monkeypatch.setattr(doctor, "style_for", lambda stream, environ: plain)
-
-        assert it.says().isascii()
 
 
 class TestPrices:
@@ -149,15 +118,6 @@ class TestPrices:
         assert 20_000 <= energy["reading_microseconds"] < 100_000
         assert energy["period_seconds"] == 5.0
         assert 0.004 <= energy["seconds_per_second"] < 0.02
-
-    def test_of_an_opt_in_field_are_measured_where_it_is_asked_for(self, it: Doctor) -> None:
-        it.fake.fail("nvmlDeviceGetFieldValues", codes.NOT_SUPPORTED)
-        it.fake.delay("nvmlDeviceGetPcieThroughput", 20_000)
-
-        found = it.finds("--nvml-on", "pcie,fan")
-
-        assert found["gpu 0 pcie"]["reading_microseconds"] >= 40_000
-        assert found["gpu 0 fan"]["status"] == "ok"
 
 
 class TestAFinding:
@@ -240,13 +200,6 @@ class TestTheFixes:
         assert re.match("GPUs 0, 1 and 3 .*nvidia-smi -pm 1", slow)
         assert re.match("daemon: .*gpumon serve", daemon)
 
-    def test_name_eight_boards(self, it: Doctor) -> None:
-        it.fake.reorder(range(16))
-        for slot in range(0, 16, 2):
-            it.fake.gpu(slot).persistence_mode = 0
-
-        assert "GPUs 0, 2, 4, 6, 8, 10, 12 and 14 " in it.says_in_one_line(*SOON)
-
     def test_of_gpm_name_the_switch_only_where_the_driver_says_that_it_is_on(
         self, it: Doctor
     ) -> None:
@@ -296,15 +249,6 @@ class TestForScripts:
             "newest_age_s", "call_us",
         } <= gpu["rings"][0].keys()  # fmt: skip
 
-    def test_every_call_is_there_with_its_answer_and_times(self, it: Doctor) -> None:
-        gpu = it.document()["driver"]["gpus"][0]
-        (energy,) = [field for field in gpu["fields"] if field["name"] == "energy"]
-        (call,) = energy["calls"]
-
-        assert gpu["rings"][1]["cadence_s"] == pytest.approx(1 / 6, abs=0.001)
-        assert (call["code"], call["calls"]) == (0, 3)
-        assert 0 < call["median_microseconds"] <= call["worst_microseconds"]
-
 
 class TestASourceThatIsNoDriver:
     def test_without_its_file_is_reported_with_who_has_to_write_it(
@@ -314,13 +258,6 @@ class TestASourceThatIsNoDriver:
 
         assert "busy.jsonl" in found["busy spans"]["detail"]
         assert "training" in found["busy spans"]["fix"]
-
-    def test_is_reported_without_prices(self, it: Doctor) -> None:
-        text = it.says("--source", "simulated:healthy")
-
-        assert text.count("simulated:healthy") == 2, "the source, and that it is no driver"
-        assert "takes" not in text
-        assert "kernel module" not in text
 
     def test_and_is_a_recording_is_refused_as_a_usage(
         self, capsys: pytest.CaptureFixture[str]
@@ -362,25 +299,3 @@ class TestASourceThatCannotBeRead:
         with pytest.raises(SourceUnavailableError, match="GPU 3: nvmlDeviceGetPowerUsage"):
             doctor.patiently(hang, patience_s=0.3)
         never.set()
-
-
-@pytest.mark.parametrize(("init_s", "is_slow"), [(0.2, False), (1.0, False), (1.01, True)])
-def test_a_driver_that_opens_slowly_is_reported(init_s: float, *, is_slow: bool) -> None:
-    driver = DriverAnswers("580.95.05", "13.580", "13.0", stamp_clock=None, init_s=init_s)
-
-    reported = [one.detail for one in driver_findings(FILES, driver, ()) if one.name == "start"]
-
-    assert [" 1.0 s" in detail for detail in reported] == [True] * is_slow
-
-
-def test_a_very_slow_reading_is_reported_in_decimals() -> None:
-    board = Finding(detail="A board", gpu="0")
-    slow = replace(
-        board, what="power", detail="97 W", period_seconds=60.0,
-        reading_microseconds=1_234_567.0, seconds_per_second=1.2,
-    )  # fmt: skip
-
-    text = "\n".join(render_findings([board, slow], TextStyle()))
-
-    (row,) = re.findall(r"power .*", text)
-    assert re.split("  +", row)[1:] == ["60 s", "1,230 ms", "120 %", "97 W"]

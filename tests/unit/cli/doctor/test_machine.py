@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import time
 from pathlib import Path
 
@@ -10,7 +9,8 @@ import pytest
 
 from gpumon.cli.doctor.driver import driver_findings
 from gpumon.cli.doctor.findings import Finding
-from gpumon.cli.doctor.machine import machine_findings
+from gpumon.cli.doctor.machine import host_finding, machine_findings
+from gpumon.sources.host.visibility import HostVisibility
 from gpumon.sources.installed import container_words, read_driver_files
 from gpumon.sources.system_clock import read_boot_id
 from tests.builders.ring import WrittenRing, run_facts
@@ -45,18 +45,6 @@ class TestTheRuntimeFolder:
         assert "$GPUMON_RUNTIME_DIR" in there["runtime folder"].detail
         assert new["runtime folder"].detail.endswith(NOT_YET)
         assert not (tmp_path / "new").exists()
-
-    def test_is_reported_apart_from_where_rings_are_looked_for_as_well(
-        self, tmp_path: Path
-    ) -> None:
-        environ = {"HOME": str(tmp_path), "PATH": ""}
-        found = next(one for one in machine_findings(environ) if one.name == "runtime folder")
-
-        kept, _, others = found.detail.partition("; rings are also looked for in ")
-        (folder,) = re.findall(r" (/\S+)", kept)
-        assert "*" not in found.detail
-        assert Path(folder).is_dir() != kept.endswith(NOT_YET)
-        assert folder not in others.replace(",", "").split()
 
     def test_that_anybody_may_write_is_broken_with_what_to_do(self, tmp_path: Path) -> None:
         tmp_path.chmod(0o777)
@@ -165,3 +153,39 @@ class TestTheDriversFiles:
 
         assert reported["device files"].status == "broken"
         assert "chmod a+rw /dev/nvidiactl" in str(reported["device files"].fix)
+
+
+class TestHostEvidence:
+    def test_is_well_where_all_is_shown(self) -> None:
+        found = host_finding(HostVisibility(), others_train=True)
+
+        assert (found.name, found.status, found.fix) == ("host evidence", "ok", None)
+
+    @pytest.mark.parametrize("lacking", HostVisibility._fields[:5])
+    def test_is_missing_with_what_fixes_it(self, lacking: str) -> None:
+        found = host_finding(HostVisibility()._replace(**{lacking: False}), others_train=False)
+
+        assert found.status == "missing"
+        assert found.fix
+
+    @pytest.mark.parametrize(("others_train", "status"), [(False, "ok"), (True, "missing")])
+    def test_of_other_users_is_missing_only_where_one_trains(
+        self, others_train: bool, status: str
+    ) -> None:
+        found = host_finding(HostVisibility(opens_others=False), others_train=others_train)
+
+        assert found.status == status
+
+    @pytest.mark.parametrize(
+        ("sight", "reasons"),
+        [
+            (HostVisibility(names_sleep=False), {"network_bound", "latency_bound"}),
+            (HostVisibility(counts_memory_stalls=False), {"memory_pressure", "disk_bound"}),
+        ],
+    )
+    def test_names_the_reasons_that_it_costs(
+        self, sight: HostVisibility, reasons: set[str]
+    ) -> None:
+        reported = host_finding(sight, others_train=False).detail
+
+        assert {word.strip(":,;") for word in reported.split() if "_" in word} == reasons

@@ -48,12 +48,6 @@ class TestTheTable:
             origin = f"{one.origin[0].upper()}{one.origin[1:]}."
             assert f"{one.name} {one.text} {one.what} {origin}" in words
 
-    def test_is_at_most_eighty_columns_wide(self) -> None:
-        assert max(len(line) for line in render_rules(TextStyle())) <= 80
-
-    def test_can_be_shown_in_plain_letters(self) -> None:
-        assert all(line.isascii() for line in render_rules(TextStyle(unicode=False)))
-
     def test_is_what_the_golden_page_of_the_documentation_shows(self) -> None:
         table = "\n".join(render_rules(TextStyle())) + "\n"
         before, _, rest = PAGE.read_text(encoding="utf-8").partition(FENCE)
@@ -89,11 +83,3 @@ class TestForScripts:
         for rule in document["rules"]:
             named |= {one["name"] for one in (*rule["thresholds"], *rule["measured_with"])}
         assert named == {one.name for one in thresholds_of(DEFAULT_SETTINGS)}
-
-
-class TestTheHelp:
-    def test_mentions_it(self, capsys: pytest.CaptureFixture[str]) -> None:
-        with pytest.raises(SystemExit):
-            main(["doctor", "--help"])
-
-        assert "--rules" in capsys.readouterr().out

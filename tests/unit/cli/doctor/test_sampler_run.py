@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 
 import pytest
 
-from gpumon.cli.doctor.driver_answers import DriverAnswers, median_us
+from gpumon.cli.doctor.driver_answers import DriverAnswers
 from gpumon.cli.doctor.sampler_run import run_sampler
 from gpumon.sources.nvml.codes import code_name
 from gpumon.sources.nvml.fields.table import NVML_FIELDS, nvml_options
@@ -16,7 +15,6 @@ from tests.builders.driver import DriverStory
 from tests.builders.driver_faults import DRAIN, LIST, POWER
 from tests.fakenvml import codes
 from tests.fakenvml.control import FakeNvml
-from tests.fakenvml.signals import clock_offset_us
 
 PCIE, ENERGY = "nvmlDeviceGetPcieThroughput", "nvmlDeviceGetTotalEnergyConsumption"
 OPT_INS = [field.name for field in NVML_FIELDS if field.opt_in]
@@ -81,16 +79,6 @@ class TestAFieldThatDoesNotWork:
         assert not found.works
         assert found.refusal is not None
 
-    def test_of_an_old_driver_is_replaced_by_what_that_has(
-        self, fake_nvml_of_both_generations: FakeNvml
-    ) -> None:
-        gpu = answers().gpus[0]
-        is_old = "nvmlDeviceGetMemoryInfo_v2" in fake_nvml_of_both_generations.driver.lacks
-
-        assert gpu.field("memory").works
-        assert gpu.field("activity").works is not is_old
-        assert gpu.has_gpm is (not is_old)
-
     def test_for_want_of_gpm_is_not_put_down_to_the_driver(
         self, fake_nvml_of_both_generations: FakeNvml
     ) -> None:
@@ -105,17 +93,6 @@ class TestAFieldThatDoesNotWork:
 
 
 class TestThePrice:
-    def test_of_pcie_is_not_a_window_of_20_ms_where_the_driver_counts_bytes(
-        self, fake_nvml: FakeNvml
-    ) -> None:
-        fake_nvml.delay(PCIE, 20_000)
-
-        field = answers(on=["pcie"]).gpus[0].field("pcie")
-
-        assert field.works
-        assert (field.reading_us or 0.0) < 20_000
-        assert fake_nvml.calls(PCIE) == 0
-
     def test_is_what_gpumon_then_really_spends(self, fake_nvml: FakeNvml) -> None:
         for function in (
             DRAIN, POWER, LIST, "nvmlDeviceGetClockInfo", "nvmlDeviceGetTotalEccErrors"
@@ -132,12 +109,6 @@ class TestThePrice:
         spent_s = sum(s for _, s in story.state.call_seconds) - sum(s for _, s in before_s)
         assert spent_s / 20 == pytest.approx(promised, rel=0.4)
 
-    def test_of_events_leaves_out_the_time_spent_waiting(self, fake_nvml: FakeNvml) -> None:
-        events = answers().gpus[0].field("events")
-
-        assert median_us(events.calls["nvmlEventSetWait_v2"]) is None
-        assert (events.reading_us or 0.0) < 100_000
-
 
 class TestTheRings:
     def test_are_listed_with_depth_cadence_span_and_type(self, fake_nvml: FakeNvml) -> None:
@@ -151,27 +122,6 @@ class TestTheRings:
         assert kept.cadence_s == pytest.approx(0.2)
         assert kept.span_s == pytest.approx(39 * 0.2)
         assert (missing.count, missing.answer) == (0, code_name(codes.NOT_SUPPORTED))
-
-    @pytest.mark.parametrize(
-        ("clock", "names"),
-        [
-            (time.CLOCK_REALTIME, {"realtime"}),
-            # They differ by the time that the machine was asleep.
-            (time.CLOCK_MONOTONIC, {"monotonic", "boottime"}),
-        ],
-    )
-    def test_show_which_clock_stamps_them(
-        self, fake_nvml: FakeNvml, clock: int, names: set[str]
-    ) -> None:
-        fake_nvml.stamps_count(clock_offset_us(clock))
-
-        assert answers(off=["activity"]).stamp_clock in names
-
-
-def test_events_that_a_board_reports_have_names(fake_nvml: FakeNvml) -> None:
-    fake_nvml.gpu(0).supported_events = 0x8 | 0x100 | 0x8000
-
-    assert answers().gpus[0].event_types == ("XID", "MIG configuration", "recovery action")
 
 
 def test_each_call_is_announced_with_its_gpu(fake_nvml: FakeNvml) -> None:

@@ -48,14 +48,6 @@ class TestAQuota:
 
         assert limits.quota_cores == 1.5
 
-    def test_of_version_1_is_in_two_files(self, cgroups: Cgroups) -> None:
-        cgroups.belongs("2:cpuacct:/other", "1:cpu:/job")
-        cgroups.holds("cpu/job", **{"cpu_cfs_quota_us": "50000\n", "cpu_cfs_period_us": "100000\n"})
-        limits = cgroups.limits()
-        limits.read(s(1))
-
-        assert limits.quota_cores == 0.5
-
     def test_may_be_beside_version_2_of_other_controllers(self, cgroups: Cgroups) -> None:
         cgroups.belongs("3:cpu,cpuacct:/job", "0::/job")
         cgroups.holds("cpu/job", **{"cpu_cfs_quota_us": "300000", "cpu_cfs_period_us": "100000"})
@@ -83,12 +75,6 @@ class TestAQuota:
 
         assert (limits.quota_cores, limits.throttled_ratio) == (None, None)
         assert limits.stalled_ratio is None
-
-    def test_of_a_process_that_is_gone_is_none(self, cgroups: Cgroups) -> None:
-        limits = cgroups.limits()
-        limits.read(s(1))
-
-        assert limits.quota_cores is None
 
 
 class TestWhatHoldsItBack:

@@ -95,13 +95,6 @@ class TestATrainingThatWaits:
         assert evidence.main is not None
         assert evidence.main.state is None  # it does not wait any more
 
-    def test_is_asked_where_it_stands_while_it_waits(self, watched: Watched) -> None:
-        watched.passes(WAIT)
-        (evidence,) = watched.passes(WAIT).of_run.values()
-
-        assert evidence.main is not None
-        assert (evidence.main.state, evidence.main.sleeps_in) == ("S", "futex_do_wait")
-
 
 class TestATrainingInItsSteps:
     def test_is_looked_at_while_a_gpu_idles(self, watched: Watched) -> None:
@@ -117,15 +110,6 @@ class TestATrainingInItsSteps:
         assert reported == [HostReading()] * 3
         assert read == []
 
-    def test_is_left_alone_where_it_does_something_else(
-        self, watched: Watched, read: list[str]
-    ) -> None:
-        watched.passes(TrainingPhase.CHECKPOINT)
-        read.clear()
-        watched.passes(TrainingPhase.CHECKPOINT)
-
-        assert read == []
-
 
 class TestATrainingThatCannotBeSeen:
     def test_says_why_and_is_tried_again_a_minute_later(self, watched: Watched) -> None:
@@ -138,15 +122,6 @@ class TestATrainingThatCannotBeSeen:
         assert all("resnet" in str(one.message) for one in reported)
         assert [len(one.of_run) for one in later] == [0, 1]
         assert later[-1].message is None
-
-    def test_leaves_the_others_alone(self, watched: Watched) -> None:
-        hidden = replace(reading_of(99), key="hidden")
-        watched.passes(WAIT)
-        watched.second += 1
-        reported = watched.inspect(0.0, hidden, replace(watched.ring, read_at_ns=s(watched.second)))
-
-        assert list(reported.of_run) == [watched.ring.key]
-        assert reported.message is not None
 
 
 class TestManyRuns:

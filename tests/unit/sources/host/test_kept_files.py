@@ -46,14 +46,6 @@ class TestAFile:
         """The kernel gives a page of them at a time."""
         assert len(KeptFiles.read_once("/proc/self/maps", 8_000)) == 8_000
 
-    def test_that_is_not_there_leaves_nothing_open(self, tmp_path: Path) -> None:
-        before, kept = open_here(), KeptFiles()
-
-        with pytest.raises(FileNotFoundError):
-            kept.read(str(tmp_path / "none"))
-
-        assert open_here() == before
-
     def test_of_a_process_that_is_gone_is_let_go(self) -> None:
         before, kept = open_here(), KeptFiles()
         with ending(subprocess.Popen([sys.executable, "-S", "-c", "input()"])) as process:

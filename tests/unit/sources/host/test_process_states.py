@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -103,14 +100,6 @@ class TestAProcess:
         in_cgroup(proc, tmp_path, "0::/b\n", "b/cgroup.events", "frozen 1\n")
         assert state_of(states, reading_of(), 61) == STOPPED
 
-    def test_of_a_worker_that_is_stopped_runs(
-        self, proc: MadeUpProc, states: ProcessStates
-    ) -> None:
-        proc.task(PID + 1, state="T")
-        proc.starts(PID, PID + 1)
-
-        assert state_of(states, reading_of()) is None
-
     @pytest.mark.parametrize(
         "reading",
         [
@@ -146,14 +135,6 @@ class TestWhatItSleepsIn:
         assert state_of(states, reading_of(), 10) is None
         assert state_of(states, reading_of(), 11) == ProcessState(False, "nfs_wait_bit_killable")
 
-    def test_is_not_known_of_one_that_is_awake(
-        self, proc: MadeUpProc, states: ProcessStates
-    ) -> None:
-        proc.task(PID, wchan="0")
-        state_of(states, reading_of(), 1)
-
-        assert state_of(states, reading_of(), 11) is None
-
 
 class TestManyRuns:
     def test_of_one_user_that_are_stopped_keep_no_other_from_being_asked(
@@ -180,40 +161,6 @@ class TestManyRuns:
         assert all(found[first:])
 
 
-def frozen_v1(folder: Path) -> None:
-    (folder / "freezer.state").write_text("FROZEN")
-
-
-def frozen_v2(folder: Path) -> None:
-    (folder / "cgroup.freeze").write_text("1")
-
-
-def thawed_v1(folder: Path) -> None:
-    (folder / "freezer.state").write_text("THAWED")
-
-
-def thawed_v2(folder: Path) -> None:
-    (folder / "cgroup.freeze").write_text("0")
-
-
-@contextmanager
-def cgroup_of(root: str, pid: int) -> Iterator[Path]:
-    """A cgroup with that process in it; the test ends here where none may be made."""
-    folder = Path(root, f"gpumon-test-{os.getpid()}")
-    try:
-        folder.mkdir()
-    except OSError as error:
-        pytest.skip(f"no cgroup may be made here: {error}")
-    try:
-        (folder / "cgroup.procs").write_text(str(pid))
-        yield folder
-    finally:
-        with suppress(OSError):
-            (folder.parent / "cgroup.procs").write_text(str(pid))
-        with suppress(OSError):
-            folder.rmdir()
-
-
 class TestARealProcess:
     def test_is_found_stopped_and_running_again(self) -> None:
         states = ProcessStates(KeptFiles())
@@ -223,34 +170,4 @@ class TestARealProcess:
             process.send_signal(signal.SIGSTOP)
             assert until(lambda: state_of(states, reading) == STOPPED)
             process.send_signal(signal.SIGCONT)
-            assert until(lambda: state_of(states, reading) is None)
-
-    @pytest.mark.parametrize(
-        ("root", "freeze", "thaw"),
-        [
-            ("/sys/fs/cgroup/freezer", frozen_v1, thawed_v1),
-            ("/sys/fs/cgroup/unified", frozen_v2, thawed_v2),
-            ("/sys/fs/cgroup", frozen_v2, thawed_v2),
-        ],
-        ids=["version 1", "version 2 beside it", "version 2"],
-    )
-    def test_is_found_frozen_with_its_cgroup(
-        self, root: str, freeze: Callable[[Path], None], thaw: Callable[[Path], None]
-    ) -> None:
-        version_1 = freeze is frozen_v1
-        if not Path(root).is_dir() or Path(root, "cgroup.procs").exists() is False:
-            pytest.skip(f"no cgroups are mounted at {root}")
-        with (
-            ending(subprocess.Popen([sys.executable, "-c", "input()"], stdin=-1)) as process,
-            cgroup_of(root, process.pid) as folder,
-        ):
-            if not (folder / ("freezer.state" if version_1 else "cgroup.freeze")).exists():
-                pytest.skip(f"{root} freezes nothing")
-            states, reading = ProcessStates(KeptFiles()), reading_of(process.pid)
-            assert state_of(states, reading) is None
-            freeze(folder)
-            try:
-                assert until(lambda: state_of(states, reading) == STOPPED)
-            finally:
-                thaw(folder)
             assert until(lambda: state_of(states, reading) is None)

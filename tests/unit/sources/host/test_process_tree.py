@@ -41,16 +41,6 @@ def tree_of(proc: MadeUpProc) -> ProcessTree:
 
 
 class TestWorkers:
-    def test_are_found_in_all_generations(self, proc: MadeUpProc) -> None:
-        for pid in (21, 22, 31):
-            proc.task(pid)
-        proc.starts(PID, 21, 22)
-        proc.starts(22, 31)
-        tree = tree_of(proc)
-        tree.advance(s(1), None)
-
-        assert sorted(tree.workers) == [21, 22, 31]
-
     def test_that_end_are_let_go_and_those_in_their_place_found_at_once(
         self, proc: MadeUpProc
     ) -> None:
@@ -98,21 +88,6 @@ class TestWorkers:
         assert all(min(of_each) == 1 for of_each in counts)
         assert all(8 <= sum(of_each) <= 8 + len(pids) for of_each in counts)
 
-    def test_count_threads_that_they_start_later(self, proc: MadeUpProc) -> None:
-        proc.task(21)
-        proc.starts(PID, 21)
-        tree = tree_of(proc)
-        tree.advance(s(1), None)
-        proc.task(21, 25)
-        for second in (10, 20):
-            tree.advance(s(second), None)
-        proc.task(21, 25, ran_ns=s(0.5))
-        tree.advance(s(21), None)
-
-        look = tree.workers[21].whole(Span(s(20), s(21)), is_asked=False, may_wait=False)
-
-        assert look.on_cpu_cores == pytest.approx(0.5)
-
     def test_count_a_thread_that_takes_anothers_place(self, proc: MadeUpProc) -> None:
         proc.task(21)
         old = proc.task(21, 25)
@@ -130,14 +105,6 @@ class TestWorkers:
         look = tree.workers[21].whole(Span(s(20), s(21)), is_asked=False, may_wait=False)
 
         assert look.on_cpu_cores == pytest.approx(0.5)
-
-    def test_that_die_before_they_are_read_are_none(self, proc: MadeUpProc) -> None:
-        proc.starts(PID, 21, 22)
-        proc.task(22)
-        tree = tree_of(proc)
-        tree.advance(s(1), None)
-
-        assert list(tree.workers) == [22]
 
     def test_are_unknown_without_lists_of_children(self, proc: MadeUpProc) -> None:
         (proc.folder / str(PID) / "task" / str(PID) / "children").unlink()
@@ -168,29 +135,6 @@ class TestWorkers:
             tree.advance(s(second), None)
 
         assert list(tree.workers) == [21]
-
-
-class TestTheTrainingProcess:
-    def test_has_its_new_threads_listed_at_once(self, proc: MadeUpProc) -> None:
-        tree = tree_of(proc)
-        for second in range(1, 12):
-            tree.advance(s(second), None)
-        proc.task(PID, 8)
-        tree.advance(s(12), None)
-        proc.task(PID, 8, ran_ns=s(0.5))
-        tree.advance(s(13), None)
-
-        (thread,) = tree.root.others(PID, Span(s(12), s(13)), is_asked=True, may_wait=False)
-
-        assert thread.on_cpu_cores == 0.5
-
-    def test_that_is_gone_raises(self, proc: MadeUpProc) -> None:
-        tree = tree_of(proc)
-        tree.advance(s(1), None)
-        proc.ends(PID)
-
-        with pytest.raises(FileNotFoundError):
-            tree.advance(s(2), None)
 
 
 class TestTheKernel:

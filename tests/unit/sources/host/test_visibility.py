@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import threading
 from pathlib import Path
 
 import pytest
 
 from gpumon.sources.host.visibility import HostVisibility, read_host_visibility
-from tests.patience import until
 
 OPEN = {
     "self/schedstat": "81672 1204 7",
@@ -54,13 +52,3 @@ class TestASight:
 
     def test_is_nothing_where_there_is_no_proc(self, tmp_path: Path) -> None:
         assert not any(read_host_visibility(str(tmp_path)))
-
-    def test_of_this_machine_shows_a_sleeping_thread(self) -> None:
-        is_over = threading.Event()
-        thread = threading.Thread(target=is_over.wait, daemon=True)
-        thread.start()
-        wchan = Path(f"/proc/self/task/{thread.native_id}/wchan")
-        is_reported = until(lambda: wchan.read_text() not in ("", "0"), within_s=0.5)
-        is_over.set()
-
-        assert read_host_visibility().names_sleep is is_reported

@@ -77,42 +77,13 @@ class TestAnOpenLibrary:
 
         assert library.device_count() == asked
 
-    @pytest.mark.parametrize("driver_goes", [False, True])
-    def test_is_closed_once_however_often_it_is_asked(
-        self, fake: Fake, library: NvmlLibrary, driver_goes: bool
-    ) -> None:
-        if driver_goes:
-            fake.reload_driver()
-
-        library.close()
-        library.close()
-
-        assert fake.calls("nvmlShutdown") == 1
-
     def test_leaves_the_functions_of_pynvml_as_they_are(self, fake: Fake, handle: int) -> None:
         other = pynvml.nvmlDeviceGetHandleByIndex(1)
 
         assert pynvml.nvmlDeviceGetUUID(other) == fake.uuid(1)
 
-    def test_finds_a_gpu_by_its_uuid(self, fake: Fake, library: NvmlLibrary) -> None:
-        assert library.handle_by_uuid(fake.uuid(1)) == library.handle_by_index(1)
-        assert library.handle_by_uuid("GPU-of-another-machine") is None
-
-    def test_says_that_a_function_is_missing_by_a_code(self, library: NvmlLibrary) -> None:
-        assert library.function("nvmlOfALaterDriver")() == codes.FUNCTION_NOT_FOUND
-
 
 class TestTextFromTheDriver:
-    def test_is_given_as_it_is_but_what_is_not_utf_8(
-        self, fake: Fake, library: NvmlLibrary, handle: int
-    ) -> None:
-        fake.gpu(0).name = b"Tesla \xff\xfe"
-        fake.gpu(0).bus_id = b"0000\xff:3B:00.0"
-
-        assert library.driver_version == "580.95.05"
-        assert library.text("nvmlDeviceGetName", handle) == "Tesla \ufffd\ufffd"
-        assert library.pci_bus_id(handle) == "0000\ufffd:3B:00.0"
-
     @pytest.mark.parametrize(
         ("raw", "shown"),
         [
@@ -129,9 +100,6 @@ class TestTextFromTheDriver:
         fake.run(0, 4000, name=raw)
 
         assert library.process_name(4000) == shown
-
-    def test_of_a_process_that_no_one_knows_is_no_answer(self, library: NvmlLibrary) -> None:
-        assert library.process_name(1) is None
 
 
 def errors(story: DriverStory) -> dict[tuple[str, int], int]:

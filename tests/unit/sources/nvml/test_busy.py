@@ -148,16 +148,6 @@ class TestAStamp:
         assert track.position_us == START_US
 
 
-class TestARingThatMayBeAnotherOne:
-    def test_is_asked_for_all_that_it_has_and_nothing_is_reported_until_then(self) -> None:
-        track = started()
-        ingest(track, stamped(70))
-
-        track.forget_position()
-
-        assert (track.started, track.position_us, track.percent) == (False, 0, None)
-
-
 class TestTheCadence:
     def test_of_one_second_is_taken_from_the_ring(self) -> None:
         track = started(step_us=1_000_000)
@@ -223,13 +213,6 @@ class TestADistanceOfTwoStamps:
         after_ns = reach_ns(track, START_US + 100_000)
         assert (before_ns, after_ns) == (STEP_US * 2500, 125 * MS)
 
-    def test_that_is_much_shorter_is_not_believed_after_one_of_another_length(self) -> None:
-        track = started()
-        ingest(track, [(START_US + STEP_US, 50)])
-        ingest(track, [(START_US + STEP_US + 50_000, 50)])
-
-        assert reach_ns(track, START_US + STEP_US + 50_000) == STEP_US * 2500
-
     def test_that_is_longer_is_believed_when_idle_entries_come_in_two_drains_running(self) -> None:
         track = started()
         first = ingest(track, [(START_US + 1_000_000, 0)])
@@ -237,15 +220,6 @@ class TestADistanceOfTwoStamps:
         second = ingest(track, [(START_US + 2_000_000, 0)])
 
         assert (total_ns(first), total_ns(second)) == (STEP_NS, NS_PER_S)
-
-    def test_is_not_that_of_before_the_position_was_set_again(self) -> None:
-        track = started()
-        ingest(track, [(START_US + 50_000, 50)])
-        track.start(stamped(*[50] * 20), 0, NOW_NS + 20 * STEP_NS)
-
-        ingest(track, [(START_US + 20 * STEP_US + 50_000, 50)])
-
-        assert reach_ns(track, START_US + 20 * STEP_US + 50_000) == STEP_US * 2500
 
 
 class TestAReadingWithoutAStamp:
@@ -262,12 +236,6 @@ class TestAReadingWithoutAStamp:
 
         assert late[0].start_ns >= covered[-1].end_ns
         assert total_ns(covered + late) == 7 * STEP_NS
-
-    def test_over_a_hundred_is_counted_and_covers_nothing(self, refused: Refusals) -> None:
-        track = started(refused)
-
-        assert track.cover(200, 0, NOW_NS + 1000 * MS) == []
-        assert refused.count == 1
 
 
 entries_of_any_kind = st.lists(

@@ -87,13 +87,6 @@ class TestAnXid:
         verify_xids(story, (13, 2))
         assert waiting_threads() == 1
 
-    def test_of_a_gpu_that_was_reset_is_recorded_under_its_uuid(self, fake: Fake) -> None:
-        story = fake.story()
-        fake.reset(0)
-        fake.report_xid(0, 48)
-
-        verify_xids(story, (48, 1))
-
     def test_of_a_gpu_that_was_reset_often_is_recorded_and_its_old_handles_are_forgotten(
         self, fake: Fake
     ) -> None:
@@ -157,23 +150,6 @@ class TestAMemoryErrorThatIsNotCorrected:
         tick_until(story, lambda: story.details(0).ecc_uncorrected_errors == 1)
         assert story.seconds_passed < 5, "before it would have been their turn"
 
-    def test_is_recorded_and_a_corrected_one_is_not(
-        self, fake: Fake, library: NvmlLibrary, handle: int
-    ) -> None:
-        events = NvmlEvents(wanted=True)
-        events.follow(library, [("GPU-0", handle)], 0)
-        try:
-            fake.report_ecc(0, uncorrected=False)
-            fake.report_xid(0, 13)
-            wait_until(lambda: events.xids_of("GPU-0") == ((13, 1),))
-            after_a_corrected_one = events.pop_damaged()
-            fake.report_ecc(0, uncorrected=True)
-            wait_until(lambda: events.news)
-
-            assert (after_a_corrected_one, events.pop_damaged()) == (set(), {"GPU-0"})
-        finally:
-            events.release(library)
-
 
 class TestWhereThereAreNoEvents:
     @pytest.mark.parametrize(
@@ -198,15 +174,6 @@ class TestWhereThereAreNoEvents:
         assert fake.event_sets_held == 0
         assert fake.calls(WAIT) == 0
         assert fake.calls(CREATE) == asked
-
-    def test_of_one_kind_the_others_are_registered(self, fake: Fake) -> None:
-        """The fake refuses a registration of what a GPU does not support."""
-        fake.gpu(0).supported_events = XID
-        story = fake.story()
-        fake.report_xid(0, 13)
-
-        verify_xids(story, (13, 1))
-        assert fake.calls(REGISTER) == 2
 
     def test_in_their_newer_form_the_older_call_waits(
         self, fake: Fake, monkeypatch: pytest.MonkeyPatch

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from typing import Any
 
 import pytest
 
@@ -74,27 +73,6 @@ class TestTheMean:
         )
         assert tick(track, rings[4], 4 * TICK_NS) == pytest.approx(640_000)
 
-    def test_of_a_tick_that_was_held_up_is_since_the_tick_before(
-        self, fake: Fake, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        fake.wave(0, period_s=1.1, busy_ratio=0.9)
-        fake.draw(0, busy_watts=700, idle_watts=100)
-        story = fake.story(after_s=6)
-        slow_reader = story.source._slow_reader
-        read_due = slow_reader.read_due
-
-        def last_a_tenth_of_a_second(devices: Any, now_ns: int) -> Any:
-            fake.advance(0.1)
-            return read_due(devices, now_ns)
-
-        monkeypatch.setattr(slow_reader, "read_due", last_a_tenth_of_a_second)
-        fake.forget_calls()
-        story.tick(12)
-
-        watts = [frame.gpus[0].power_watts for frame in story.frames[-10:]]
-        assert fake.calls(DRAIN) == 2 * 2 * 12 * len(story.uuids), "each tick drained twice"
-        assert watts == pytest.approx([640] * 10, abs=12)
-
     def test_is_not_of_the_second_drain_where_the_first_could_not_be_placed(
         self, track: PowerTrack
     ) -> None:
@@ -129,16 +107,6 @@ class TestThePresentDraw:
 
         assert tick(track, entries, after_s * NS_PER_S) == PRESENT_MW
         assert fake.calls(POWER) == asked + 1
-
-    def test_is_asked_where_the_driver_keeps_no_samples(self, fake: Fake) -> None:
-        fake.fail(DRAIN, codes.NOT_SUPPORTED)
-        story = fake.story(after_s=5)
-        fake.forget_calls()
-        story.tick(5)
-
-        assert story.sample(0).power_watts == 310.5
-        assert fake.calls(POWER) == 5 * len(story.uuids)
-        assert fake.calls(DRAIN) == 0
 
 
 class TestARing:

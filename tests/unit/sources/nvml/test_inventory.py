@@ -52,18 +52,6 @@ class TestInstancesAtRunTime:
         assert story.gpu(newer).totals.busy_ns == 0
         assert story.observed_s(newer) > 5
 
-    def test_take_no_refused_value_back_with_them(self, fake: Fake) -> None:
-        fake.cut(0, 1)
-        fake.part_wave(0, 0, period_s=1.0, busy_ratio=1.0)
-        fake.gpm(0, part=0, sm=1.5)
-        story = fake.story(period_s=0.5, after_s=3)
-        fake.uncut(0)
-        story.tick(20)
-
-        rejected = [frame.rejected for frame in story.frames]
-        assert min(rejected) == 0
-        assert sum(rejected) == 6
-
 
 class TestTheGpuOfAnInstance:
     def test_that_is_lost_takes_its_instances_with_it_and_says_why(self, fake: Fake) -> None:
@@ -96,23 +84,6 @@ class TestTheGpuOfAnInstance:
         assert all(one.end_ns <= reset_ns or one.start_ns >= reset_ns for one in samples)
         assert samples[-1].end_ns > reset_ns + 5 * NS_PER_S
 
-    def test_is_asked_again_for_what_it_did_not_show_in_parts(self, fake: Fake) -> None:
-        def parts_know_none(code: int) -> None:
-            for function in ("nvmlDeviceGetEncoderUtilization", "nvmlDeviceGetDecoderUtilization"):
-                fake.fail(function, code, gpu=0)
-
-        parts_know_none(codes.NOT_SUPPORTED)
-        fake.gpu(0).mig_enabled = 1
-        story = fake.story(on=["encoder"], period_s=0.5)
-        cut = story.details(0)
-
-        parts_know_none(0)
-        fake.gpu(0).mig_enabled = 0  # with the same handle
-        story.pass_s(11)
-
-        assert cut.encoder_ratio is None
-        assert story.details(0).encoder_ratio == 0.0
-
 
 class TestAGpuThatCannotBeRead:
     def test_is_asked_for_by_its_index_alone_until_it_is_there(self, fake: Fake) -> None:
@@ -128,17 +99,6 @@ class TestAGpuThatCannotBeRead:
         story.pass_s(6)
 
         assert story.uuids == [fake.uuid(0), fake.uuid(1)]
-
-    def test_for_long_costs_the_others_next_to_nothing(self, fake: Fake) -> None:
-        story = fake.story(period_s=0.5, after_s=6)
-        fake.lose(0)
-        story.pass_s(12)
-        fake.forget_calls()
-
-        story.pass_s(60)
-
-        assert fake.calls(NAME) == 0
-        assert "lost" in (story.message or "")
 
     @pytest.mark.parametrize("parts", [0, 1])
     def test_says_nothing_of_before_when_it_is_back(self, fake: Fake, parts: int) -> None:

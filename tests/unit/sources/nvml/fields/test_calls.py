@@ -6,53 +6,14 @@ import pytest
 
 from gpumon.sources.nvml.binding import NvmlLibrary
 from gpumon.sources.nvml.fields.calls import BoardNumber, NumberCall
-from gpumon.sources.nvml.fields.table import MEMORY, POWER_USAGE, RATES, AnswerLayout, NvmlCall
-from gpumon.sources.nvml.gpu import MIG_MODE
+from gpumon.sources.nvml.fields.table import MEMORY, POWER_USAGE
 from tests.builders.driver import Fake
 from tests.fakenvml import codes
 
 POWER = POWER_USAGE.function
-TEMPERATURE = NvmlCall("nvmlDeviceGetTemperature", (0,))
-ENERGY = NvmlCall("nvmlDeviceGetTotalEnergyConsumption", answer=AnswerLayout.LONG)
 
 
 class TestANumber:
-    @pytest.mark.parametrize(
-        ("call", "field", "value"),
-        [
-            (POWER_USAGE, "power_mw", 310_500),
-            (TEMPERATURE, "temperature_c", 71),
-            (RATES, "rates_percent", 37),  # one of two that lie in one place
-            (MIG_MODE, "mig_enabled", 1),  # ... or in two
-        ],
-    )
-    def test_is_what_the_driver_says(
-        self, fake: Fake, library: NvmlLibrary, handle: int, call: NvmlCall, field: str,
-        value: int,
-    ) -> None:  # fmt: skip
-        setattr(fake.gpu(0), field, value)
-
-        assert NumberCall(library, handle, call).read() == value
-
-    def test_can_be_longer_than_32_bits(
-        self, fake: Fake, library: NvmlLibrary, handle: int
-    ) -> None:
-        fake.gpu(0).energy_mj = 1 << 40
-
-        assert (NumberCall(library, handle, ENERGY).read() or 0) >= 1 << 40
-
-    @pytest.mark.parametrize(
-        "code", [codes.NOT_SUPPORTED, codes.NO_PERMISSION, codes.FUNCTION_NOT_FOUND]
-    )
-    def test_that_the_device_does_not_have_is_asked_for_once(
-        self, fake: Fake, library: NvmlLibrary, handle: int, code: int
-    ) -> None:
-        fake.fail(POWER, code)
-        field = NumberCall(library, handle, POWER_USAGE)
-
-        assert [field.read() for _ in range(5)] == [None] * 5
-        assert fake.calls(POWER) == 1
-
     def test_adds_its_time_and_itself_to_those_of_its_function(
         self, fake: Fake, library: NvmlLibrary, handle: int
     ) -> None:

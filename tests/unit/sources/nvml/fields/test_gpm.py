@@ -66,20 +66,6 @@ class TestTheActivityOfAGpu:
         assert fake.calls(ALLOCATE) == fake.gpm_samples_held == 2 * 2
         assert fake.calls(SAMPLE_GET) <= 2 * 14
 
-    def test_of_each_gpu_is_its_own(self, fake: Fake) -> None:
-        for slot, busy_ratio in ((0, 1.0), (1, 0.25)):
-            fake.wave(slot, period_s=0.1, busy_ratio=busy_ratio)
-        story = fake.story()
-
-        story.tick(12)
-
-        ratios = [story.sample(slot).activity for slot in (0, 1)]
-        assert [one and one.graphics_ratio for one in ratios] == pytest.approx([1.0, 0.25])
-
-    def test_is_not_asked_for_where_it_is_switched_off(self, fake: Fake) -> None:
-        assert activities(fake.story(off=["activity"]), 12) == []
-        assert not [name for name in fake.all_calls() if "Gpm" in name]
-
 
 class TestABoardThatHasNoGpm:
     def test_is_asked_once_and_costs_nothing(self, fake: Fake) -> None:
@@ -188,16 +174,6 @@ class TestASampleThatFails:
         assert (failed, first_again) == (None, None)
         assert activity is not None
         assert activity.start_ns == fake.now_ns() - NS_PER_S
-
-    def test_leaves_no_old_activity_standing(self, fake: Fake) -> None:
-        story = fake.story()
-        assert activities(story, 12)
-
-        fake.fail(SAMPLE_GET, codes.UNKNOWN)
-        story.tick(6)
-
-        assert story.sample(0).activity is None
-        assert story.sample(0).error is None
 
     def test_for_want_of_memory_is_tried_again(self, fake: Fake) -> None:
         fake.fail(ALLOCATE, 20)

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import time
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from gpumon.core.clock import NS_PER_S
-from gpumon.sources.nvml.binding import FieldCalls, NvmlLibrary
-from gpumon.sources.nvml.fields.links import ByteCounter, LinkRates
+from gpumon.sources.nvml.fields.links import ByteCounter
 from gpumon.sources.nvml.fields.table import NvmlCounter
 from tests.builders.driver import DriverStory, Fake
 from tests.builders.nvml import Refusals
@@ -77,14 +74,6 @@ class TestPcie:
 
         assert set(calls) == {2}
         assert [pcie(story, slot) for slot in range(8)] == [PCIE_RATES] * 8
-
-    def test_is_measured_again_after_the_usual_time_and_not_sooner(self, fake: Fake) -> None:
-        fake.control.newest_field = LAST_FIELD_WITHOUT_PCIE
-        fake.reorder([0])
-
-        fake.story(on=["pcie"], period_s=0.5).tick(40)
-
-        assert fake.calls(MEASURED) == 2 * (1 + 4)
 
     def test_is_no_answer_where_it_can_be_reported_in_no_way(self, fake: Fake) -> None:
         fake.control.newest_field = LAST_FIELD_WITHOUT_PCIE
@@ -160,32 +149,6 @@ class TestNvlink:
             story.tick()
 
         assert nvlink(story) == pytest.approx((18 * MIB, 0.0))
-
-    def test_has_no_rate_across_a_reset(self, fake: Fake) -> None:
-        fake.gpu(0).nvlink_tx_bytes_per_s = 100 * MIB
-        story = fake.story(on=["nvlink"], period_s=6.0)
-        fake.control.origin_ns = fake.now_ns()
-
-        story.tick()
-        assert nvlink(story)[0] is None
-        story.tick()
-
-        assert nvlink(story)[0] == pytest.approx(1800 * MIB)
-
-
-class TestTheCallForCounters:
-    def test_is_one_for_all(self, fake: Fake, library: NvmlLibrary, handle: int) -> None:
-        rates = {"nvlink", "pcie"}
-        links = LinkRates(rates, FieldCalls(library), handle, time.monotonic_ns, Refusals())
-
-        links.read_counters()
-
-        assert fake.calls(COUNTED) == 1
-
-    def test_is_not_made_where_no_rate_is_wanted(self, fake: Fake) -> None:
-        fake.story().tick(6)
-
-        assert fake.calls(COUNTED) == fake.calls(MEASURED) == 0
 
 
 def a_counter(most_bytes_per_second: int, refuse: Refusals) -> ByteCounter:

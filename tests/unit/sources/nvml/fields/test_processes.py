@@ -43,12 +43,6 @@ class TestTheList:
 
         assert field.read(0) == (ProcessSample(NOBODYS_PID, reported),)
 
-    def test_can_be_longer_than_there_was_room_for(self, fake: Fake, field: ProcessField) -> None:
-        for pid in range(100):
-            fake.run(0, pid)
-
-        assert [process.pid for process in field.read(0) or ()] == list(range(100))
-
     def test_is_no_answer_where_it_is_not_to_be_had(self, fake: Fake, field: ProcessField) -> None:
         fake.fail(LIST, codes.NOT_SUPPORTED)
 
@@ -88,12 +82,6 @@ class TestTheList:
         assert usable_lists(Driver()) == [LIST, OLDER_LIST, OLDEST_LIST]
         assert usable_lists(Driver(protected)) == [OLDER_LIST, OLDEST_LIST]
         assert usable_lists(Driver(protected, details)) == [LIST, OLDER_LIST, OLDEST_LIST]
-
-    def test_never_has_graphics_processes_which_takes_milliseconds(self, fake: Fake) -> None:
-        fake.story(period_s=6.0).tick(4)
-
-        assert fake.calls(LIST) >= 6
-        assert not [name for name in fake.all_calls() if "Graphics" in name]
 
     def test_shows_no_name_unless_it_is_asked_for(
         self, fake: Fake, library: NvmlLibrary, handle: int
@@ -270,16 +258,6 @@ class TestAShare:
 
         assert shares(field, 15) == {4000: 0.8, 4001: None}
         assert shares(field, 20) == {4000: 0.8, 4001: 0.5}
-
-    def test_with_a_stamp_that_was_seen_before_is_dropped(
-        self, fake: Fake, field: ProcessField
-    ) -> None:
-        fake.run(0, 4000, sm=80)
-        fake.run(0, 4001, sm=50)
-        field.read(0)
-        fake.control.processes[1].use_stamp_us = 1_000_000
-
-        assert shares(field, 10) == {4000: 0.8, 4001: 0.0}
 
     def test_is_found_again_after_the_stamps_restarted(
         self, fake: Fake, field: ProcessField

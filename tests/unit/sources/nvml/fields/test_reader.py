@@ -13,6 +13,7 @@ from gpumon.core.clock import NS_PER_S
 from gpumon.core.sample import GpuDetails, GpuSample
 from gpumon.sources.nvml.binding import FieldCalls, NvmlLibrary
 from gpumon.sources.nvml.fields.reader import (
+    EnergyCounter,
     FieldSchedule,
     LatestValues,
     SourceContext,
@@ -26,7 +27,6 @@ from tests.fakenvml import codes
 from tests.fakenvml.control import FakeNvml
 
 OPT_INS = [field.name for field in NVML_FIELDS if field.opt_in]
-ALL_ONES = (1 << 64) - 1
 TEMPERATURE_V, TEMPERATURE = "nvmlDeviceGetTemperatureV", "nvmlDeviceGetTemperature"
 
 
@@ -140,59 +140,6 @@ class TestAnOlderDriver:
 
         assert story.sample(0).temperature_celsius == 54.0
         assert fake.calls(TEMPERATURE) == 0
-
-
-INSANE = [
-    ("temperature_c", 255, "temperature_celsius"),
-    ("temperature_c", 0xFFFF_FFFF, "temperature_celsius"),
-    ("sm_clock_mhz", 0xFFFF_FFFF, "sm_clock_hertz"),
-    ("mem_clock_mhz", 0xFFFF_FFFF, "memory_clock_hertz"),
-    ("max_sm_clock_mhz", 0, "sm_clock_max_hertz"),
-    ("energy_mj", 1 << 63, "energy_joules"),
-    ("enforced_limit_mw", 0, "power_limit_watts"),
-    ("enforced_limit_mw", 0xFFFF_FFFF, "power_limit_watts"),
-    ("performance_state", 99, "performance_state"),
-    ("throttle_reasons", ALL_ONES, "throttle_reasons"),
-    ("ecc_corrected", ALL_ONES, "ecc_corrected_errors"),
-    ("ecc_uncorrected", ALL_ONES, "ecc_uncorrected_errors"),
-    ("persistence_mode", 7, "persistence_mode"),
-    ("fan_percent", 0xFFFF_FFFF, "fan_speed_ratio"),
-    ("encoder_percent", 101, "encoder_ratio"),
-    ("decoder_percent", 0xFFFF_FFFF, "decoder_ratio"),
-    ("memory_used", 1 << 50, "memory_used_bytes"),
-    ("power_mw", 0xFFFF_FFFF, "power_watts"),
-]
-
-
-class TestAValueThatNoBoardCanMean:
-    @pytest.mark.parametrize(("field", "value", "attribute"), INSANE)
-    def test_is_no_answer_and_counted_each_time(
-        self, fake: Fake, field: str, value: int, attribute: str
-    ) -> None:
-        setattr(fake.gpu(0), field, value)
-        story = fake.story(on=OPT_INS, period_s=6.0, after_s=12)
-
-        assert reported(story, attribute, 0) is None
-        assert reported(story, attribute, 1) is not None
-        assert story.frames[0].rejected == 1
-        assert all(frame.rejected for frame in story.frames)
-
-    @pytest.mark.parametrize(
-        ("field", "value", "attribute", "is_reported"),
-        [
-            ("performance_state", 15, "performance_state", 15),  # the slowest
-            ("performance_state", 32, "performance_state", None),  # unknown, as the driver says
-            ("fan_percent", 130, "fan_speed_ratio", 1.3),  # louder than it should be
-        ],
-    )
-    def test_is_none_of_these(
-        self, fake: Fake, field: str, value: int, attribute: str, is_reported: object
-    ) -> None:
-        setattr(fake.gpu(0), field, value)
-        story = fake.story(on=["fan"])
-
-        assert reported(story, attribute) == is_reported
-        assert story.frame.rejected == 0
 
 
 SHARED = {"nvmlDeviceGetFieldValues", "nvmlDeviceGetSamples"}
@@ -315,28 +262,6 @@ class TestEnergy:
 
 
 class TestAnAnswer:
-    def test_holds_for_three_periods_and_at_least_three_seconds(self) -> None:
-        assert [holds_for_ns(n * NS_PER_S // 10) for n in (1, 10, 50)] == [
-            3 * NS_PER_S,
-            3 * NS_PER_S,
-            15 * NS_PER_S,
-        ]
-
-    def test_is_there_until_then_and_not_after(self) -> None:
-        latest = LatestValues()
-        latest.put("memory", {"memory_used_bytes": 7}, 100)
-
-        assert latest.at(99) == {"memory_used_bytes": 7}
-        assert latest.holds_until_ns == 100
-        assert latest.at(100) == {}
-
-    def test_takes_the_place_of_the_one_before_it_also_where_it_is_none(self) -> None:
-        latest = LatestValues()
-        latest.put("memory", {"memory_used_bytes": 7}, 100)
-        latest.put("memory", {"memory_used_bytes": None}, 200)
-
-        assert latest.at(0) == {"memory_used_bytes": None}
-
     def test_is_news_until_it_was_looked_at(self) -> None:
         latest = LatestValues()
         latest.at(0)
@@ -356,3 +281,85 @@ class TestAnAnswer:
         held = {field: until_ns for field, until_ns in untils.items() if now_ns < until_ns}
         assert latest.at(now_ns) == held
         assert latest.holds_until_ns == min(held.values(), default=LatestValues().holds_until_ns)
+
+
+EVERY_S = 5
+
+
+def joules_after(*millijoules: int | None, every_s: int = EVERY_S) -> list[float | None]:
+    """What is handed out for those readings of a board's counter."""
+    counter = EnergyCounter(Refusals())
+    return [
+        counter.update(reading, (number + 1) * every_s * NS_PER_S)
+        for number, reading in enumerate(millijoules)
+    ]
+
+
+class TestTheEnergyCounter:
+    @pytest.mark.parametrize(
+        ("millijoules", "joules"),
+        [
+            pytest.param([5_000_000, 5_002_500, 5_002_500], [5_000.0, 5_002.5, 5_002.5],
+                         id="begins with what the board used before, and follows the board's own"),
+            pytest.param([9_000_000, 9_500_000, 20, 1_020], [9_000.0, 9_500.0, 9_500.0, 9_501.0],
+                         id="goes on from where it was when the board's own restarts"),
+            pytest.param([9_000_000, 8_999_990, 8_999_995], [9_000.0, 9_000.0, 9_000.005],
+                         id="adds nothing where the board's own went back a little"),
+            pytest.param([1_000, None, None, 900_000], [1.0, None, None, 900.0],
+                         id="counts all that was used while it could not be read"),
+            pytest.param([None, None], [None, None], id="is no answer where the board gives none"),
+        ],
+    )  # fmt: skip
+    def test_shows(self, millijoules: list[int | None], joules: list[float | None]) -> None:
+        assert joules_after(*millijoules) == joules
+
+    def test_adds_nothing_of_more_than_can_have_been_used_since(self, refused: Refusals) -> None:
+        counter = EnergyCounter(refused)
+        counter.update(0, 1 * NS_PER_S)
+
+        assert counter.update(10**12, 6 * NS_PER_S) == 0.0
+        assert counter.update(10**12 + 500, 11 * NS_PER_S) == 0.5
+        assert refused.count == 1
+
+
+steps = st.lists(
+    st.tuples(
+        st.integers(0, 700_000),  # millijoules used since the moment before ...
+        st.integers(0, 700_000),  # ... and after a reset in between, if there was one
+        st.booleans(),  # whether there was
+        st.booleans(),  # whether the board answers
+    ),
+    min_size=1,
+    max_size=60,
+)
+
+
+class TestTheLawsOfEnergy:
+    @given(st.lists(st.one_of(st.none(), st.integers(-5, (1 << 64) - 1)), max_size=60))
+    def test_it_never_falls_whatever_the_board_says(self, readings: list[int | None]) -> None:
+        reported = [joules for joules in joules_after(*readings) if joules is not None]
+
+        assert all(early <= late for early, late in pairwise(reported))
+
+    @given(steps)
+    def test_it_shows_all_between_readings_without_a_reset_and_never_more_than_was_used(
+        self, steps: list[tuple[int, int, bool, bool]]
+    ) -> None:
+        refused = Refusals()
+        counter, now_ns, joules = EnergyCounter(refused), 0, None
+        on_board = used_in_all = certain = since_reading = 0
+        was_reset = False
+        for before, after, resets, answers in steps:
+            now_ns += EVERY_S * NS_PER_S
+            used = before + after if resets else before
+            used_in_all, since_reading = used_in_all + used, since_reading + used
+            on_board = after if resets else on_board + before
+            was_reset |= resets
+            if answers:
+                certain += 0 if was_reset else since_reading
+                joules = counter.update(on_board, now_ns)
+                was_reset, since_reading = False, 0
+
+        if joules is not None:
+            assert certain <= round(joules * 1000) <= used_in_all
+        assert refused.count == 0

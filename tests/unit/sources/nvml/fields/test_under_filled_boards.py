@@ -41,17 +41,6 @@ class TestABoardWithGpm:
         assert {gpu.verdict.name for gpu in report.gpus} == {VerdictName.HEALTHY}
         assert report.gpus[0].totals.idle_ns == report.gpus[1].totals.idle_ns
 
-    def test_shows_it_of_its_mig_instances_too(self, fake: Fake) -> None:
-        fake.cut(0, 2)
-        for part, share in enumerate((0.95, 0.2)):
-            fake.part_wave(0, part, period_s=0.1, busy_ratio=0.97)
-            fake.gpm(0, sm=share, occupancy=0.1, tensor=0.1, dram=0.1, part=part)
-
-        (evidence,) = findings(watched(fake.story()))
-
-        assert evidence.startswith("GPU 0:1 ")
-        assert " 19 % " in evidence
-
 
 class TestABoardWithoutGpm:
     def test_is_diagnosed_by_its_power_on_either_driver(
