@@ -115,6 +115,21 @@ class BusySample(NamedTuple):
     end_ns: int
     busy_ratio: float
 
+    @property
+    def length_ns(self) -> int:
+        """Time that it covers."""
+        return self.end_ns - self.start_ns
+
+    @property
+    def busy_ns(self) -> int:
+        """Busy part of it, to the nanosecond."""
+        return round((self.end_ns - self.start_ns) * self.busy_ratio)
+
+    @property
+    def idle_ns(self) -> int:
+        """The rest of it, so that both add up to its length."""
+        return self.end_ns - self.start_ns - self.busy_ns
+
     def may_follow(self, end_ns: int) -> bool:
         """Whether it is valid and starts at or after ``end_ns``.
 

@@ -190,9 +190,9 @@ class GpuBindings:
         until_ns = settled_until_ns
         for sample in self._held_samples():
             if sample.may_follow(until_ns):  # as the ledger will accept it
-                start_ns, until_ns, busy_ratio = sample
-                observed_ns += until_ns - start_ns
-                busy_ns += round((until_ns - start_ns) * busy_ratio)
+                until_ns = sample.end_ns
+                observed_ns += sample.length_ns
+                busy_ns += sample.busy_ns
         totals = totals._replace(
             observed_ns=totals.observed_ns + observed_ns,
             busy_ns=totals.busy_ns + busy_ns,
@@ -276,13 +276,12 @@ class _Account:
         self._shared = _NOTHING
 
     def add(self, sample: BusySample, runs: Sequence[TrackedRun]) -> None:
-        start_ns, end_ns, busy_ratio = sample
-        if start_ns != self._until_ns:
+        if sample.start_ns != self._until_ns:
             self._share(self._until_ns, runs)
-            self._from_ns = start_ns
-        self._until_ns = end_ns
-        self._busy_ns += round((end_ns - start_ns) * busy_ratio)
-        self._share(min(end_ns, *(run.timeline.open_since_ns for run in runs)), runs)
+            self._from_ns = sample.start_ns
+        self._until_ns = sample.end_ns
+        self._busy_ns += sample.busy_ns
+        self._share(min(sample.end_ns, *(run.timeline.open_since_ns for run in runs)), runs)
 
     def settle(self, runs: Sequence[TrackedRun]) -> SharedIdle:
         self._share(self._until_ns, runs)

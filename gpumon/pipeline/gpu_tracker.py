@@ -249,9 +249,9 @@ class GpuTracker:
         self, sample: BusySample, at_work: list[TrackedRun], peers: Sequence[GpuTracker]
     ) -> tuple[SharedIdle, Bounds | None, Narrowed | None]:
         """Share a sample's idle time between causes; return how certain that is, too."""
-        start_ns, end_ns, busy_ratio = sample
+        start_ns, end_ns, _ = sample
         length_ns, window = end_ns - start_ns, parts_of(at_work, start_ns, end_ns)
-        idle_ns = length_ns - round(length_ns * busy_ratio)
+        idle_ns = sample.idle_ns
         only_run = at_work[0] if len(at_work) == 1 else None
         leads_ns = self.peers.leads_ns(sample, peers)
         if leads_ns and only_run is not None and not only_run.used_uuids.isdisjoint(leads_ns):

@@ -80,13 +80,11 @@ class PeerWork:
 
     def leads_ns(self, sample: BusySample, peers: Sequence[Peer]) -> dict[str, int]:
         """Return how much longer each peer was busy than this GPU, by UUID; 0 where it was not."""
-        start_ns, end_ns, busy_ratio = sample
-        length_ns = end_ns - start_ns
-        own_ns, leads_ns = round(length_ns * busy_ratio), {}
+        own_ns, leads_ns = sample.busy_ns, {}
         for peer in peers:
-            peer_ns = peer.busy_ns_within(start_ns, end_ns)
+            peer_ns = peer.busy_ns_within(sample.start_ns, sample.end_ns)
             if peer_ns is not None:
-                uuid, most_ns = peer.uuid, max(length_ns, peer.ledger.resolution_ns)
+                uuid, most_ns = peer.uuid, max(sample.length_ns, peer.ledger.resolution_ns)
                 leads_ns[uuid] = self._excess.of(uuid, peer_ns - own_ns, most_ns)
         return leads_ns
 
@@ -114,7 +112,6 @@ class PeerWork:
     ) -> None:
         """Expose the run to no longer waits for input than all its GPUs were idle, in place."""
         lead_ns = max(ns for uuid, ns in leads_ns.items() if uuid in run.used_uuids)
-        length_ns = sample.end_ns - sample.start_ns
-        all_idle_ns = max(0, length_ns - round(length_ns * sample.busy_ratio) - lead_ns)
-        surplus_ns = self._excess.of(_INPUT, window.input_wait_ns - all_idle_ns, length_ns)
+        all_idle_ns = max(0, sample.idle_ns - lead_ns)
+        surplus_ns = self._excess.of(_INPUT, window.input_wait_ns - all_idle_ns, sample.length_ns)
         hide_input_wait(window, surplus_ns)

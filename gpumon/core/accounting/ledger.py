@@ -43,9 +43,9 @@ class GpuLedger:
 
     def __init__(self, settings: DetectorSettings = DEFAULT_SETTINGS) -> None:
         self._settings = settings
-        self.levels = Levels(self._settings)
-        self._pauses = PauseTracker(self._settings)
-        self._flag = StarvedFlag(self._settings)
+        self.levels = Levels(settings)
+        self._pauses = PauseTracker(settings)
+        self._flag = StarvedFlag(settings)
         self._pending = PendingTime()
         self._observed_ns = self._busy_ns = 0
         self._resolved_ns = self._inferred_ns = self._hidden_ns = 0
@@ -104,7 +104,8 @@ class GpuLedger:
             may_wait: Whether idle time that no phase explains can be a wait for input: not if the
                 run tags its waits.
         """
-        if self._is_rejected(sample):
+        if not sample.may_follow(self.last_end_ns):
+            self.rejected += 1
             return
         starved_ns = shared.idle_ns.get(IdleCause.INPUT_WAIT, 0) - shared.first_input_wait_ns
         if hung_ns:
@@ -305,33 +306,16 @@ class GpuLedger:
             may_wait: Whether unexplained idle time can be a wait for input.
         """
         start_ns, end_ns, busy_ratio = sample
-        length_ns = end_ns - start_ns
-        busy_ns = round(length_ns * busy_ratio)
-        untagged_ns = length_ns - busy_ns - explained_ns
-        self.last_end_ns, self.resolution_ns = end_ns, length_ns
-        self._observed_ns += length_ns
-        self._busy_ns += busy_ns
-        active = busy_ratio > self._settings.active_above
+        busy_ns = sample.busy_ns
         if self._in_job and not self._run_waits:
-            idle_ns = (start_ns if active else end_ns) - self.last_active_end_ns
-            if idle_ns and idle_ns > job_patience_ns(
-                length_ns, self._settings, is_listed=self.job_named_process
-            ):
+            is_active = busy_ratio > self._settings.active_above
+            if self._finds_job_over(start_ns if is_active else end_ns, end_ns - start_ns):
                 self.end_job()
-        if active:
-            if not self._in_job:
-                self._begin_job()
-            elif self._unsure_ns or self._pending.amount_ns:
-                self._confirm_unsure()
-            self.last_active_end_ns = end_ns
-            if untagged_ns:
-                self._idle_ns[IdleCause.UNKNOWN] += untagged_ns
-            self._count_in_use(busy_ratio, length_ns - unused_ns, busy_ns)
-        else:
-            self._settle_inactive(sample, busy_ns, untagged_ns, explained_ns - unused_ns)
-        idle_ns = length_ns - busy_ns - unused_ns
+        self._settle_stretch(start_ns, end_ns, busy_ratio, busy_ns, explained_ns, unused_ns)
+        self.resolution_ns = end_ns - start_ns
+        idle_ns = end_ns - start_ns - busy_ns - unused_ns
         if self._in_job and (idle_ns or not unused_ns):  # else it is a gap in a pause
-            open_ns = untagged_ns if may_wait else 0
+            open_ns = idle_ns + unused_ns - explained_ns if may_wait else 0
             self._follow_pause(
                 IdleSpan(start_ns, end_ns, idle_ns, open_ns, input_wait_ns), busy_ratio
             )
@@ -349,25 +333,48 @@ class GpuLedger:
                 begin = over
             self.end_job()
         start_ns, end_ns = columns.starts_ns[begin], columns.ends_ns[end - 1]
-        length_ns, busy_ns = end_ns - start_ns, columns.busy_between(begin, end)
-        idle_ns = length_ns - busy_ns
-        self.last_end_ns, self.resolution_ns = end_ns, end_ns - columns.starts_ns[end - 1]
-        self._observed_ns += length_ns
-        self._busy_ns += busy_ns
-        if level & ACTIVE:
-            if not self._in_job:
-                self._begin_job()
-            elif self._unsure_ns or self._pending.amount_ns:
-                self._confirm_unsure()
-            self.last_active_end_ns = end_ns
-            if idle_ns:
-                self._idle_ns[IdleCause.UNKNOWN] += idle_ns
-            self._count_in_use(columns.busy_ratios[begin], length_ns, busy_ns)
-        else:
-            self._settle_inactive(columns.sample(begin), busy_ns, idle_ns, 0)
+        busy_ns = columns.busy_between(begin, end)
+        self._settle_stretch(start_ns, end_ns, columns.busy_ratios[begin], busy_ns)
+        self.resolution_ns = end_ns - columns.starts_ns[end - 1]
         if self._in_job:
+            idle_ns = end_ns - start_ns - busy_ns
             run_span = IdleSpan(start_ns, end_ns, idle_ns, idle_ns, 0)
             self._follow_pauses(columns, begin, end, run_span)
+
+    def _settle_stretch(
+        self,
+        start_ns: int,
+        end_ns: int,
+        busy_ratio: float,
+        busy_ns: int,
+        explained_ns: int = 0,
+        unused_ns: int = 0,
+    ) -> None:
+        """Settle samples without a gap, which pass the same thresholds as ``busy_ratio``."""
+        length_ns = end_ns - start_ns
+        untagged_ns = length_ns - busy_ns - explained_ns
+        self.last_end_ns = end_ns
+        self._observed_ns += length_ns
+        self._busy_ns += busy_ns
+        if busy_ratio <= self._settings.active_above:
+            self._settle_inactive(busy_ratio, busy_ns, untagged_ns, explained_ns - unused_ns)
+            return
+        if not self._in_job:
+            self._begin_job()
+        elif self._unsure_ns or self._pending.amount_ns:
+            self._confirm_unsure()
+        self.last_active_end_ns = end_ns
+        if untagged_ns:
+            self._idle_ns[IdleCause.UNKNOWN] += untagged_ns
+        self._count_in_use(busy_ratio, length_ns - unused_ns, busy_ns)
+
+    def _finds_job_over(self, idle_until_ns: int, sample_ns: int) -> bool:
+        """Whether the GPU was inactive for too long, as a sample of this length shows."""
+        idle_ns = idle_until_ns - self.last_active_end_ns
+        if not idle_ns or idle_ns <= self._settings.idle_job_ends_after_ns:
+            return False
+        is_listed = self.job_named_process
+        return idle_ns > job_patience_ns(sample_ns, self._settings, is_listed=is_listed)
 
     def _follow_pauses(
         self, columns: SampleColumns, begin: int, end: int, run_span: IdleSpan
@@ -388,21 +395,16 @@ class GpuLedger:
         """The first sample of a run that finds the job over; ``None``: none does."""
         if not self._in_job or self._run_waits:
             return None
-        until_ns = self.last_active_end_ns
         is_active = columns.levels[begin] & ACTIVE
         if is_active:
             end = begin + 1  # those after it follow an active sample
         idle_until_ns = columns.starts_ns if is_active else columns.ends_ns
-        if idle_until_ns[end - 1] - until_ns <= self._settings.idle_job_ends_after_ns:
+        longest_idle_ns = idle_until_ns[end - 1] - self.last_active_end_ns
+        if longest_idle_ns <= self._settings.idle_job_ends_after_ns:
             return None
         for at in range(begin, end):
-            idle_ns = idle_until_ns[at] - until_ns
-            patience_ns = job_patience_ns(
-                columns.ends_ns[at] - columns.starts_ns[at],
-                self._settings,
-                is_listed=self.job_named_process,
-            )
-            if idle_ns and idle_ns > patience_ns:
+            sample_ns = columns.ends_ns[at] - columns.starts_ns[at]
+            if self._finds_job_over(idle_until_ns[at], sample_ns):
                 return at
         return None
 
@@ -417,28 +419,21 @@ class GpuLedger:
         else:
             pauses.add_burst(span)
 
-    def _is_rejected(self, sample: BusySample) -> bool:
-        """Whether the sample overlaps an earlier one, or is invalid; it is counted then."""
-        if sample.may_follow(self.last_end_ns):
-            return False
-        self.rejected += 1
-        return True
-
     def _settle_inactive(
-        self, sample: BusySample, busy_ns: int, untagged_ns: int, explained_ns: int
+        self, busy_ratio: float, busy_ns: int, untagged_ns: int, explained_ns: int
     ) -> None:
         if explained_ns:
             if not self._in_job:
                 self._begin_job()
             if not untagged_ns:
-                self._count_in_use(sample.busy_ratio, busy_ns + explained_ns, busy_ns)
+                self._count_in_use(busy_ratio, busy_ns + explained_ns, busy_ns)
                 return
-            self._count_in_use(sample.busy_ratio, explained_ns, 0)
+            self._count_in_use(busy_ratio, explained_ns, 0)
         if self._in_job:
             self._pending.amount_ns += untagged_ns
             self._unsure_ns += busy_ns + untagged_ns
             self._unsure_busy_ns += busy_ns
-            if sample.busy_ratio < self._settings.low_below:
+            if busy_ratio < self._settings.low_below:
                 self._unsure_low_ns += busy_ns + untagged_ns
         elif self._run_waits:
             self._pending.amount_ns += untagged_ns

@@ -179,11 +179,9 @@ class IdleBounds:
             Its bounds, ``None`` if its shares are exact; and what became known of earlier
             windows, ``None`` if nothing did.
         """
-        start_ns, end_ns, busy_ratio = sample
-        length_ns = end_ns - start_ns
+        length_ns, idle_ns = sample.length_ns, sample.idle_ns
         if length_ns <= 0 or (has_peers and timeline.has_marks):
             return None, None
-        idle_ns = length_ns - round(length_ns * busy_ratio)
         waited_ns = sum(parts.waits.values())
         if self._overlaps or shared.unfelt_ns or parts.hidden_input_wait_ns:
             self._note_overlap(idle_ns, waited_ns, parts, shared, length_ns, timeline)
@@ -221,7 +219,7 @@ class IdleBounds:
         *,
         was_idle: bool,
     ) -> bool:
-        start_ns, end_ns, busy_ratio = sample
+        start_ns, end_ns, _ = sample
         spans = timeline.spans(start_ns, end_ns)
         if spans is None or parts.gross_input_wait_ns or timeline.has_amounts(start_ns, end_ns):
             self._begin_block()
@@ -230,9 +228,8 @@ class IdleBounds:
             self._begin_block()
         if not self._kept:
             self._begins_idle = was_idle
-        idle_ns = end_ns - start_ns - round((end_ns - start_ns) * busy_ratio)
         steps_ns = timeline.steps_between(start_ns, end_ns)
-        window = LoopWindow(start_ns, end_ns, idle_ns, *spans, steps_ns)
+        window = LoopWindow(start_ns, end_ns, sample.idle_ns, *spans, steps_ns)
         self._kept.append(_Kept(window, usual_ns, bounds))
         self._row += 1
         return True

@@ -85,7 +85,7 @@ class InJobLedger:
     def observe(self, sample: GpuSample) -> None:
         """Add the sample of one tick: its process list applies to the time of the tick."""
         self._fill.observe(sample)
-        length_ns = sum(end_ns - start_ns for start_ns, end_ns, _ in sample.busy)
+        length_ns = sum(one.length_ns for one in sample.busy)
         if sample.processes is None or not length_ns:
             return
         self._listed_ns += length_ns

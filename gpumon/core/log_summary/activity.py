@@ -113,7 +113,7 @@ class StateChanges:
             in_job = self._active_until_ns >= 0
             is_edge = in_job and is_next and self._is_active
             if is_edge and self._last.end_ns != self._spent_until_ns:
-                at_ns -= _idle_ns(self._last)
+                at_ns -= self._last.idle_ns
             self._add(at_ns, GpuActivity.PAUSED if in_job else GpuActivity.OUT_OF_USE)
             return
         at_ns = start_ns
@@ -121,7 +121,7 @@ class StateChanges:
         if self._active_until_ns >= 0 and start_ns - self._active_until_ns > patience_ns:
             self._leave_job()
         elif is_next and self._active_until_ns >= 0:
-            at_ns += _idle_ns(sample)
+            at_ns += sample.idle_ns
             self._spent_until_ns = end_ns
         self._add(at_ns, GpuActivity.WORKING)
 
@@ -145,9 +145,3 @@ class StateChanges:
             self._pause_from = 0
             return
         self._changes.append(at_ns << _STATE_BITS | state)
-
-
-def _idle_ns(sample: BusySample) -> int:
-    start_ns, end_ns, busy_ratio = sample
-    length_ns = end_ns - start_ns
-    return length_ns - round(length_ns * busy_ratio)

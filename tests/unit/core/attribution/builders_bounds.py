@@ -71,9 +71,9 @@ class FollowedLoop:
             self.observe(sample, new)
 
     def observe(self, sample: BusySample, events: Iterable[RingEvent] = ()) -> None:
-        start_ns, end_ns, busy_ratio = sample
+        start_ns, end_ns, _ = sample
         self.timeline.extend(RingRecords.of(events), end_ns)
-        idle_ns = end_ns - start_ns - round((end_ns - start_ns) * busy_ratio)
+        idle_ns = sample.idle_ns
         parts = self.timeline.parts(start_ns, end_ns)
         shared = share_idle(idle_ns, parts)
         bounds, narrowed = self.bounds.observe(sample, parts, shared, self.timeline)
