@@ -1,4 +1,4 @@
-"""Specification of JSON in logs: objects one after another, however they are laid out or cut."""
+"""Tests of JSON in logs: objects one after another, in any layout, complete or cut short."""
 
 from __future__ import annotations
 
@@ -48,13 +48,13 @@ VALUES = st.recursive(
 
 
 def pieces_of(text: str, size: int) -> Iterator[str]:
-    """Lines, the long ones in pieces, as a log's text hands them on."""
+    """Lines, the long ones in pieces, as ``LogText.lines`` yields them."""
     for line in text.splitlines(keepends=True):
         yield from (line[at : at + size] for at in range(0, len(line), size))
 
 
 def objects_in(text: str, size: int = 1 << 16) -> tuple[list[tuple[int, Document]], int]:
-    """The objects with their lines, and how much was skipped."""
+    """The objects with their lines, and the number of skipped lines."""
     skipped = SkippedLines()
     documents = JsonDocuments(pieces_of(text, size), name="x", skipped=skipped)
     return list(documents), skipped.count
@@ -69,19 +69,6 @@ class TestObjects:
         assert [value for _, value in found] == [ONE, TWO]
         assert skipped == 0
 
-    def test_know_the_line_they_begin_in(self) -> None:
-        found, _ = objects_in(f"\n{json.dumps(ONE, indent=1)}\n{json.dumps(TWO)}\n")
-
-        assert [number for number, _ in found] == [2, 2 + json.dumps(ONE, indent=1).count("\n") + 1]
-
-    def test_that_are_cut_short_are_counted_and_the_next_one_is_read(self) -> None:
-        cut = json.dumps(ONE, indent=4)[:-20]
-
-        found, skipped = objects_in(f"{cut}\n{json.dumps(TWO, indent=4)}\n{cut}")
-
-        assert [value for _, value in found] == [TWO]
-        assert skipped == 2
-
     @pytest.mark.parametrize("indent", [None, 2])
     def test_that_are_damaged_are_counted_with_all_in_them_and_the_next_one_is_read(
         self, indent: int | None
@@ -93,24 +80,31 @@ class TestObjects:
         assert found == [(damaged.count("\n") + 2, TWO)]
         assert skipped > 0
 
-    def test_are_found_between_lines_that_are_none(self) -> None:
-        found, skipped = objects_in(f"Error: no driver\nagain\n{json.dumps(ONE)}\nbye\n")
+    def test_that_are_cut_short_are_counted_and_the_next_one_is_read(self) -> None:
+        cut = json.dumps(ONE, indent=4)[:-20]
 
-        assert ([value for _, value in found], skipped) == ([ONE], 3)
+        found, skipped = objects_in(f"{cut}\n{json.dumps(TWO, indent=4)}\n{cut}")
 
-    def test_may_have_what_python_writes_for_numbers_that_are_none(self) -> None:
+        assert [value for _, value in found] == [TWO]
+        assert skipped == 2
+
+    def test_have_their_line_and_may_lie_between_other_lines(self) -> None:
+        text = f"Error: no driver\n{json.dumps(ONE, indent=1)}\nagain\n{json.dumps(TWO)}\nbye\n"
+
+        second = 3 + json.dumps(ONE, indent=1).count("\n") + 1
+        assert objects_in(text) == ([(2, ONE), (second, TWO)], 3)
+
+    def test_may_have_the_numbers_that_only_python_writes(self) -> None:
         odd = {"a": float("nan"), "b": [-float("inf"), float("inf")], "c": "NaN or Infinity"}
 
-        found, skipped = objects_in(json.dumps(odd))
-
         read = {"a": "NaN", "b": ["-Infinity", "Infinity"], "c": "NaN or Infinity"}
-        assert (found, skipped) == ([(1, read)], 0)
+        assert objects_in(json.dumps(odd)) == ([(1, read)], 0)
 
     @pytest.mark.parametrize("text", TOO_MUCH.values(), ids=TOO_MUCH)
-    def test_that_no_parser_can_hold_are_counted(self, text: str) -> None:
+    def test_that_no_parser_can_read_are_counted(self, text: str) -> None:
         assert objects_in(text) == ([], 1)
 
-    def test_without_an_end_are_refused_before_they_fill_the_memory(
+    def test_without_end_are_refused_before_they_fill_the_memory(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(json_documents, "MAX_DOCUMENT", 1 << 20)
@@ -123,7 +117,7 @@ class TestObjects:
         st.sampled_from([None, 0, 2]),
         st.integers(1, 40),
     )
-    def test_come_out_as_they_went_in(
+    def test_are_read_as_they_were_written(
         self, documents: list[Document], indent: int | None, size: int
     ) -> None:
         text = "".join(json.dumps(one, indent=indent) + "\n" for one in documents)

@@ -1,4 +1,4 @@
-"""Specification of prefixes: what another program put before each line hides no log."""
+"""Tests of prefixes that another program put before each line."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ def prefixed(prefix: str, *lines: str) -> list[str]:
 EVENTS = [f'{{"_timestamp": {1_700_000_000 + at}, "system.gpu.0.gpu": 96}}' for at in range(9)]
 
 EXAMPLES = {
-    "a prefix is shown as it stands there": example(
+    "a prefix is shown in a note": example(
         *prefixed("[worker-0] ", *CSV), busy=[94, 0, 97], noted='such as "[worker-0]".'
     ),
-    "prefixes may begin below a warning, and keep the numbers of lines": example(
+    "prefixes may begin below a warning, and do not change line numbers": example(
         "Defaulted container gpu-logger", *prefixed("[worker-0] ", *CSV, "garbage"),
         busy=[94, 0, 97], skipped=2, noted="first at line 1.",
     ),
-    "a prefix may stand before nothing where a log of JSON ends": example(
+    "a prefix may be the last line of a log of JSON": example(
         *prefixed("2026-01-24 21:52:14 INFO ", *EVENTS, ""), is_cut=True, busy=[96] * 9
     ),
     "the lines of other writers are skipped": example(
@@ -65,10 +65,10 @@ NO_PREFIX = {
 }  # fmt: skip
 
 
-class TestWhatStandsBeforeEveryLine:
+class TestAPrefix:
     @pytest.mark.parametrize("prefix", PREFIXES)
     @pytest.mark.parametrize("lines", [CSV, CSV[1:], DMON], ids=["csv", "no header", "dmon"])
-    def test_changes_nothing_but_a_note(self, prefix: str, lines: tuple[str, ...]) -> None:
+    def test_only_adds_a_note(self, prefix: str, lines: tuple[str, ...]) -> None:
         samples, facts = read_log(rows(*prefixed(prefix, *lines)))
 
         bare, bare_facts = read_log(rows(*lines))
@@ -80,16 +80,15 @@ class TestWhatStandsBeforeEveryLine:
     test_is_read_as_expected = verified(EXAMPLES)
 
 
-class TestWhatIsNoPrefix:
+class TestTextThatIsNoPrefix:
     @pytest.mark.parametrize("log", NO_PREFIX.values(), ids=NO_PREFIX)
-    def test_is_left_where_it_is(self, log: tuple[str, ...]) -> None:
+    def test_is_not_removed(self, log: tuple[str, ...]) -> None:
         samples, facts = read_log(rows(*log))
 
         assert len(samples) == 2
         assert not any("Ignored the prefix" in note for note in facts.notes)
 
-    def test_is_a_time_that_stands_where_a_name_might(self) -> None:
-        """A writer is looked for once for each shape, and not for each line."""
+    def test_is_searched_once_for_each_shape_and_not_for_each_line(self) -> None:
         tried: list[int] = []
         head = [f"[2026-05-11 14:{at // 60:02d}:{at % 60:02d}] loss={at}\n" for at in range(300)]
 
