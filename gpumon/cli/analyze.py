@@ -176,7 +176,7 @@ def read_log(text: LogText, options: LogOptions) -> ReadLog:
                 reader = opened.enter_context(ReaderProcess(text, reader))
             progress = opened.enter_context(ReadingProgress(text, sys.stderr, check_every=1))
             blocks = reader.blocks()
-            analysis.ingest_blocks(blocks if text.is_live else progress.watched(blocks))
+            analysis.ingest(blocks if text.is_live else progress.watched(blocks))
     except UnreadableLogError:
         if text.damage is not None:
             raise text.damage from None  # the real cause

@@ -21,7 +21,7 @@ from gpumon.core.verdict import Verdict, VerdictName
 from gpumon.core.wording import counted, in_time, label_text, listed, plainly
 from gpumon.pipeline.log_losses import A_FEW_ROWS, LogLosses
 from gpumon.pipeline.log_track import LONGEST_WINDOW_NS, GpuTrack, PeriodTimes
-from gpumon.sources.logs.log_sample import LogFacts, LoggedGpu, LogSample, RowColumns
+from gpumon.sources.logs.log_sample import LogFacts, LoggedGpu, RowColumns
 from gpumon.sources.logs.stamps.log_clock import LogClock
 
 _HEAD_ROOM_NS: Final = 1 << 55
@@ -54,19 +54,8 @@ class LogAnalysis:
         self._shown: list[GpuTrack] = []
         self._zero_ns: int | None = None
 
-    def ingest(self, samples: Iterable[LogSample]) -> None:
-        """Ingest rows in file order, to the end of the log.
-
-        Raises:
-            UnreadableLogError: The rest of the log cannot be read.
-        """
-        self.ingest_blocks(
-            [RowColumns(row.gpu, (row.stamp_ns,), (row.busy_ratio,), (row.memory_used_bytes,))]
-            for row in samples
-        )
-
-    def ingest_blocks(self, blocks: Iterable[Sequence[RowColumns]]) -> None:
-        """Ingest the same rows as blocks of columns, to the end of the log.
+    def ingest(self, blocks: Iterable[Sequence[RowColumns]]) -> None:
+        """Ingest all rows, in blocks of columns.
 
         Raises:
             UnreadableLogError: The rest of the log cannot be read.

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import random
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from operator import attrgetter
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
@@ -17,8 +18,9 @@ from gpumon.core.report.report import GpuReport, Report
 from gpumon.core.settings.detector import DetectorSettings
 from gpumon.errors import UnreadableLogError, UsageError
 from gpumon.pipeline.log_analysis import LogAnalysis
+from gpumon.pipeline.log_reader_process import RowSource
 from gpumon.sources.logs.detect import reader_for
-from gpumon.sources.logs.log_sample import LogFacts, LoggedGpu, LogOptions, LogSample
+from gpumon.sources.logs.log_sample import LogFacts, LoggedGpu, LogOptions, LogSample, RowColumns
 from gpumon.sources.logs.stamps.log_clock import NO_CLOCK
 from tests.builders.time import s
 
@@ -51,7 +53,22 @@ def read_log(
 ) -> tuple[list[LogSample], LogFacts]:
     """All samples of a log, and what is known of it."""
     reader = reader_for(iter(text.splitlines(keepends=True)), name=name, options=options)
-    return list(reader.samples()), reader.facts()
+    return list(samples_of(reader)), reader.facts()
+
+
+def samples_of(reader: RowSource) -> Iterator[LogSample]:
+    """The rows of a log; those of each GPU rise in time."""
+    for block in reader.blocks():
+        samples = (
+            LogSample(gpu, *row) for gpu, *columns in block for row in zip(*columns, strict=True)
+        )
+        yield from sorted(samples, key=attrgetter("stamp_ns"))
+
+
+def blocks_of(rows: Iterable[LogSample]) -> Iterator[list[RowColumns]]:
+    """Rows as a reader yields them, one a block."""
+    for gpu, stamp_ns, busy_ratio, used_bytes in rows:
+        yield [RowColumns(gpu, (stamp_ns,), (busy_ratio,), (used_bytes,))]
 
 
 def ratios(text: str, options: LogOptions = NO_OPTIONS) -> list[float | None]:
@@ -63,7 +80,7 @@ def analysed(text: str, options: LogOptions = NO_OPTIONS) -> Report:
     """The report of a log."""
     reader = reader_for(iter(text.splitlines(keepends=True)), name="gpu.csv", options=options)
     analysis = LogAnalysis(DetectorSettings(), options.period_ns)
-    analysis.ingest(reader.samples())
+    analysis.ingest(reader.blocks())
     return analysis.report("gpu.csv", reader.facts())
 
 
@@ -180,7 +197,7 @@ def report_of(rows: Iterable[LogSample], gpus: Sequence[LoggedGpu] = (LoggedGpu(
 def analysis_of(rows: Iterable[LogSample]) -> LogAnalysis:
     """Rows, settled."""
     analysis = LogAnalysis(DetectorSettings())
-    analysis.ingest(rows)
+    analysis.ingest(blocks_of(rows))
     return analysis
 
 

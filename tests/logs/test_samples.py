@@ -31,6 +31,7 @@ from gpumon.sources.logs.gpu_log import GpuLog
 from gpumon.sources.logs.log_sample import LogOptions, LogSample
 from gpumon.sources.logs.log_text import LogText, head_of
 from tests.builders.logs import analyse_file
+from tests.builders.logs import samples_of as read_samples
 
 FOLDER = Path(__file__).parent / "samples"
 FORMAT_OF: dict[str, type[GpuLog]] = {
@@ -109,7 +110,7 @@ def samples_of(sample: Path) -> list[LogSample]:
     """Its rows that have an answer."""
     with LogText(str(sample)) as text:
         reader = reader_for(text.lines(), name=text.name, options=LogOptions())
-        return [one for one in reader.samples() if one.busy_ratio is not None]
+        return [one for one in read_samples(reader) if one.busy_ratio is not None]
 
 
 @pytest.fixture(params=[*SAMPLES, *SHAPES], ids=lambda path: path.name)

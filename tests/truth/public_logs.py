@@ -20,7 +20,7 @@ from gpumon.core.verdict import Verdict
 from gpumon.sources.logs.detect import reader_for
 from gpumon.sources.logs.log_sample import LogOptions
 from gpumon.sources.logs.log_text import LogText
-from tests.builders.logs import analyse_file
+from tests.builders.logs import analyse_file, samples_of
 from tests.truth.measured_page import put
 from tests.truth.score.baselines import Percents, mean_below_70, sagemaker
 from tests.truth.score.finding import STARVED
@@ -119,7 +119,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _percents(path: Path) -> Percents:
     with LogText(str(path)) as text:
         reader = reader_for(text.lines(), name=text.name, options=LogOptions())
-        ratios = [one.busy_ratio for one in reader.samples() if one.busy_ratio is not None]
+        ratios = [one.busy_ratio for one in samples_of(reader) if one.busy_ratio is not None]
     return np.asarray(np.rint(100 * np.asarray(ratios)), dtype=np.uint8)
 
 

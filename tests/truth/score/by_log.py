@@ -11,6 +11,7 @@ from gpumon.core.settings.detector import DetectorSettings
 from gpumon.pipeline.log_analysis import LogAnalysis
 from gpumon.sources.logs.log_sample import LogFacts, LoggedGpu, LogSample
 from gpumon.sources.logs.stamps.log_clock import NO_CLOCK
+from tests.builders.logs import blocks_of
 from tests.truth.score.finding import NS_PER_MS, STARVED, Finding, finding_of, first_true
 from tests.truth.workloads import GpuTruth, Workload, memory_used_mib
 from tests.truth.workloads.seeing import SeenLog
@@ -61,7 +62,7 @@ def _spoke_at_ms(rows: list[LogSample]) -> float | None:
 def reported(samples: Sequence[list[LogSample]]) -> Report:
     analysis = LogAnalysis(_SETTINGS)
     for rows in samples:
-        analysis.ingest(rows)
+        analysis.ingest(blocks_of(rows))
     gpus = tuple(LoggedGpu(index=index) for index in range(len(samples)))
     facts = LogFacts(clock=NO_CLOCK, gpus=gpus, skipped_lines=0, period_ns=None, notes=())
     return analysis.report("workload", facts)

@@ -19,6 +19,7 @@ from tests.builders.logs import (
     analyse_file,
     analysed,
     analysis_of,
+    blocks_of,
     facts_of,
     only_gpu,
     rows,
@@ -161,7 +162,7 @@ class TestRowsThatComeGpuByGpu:
     def test_are_of_one_time_as_those_that_come_moment_by_moment(self) -> None:
         one, other = (rows_of(gpu, on_and_off(late_waves(30))) for gpu in (0, 1))
         by_gpu = analysis_of(one)
-        by_gpu.ingest(other)
+        by_gpu.ingest(blocks_of(other))
         by_moment = analysis_of(row for both in zip(one, other, strict=True) for row in both)
 
         facts = facts_of([LoggedGpu(index=0), LoggedGpu(index=1)])

@@ -13,7 +13,7 @@ from gpumon.core.report.report import Report
 from gpumon.core.settings.detector import DetectorSettings
 from gpumon.pipeline.log_analysis import LogAnalysis
 from gpumon.sources.logs.log_sample import LoggedGpu, LogSample
-from tests.builders.logs import analysed, facts_of, report_of
+from tests.builders.logs import analysed, blocks_of, facts_of, report_of
 from tests.builders.time import s
 
 Stretch = tuple[float, int]
@@ -106,7 +106,7 @@ class TestAHole:
 
     def test_is_what_the_user_says_it_is(self) -> None:
         analysis = LogAnalysis(DetectorSettings(), period_ns=s(1))
-        analysis.ingest(busy_rows((1, 50), (60, 50)))
+        analysis.ingest(blocks_of(busy_rows((1, 50), (60, 50))))
 
         assert observed_s(analysis.report("gpu.csv", facts_of([LoggedGpu()]))) == 101
 

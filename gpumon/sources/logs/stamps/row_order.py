@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
-from itertools import accumulate, chain, islice, pairwise, repeat
+from itertools import accumulate, islice, pairwise
 from operator import itemgetter, sub
 from typing import Final
 
@@ -49,20 +49,8 @@ class OrderedLog:
         self._equal = EqualStamps()
         self._row_count = 0
 
-    def samples(self) -> Iterator[LogSample]:
-        """The rows as samples, those of each GPU rising in time.
-
-        Raises:
-            UnreadableLogError: As ``blocks``.
-        """
-        for block in self.blocks():
-            samples = chain.from_iterable(
-                zip(repeat(rows.gpu), *rows[1:], strict=False) for rows in block
-            )
-            yield from sorted(map(LogSample._make, samples), key=_stamp_of)
-
     def blocks(self) -> Iterator[list[RowColumns]]:
-        """The same rows as columns, some hundred rows at a time.
+        """Yield the rows as columns, some hundred rows at a time.
 
         Raises:
             UnreadableLogError: As the reader; and where there is no row, the time stands still, or

@@ -17,7 +17,7 @@ from gpumon.errors import UnreadableLogError
 from gpumon.sources.logs.gpu_log import GpuLog
 from gpumon.sources.logs.log_sample import LogFacts, LoggedGpu, LogOptions, LogSample
 from gpumon.sources.logs.stamps.row_order import WINDOW_ROWS, OrderedLog
-from tests.builders.logs import analysed, only_gpu, rows, smi_log
+from tests.builders.logs import analysed, only_gpu, rows, samples_of, smi_log
 
 S = 1_000_000_000
 HOUR = 3_600
@@ -44,7 +44,7 @@ def row(at_s: float, busy: float | None = 1.0, gpu: int = 0) -> LogSample:
 
 def in_order(samples: Sequence[LogSample]) -> tuple[list[LogSample], LogFacts]:
     log = log_in_order(samples)
-    return list(log.samples()), log.facts()
+    return list(samples_of(log)), log.facts()
 
 
 def settled(written: Sequence[LogSample]) -> tuple[list[LogSample], tuple[str, ...]]:
@@ -277,7 +277,7 @@ class TestLaws:
         reader = log_in_order(log)
         samples: list[LogSample] = []
         try:
-            samples.extend(reader.samples())
+            samples.extend(samples_of(reader))
         except UnreadableLogError as refusal:
             if not re.search("several logs|sort ", str(refusal)):
                 moments = {(one.gpu, one.stamp_ns) for one in log}
