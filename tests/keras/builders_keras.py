@@ -7,6 +7,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import pairwise
 from typing import Any
 
 import keras
@@ -159,6 +160,11 @@ def normalized_model(**compiled: Any) -> Any:
     model = keras.Sequential([rows, norm, dropout, sums])
     model.compile(optimizer=keras.optimizers.SGD(0.01, momentum=0.9), loss="mse", **compiled)
     return model
+
+
+def backend() -> str:
+    name: str = keras.backend.backend()
+    return name
 
 
 class Notes:
@@ -350,6 +356,16 @@ def recorded_steps() -> int:
 def phases_in(mode: TrainingMode) -> list[TrainingPhase]:
     """The phases of a mode, in the order in which they began."""
     return [e.phase for e in records() if e.kind is RingKind.ENTER and e.value == mode]
+
+
+def phases_within(spans_ns: Sequence[tuple[int, int]]) -> set[tuple[TrainingPhase, int]]:
+    """The phases and modes recorded at any time in those spans."""
+    entered = [event for event in records() if event.kind is RingKind.ENTER]
+    return {
+        (event.phase, event.value)
+        for event, after in pairwise(entered)
+        if any(event.at_ns < end and after.at_ns > start for start, end in spans_ns)
+    }
 
 
 def timeline() -> PhaseTimeline:

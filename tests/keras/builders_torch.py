@@ -15,15 +15,12 @@ torch.set_num_threads(1)
 
 
 class SlowRows(torch.utils.data.Dataset):  # type: ignore[misc]
-    """A dataset that sleeps before each row, and notes how long it really did.
-
-    The notes are those of this process: with workers they stay empty.
-    """
+    """A dataset that sleeps before each row, and notes when; with workers it notes nothing here."""
 
     def __init__(self, count: int, *, seconds: float = 0.0) -> None:
         self.rows, self.sums = rows_and_sums(count)
         self.seconds = seconds
-        self.slept_ns = 0
+        self.spans_ns: list[tuple[int, int]] = []
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -32,20 +29,23 @@ class SlowRows(torch.utils.data.Dataset):  # type: ignore[misc]
         if self.seconds:
             began_ns = time.monotonic_ns()
             time.sleep(self.seconds)
-            self.slept_ns += time.monotonic_ns() - began_ns
+            self.spans_ns.append((began_ns, time.monotonic_ns()))
         return self.rows[index], self.sums[index]
 
 
 class RowsThatEnd(torch.utils.data.IterableDataset):  # type: ignore[misc]
-    """As many rows as it has, but nobody is told how many; the end takes its time too."""
+    """Rows without a known number; their end takes a while, too, and is noted."""
 
     def __init__(self, count: int, *, seconds_at_the_end: float = 0.0) -> None:
         self.rows, self.sums = rows_and_sums(count)
         self.seconds_at_the_end = seconds_at_the_end
+        self.ends_ns: list[tuple[int, int]] = []
 
     def __iter__(self) -> Iterator[tuple[Any, Any]]:
         yield from zip(self.rows, self.sums, strict=True)
+        began_ns = time.monotonic_ns()
         time.sleep(self.seconds_at_the_end)
+        self.ends_ns.append((began_ns, time.monotonic_ns()))
 
 
 def loader_of(dataset: Any, *, batch_size: int = BATCH, **settings: Any) -> Any:

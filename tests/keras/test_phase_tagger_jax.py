@@ -1,9 +1,11 @@
-"""``PhaseTagger`` where only JAX does so, and in company that is the same on every backend."""
+"""``PhaseTagger`` where only JAX differs, and what is the same on every backend, tested on JAX."""
 
 from __future__ import annotations
 
 import contextlib
+import copy
 import gc
+import pickle
 import threading
 import time
 import warnings
@@ -13,7 +15,8 @@ from typing import Any
 
 import pytest
 
-from gpumon.core.phase import IdleCause, TrainingPhase
+import trainer_hooks
+from gpumon.core.phase import TrainingMode, TrainingPhase
 from gpumon.core.ring_format.events import RingKind
 from tests.keras.later import b, keras
 
@@ -21,84 +24,148 @@ pytestmark = pytest.mark.keras_jax
 MS = 1_000_000
 
 
-class TestTheWaitForInput:
-    def trained(self, model: Any, steps: int) -> tuple[int, Any]:
-        """How long it really waited, and its edges; told is that within 10 %, or 1 ms a step."""
-        source, edges = b.SlowBatches(0.01), b.Edges()
-        b.fit(model, source, b.tagger(), edges, steps=steps, epochs=1)
-        true_ns = source.spent_ns(edges)
-        assert b.phase_ns()["input_wait"] == pytest.approx(true_ns, rel=0.10, abs=steps * MS)
-        return true_ns, edges
-
-    @pytest.mark.measured
-    def test_of_several_steps_an_execution_is_recorded_gross_by_batch_and_not_called_hidden(
-        self,
-    ) -> None:
+class TestSeveralStepsAnExecution:
+    def test_have_an_exact_wait_before_each_execution_and_gross_ones_inside(self) -> None:
+        source = b.SlowBatches(0.01)
         model = b.small_model(b.SleepingCompute(0.002), steps_per_execution=4)
-        true_ns, edges = self.trained(model, steps=16)
 
+        b.fit(model, source, b.tagger(), steps=16, epochs=1)
+
+        for at, span in enumerate(source.spans_ns[2:], 2):  # Keras reads two to see what they are
+            mode = TrainingMode.TRAIN if at % 4 == 0 else TrainingMode.BESIDE_STEP
+            assert b.phases_within([span]) == {(TrainingPhase.INPUT_WAIT, mode)}
         assert b.marks(RingKind.STEP) == [4, 8, 12, 16]
-        (recorded,) = b.recorded_in([(edges.made_ns, edges.ended_ns)])
-        recorded_ns = recorded.gross_input_wait_ns + recorded.waits[IdleCause.INPUT_WAIT]
-        assert recorded_ns == pytest.approx(true_ns, rel=0.10, abs=16 * MS)
-        assert recorded.gross_input_wait_ns > 9 * 10 * MS
-        assert recorded.hidden_input_wait_ns < 4 * MS
         assert b.facts().loader["input_wait"] == "gross"
 
-    def test_is_recorded_where_nothing_is_compiled(self) -> None:
-        self.trained(b.small_model(run_eagerly=True), steps=8)
+
+@pytest.mark.versions
+def test_compiling_is_recorded_where_jax_compiles_and_nowhere_else() -> None:
+    import jax
+
+    compiled: list[bool] = []
+    jax.monitoring.register_event_duration_secs_listener(
+        lambda event, seconds, **_: compiled.append("backend_compile" in event)
+    )
+    model, fits = b.small_model(), []
+    for _ in range(3):
+        compiled.clear()
+        before_ns = b.phase_ns()["compile"]
+        b.fit_rows(model, 64, b.tagger())
+        fits.append((any(compiled), b.phase_ns()["compile"] - before_ns > 5 * MS))
+
+    assert fits[0] == (True, True)
+    assert fits[2] == (False, False)  # an older Keras compiles in the second fit, too
 
 
-class TestCompiling:
+@pytest.mark.measured
+@pytest.mark.versions
+def test_a_training_run_stays_asynchronous() -> None:
+    def wall_s(*callbacks: Any) -> float:
+        began = time.monotonic()
+        b.fit(model, b.SlowBatches(0.015), *callbacks, steps=20, epochs=1)
+        return time.monotonic() - began
+
+    model = b.small_model(b.SleepingCompute(0.015))
+    wall_s()
+    bare = min(wall_s() for _ in range(3))
+    tagged = min(wall_s(b.tagger()) for _ in range(3))
+
+    assert tagged < 1.3 * bare
+
+
+class TestACallback:
+    def test_is_timed_by_its_class_over_all_fits_of_the_process(self) -> None:
+        twin = type("Twin", (b.SleepingCallback,), {})
+        twins = [twin("on_test_end", "on_train_batch_begin", seconds=0.004) for _ in range(2)]
+        model, validated = b.small_model(), {"validation_data": b.rows_and_sums(32)}
+
+        for _ in range(2):
+            b.fit_rows(model, 64, b.tagger(), *twins, **validated)
+
+        assert [each.times for each in twins] == [2 * 5] * 2
+        assert b.facts().callback_ns["Twin"] >= sum(each.spent_ns for each in twins)
+
     @pytest.mark.measured
+    def test_that_writes_checkpoints_is_a_checkpoint(self, tmp_path: Path) -> None:
+        class Backup(keras.callbacks.BackupAndRestore):  # type: ignore[misc]
+            def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+                time.sleep(0.02)
+                super().on_epoch_end(epoch, logs)
+
+        class EachBatch(keras.callbacks.ModelCheckpoint):  # type: ignore[misc]
+            def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+                time.sleep(0.005)
+
+        saves = keras.callbacks.ModelCheckpoint(str(tmp_path / "model.keras"))
+        batches = EachBatch(str(tmp_path / "each.keras"))
+        backup = Backup(str(tmp_path / "backup"))
+
+        b.fit(b.small_model(), b.SlowBatches(0.0), saves, batches, b.tagger(), backup, steps=5)
+
+        recorded, by_class = b.phase_ns(), b.facts().callback_ns
+        assert by_class["Backup"] >= 2 * 20 * MS
+        assert by_class["EachBatch"] >= 10 * 5 * MS
+        saved_ns = sum(by_class[name] for name in ("Backup", "EachBatch", "ModelCheckpoint"))
+        assert recorded["checkpoint"] == pytest.approx(saved_ns, rel=0.1, abs=5 * MS)
+
+    def test_is_called_in_the_order_that_it_has_without_the_tagger(self) -> None:
+        methods = [
+            f"on_{what}_{edge}"
+            for what in ("train", "epoch", "train_batch", "test", "test_batch")
+            for edge in ("begin", "end")
+        ]
+
+        def order(*tagger: Any) -> list[tuple[str, str]]:
+            calls: list[tuple[str, str]] = []
+
+            def noting(name: str) -> Any:
+                noted = {m: lambda *_, m=m, **__: calls.append((name, m)) for m in methods}
+                return keras.callbacks.LambdaCallback(**noted)
+
+            callbacks = [noting("first"), *tagger, noting("second")]
+            validated = {"validation_data": b.rows_and_sums(32)}
+            b.fit_rows(b.small_model(), 64, *callbacks, **validated)
+            return calls
+
+        assert order(b.tagger()) == order()
+
     @pytest.mark.versions
-    def test_is_recorded_where_jax_compiles_and_nowhere_else(self) -> None:
-        import jax
+    def test_that_raises_leaves_neither_the_model_nor_a_thread_nor_its_phase_behind(self) -> None:
+        models, before = [], set(threading.enumerate())
+        for raising in ([b.raising(KeyError)], [b.raising(KeyError)], []):
+            model = b.small_model()
+            models.append(weakref.ref(model))
+            with contextlib.suppress(KeyError):
+                b.fit(model, b.SlowBatches(0.0), b.tagger(), *raising, steps=4)
+            del model
+        for _ in range(3):  # what one collection ends lets the next one free more
+            gc.collect()
 
-        compiled: list[float] = []
-        jax.monitoring.register_event_duration_secs_listener(
-            lambda event, seconds, **_: compiled.append("backend_compile" in event)
-        )
-        model, fits = b.small_model(), []
-        for _ in range(3):
-            compiled.clear()
-            before_ns = b.phase_ns()["compile"]
-            b.fit_rows(model, 64, b.tagger())
-            fits.append((sum(compiled), b.phase_ns()["compile"] - before_ns))
+        assert [model() for model in models] == [None] * 3
+        assert b.present_phase() is TrainingPhase.OTHER
+        new = set(threading.enumerate()) - before
+        assert [thread.name for thread in new if thread.name.startswith("gpumon")] == []
 
-        assert fits[0][0] > 0
-        assert fits[0][1] > 5 * MS
-        assert fits[2][0] == 0  # an older Keras compiles in the second fit, too
-        assert all(recorded_ns < fits[0][1] / 4 for number, recorded_ns in fits if number == 0)
-
-
-class TestTheTraining:
-    @pytest.mark.measured
     @pytest.mark.versions
-    def test_stays_asynchronous(self) -> None:
-        def period_s(*callbacks: Any) -> float:
-            began = time.monotonic()
-            b.fit(model, b.SlowBatches(0.015), *callbacks, steps=20, epochs=1)
-            return time.monotonic() - began
+    @pytest.mark.parametrize("name", ["PhaseTagger", "NaNGuard"])
+    def test_of_ours_that_is_listed_as_a_class_is_refused(self, name: str) -> None:
+        kind = getattr(trainer_hooks, name)
+        with pytest.raises(TypeError, match=rf"lists the class: write {name}\(\) instead"):
+            b.fit_rows(b.small_model(), 32, kind)
 
-        model = b.small_model(b.SleepingCompute(0.015))
-        period_s()
-        bare = min(period_s() for _ in range(3))
-        tagged = min(period_s(b.tagger()) for _ in range(3))
 
-        assert tagged < 1.3 * bare
-
-    def test_has_its_callbacks_back_when_it_is_over(self) -> None:
-        mine = keras.callbacks.CallbackList([b.tagger()], add_history=True)
-        before = list(mine.callbacks)
+class TestATagger:
+    def test_gives_the_list_of_callbacks_back(self) -> None:
+        own_list = keras.callbacks.CallbackList([b.tagger()], add_history=True)
+        before = list(own_list.callbacks)
         model = b.small_model()
-        mine.set_model(model)
+        own_list.set_model(model)
 
-        b.fit_rows(model, 32, callbacks=mine)
+        b.fit_rows(model, 32, callbacks=own_list)
 
-        assert mine.callbacks == before
+        assert own_list.callbacks == before
 
-    def test_goes_on_where_no_ring_can_be_made(
+    def test_lets_a_run_go_on_where_no_ring_can_be_made(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         (tmp_path / "file").write_text("")
@@ -110,13 +177,10 @@ class TestTheTraining:
 
         assert len(history.history["loss"]) == 1
 
-
-class TestAnotherBackend:
-    @pytest.fixture(autouse=True)
-    def backend(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_on_another_backend_warns_once_and_records_no_wait_for_input(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         monkeypatch.setattr(keras.backend, "backend", lambda: "openvino")
-
-    def test_is_reported_once_to_have_no_wait_for_input_and_none_is_recorded(self) -> None:
         sleeper = b.SleepingCallback("on_epoch_end", seconds=0.02)
         model, hook = b.small_model(), b.tagger()
 
@@ -132,9 +196,7 @@ class TestAnotherBackend:
         assert recorded["other"] >= 2 * 8 * 10 * MS
         assert b.marks(RingKind.STEP)[-1] == 20
 
-
-class TestTwoTaggersInOneList:
-    def test_count_each_step_once_however_many_epochs_there_are(self) -> None:
+    def test_beside_another_counts_each_step_once_however_many_epochs_there_are(self) -> None:
         model = b.small_model()
 
         b.fit(model, b.SlowBatches(0.0), b.tagger(), b.tagger(), steps=2, epochs=60)
@@ -142,33 +204,49 @@ class TestTwoTaggersInOneList:
         assert b.recorded_steps() == 120
         assert not hasattr(model.train_function, "bare")
 
+    def test_may_have_a_subclass_that_calls_its_base_by_name(self) -> None:
+        class Subclass(trainer_hooks.PhaseTagger):
+            def set_model(self, model: Any) -> None:
+                self.was_called = True
+                trainer_hooks.PhaseTagger.set_model(self, model)
 
-class TestACallbackThatRaises:
-    @pytest.mark.versions
-    def test_leaves_neither_the_model_nor_a_thread_nor_its_phase_behind(self) -> None:
-        models, before = [], set(threading.enumerate())
-        for _ in range(3):
-            model = b.small_model()
-            models.append(weakref.ref(model))
-            with contextlib.suppress(KeyError):
-                b.fit(model, b.SlowBatches(0.0), b.tagger(), b.raising(KeyError), steps=4)
-            del model
-        for _ in range(3):  # what one collection ends lets the next one free more
-            gc.collect()
+        tagger = Subclass()
 
-        assert [model() for model in models] == [None] * 3
-        assert b.present_phase() is TrainingPhase.OTHER
-        new = set(threading.enumerate()) - before
-        assert [thread.name for thread in new if thread.name.startswith("gpumon")] == []
+        assert "input_wait_ratio" in b.fit_rows(b.small_model(), 64, tagger).history
+        assert tagger.was_called
 
 
-class TestAModelThatWasTrained:
-    def test_can_be_freed(self) -> None:
-        model = b.small_model()
-        b.fit(model, b.SlowBatches(0.0), b.tagger(), steps=2)
-        seen = weakref.ref(model)
+def pickled(one: Any) -> Any:
+    return pickle.loads(pickle.dumps(one))
 
-        del model
-        gc.collect()
 
-        assert seen() is None
+@pytest.mark.parametrize("copied", [copy.copy, pickled])
+class TestACopyOfATagger:
+    """As tuners and workers make them."""
+
+    def fit(self, *callbacks: Any, epochs: int = 1) -> Any:
+        source = b.SlowBatches(0.0)
+        return b.fit(b.small_model(), source, *callbacks, steps=4, epochs=epochs).history
+
+    def test_is_a_new_tagger_of_the_same_run(self, copied: Any) -> None:
+        class TaggerOfAnExperiment(trainer_hooks.PhaseTagger):
+            def __init__(self, experiment: dict[str, Any], *, seed: int) -> None:
+                super().__init__(run=f"{experiment['name']}-{seed}", logs=False)
+                self.experiment, self.seed = experiment, seed
+
+        TaggerOfAnExperiment.__qualname__ = "TaggerOfAnExperiment"
+        globals()["TaggerOfAnExperiment"] = TaggerOfAnExperiment  # pickle looks it up
+        original = TaggerOfAnExperiment({"name": "sweep"}, seed=3)
+
+        one = copied(original)
+        self.fit(original, b.Does(lambda _: copied(original), "on_epoch_begin"), epochs=2)
+        self.fit(one)
+
+        assert type(one) is TaggerOfAnExperiment
+        assert (one.experiment, one.seed) == ({"name": "sweep"}, 3)
+        assert b.recorded_steps() == 12
+        assert b.facts().run == "sweep-3"
+
+    def test_adds_the_same_keys_to_the_logs(self, copied: Any) -> None:
+        assert "input_wait_ratio" not in self.fit(copied(b.tagger()))
+        assert "input_wait_ratio" in self.fit(copied(b.tagger(logs=True)))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -21,16 +20,6 @@ WHILE_TRAINING = (
     "on_train_batch_end",
     "on_epoch_end",
 )
-
-
-def phases_within(span: tuple[int, int]) -> set[tuple[TrainingPhase, int]]:
-    """Phases and modes that any moment of a stretch was told to be in."""
-    entered = [event for event in b.records() if event.kind is RingKind.ENTER]
-    return {
-        (event.phase, event.value)
-        for event, after in pairwise(entered)
-        if event.at_ns < span[1] and after.at_ns > span[0]
-    }
 
 
 def cell(backend: str, steps_per_execution: int, *, eagerly: bool = False) -> Any:
@@ -78,8 +67,8 @@ class TestTrainingOnABatchInACallback:
 
     @pytest.mark.measured
     def test_is_callbacks_from_its_beginning_to_its_end(self, aside: Any) -> None:
-        recorded = [phases_within(span) for span in aside.spans_ns]
-        assert recorded == [{(TrainingPhase.CALLBACKS, TrainingMode.TRAIN)}] * len(recorded)
+        callbacks = (TrainingPhase.CALLBACKS, TrainingMode.TRAIN)
+        assert b.phases_within(aside.spans_ns) == {callbacks}
         assert b.phase_ns()["callbacks"] == pytest.approx(aside.spent_ns, rel=0.15)
         assert b.phase_ns()["input_wait"] < aside.spent_ns / 4
 

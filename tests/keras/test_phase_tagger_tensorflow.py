@@ -1,13 +1,15 @@
-"""``PhaseTagger`` on TensorFlow: steps, traces, ``evaluate``, and functions that it gives back."""
+"""``PhaseTagger`` where TensorFlow differs: prefetched data, several steps an execution, traces."""
 
 from __future__ import annotations
 
 import sys
 import time
 import types
-from functools import partial
-from itertools import islice
-from typing import Any
+from collections.abc import Iterator
+from itertools import islice, pairwise
+from statistics import mean, median
+from types import SimpleNamespace
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -16,132 +18,221 @@ from gpumon.core.ring_format.events import RingKind
 from tests.keras.later import b, keras, tf
 from tests.keras.later import on_tensorflow as t
 from tests.keras.test_phase_tagger_harmless import data_of
+from tests.patience import lateness_ns
 
 pytestmark = pytest.mark.keras_tensorflow
 MS = 1_000_000
+WAIT = (TrainingPhase.INPUT_WAIT, TrainingMode.TRAIN)
+STEP = (TrainingPhase.TRAIN_STEP, TrainingMode.TRAIN)
+VALIDATION = (TrainingPhase.VALIDATION, TrainingMode.VALIDATION)
+CALLBACKS = (TrainingPhase.CALLBACKS, TrainingMode.TRAIN)
+
+
+@pytest.fixture(autouse=True)
+def compiles_afterwards(framework: str) -> Iterator[None]:
+    yield
+    tf.config.run_functions_eagerly(False)
 
 
 @pytest.mark.measured
-class TestOtherPhases:
+@pytest.mark.parametrize(("source", "seconds"), [("prefetched", 0.05), ("workers=2", 0.12)])
+def test_the_wait_for_prefetched_data_is_what_the_compute_had_to_wait(
+    source: str, seconds: float
+) -> None:
+    compute = b.SleepingCompute(0.005)
+
+    true_ns, errors_ns = t.true_waits_and_errors_ns(t.SOURCES[source], compute, seconds)
+
+    late_ns = lateness_ns(compute.spans_ns, 0.005)  # everything is as late on a busy machine
+    assert mean(true_ns) > 10 * MS
+    assert abs(median(errors_ns)) < max(MS, mean(true_ns) / 10) + late_ns
+
+
+class EndingSource(b.SlowBatches):
+    """Its length is unknown, and its end takes a while, too."""
+
+    def __init__(self, batches: int) -> None:
+        super().__init__(0.01)
+        self.ends_ns: list[tuple[int, int]] = []
+        self._batches = batches
+
+    def __iter__(self) -> Iterator[Any]:
+        yield from islice(super().__iter__(), self._batches)
+        began_ns = time.monotonic_ns()
+        time.sleep(0.1)
+        self.ends_ns.append((began_ns, time.monotonic_ns()))
+
+    def fit(self, model: Any, *callbacks: Any, **settings: Any) -> None:
+        settings = {"epochs": 3, "verbose": 0, **settings}
+        model.fit(t.dataset(lambda: iter(self)), callbacks=[*callbacks, b.tagger()], **settings)
+
+
+class Execution(NamedTuple):
+    """A time in ``train_step``, and the wait for input that is recorded inside it."""
+
+    start_ns: int
+    end_ns: int
+    waited_ns: int
+    has_steps: bool
+
+    def inside(self, spans_ns: list[tuple[int, int]]) -> list[int]:
+        return b.lengths_ns([span for span in spans_ns if self.start_ns < span[0] < self.end_ns])
+
+
+def executions() -> list[Execution]:
+    events = b.records()
+    entered = [event for event in events if event.kind is RingKind.ENTER]
+    found = []
+    for begin, end in pairwise(entered):
+        if (begin.phase, begin.value) == STEP and end.phase is not TrainingPhase.COMPILE:
+            inside = [one for one in events if begin.at_ns < one.at_ns <= end.at_ns]
+            waits = [one.value for one in inside if one.kind is RingKind.AMOUNT]
+            has_steps = any(one.kind is RingKind.STEP for one in inside)
+            found.append(Execution(begin.at_ns, end.at_ns, sum(waits), has_steps))
+    return found
+
+
+class SeveralSteps:
+    """Three epochs of 16 batches, four an execution, with a validation each."""
+
+    def __init__(self) -> None:
+        self.compute, self.source = b.SleepingCompute(0.01), EndingSource(16)
+        self.sleeper = b.SleepingCallback("on_epoch_end", seconds=0.02)
+        model = b.small_model(self.compute, steps_per_execution=4)
+        rows, sums = b.rows_and_sums(3 * b.BATCH)
+        validated = {"validation_data": (rows, sums), "validation_batch_size": b.BATCH}
+        self.source.fit(model, self.sleeper, **validated)
+        spans_ns = self.compute.spans_ns
+        self.validations_ns = [span for at, span in enumerate(spans_ns) if at % 19 >= 16]
+
+
+class TestSeveralStepsAnExecution:
+    """Their wait for input is *gross*: fetching may overlap with computing."""
+
+    @pytest.fixture
+    def trained(self, trained_once: Any) -> Any:
+        return trained_once(SeveralSteps)
+
+    def test_have_the_sleeps_of_their_source_recorded_as_a_wait_inside_the_step(
+        self, trained: SeveralSteps
+    ) -> None:
+        found = [one for one in executions() if one.has_steps]
+        assert len(found) == 3 * 4 - 1  # the first one is compiled
+        for one in found:
+            slept_ns = one.inside(trained.source.spans_ns)
+            computed_ns = one.inside(trained.compute.spans_ns)
+            assert len(slept_ns) == len(computed_ns)
+            # No batch of the execution is fetched while its last one is computed.
+            longest_ns = one.end_ns - one.start_ns - computed_ns[-1]
+            assert sum(slept_ns) <= one.waited_ns + MS
+            assert one.waited_ns <= longest_ns
+
+    def test_have_the_wait_for_the_end_of_the_data_recorded_and_in_no_step(
+        self, trained: SeveralSteps
+    ) -> None:
+        ends = [one for one in executions() if not one.has_steps]
+        assert len(ends) == len(trained.source.ends_ns) == 3
+        for one, slept_ns in zip(ends, b.lengths_ns(trained.source.ends_ns), strict=True):
+            assert one.waited_ns >= 0.99 * slept_ns
+
+    def test_leave_callbacks_and_validations_out(self, trained: SeveralSteps) -> None:
+        assert b.phases_within(trained.sleeper.spans_ns) == {CALLBACKS}
+        assert b.phases_within(trained.validations_ns) == {VALIDATION}
+
+    def test_are_counted(self, trained: SeveralSteps) -> None:
+        assert b.marks(RingKind.STEP)[-1] == 3 * 16
+        assert b.marks(RingKind.SAMPLES)[-1] == 3 * 16 * b.BATCH
+        assert b.facts().loader["input_wait"] == "gross"
+        amounts = [event for event in b.records() if event.kind is RingKind.AMOUNT]
+        assert {event.phase for event in amounts} == {TrainingPhase.INPUT_WAIT}
+
+
+@pytest.mark.parametrize(
+    ("steps_per_execution", "eagerly", "phase"),
+    [(1, False, WAIT), (4, True, WAIT), (4, False, STEP)],
+)
+def test_the_end_of_the_data_is_waited_for_and_ends_an_execution_early(
+    steps_per_execution: int, eagerly: bool, phase: Any
+) -> None:
+    source = EndingSource(6)
+    model = b.small_model(steps_per_execution=steps_per_execution, run_eagerly=eagerly)
+
+    source.fit(model, epochs=2)
+
+    assert len(source.ends_ns) == 2
+    assert b.phases_within(source.ends_ns) == {phase}
+    assert b.marks(RingKind.STEP)[-1] == 2 * 6
+    assert b.marks(RingKind.SAMPLES)[-1] == 2 * 6 * b.BATCH
+
+
+class TestTracing:
     @pytest.mark.parametrize("steps_per_execution", [1, 4])
-    def test_sum_to_the_time_of_the_training(self, steps_per_execution: int) -> None:
-        model, edges = b.small_model(steps_per_execution=steps_per_execution), b.Edges()
-
-        model.fit(
-            t.synchronous(b.SlowBatches(0.005)),
-            validation_data=b.rows_and_sums(48),
-            epochs=2,
-            verbose=0,
-            callbacks=[b.tagger(), edges],
-        )
-
-        assert edges.tagged_ns / edges.wall_ns == pytest.approx(1.0, abs=0.01)
-        assert b.phase_ns()["other"] < 0.01 * edges.wall_ns
-
-    @pytest.mark.versions
-    def test_the_step_has_the_compute_and_the_wait_none_of_it(self) -> None:
-        compute = b.SleepingCompute(0.02)
-
-        b.fit(b.warmed_model(compute), b.SlowBatches(0.001), b.tagger(), epochs=1)
-
-        recorded, true_ns = b.phase_ns(), sum(b.lengths_ns(compute.spans_ns))
-        assert recorded["train_step"] + recorded["device_sync"] >= true_ns
-        assert t.in_a_quiet_moment(t.recorded_waits_ns()) < 10 * MS
-
-    @pytest.mark.parametrize("steps_per_execution", [1, 4])
-    def test_tracing_is_compile_and_recorded_once(self, steps_per_execution: int) -> None:
-        traced_ns = []
+    def test_is_compile_and_recorded_once(self, steps_per_execution: int) -> None:
+        traced_ns: list[tuple[int, int]] = []
 
         class Tracing(b.SleepingCompute):
             def call(self, rows: Any) -> Any:
                 began_ns = time.monotonic_ns()
-                time.sleep(0.2)  # runs while it is traced, and not in the graph
-                traced_ns.append(time.monotonic_ns() - began_ns)
+                time.sleep(0.1)  # runs while it is traced, and not in the graph
+                traced_ns.append((began_ns, time.monotonic_ns()))
                 return rows
 
         model = b.small_model(Tracing(0.0), steps_per_execution=steps_per_execution)
         traced_ns.clear()  # Keras traced shapes to build the model
         b.fit_rows(model, 64, b.tagger())
-        first, true_ns = b.phase_ns(), sum(traced_ns)
+        compile_ns = b.phase_ns()["compile"]
         b.fit_rows(model, 64, b.tagger())
 
-        assert true_ns >= 200 * MS
-        assert first["compile"] >= true_ns
-        assert first["train_step"] < 100 * MS
-        assert sum(traced_ns) == true_ns
-        assert b.phase_ns()["compile"] == first["compile"]
+        assert b.phases_within(traced_ns) == {(TrainingPhase.COMPILE, TrainingMode.TRAIN)}
+        assert b.phase_ns()["compile"] == compile_ns
 
-    def test_a_trace_that_no_one_foresaw_is_compile_too(self) -> None:
+    def test_that_was_not_foreseen_is_compile_too(self) -> None:
         model, hook = b.small_model(), b.tagger()
         rows, sums = b.rows_and_sums(64)
         model.fit(rows, sums, batch_size=64, verbose=0, callbacks=[hook])
-        before = b.phase_ns()
+        before_ns = b.phase_ns()["compile"]
 
         model.fit(rows.astype("int32"), sums, batch_size=64, verbose=0, callbacks=[hook])
 
-        recorded = b.phase_ns()
         amounts = [event for event in b.records() if event.kind is RingKind.AMOUNT]
         assert [event.phase for event in amounts] == [TrainingPhase.COMPILE]
-        assert recorded["compile"] - before["compile"] > 10 * MS
-        assert recorded["train_step"] - before["train_step"] < 5 * MS
+        assert b.phase_ns()["compile"] - before_ns > 10 * MS
 
+    def traces_of(self, model: Any) -> dict[str, int]:
+        """How often the functions behind the train function were traced."""
+        from trainer_hooks.taps.tensorflow.functions import form_of
 
-@pytest.mark.measured
-class TestEvaluateAndPredict:
-    @pytest.mark.parametrize(
-        ("call", "mode", "phase"),
-        [
-            ("fit", TrainingMode.VALIDATION, "validation"),
-            ("evaluate", TrainingMode.VALIDATION, "validation"),
-            ("predict", TrainingMode.PREDICT, "predict"),
-        ],
-    )
-    def test_record_the_wait_inside_fit_and_alone(
-        self, call: str, mode: TrainingMode, phase: str
-    ) -> None:
-        model = b.small_model(b.SleepingCompute(0.01))
+        form: Any = form_of(model.train_function)
+        return {
+            name: function.experimental_get_tracing_count()
+            for name, function in (("one step", form.one_step), ("fused", form.fused))
+        }
 
-        def validate(data: Any, **words: Any) -> None:
-            b.fit_rows(model, 32, validation_data=data, **words)
+    @pytest.mark.parametrize("kind", ["arrays", "tf.data", "generator"])
+    def test_is_done_as_often_as_keras_does_it_itself(self, kind: str) -> None:
+        def traces(*callbacks: Any) -> dict[str, int]:
+            model = b.normalized_model()
+            for _ in range(2 if callbacks else 1):
+                model.fit(**data_of(kind), verbose=0, callbacks=list(callbacks))
+            return self.traces_of(model)
 
-        recorded_ns, true_ns = t.usual_recorded_and_true_ns(
-            validate if call == "fit" else getattr(model, call),
-            partial(t.recorded_waits_ns, mode),
-            batches=8,
-        )
+        assert traces(b.tagger()) == {"one step": traces()["one step"], "fused": 0}
 
-        assert true_ns > 40 * MS
-        assert recorded_ns == t.within_a_tenth(true_ns)
-        assert b.phase_ns()[phase] >= 3 * 8 * 10 * MS
-        assert b.present_phase() is TrainingPhase.OTHER
+    def test_is_repeated_once_where_it_was_done_without_timers(self) -> None:
+        model, hook = b.normalized_model(steps_per_execution=4), b.tagger()
+        b.fit_rows(model, 60)
+        bare = model.train_function
 
-    def test_leave_a_slow_callback_out_of_the_wait(self) -> None:
-        model = b.small_model()
-        sleeper = b.SleepingCallback("on_predict_batch_end", "on_test_batch_end", seconds=0.02)
-        rows, sums = b.rows_and_sums(80)
+        for _ in range(2):
+            b.fit_rows(model, 60, hook)
 
-        model.predict(rows, batch_size=16, verbose=0, callbacks=[b.tagger(), sleeper])
-        model.evaluate(rows, sums, batch_size=16, verbose=0, callbacks=[b.tagger(), sleeper])
-
-        assert sleeper.spent_ns >= 10 * 20 * MS
-        assert b.phase_ns()["input_wait"] < sleeper.spent_ns / 4
+        assert model.train_function is not bare
+        assert self.traces_of(model)["fused"] == 1
 
 
 @pytest.mark.versions
-class TestResultsDoNotChange:
-    def test_with_a_train_step_of_ones_own(self) -> None:
-        assert left_by_own_step(b.tagger()) == left_by_own_step()
-
-
-def left_by_own_step(*callbacks: Any) -> dict[str, Any]:
-    class Own(keras.Model):  # type: ignore[misc]
-        def __init__(self) -> None:
-            super().__init__()
-            self.dense = keras.layers.Dense(1)
-
-        def call(self, rows: Any) -> Any:
-            return self.dense(rows)
-
+def test_a_train_step_of_ones_own_has_the_same_results() -> None:
+    class Own(keras.Sequential):  # type: ignore[misc]
         def train_step(self, data: Any) -> dict[str, Any]:
             rows, sums = data
             with tf.GradientTape() as tape:
@@ -151,88 +242,33 @@ def left_by_own_step(*callbacks: Any) -> dict[str, Any]:
             self.optimizer.apply_gradients(zip(gradients, variables, strict=True))
             return {"loss": loss}
 
-    keras.utils.set_random_seed(1)
-    model = Own()
-    model.compile(optimizer="adam")
-    rows, sums = b.rows_and_sums(60)
-    return b.left_by(model, *callbacks, x=rows, y=sums, batch_size=16, epochs=2)
+    def left(*callbacks: Any) -> dict[str, Any]:
+        return b.left_by(b.small_model(kind=Own), *callbacks, **data_of("arrays"))
+
+    assert left(b.tagger()) == left()
 
 
-def traces_of(model: Any) -> dict[str, int]:
-    """How often the functions behind the train function were traced."""
-    from trainer_hooks.taps.tensorflow.functions import form_of
+def test_a_model_of_several_steps_an_execution_can_be_trained_after_a_fit_that_raised() -> None:
+    def broken() -> Any:
+        yield from islice(b.SlowBatches(0.0), 9)
+        raise OSError("disk")
 
-    form: Any = form_of(model.train_function)
-    return {
-        name: function.experimental_get_tracing_count()
-        for name, function in (("one step", form.one_step), ("fused", form.fused))
-    }
+    def error_of(*callbacks: Any) -> type[BaseException]:
+        with pytest.raises(Exception, match="disk") as raised:
+            b.fit(b.normalized_model(steps_per_execution=4), broken(), *callbacks)
+        return raised.type
 
+    hook = b.tagger()
+    assert error_of(hook) is error_of()
+    assert b.present_phase() is TrainingPhase.OTHER
 
-class TestTraces:
-    @pytest.mark.parametrize("kind", ["arrays", "tf.data", "generator"])
-    def test_are_as_many_as_keras_makes_itself(self, kind: str) -> None:
-        def traces(*callbacks: Any) -> dict[str, int]:
-            model = b.normalized_model()
-            model.fit(**data_of(kind), verbose=0, callbacks=list(callbacks))
-            return traces_of(model)
+    model = b.normalized_model(steps_per_execution=4)
+    b.fit(model, b.SlowBatches(0.0), hook, steps=8, epochs=1)
 
-        assert traces(b.tagger()) == {"one step": traces()["one step"], "fused": 0}
-
-    def test_grow_neither_with_steps_nor_with_fits(self) -> None:
-        model, hook = b.normalized_model(), b.tagger()
-        b.fit_rows(model, 60, hook)
-        first = traces_of(model)
-
-        for _ in range(3):
-            b.fit_rows(model, 60, hook, epochs=2)
-
-        assert traces_of(model) == first
-
-    def test_without_timers_are_made_once_more_with_them(self) -> None:
-        model, hook = b.normalized_model(steps_per_execution=4), b.tagger()
-        b.fit_rows(model, 60)
-        bare = model.train_function
-
-        for _ in range(3):
-            b.fit_rows(model, 60, hook, epochs=2)
-
-        assert model.train_function is not bare
-        assert traces_of(model)["fused"] == 1
+    assert not hasattr(model.train_function, "bare")
 
 
-class TestTheModel:
-    @pytest.mark.versions
-    def test_has_its_functions_back_when_it_is_over(self) -> None:
-        model = b.normalized_model()
-        b.fit_rows(model, 60, validation_split=0.2)
-        bare = model.train_function, model.test_function
-
-        b.fit_rows(model, 60, b.tagger(), validation_split=0.2)
-
-        assert (model.train_function, model.test_function) == bare
-
-    def test_of_several_steps_an_execution_can_be_trained_on_after_a_fit_that_raised(self) -> None:
-        def broken() -> Any:
-            yield from islice(b.SlowBatches(0.0), 9)
-            raise OSError("disk")
-
-        def error_of(*callbacks: Any) -> type[BaseException]:
-            with pytest.raises(Exception, match="disk") as raised:
-                b.fit(b.normalized_model(steps_per_execution=4), broken(), *callbacks)
-            return raised.type
-
-        hook = b.tagger()
-        assert error_of(hook) is error_of()
-        assert b.present_phase() is TrainingPhase.OTHER
-
-        model = b.normalized_model(steps_per_execution=4)
-        b.fit(model, b.SlowBatches(0.0), hook, steps=8, epochs=1)
-
-        assert not hasattr(model.train_function, "bare")
-
-
-class TestATensorflowThatLooksOtherwiseInside:
+class TestAnotherTensorflow:
     def without_its_iterators(self, monkeypatch: pytest.MonkeyPatch) -> None:
         name = "tensorflow.python.data.ops.iterator_ops"
         monkeypatch.setitem(sys.modules, name, types.ModuleType(name))
@@ -242,19 +278,78 @@ class TestATensorflowThatLooksOtherwiseInside:
 
         monkeypatch.setattr(tensorflow_fetches, "_METHODS", ("get_next",))
 
-    @pytest.mark.measured
     @pytest.mark.parametrize("other", [without_its_iterators, fetching_in_another_way])
-    def test_gets_one_phase_and_one_warning(
+    def test_has_the_wait_in_its_steps_and_one_warning(
         self, other: Any, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        model = b.small_model(b.SleepingCompute(0.002), steps_per_execution=4)
-        source, edges = b.SlowBatches(0.005), b.Edges()
+        model, source = b.small_model(steps_per_execution=4), EndingSource(8)
         other(self, monkeypatch)
 
         with b.one_warning("cannot see the wait for input"):
-            b.fit(model, source, b.tagger(), edges, steps=8)
+            source.fit(model)
 
-        recorded = b.phase_ns()
-        assert recorded["train_step"] > 8 * 5_000_000
-        assert recorded["input_wait"] < source.peeked_ns(edges) + 2_000_000
-        assert b.marks(RingKind.STEP) == [4, 8, 12, 16]
+        phases = {phase for phase, _ in b.phases_within(source.spans_ns)}
+        assert phases <= {TrainingPhase.TRAIN_STEP, TrainingPhase.COMPILE}
+        assert b.marks(RingKind.STEP)[-1] == 24
+
+
+class TestEagerExecution:
+    @pytest.mark.parametrize("steps_per_execution", [1, 4])
+    def test_may_be_switched_off_after_the_first_epoch(self, steps_per_execution: int) -> None:
+        off = b.Does(lambda _: tf.config.run_functions_eagerly(False), "on_epoch_end")
+        model = b.small_model(steps_per_execution=steps_per_execution)
+        tf.config.run_functions_eagerly(True)
+
+        b.fit_rows(model, 8 * b.BATCH, b.tagger(), off, epochs=3)
+
+        assert int(model.optimizer.iterations) == 3 * 8
+        assert b.marks(RingKind.STEP)[:1] == [1]
+        assert b.present_phase() is TrainingPhase.OTHER
+
+    def test_beside_a_gpu_has_an_exact_wait_only_before_each_execution(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """A GPU may still compute when Python requests the next batch."""
+        present = [SimpleNamespace(device_type=kind) for kind in ("CPU", "GPU")]
+        monkeypatch.setattr(tf.config, "list_logical_devices", lambda *_: present)
+        source = EndingSource(10)
+
+        source.fit(b.small_model(steps_per_execution=4, run_eagerly=True), epochs=2)
+
+        firsts = [at for at in range(20) if at % 10 in (0, 4, 8)]
+        beside = (TrainingPhase.INPUT_WAIT, TrainingMode.BESIDE_STEP)
+        for at, span in enumerate(source.spans_ns):
+            assert b.phases_within([span]) == {WAIT if at in firsts else beside}
+        assert b.facts().loader["input_wait"] == "gross"
+        assert b.marks(RingKind.DEVICE_DONE) == [4, 8, 10, 14, 18, 20]
+        assert b.marks(RingKind.STEP)[-1] == 20
+
+    def test_counts_the_steps_before_data_that_end_within_a_call(self) -> None:
+        """A Keras that fetches batch by batch receives the end as an error, and passes it on."""
+        from trainer_hooks.ring.guard import Guard
+        from trainer_hooks.ring.phase_modes import TRAIN_MODE
+        from trainer_hooks.taps.tensorflow.eager import EagerStep
+
+        recorded: list[object] = []
+        machine = SimpleNamespace(
+            is_calling_back=False,
+            fetch_begin=lambda: recorded.append("fetch"),
+            fetch_beside_begin=lambda: recorded.append("beside"),
+            fetch_end=lambda: recorded.append("step"),
+            fetch_exhausted=lambda: recorded.append("exhausted"),
+            dispatched=lambda steps, samples: recorded.append((steps, samples)),
+            device_done=lambda step, at_ns: None,
+        )
+        listener: Any = SimpleNamespace(
+            machine_here=machine, guard=Guard(print), failed=lambda: recorded.append("failed")
+        )
+        step = EagerStep(
+            lambda data: [next(data) for _ in range(4)], TRAIN_MODE, listener, batches=4
+        )
+        step._computes_at_once = False
+
+        with pytest.raises(StopIteration):
+            step(iter(tf.data.Dataset.from_tensor_slices(tf.zeros((16, 1))).batch(8)))
+
+        beside = ["beside", "step"]  # the last one found nothing
+        assert recorded == ["fetch", "step", *beside, *beside, (2, 16), "exhausted"]

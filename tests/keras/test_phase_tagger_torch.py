@@ -1,4 +1,4 @@
-"""``PhaseTagger`` on what only torch is fed by, which it leaves as it was."""
+"""``PhaseTagger`` on torch: its loaders, its compiler, its devices, and threads."""
 
 from __future__ import annotations
 
@@ -14,52 +14,48 @@ import pytest
 
 from gpumon.core.phase import TrainingMode, TrainingPhase
 from gpumon.core.ring_format.events import RingKind
-from tests.keras.later import b, keras
+from tests.keras.later import b, keras, torch
 from tests.keras.later import on_torch as t
 from trainer_hooks import phase
 
 pytestmark = pytest.mark.keras_torch
 MS = 1_000_000
+WAIT = (TrainingPhase.INPUT_WAIT, TrainingMode.TRAIN)
 
 
-class TestTheWaitForInput:
-    @pytest.mark.measured
-    @pytest.mark.parametrize("ordinary", [False, True], ids=["asynchronous", "synchronous"])
-    def test_is_as_long_as_a_dataset_behind_a_loader_reports(self, ordinary: bool) -> None:
-        data, model = t.SlowRows(96, seconds=0.002), b.warmed_model()
+class TestTheWaitForALoader:
+    def test_has_the_sleeps_of_its_dataset(self) -> None:
+        data = t.SlowRows(96, seconds=0.002)
 
-        t.fit_on(t.loader_of(data), *b.others(ordinary), model=model, epochs=2)
+        t.fit_on(t.loader_of(data), model=b.warmed_model(), epochs=2)
 
-        # Within 10 % of the truth, or 1 ms a step.
-        assert b.phase_ns()["input_wait"] == pytest.approx(data.slept_ns, rel=0.10, abs=12 * MS)
+        assert len(data.spans_ns) == 2 * 96
+        assert b.phases_within(data.spans_ns) == {WAIT}
 
-    @pytest.mark.measured
-    @pytest.mark.parametrize("workers", [1, 2])
-    def test_has_the_start_of_a_loaders_workers(self, workers: int) -> None:
+    def test_has_the_start_of_its_workers(self) -> None:
         data = t.SlowRows(64, seconds=0.002)
         began_ns = time.monotonic_ns()
 
-        t.fit_on(t.loader_of(data, num_workers=workers), model=b.warmed_model())
+        t.fit_on(t.loader_of(data, num_workers=2), model=b.warmed_model())
 
         # Each worker has a batch of 16 rows ready after 32 ms at the earliest.
         assert 32 * MS <= b.phase_ns()["input_wait"] < time.monotonic_ns() - began_ns
         assert b.marks(RingKind.STEP) == [1, 2, 3, 4]
 
-    @pytest.mark.measured
-    def test_has_the_search_for_a_batch_that_does_not_come_and_ends_there(self) -> None:
+    def test_ends_where_the_next_batch_does_not_come(self) -> None:
         data = t.RowsThatEnd(48, seconds_at_the_end=0.05)
         phases: list[Any] = []
         late = b.Does(lambda _: phases.extend(b.phases_in(TrainingMode.TRAIN)[-2:]), "on_epoch_end")
 
         t.fit_on(t.loader_of(data), late, model=b.warmed_model(), epochs=1)
 
-        assert 50 * MS <= b.phase_ns()["input_wait"] < 80 * MS
+        assert b.phases_within(data.ends_ns) == {WAIT}
         assert phases == [TrainingPhase.BETWEEN_EPOCHS, TrainingPhase.CALLBACKS]
         assert b.marks(RingKind.STEP) == [1, 2, 3]
 
 
-class TestALoaderThatCannotBeginAgain:
-    def test_ends_the_fit_with_what_it_raised(self) -> None:
+class TestALoader:
+    def test_that_cannot_begin_again_ends_the_fit_with_what_it_raised(self) -> None:
         loader, begun = t.loader_of(t.SlowRows(32, seconds=0)), iter([1, 2])
 
         class Begins(type(loader)):  # type: ignore[misc]
@@ -71,43 +67,61 @@ class TestALoaderThatCannotBeginAgain:
         with pytest.raises(OSError, match="disk"):
             t.fit_on(Begins(loader.dataset, batch_size=16), epochs=9)
 
+    def test_is_unchanged_afterwards_and_its_data_are_not_kept_alive(self) -> None:
+        data, model, hook = t.SlowRows(64), b.small_model(), b.tagger()
+        loader = t.loader_of(data)
+        before = dict(vars(loader))
+        model.fit(loader, epochs=2, verbose=0, callbacks=[hook])
 
-class TestAValidationInACallback:
-    def test_that_raised_and_was_caught_leaves_the_training_tagged(self) -> None:
-        class Evaluate(keras.callbacks.Callback):  # type: ignore[misc]
-            def on_test_batch_end(self, batch: int, logs: Any = None) -> None:
-                raise KeyError(batch)
+        assert vars(loader) == before
+        assert len(list(loader)) == 4
+        gone = weakref.ref(data)
+        del data, loader, before
+        gc.collect()
+        assert gone() is None
 
-            def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
-                with pytest.raises(KeyError):
-                    model.evaluate(*b.rows_and_sums(32), verbose=0, callbacks=own_list)
+    @pytest.mark.parametrize("workers", [0, 2])
+    def test_has_its_settings_recorded(self, workers: int) -> None:
+        settings = {"prefetch_factor": 3, "persistent_workers": True} if workers else {}
+        t.fit_on(t.loader_of(t.SlowRows(32), num_workers=workers, **settings))
 
-        model = b.small_model()
-        callbacks = [b.tagger(), Evaluate()]
-        own_list = keras.callbacks.CallbackList(callbacks, add_history=True, model=model)
-
-        b.fit_rows(model, 32, epochs=2, callbacks=own_list)
-
-        assert b.marks(RingKind.STEP) == [1, 2, 3, 4]
-        assert set(b.marks(RingKind.ENTER)[-4:]) <= {TrainingMode.TRAIN, TrainingMode.VALIDATION}
-        assert b.phases_in(TrainingMode.TRAIN).count(TrainingPhase.TRAIN_STEP) >= 4
+        facts = b.facts().loader
+        assert (facts["kind"], facts["adapter"]) == ("DataLoader", "TorchDataLoaderAdapter")
+        assert (facts["workers"], facts["batch_size"], facts["batches"]) == (workers, 16, 2)
+        assert (facts["pin_memory"], facts["persistent_workers"]) == (False, workers > 0)
+        assert facts.get("prefetch") == (3 if workers else None)
+        assert facts["class"] == "SlowRows"
+        assert str(facts["defined_at"]).startswith("builders_torch.py:")
 
 
-class TestAGeneratorThatHandsOutBatchesFromInsideARegion:
-    def batches(self) -> Iterator[Any]:
-        rows_and_sums = b.rows_and_sums(8)
-        while True:
-            with phase("input_wait"):
-                yield rows_and_sums
+class TestAFitThatRaises:
+    def assert_followed_by_another(self, data: Any, error: type[Exception], steps: int) -> None:
+        """The fit raises after ``steps`` steps."""
+        model, hook = b.warmed_model(), b.tagger()
+        bare = model.train_function
 
-    def test_lets_no_phase_of_a_fit_outlast_it(self) -> None:
-        batches, after = self.batches(), []
-        for _ in range(2):
-            b.fit(b.small_model(), batches, b.tagger(), steps=4, epochs=1)
-            after.append(b.present_phase())
-        del batches
+        with pytest.raises(error):
+            model.fit(data, verbose=0, callbacks=[hook])
+        assert model.train_function is bare
+        assert b.present_phase() is TrainingPhase.OTHER
+        b.fit(model, b.SlowBatches(0.0), hook, steps=5, epochs=1)
 
-        assert [*after, b.present_phase()] == [TrainingPhase.OTHER] * 3
+        assert model.train_function is bare
+        assert b.marks(RingKind.STEP) == list(range(1, steps + 6))
+
+    def test_in_the_data_of_a_loader_can_be_followed_by_another(self) -> None:
+        class Broken(t.SlowRows):
+            def __getitem__(self, index: int) -> Any:
+                if index == 40:
+                    raise OSError("disk")
+                return super().__getitem__(index)
+
+        self.assert_followed_by_another(t.loader_of(Broken(96), num_workers=1), OSError, 2)
+
+    def test_in_the_step_can_be_followed_by_another(self) -> None:
+        too_narrow = ((rows[:, :3], sums) for rows, sums in [b.rows_and_sums(b.BATCH)] * 3)
+
+        self.assert_followed_by_another(too_narrow, ValueError, 0)
 
 
 class TestWhatKerasReports:
@@ -131,9 +145,83 @@ class TestWhatKerasReports:
         assert refusal(b.tagger()) == refusal()
 
 
-class TestSeveralStepsAnExecution:
-    def test_are_counted_where_a_model_takes_them(self) -> None:
-        """Keras hands them over in one list; its own torch models refuse them so far."""
+class TestCompiling:
+    """What torch compiles here is passed on as it is, so that it does not take half a minute."""
+
+    def own_step(self, backend: Any) -> Any:
+        import torch  # the compiler looks into what is imported later
+
+        class Own(keras.Sequential):  # type: ignore[misc]
+            def train_step(self, data: Any) -> Any:
+                return super().train_step((scaled(data[0]), data[1]))
+
+        def scale(rows: Any) -> Any:
+            return torch.sin(rows) * 2
+
+        scaled = torch.compile(scale, backend=backend)
+        return b.small_model(kind=Own)
+
+    def test_is_recorded_once_and_not_as_a_further_step(self) -> None:
+        from torch._dynamo.callback import callback_handler
+
+        before = (list(callback_handler.start_callbacks), list(callback_handler.end_callbacks))
+        model = self.own_step("aot_eager")
+
+        b.fit_rows(model, 64, b.tagger())
+        first_ns = b.phase_ns()["compile"]
+        b.fit_rows(model, 64, b.tagger())
+
+        assert first_ns > 5 * MS
+        assert b.phase_ns()["compile"] == first_ns
+        assert b.marks(RingKind.STEP) == list(range(1, 9))
+        assert before == (callback_handler.start_callbacks, callback_handler.end_callbacks)
+
+    def test_is_recorded_while_it_lasts(self) -> None:
+        seen = []
+
+        def slow_backend(graph: Any, _: Any) -> Any:
+            seen.append(b.present_phase())
+            return graph.forward
+
+        b.fit_rows(self.own_step(slow_backend), 64, b.tagger())
+
+        assert seen == [TrainingPhase.COMPILE]
+
+
+class TestSteps:
+    def test_of_torchs_own_optimizer_and_scheduler_are_counted(self) -> None:
+        class Scheduled(keras.Sequential):  # type: ignore[misc]
+            def train_step(self, data: Any) -> Any:
+                rows, sums = data[:2]
+                loss = torch.nn.functional.mse_loss(self(rows, training=True), sums)
+                optimizer.zero_grad()
+                loss.backward()
+                optimizer.step()
+                scheduler.step()
+                return {"loss": loss}
+
+        model = Scheduled([keras.layers.Input((b.FEATURES,)), keras.layers.Dense(1)])
+        optimizer = torch.optim.SGD([v.value for v in model.trainable_weights], lr=0.01)
+        scheduler = torch.optim.lr_scheduler.StepLR(optimizer, step_size=2)
+        model.compile()
+
+        t.fit_on(t.loader_of(t.SlowRows(16 * 50)), model=model)
+
+        assert b.marks(RingKind.STEP) == list(range(1, 51))
+        assert scheduler.last_epoch == 50
+
+    def test_end_with_an_early_stop(self) -> None:
+        def stop(own: Any) -> None:
+            own.model.stop_training = own.times == 2
+
+        stops = b.Does(stop, "on_train_batch_end")
+        t.fit_on(t.loader_of(t.SlowRows(160)), stops, epochs=3)
+
+        assert b.marks(RingKind.STEP) == [1, 2, 3]
+        assert b.present_phase() is TrainingPhase.OTHER
+
+    def test_are_counted_where_a_model_takes_several_an_execution(self) -> None:
+        """Keras passes them in one list; its own torch models refuse them so far."""
 
         class Several(keras.Sequential):  # type: ignore[misc]
             def make_train_function(self, force: bool = False) -> Any:
@@ -146,61 +234,30 @@ class TestSeveralStepsAnExecution:
         assert b.marks(RingKind.STEP) == [3, 6, 7]
         assert b.marks(RingKind.SAMPLES)[-1] == 100
 
+    def test_are_counted_without_a_wait_where_keras_does_not_feed_the_model(self) -> None:
+        class Own(keras.Sequential):  # type: ignore[misc]
+            def fit(self, batches: Any, callbacks: Any) -> None:
+                listed = keras.callbacks.CallbackList(callbacks, model=self)
+                self.make_train_function()
+                listed.on_train_begin()
+                listed.on_epoch_begin(0)
+                for number, batch in enumerate(batches):
+                    listed.on_train_batch_begin(number)
+                    logs = self.train_function([batch])
+                    listed.on_train_batch_end(number, logs)
+                listed.on_epoch_end(0, {})
+                listed.on_train_end({})
 
-class TestAFitThatRaises:
-    def assert_followed_by_another(self, data: Any, error: type[Exception], steps: int) -> None:
-        """Is tried on data whose first steps, so many, can be taken."""
-        model, hook = b.warmed_model(), b.tagger()
-        bare = model.train_function
+        with b.one_warning("cannot see the steps"):
+            b.small_model(kind=Own).fit(t.loader_of(t.SlowRows(64, seconds=0.002)), [b.tagger()])
 
-        with pytest.raises(error):
-            model.fit(data, verbose=0, callbacks=[hook])
-        assert model.train_function is bare
-        assert b.present_phase() is TrainingPhase.OTHER
-        b.fit(model, b.SlowBatches(0.0), hook, steps=5, epochs=1)
+        assert b.marks(RingKind.STEP) == [1, 2, 3, 4]
+        recorded = b.phase_ns()
+        assert (recorded["input_wait"], recorded["train_step"]) == (0, 0)
+        assert recorded["other"] >= 3 * 16 * 2 * MS
 
-        assert model.train_function is bare
-        assert b.marks(RingKind.STEP) == list(range(1, steps + 6))
-
-    @pytest.mark.parametrize("workers", [0, 1])
-    def test_in_the_data_of_a_loader_can_be_followed_by_another(self, workers: int) -> None:
-        class Broken(t.SlowRows):
-            def __getitem__(self, index: int) -> Any:
-                if index == 40:
-                    raise OSError("disk")
-                return super().__getitem__(index)
-
-        self.assert_followed_by_another(t.loader_of(Broken(96), num_workers=workers), OSError, 2)
-
-    def test_in_the_step_can_be_followed_by_another(self) -> None:
-        too_narrow = ((rows[:, :3], sums) for rows, sums in [b.rows_and_sums(b.BATCH)] * 3)
-
-        self.assert_followed_by_another(too_narrow, ValueError, 0)
-
-
-class TestTheTraining:
-    def test_has_its_loader_as_it_was(self) -> None:
-        loader = t.loader_of(t.SlowRows(64))
-        before = dict(vars(loader))
-
-        t.fit_on(loader, epochs=2)
-
-        assert vars(loader) == before
-        assert len(list(loader)) == 4
-
-    def test_is_not_kept_alive(self) -> None:
-        data, model, hook = t.SlowRows(64), b.small_model(), b.tagger()
-        model.fit(t.loader_of(data), verbose=0, callbacks=[hook])
-        gone = weakref.ref(data)
-
-        del data
-        gc.collect()
-
-        assert gone() is None
-
-    def test_may_use_its_steps_from_other_threads(self) -> None:
-        model = b.warmed_model()
-        rows, sums = b.rows_and_sums(16)
+    def test_of_the_model_on_another_thread_are_none(self) -> None:
+        model, (rows, sums) = b.warmed_model(), b.rows_and_sums(16)
         losses: list[float] = []
 
         def test_elsewhere(own: Any) -> None:
@@ -215,3 +272,62 @@ class TestTheTraining:
 
         assert len(losses) == 2
         assert b.marks(RingKind.STEP) == [1, 2, 3, 4, 5, 6]
+
+
+def test_a_generator_that_yields_inside_a_region_lets_no_phase_outlast_the_fit() -> None:
+    def endless() -> Iterator[Any]:
+        while True:
+            with phase("input_wait"):
+                yield b.rows_and_sums(8)
+
+    batches, after = endless(), []
+    for _ in range(2):
+        b.fit(b.small_model(), batches, b.tagger(), steps=4, epochs=1)
+        after.append(b.present_phase())
+    del batches
+
+    assert [*after, b.present_phase()] == [TrainingPhase.OTHER] * 3
+
+
+class TestCuda:
+    def test_is_not_initialised_where_the_run_does_not_use_it(self) -> None:
+        b.fit_rows(b.small_model(), 64, b.tagger())
+
+        assert not torch.cuda.is_initialized()
+        assert "gpumon-cuda" not in {thread.name for thread in threading.enumerate()}
+
+    def test_reports_when_a_step_was_done_where_the_run_uses_it(self) -> None:
+        from trainer_hooks.taps.cuda_events import CudaEvents
+
+        def place(_: Any) -> None:
+            """Give the tap a device that is done with everything at once."""
+            tagging = hook._tagging
+            tagging._tap._tap._device = CudaEvents(EventOfAFastDevice, tagging.device_done)
+
+        hook, compute = b.tagger(), b.SleepingCompute(0.005)
+        model = b.warmed_model(compute)
+        places = b.Does(place, "on_train_begin", async_safe=True)
+
+        b.fit(model, b.SlowBatches(0.01), hook, places, steps=10, epochs=2)
+
+        done_ns: dict[int, int] = {}
+        for event in b.records():
+            if event.kind is RingKind.DEVICE_DONE:
+                done_ns.setdefault(event.value, event.at_ns)
+        assert sorted(done_ns) == list(range(1, 21))
+        for step, (start_ns, end_ns) in enumerate(compute.spans_ns, 1):
+            assert end_ns <= done_ns[step]
+            assert step == 1 or done_ns[step - 1] < start_ns
+
+
+class EventOfAFastDevice:
+    """Like CUDA's, in the queue of a device that never has anything to do."""
+
+    def record(self) -> None:
+        self.at_ns = time.monotonic_ns()
+
+    def query(self) -> bool:
+        return True
+
+    def elapsed_time(self, end_event: Any) -> float:
+        return float(end_event.at_ns - self.at_ns) / 1e6
