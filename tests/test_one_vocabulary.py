@@ -62,7 +62,7 @@ OLD_WORDS_LEFT = {
     "tests/builders": 7,
     "tests/e2e": 44,
     "tests/fuzz": 1,
-    "tests/keras": 85,
+    "tests/keras": 57,
     "tests/logs": 1,
     "tests/loops": 40,
     "tests/multi_gpu": 2,
