@@ -117,7 +117,6 @@ class BusySample(NamedTuple):
 
     @property
     def length_ns(self) -> int:
-        """Time that it covers."""
         return self.end_ns - self.start_ns
 
     @property

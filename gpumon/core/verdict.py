@@ -30,7 +30,6 @@ class VerdictName(str, Enum):
 
     @property
     def is_of_a_loss(self) -> bool:
-        """Whether it reports lost time."""
         return self.is_conclusive and self is not self.HEALTHY
 
 

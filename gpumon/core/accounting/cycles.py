@@ -96,12 +96,10 @@ class Cycles:
         self.count = 0
 
     def forget(self) -> None:
-        """Begin another job."""
         self._last.clear()
         self.count = 0
 
     def add(self, cycle: Cycle) -> None:
-        """Add an ended cycle."""
         self._last.append(cycle)
         self.count += 1
 

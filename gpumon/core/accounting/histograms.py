@@ -126,7 +126,6 @@ class LengthHistogram:
 
     @property
     def median_ns(self) -> float | None:
-        """The median; ``None`` if there is no length."""
         if not self.count:
             return None
         octave, part = divmod(_bin_at(self.count / 2, self._counts), _PER_OCTAVE)

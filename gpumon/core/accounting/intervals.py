@@ -15,7 +15,6 @@ class Interval(NamedTuple):
 
     @property
     def duration_ns(self) -> int:
-        """Length."""
         return self.end_ns - self.start_ns
 
 
@@ -50,7 +49,6 @@ class IntervalList:
         self.extend(())
 
     def pop_all(self) -> tuple[Interval, ...]:
-        """Return all intervals and clear the list."""
         taken = tuple(self._intervals)
         self._intervals, self._snapshot = [], ()
         return taken

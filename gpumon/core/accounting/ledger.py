@@ -35,6 +35,7 @@ class GpuLedger:
         last_end_ns: End of the newest sample; -1 before the first.
         resolution_ns: Length of the newest sample.
         rejected: Samples dropped so far.
+        in_job: Whether a job goes on.
         job_named_process: Whether the process list named a process during the
             present job: then it ends when the list is empty, or after ``held_after_ns``.
         jobs: How many jobs have begun.
@@ -62,7 +63,7 @@ class GpuLedger:
         self._in_use_ns = self._in_use_busy_ns = self._low_ns = self._high_ns = 0
         # Inactive time since the last active sample: in use only if another follows.
         self._unsure_ns = self._unsure_busy_ns = self._unsure_low_ns = 0
-        self._in_job = self._run_waits = self.job_named_process = False
+        self.in_job = self._run_waits = self.job_named_process = False
         self._job_from_ns = (0, 0)  # in use and low, as it began
         self.jobs = 0
         self.last_active_end_ns, self.last_end_ns = 0, -1
@@ -172,7 +173,7 @@ class GpuLedger:
             if amount_ns:
                 self._pending.settle(cause, amount_ns)
         self._pauses.explain(explained_ns)
-        if not self._in_job:
+        if not self.in_job:
             unused_ns = shared.idle_ns.get(IdleCause.NOT_IN_USE, 0)
             self._count_in_use(0.0, explained_ns - unused_ns, 0)
 
@@ -191,7 +192,7 @@ class GpuLedger:
     @property
     def awaited_ns(self) -> int:
         """Idle time that is pending because a tagged run may yet use the GPU."""
-        return 0 if self._in_job else self._pending.amount_ns
+        return 0 if self.in_job else self._pending.amount_ns
 
     def await_less(self, amount_ns: int) -> None:
         """Settle so much of ``awaited_ns`` as not in use: no run's work followed."""
@@ -205,8 +206,8 @@ class GpuLedger:
         if present is None:
             self.job_named_process = False  # no list shows when it ends
         elif present:
-            self.job_named_process = self._in_job
-        elif self._in_job and self.job_named_process:
+            self.job_named_process = self.in_job
+        elif self.in_job and self.job_named_process:
             self.end_job()
 
     def run_waits(self, waits: bool) -> None:
@@ -215,7 +216,7 @@ class GpuLedger:
         Then the job does not end by itself, and idle time before its first active
         sample is pending: ``start_up`` if that comes, else ``not_in_use``.
         """
-        if self._run_waits and not waits and not self._in_job:
+        if self._run_waits and not waits and not self.in_job:
             self._settle_pending(IdleCause.NOT_IN_USE)
         self._run_waits = waits
 
@@ -223,12 +224,7 @@ class GpuLedger:
         """End the job, or the log: pending time was no pause."""
         self._settle_pending(IdleCause.NOT_IN_USE)
         self._unsure_ns = self._unsure_busy_ns = self._unsure_low_ns = 0
-        self._in_job = self.job_named_process = False
-
-    @property
-    def in_job(self) -> bool:
-        """Whether a job goes on."""
-        return self._in_job
+        self.in_job = self.job_named_process = False
 
     def snapshot(self) -> GpuTotals:
         """All totals, as of the newest sample."""
@@ -307,14 +303,14 @@ class GpuLedger:
         """
         start_ns, end_ns, busy_ratio = sample
         busy_ns = sample.busy_ns
-        if self._in_job and not self._run_waits:
+        if self.in_job and not self._run_waits:
             is_active = busy_ratio > self._settings.active_above
             if self._finds_job_over(start_ns if is_active else end_ns, end_ns - start_ns):
                 self.end_job()
         self._settle_stretch(start_ns, end_ns, busy_ratio, busy_ns, explained_ns, unused_ns)
         self.resolution_ns = end_ns - start_ns
         idle_ns = end_ns - start_ns - busy_ns - unused_ns
-        if self._in_job and (idle_ns or not unused_ns):  # else it is a gap in a pause
+        if self.in_job and (idle_ns or not unused_ns):  # else it is a gap in a pause
             open_ns = idle_ns + unused_ns - explained_ns if may_wait else 0
             self._follow_pause(
                 IdleSpan(start_ns, end_ns, idle_ns, open_ns, input_wait_ns), busy_ratio
@@ -336,7 +332,7 @@ class GpuLedger:
         busy_ns = columns.busy_between(begin, end)
         self._settle_stretch(start_ns, end_ns, columns.busy_ratios[begin], busy_ns)
         self.resolution_ns = end_ns - columns.starts_ns[end - 1]
-        if self._in_job:
+        if self.in_job:
             idle_ns = end_ns - start_ns - busy_ns
             run_span = IdleSpan(start_ns, end_ns, idle_ns, idle_ns, 0)
             self._follow_pauses(columns, begin, end, run_span)
@@ -359,7 +355,7 @@ class GpuLedger:
         if busy_ratio <= self._settings.active_above:
             self._settle_inactive(busy_ratio, busy_ns, untagged_ns, explained_ns - unused_ns)
             return
-        if not self._in_job:
+        if not self.in_job:
             self._begin_job()
         elif self._unsure_ns or self._pending.amount_ns:
             self._confirm_unsure()
@@ -393,7 +389,7 @@ class GpuLedger:
 
     def _position_after_job(self, columns: SampleColumns, begin: int, end: int) -> int | None:
         """The first sample of a run that finds the job over; ``None``: none does."""
-        if not self._in_job or self._run_waits:
+        if not self.in_job or self._run_waits:
             return None
         is_active = columns.levels[begin] & ACTIVE
         if is_active:
@@ -417,19 +413,19 @@ class GpuLedger:
             in_use_ns = self._in_use_ns - before_ns  # not 0: this sample is of it
             pauses.end_pause(span, (self._low_ns - low_before_ns) / in_use_ns)
         else:
-            pauses.add_burst(span)
+            pauses.add_bursts(span, span.end_ns - span.start_ns)
 
     def _settle_inactive(
         self, busy_ratio: float, busy_ns: int, untagged_ns: int, explained_ns: int
     ) -> None:
         if explained_ns:
-            if not self._in_job:
+            if not self.in_job:
                 self._begin_job()
             if not untagged_ns:
                 self._count_in_use(busy_ratio, busy_ns + explained_ns, busy_ns)
                 return
             self._count_in_use(busy_ratio, explained_ns, 0)
-        if self._in_job:
+        if self.in_job:
             self._pending.amount_ns += untagged_ns
             self._unsure_ns += busy_ns + untagged_ns
             self._unsure_busy_ns += busy_ns
@@ -442,7 +438,7 @@ class GpuLedger:
 
     def _begin_job(self) -> None:
         self._settle_pending(IdleCause.START_UP)  # only if a run was waiting
-        self._in_job = True
+        self.in_job = True
         self.jobs += 1
         self._job_from_ns = (self._in_use_ns, self._low_ns)
         self._pauses.begin_job()

@@ -54,12 +54,10 @@ class PauseCount:
         self.begin_job()
 
     def begin_job(self) -> None:
-        """Forget the bursts and pauses of the last job."""
         self.in_job = self._last_samples = 0
         self._burst_samples = self._bursts = self._long_bursts = 0
 
-    def add_burst(self, samples: int = 1) -> None:
-        """Add burst samples; others may follow."""
+    def add_bursts(self, samples: int) -> None:
         self._burst_samples += samples
 
     def end_pause(self, began_ns: int, idle_ns: int, samples: int) -> None:
@@ -167,13 +165,7 @@ class PauseTracker:
         worst = self._worst_job()
         return None if worst is None else worst[1]._replace(began_ns=(*self.counted.latest_ns,))
 
-    def add_burst(self, span: IdleSpan) -> None:
-        """Add a sample above the burst threshold, while no pause is open."""
-        self.before = span
-        self._burst_ns += span.end_ns - span.start_ns
-        self.counted.add_burst()
-
-    def add_bursts(self, last: IdleSpan, length_ns: int, samples: int) -> None:
+    def add_bursts(self, last: IdleSpan, length_ns: int, samples: int = 1) -> None:
         """Add samples above the burst threshold, without a gap, while no pause is open.
 
         Args:
@@ -183,7 +175,7 @@ class PauseTracker:
         """
         self.before = last
         self._burst_ns += length_ns
-        self.counted.add_burst(samples)
+        self.counted.add_bursts(samples)
 
     def add_low(self, span: IdleSpan, busy_ratio: float, samples: int = 1) -> None:
         """Add samples at or below the burst threshold, without a gap.
@@ -229,7 +221,7 @@ class PauseTracker:
             self.low_levels += 1
             self._burst_ns += self._low_ns
             self._close()
-            self.add_burst(after)
+            self.add_bursts(after, after.end_ns - after.start_ns)
             return
         idle_ns = before.idle_ns + self._idle_ns + after.idle_ns
         untagged_ns = before.untagged_ns + self._untagged_ns + after.untagged_ns
@@ -246,9 +238,10 @@ class PauseTracker:
             seconds(after.end_ns - after.start_ns),
             is_pattern=self.counted.in_job >= self._settings.min_pauses,
         )
-        self._burst_ns = -after.idle_ns
         # The idle part of the sample after it is counted already.
-        self.add_burst(IdleSpan(after.start_ns, after.end_ns, 0, 0, 0))
+        self._burst_ns = -after.idle_ns
+        edge = IdleSpan(after.start_ns, after.end_ns, 0, 0, 0)
+        self.add_bursts(edge, after.end_ns - after.start_ns)
         self._close()
         self._held_ns += untagged_ns
         self.gaps.add(idle_ns)

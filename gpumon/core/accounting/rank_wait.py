@@ -35,7 +35,6 @@ class RankWaits:
         self._waits_ns: dict[RankWait, float] = {}
 
     def note(self, wait: RankWait, amount_ns: int, job: int) -> None:
-        """Note a wait for a rank, in the GPU's job of that number."""
         kept = self._waits_ns if job == self._job else {}
         self._job = job
         self._waits_ns = {one: _KEPT * ns for one, ns in kept.items() if ns > 1}

@@ -88,7 +88,6 @@ class SampleColumns:
         return cls(starts_ns, ends_ns, busy_ratios, levels), len(samples) - len(taken)
 
     def part(self, begin: int, end: int, levels: Levels) -> SampleColumns:
-        """The samples from position ``begin`` up to ``end``, exclusive."""
         if (begin, end) == (0, len(self)):
             return self
         cut = slice(begin, end)
@@ -102,7 +101,6 @@ class SampleColumns:
         return self._sums_ns[end] - self._sums_ns[begin]
 
     def sample(self, at: int) -> BusySample:
-        """The sample at a position."""
         return BusySample(self.starts_ns[at], self.ends_ns[at], self.busy_ratios[at])
 
     def _cut_into_runs(self) -> list[tuple[int, int]]:

@@ -36,7 +36,6 @@ class SnapshotStore(Generic[_T]):
 
     @property
     def oldest_ns(self) -> int | None:
-        """Time of the oldest snapshot."""
         return self._levels[-1].stamps_ns[0] if self._count else None
 
     @property
@@ -118,11 +117,9 @@ class CounterHistory:
 
     @property
     def newest_ns(self) -> int:
-        """Time of the newest snapshot."""
         return self._store.newest_ns
 
     def add(self, at_ns: int, counters: Sequence[int]) -> None:
-        """Keep the values of the counters; ``at_ns`` is no earlier than before."""
         self._store.add(at_ns, self._row.pack(*counters))
 
     def cells(self, start_ns: int, end_ns: int) -> Cells | None:

@@ -61,7 +61,6 @@ class JobSuspicion:
         self.forget()
 
     def forget(self) -> None:
-        """Begin another job."""
         self._cycles.forget()
         self.suspicion: Suspicion | None = None
         self.cycle_ns: int | None = None

@@ -181,7 +181,6 @@ class GpuTotals(NamedTuple):
 
     @property
     def idle_total_ns(self) -> int:
-        """All settled idle time."""
         return sum(self.idle_ns.values())
 
     @property

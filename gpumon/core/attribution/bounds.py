@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from gpumon.core.attribution.idle_sharing import SharedIdle, WindowParts
 from gpumon.core.phase import IdleCause
@@ -25,6 +25,9 @@ class Bounds(NamedTuple):
     best_ns: Amounts
     less_ns: Amounts
     more_ns: Amounts
+
+
+_NOTHING: Final = Bounds({}, {}, {})
 
 
 class Narrowed(NamedTuple):
@@ -67,18 +70,12 @@ def settled_as(bounds: Bounds, shares_ns: Mapping[IdleCause, int]) -> Narrowed:
 
 def all_of(each: Iterable[Bounds]) -> Bounds:
     """The sum of the bounds of several windows."""
-    every = list(each)
-    return Bounds(
-        sums_of(one.best_ns for one in every),
-        sums_of(one.less_ns for one in every),
-        sums_of(one.more_ns for one in every),
-    )
+    return Bounds(*map(sums_of, zip(_NOTHING, *each, strict=True)))
 
 
 def together(each: Iterable[Narrowed]) -> Narrowed:
     """The sum of all."""
-    every = list(each)
-    return Narrowed(sums_of(one.low_ns for one in every), sums_of(one.high_ns for one in every))
+    return Narrowed(*map(sums_of, zip(*each, strict=True)))
 
 
 def window_bounds(idle_ns: int, length_ns: int, parts: WindowParts, shared: SharedIdle) -> Bounds:

@@ -25,19 +25,15 @@ class FirstBatch:
     Attributes:
         over_ns: When it ended, CLOCK_MONOTONIC; ``NEVER`` while it has not.
         counts_until_ns: Waits for input before this are known to be for the first batch.
+        first_ended_ns: When the first wait ended; ``None``: it has not begun, or still lasts.
     """
 
     def __init__(self) -> None:
         self.over_ns = NEVER
         self.counts_until_ns = NEVER
-        self._first_ended_ns: int | None = None
+        self.first_ended_ns: int | None = None
         self._is_waiting = False
         self._was_active = False  # after the first wait
-
-    @property
-    def first_ended_ns(self) -> int | None:
-        """When the first wait ended; ``None`` if it has not begun or still lasts."""
-        return self._first_ended_ns
 
     def end(self, at_ns: int) -> None:
         """The first batch had come by ``at_ns`` at the latest."""
@@ -49,10 +45,10 @@ class FirstBatch:
         if is_step:
             self.end(start_ns)
         elif not is_input_wait:
-            if self._is_waiting and self._first_ended_ns is None:
-                self._first_ended_ns = start_ns
-        elif self._first_ended_ns is not None:
-            self._enter_later_wait(start_ns, self._first_ended_ns)
+            if self._is_waiting and self.first_ended_ns is None:
+                self.first_ended_ns = start_ns
+        elif self.first_ended_ns is not None:
+            self._enter_later_wait(start_ns, self.first_ended_ns)
         self._is_waiting = is_input_wait
 
     def note_activity(self) -> None:
@@ -63,7 +59,7 @@ class FirstBatch:
         if self._was_active:
             self.end(start_ns)
         elif start_ns - first_ended_ns < _SAME_WAIT_NS and self.counts_until_ns == NEVER:
-            self._first_ended_ns = None
+            self.first_ended_ns = None
         else:
             self.counts_until_ns = min(self.counts_until_ns, start_ns)
 

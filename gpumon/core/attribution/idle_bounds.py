@@ -124,7 +124,6 @@ class _Block:
         return narrowed
 
     def as_usual(self) -> Narrowed:
-        """Narrow the bounds to the shares of ``share_idle``."""
         return together(
             [
                 settled_as(self._fitted, self._usual_ns),

@@ -40,6 +40,8 @@ class PhaseTimeline:
     Attributes:
         first_input_wait_ns: Wait for the first batch (``FirstBatch``);
             ``None``: the start of the run is unknown.
+        has_marks: Whether the ends of steps on the device are known.
+        is_marked_over: Whether the run marked training as over, and recorded nothing since.
         keeps_steps: Whether to remember when steps were counted.
         tags_waits: Whether the run has tagged a wait for input: then it waits at no other time.
     """
@@ -52,7 +54,7 @@ class PhaseTimeline:
         self._amounts: dict[int, dict[IdleCause, int]] = {}  # by start of the span
         self._before_stop, self._was_suspended = 0, False
         self._known_until_ns = 0
-        self._is_marked_over = self._has_marks = False
+        self.is_marked_over = self.has_marks = False
         self._first_batch = FirstBatch()
         self._first_batch_seen_ns = -1  # start of the newest phase that it was given
         self._first_wait_counted_ns = 0
@@ -117,7 +119,6 @@ class PhaseTimeline:
         return self._starts_ns[-1] if waits else None
 
     def forget_before(self, time_ns: int) -> None:
-        """Forget what ended before ``time_ns``."""
         keep_from = max(0, bisect_right(self._starts_ns, time_ns) - 1)
         if self._amounts and keep_from:
             kept_ns = self._starts_ns[keep_from]
@@ -128,14 +129,9 @@ class PhaseTimeline:
         if self._steps_ns:
             del self._steps_ns[: bisect_left(self._steps_ns, time_ns)]
 
-    @property
-    def has_marks(self) -> bool:
-        """Whether the ends of steps on the device are known."""
-        return self._has_marks
-
     def distrust_marks(self) -> None:
         """Stop using marks of step ends: they contradict the driver."""
-        self._has_marks, self._distrusts_marks = False, True
+        self.has_marks, self._distrusts_marks = False, True
 
     @property
     def has_own_steps(self) -> bool:
@@ -196,7 +192,7 @@ class PhaseTimeline:
         first = max(0, bisect_right(starts_ns, start_ns) - 1)
         after = bisect_left(starts_ns, end_ns, lo=first)
         bounds_ns = [max(starts_ns[first], start_ns), *starts_ns[first + 1 : after], end_ns]
-        may_be_divided = self._has_marks or bool(self._amounts)
+        may_be_divided = self.has_marks or bool(self._amounts)
         lengths_ns: defaultdict[int, int] = defaultdict(int)
         for position, inside in enumerate(pairwise(bounds_ns), first):
             if may_be_divided and self._is_divided(position):
@@ -208,11 +204,6 @@ class PhaseTimeline:
         if parts.silent_ns and self.has_own_steps:
             parts.own_step_ns, parts.silent_ns = parts.silent_ns, 0
         return parts
-
-    @property
-    def is_marked_over(self) -> bool:
-        """Whether the run marked training as over, and recorded nothing since."""
-        return self._is_marked_over
 
     @property
     def open_since_ns(self) -> int:
@@ -228,7 +219,7 @@ class PhaseTimeline:
             return None
         since_ns = max(self._starts_ns[-1], self._last_step_ns)
         is_silent = self._known_until_ns - since_ns > patience_ns
-        return since_ns if self._is_marked_over or is_silent else None
+        return since_ns if self.is_marked_over or is_silent else None
 
     def note_activity(self, start_ns: int, end_ns: int) -> None:
         """Note that a GPU of the run was active, which ends the wait for the first batch."""
@@ -308,7 +299,7 @@ class PhaseTimeline:
             self._steps_ns += compress(records.stamps_ns, records.selected(RingKind.STEP))
         if not self._has_step_phase:
             self._has_step_phase = any(code in codes for code in _STEP_CODES)
-        has_marks = self._has_marks or RingKind.DEVICE_DONE in records.kinds
+        has_marks = self.has_marks or RingKind.DEVICE_DONE in records.kinds
         if has_marks or self._has_first_step(records, codes):
             begun = iter(codes)
             for at in records.positions(RingKind.ENTER, RingKind.STEP, RingKind.DEVICE_DONE):
@@ -325,9 +316,9 @@ class PhaseTimeline:
     def _note_end(self, records: RingRecords) -> None:
         ended = records.kinds.rfind(RingKind.EVENT)
         if records.kinds.rfind(RingKind.ENTER) > ended:
-            self._is_marked_over = False
+            self.is_marked_over = False
         elif ended >= 0 and records.values[ended] == TRAINING_OVER:
-            self._is_marked_over = True
+            self.is_marked_over = True
 
     def _has_first_step(self, records: RingRecords, codes: bytes) -> bool:
         """Whether these records show that the device had no work yet, or got its first."""
@@ -341,7 +332,7 @@ class PhaseTimeline:
         amounts[cause] = amounts.get(cause, 0) + amount_ns
 
     def _count_steps(self, counted: int, at_ns: int) -> None:
-        if self._has_marks and counted - self._steps_done > _MOST_BEHIND:
+        if self.has_marks and counted - self._steps_done > _MOST_BEHIND:
             self.distrust_marks()
         self._steps_counted, self._last_step_ns = counted, at_ns
         self._steps_begun = max(self._steps_begun, counted)
@@ -361,7 +352,7 @@ class PhaseTimeline:
             if self._entered_step and event.phase in _WITHOUT_STEPS:
                 # The step raised, or the data ended: the device was given no work.
                 self._steps_begun = self._steps_counted
-                if self._has_marks and self._steps_done >= self._steps_begun:
+                if self.has_marks and self._steps_done >= self._steps_begun:
                     self._idle_from_ns = event.at_ns
             self._entered_step = False
 
@@ -377,14 +368,14 @@ class PhaseTimeline:
             self._idle_from_ns = None
 
     def _device_done(self, event: RingEvent) -> None:
-        self._has_marks = not self._distrusts_marks
+        self.has_marks = not self._distrusts_marks
         self._steps_done = max(self._steps_done, event.value)
         if self._steps_done >= self._steps_begun and self._idle_from_ns is None:
             self._idle_from_ns = event.at_ns
 
     def _is_divided(self, position: int) -> bool:
         """Whether part of that span does not belong to its phase."""
-        is_felt_in_part = self._has_marks and LABELS[self._labels[position]].is_exposed_by_marks
+        is_felt_in_part = self.has_marks and LABELS[self._labels[position]].is_exposed_by_marks
         return is_felt_in_part or self._starts_ns[position] in self._amounts
 
     def _add_span(self, parts: WindowParts, position: int, inside: tuple[int, int]) -> None:
@@ -402,7 +393,7 @@ class PhaseTimeline:
                 parts.gross_input_wait_ns += inner_ns  # the step may have computed meanwhile
             else:
                 parts.waits[cause] = parts.waits.get(cause, 0) + inner_ns
-        if not (self._has_marks and label.is_exposed_by_marks):
+        if not (self.has_marks and label.is_exposed_by_marks):
             add_length(parts, label, length_ns)
             return
         exposed_ns = min(self._exposed_ns(*inside), length_ns)
@@ -413,7 +404,7 @@ class PhaseTimeline:
 
     def drained_ns(self, start_ns: int, end_ns: int) -> int:
         """For how long the device had no work left; 0 without marks."""
-        return self._exposed_ns(start_ns, end_ns) if self._has_marks else 0
+        return self._exposed_ns(start_ns, end_ns) if self.has_marks else 0
 
     def _exposed_ns(self, start_ns: int, end_ns: int) -> int:
         exposed_ns = 0

@@ -82,7 +82,6 @@ class WallClock(NamedTuple):
         return cls(None if text is None else datetime.fromisoformat(text), origin_ns)
 
     def encode(self, at_ns: int | None) -> str | None:
-        """The time as text."""
         if at_ns is None or self.origin is None:
             return None
         return (self.origin + timedelta(seconds=seconds(at_ns - self.origin_ns))).isoformat()
@@ -167,7 +166,6 @@ class FieldCodec(Generic[Record]):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The JSON names, in order."""
         return tuple(self._by_json_name)
 
     def encode(

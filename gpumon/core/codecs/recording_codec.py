@@ -137,7 +137,6 @@ class BlockWriter:
         return lines
 
     def line(self, reading: Reading) -> bytes:
-        """One tick."""
         tick = reading.tick
         document: dict[str, Any] = {"at_ns": tick.at_ns, "wall_time_s": reading.wall_time_s}
         if tick.late_ns:

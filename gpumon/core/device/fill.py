@@ -56,7 +56,6 @@ class Mean(NamedTuple):
 
     @property
     def ratio(self) -> float | None:
-        """The mean, 0 to 1; ``None``: unknown."""
         return self.weighted_ns / self.known_ns if self.known_ns else None
 
 
@@ -123,17 +122,14 @@ class GpuFill(NamedTuple):
 
     @property
     def power_watts(self) -> float | None:
-        """Mean power in the time that ``power_ns`` counts, in watts."""
         return self.power_mw_ns / self.power_ns / 1000.0 if self.power_ns else None
 
     @property
     def power_limit_watts(self) -> float | None:
-        """Its mean limit, in watts."""
         return self.power_limit_mw_ns / self.power_ns / 1000.0 if self.power_ns else None
 
     @property
     def drawn_watts(self) -> float | None:
-        """Mean power in the time that ``drawn_ns`` counts, in watts."""
         return self.drawn_mw_ns / self.drawn_ns / 1000.0 if self.drawn_ns else None
 
     @property

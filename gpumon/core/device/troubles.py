@@ -80,7 +80,6 @@ class Trouble(NamedTuple):
 
     @property
     def is_of_a_lost_gpu(self) -> bool:
-        """Whether the GPU cannot be read now."""
         return self.kind is TroubleKind.LOST and self.ended_ns is None
 
     @property

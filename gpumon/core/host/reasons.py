@@ -159,7 +159,6 @@ class RunReasons:
             del self._samples[:-_MOST_SAMPLES]
 
     def forget_before(self, time_ns: int) -> None:
-        """Drop the samples that ended before ``time_ns``."""
         if self._recent and time_ns - self._recent[-1].end_ns > self._settings.look_ns:
             self._recent.clear()  # as the next sample would
         if self._samples:

@@ -103,7 +103,6 @@ class RingRecords:
 
     @property
     def is_in_order(self) -> bool:
-        """Whether the stamps never go back."""
         return self.stamps_ns == sorted(self.stamps_ns)
 
     def selected(self, kind: RingKind) -> bytes:
@@ -111,7 +110,6 @@ class RingRecords:
         return self.kinds.translate(_ONLY[kind])
 
     def positions(self, *kinds: RingKind) -> list[int]:
-        """Indices of the records of these kinds."""
         if not any(kind in self.kinds for kind in kinds):  # as mostly of an AMOUNT
             return []
         return [at for at, kind in enumerate(self.kinds) if kind in kinds]

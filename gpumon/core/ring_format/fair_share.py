@@ -188,7 +188,6 @@ class FairSlots(Generic[_Key]):
         self.left_out: Mapping[int | None, int] = {}
 
     def choose(self, runs: Collection[RunCandidate[_Key]]) -> frozenset[_Key]:
-        """Return the keys of the runs that have a slot."""
         ranked = sorted(runs, key=lambda run: (run.key not in self._holders, -run.written_ns))
         living = [run for run in ranked if run.is_alive]
         ended = [run for run in ranked if not run.is_alive]
@@ -221,7 +220,6 @@ class FairTurns(Generic[_Key]):
         return choose_fairly(waiting, owner_of.__getitem__, self._turns)
 
     def note(self, key: _Key) -> None:
-        """Note that the run has its turn now."""
         self._count += 1
         self._last.pop(key, None)
         self._last[key] = self._count

@@ -54,7 +54,6 @@ class RunSilence(NamedTuple):
 
     @property
     def is_hanging(self) -> bool:
-        """Whether the run hangs."""
         return self.hanging_from_ns is not None
 
 
