@@ -1,7 +1,8 @@
-"""Specification of `dstat --gpu`: which columns there are, on screen and in a file."""
+"""`dstat --gpu` and `--gpu-stall`: which columns there are, on screen and in a file."""
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 from types import SimpleNamespace
@@ -10,8 +11,29 @@ from typing import Any
 import pytest
 
 from gpumon.core.phase import IdleCause
+from gpumon.core.state import GpuState
 from tests.builders.dstat import Table, gpu, publish
 from tests.builders.state import GIB
+
+EIGHT = [str(index) for index in range(8)]
+STALL = "dstat_gpu_stall"
+
+
+def groups(monkeypatch: pytest.MonkeyPatch, value: str) -> list[str]:
+    """The GPUs that have columns for this ``DSTAT_GPU``."""
+    monkeypatch.setenv("DSTAT_GPU", value)
+    return list(Table().plugin.vars)
+
+
+def instance(number: int, observed_s: float = 100, **of_device: Any) -> GpuState:
+    """A MIG instance of GPU 0."""
+    return gpu(
+        0, observed_s=observed_s, busy_s=(0.25 + 0.5 * number) * observed_s,
+        **{"uuid": f"MIG-{number}", "parent_uuid": "GPU-0", "mig_index": number, **of_device},
+    )  # fmt: skip
+
+
+PARTITIONED = gpu(0, observed_s=0, mig_enabled=True)
 
 
 class TestTheGroups:
@@ -32,35 +54,67 @@ class TestTheGroups:
         assert Table(full=is_full).plugin.name == names
 
     @pytest.mark.parametrize(
-        ("made_up", "name"),
+        ("value", "chosen"),
         [
-            ({"simulated": True}, "gpu0-sim"),
-            ({"replayed": True}, "gpu0-rec"),
-            ({"simulated": True, "replayed": True}, "gpu0-rec"),
+            ("0 1", ["0", "1"]),
+            (" 0 ,\t1 , ", ["0", "1"]),
+            ("4 - 6, 0", ["4", "5", "6", "0"]),
+            ("ALL,Total", [*EIGHT, "total"]),
+            ("2, 0,total,2", ["2", "0", "total"]),
+            ("007", ["7"]),
+            ("6-6", ["6"]),
+            (" , ", ["total"]),
         ],
     )
-    def test_say_in_their_titles_that_gpus_are_made_up(
-        self, runtime: Path, made_up: dict[str, bool], name: str
-    ) -> None:
-        publish(runtime, gpu(0), **made_up)
+    def test_are_those_that_the_user_names_in_that_order(
+        self, runtime: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
+        value: str, chosen: list[str],
+    ) -> None:  # fmt: skip
+        publish(runtime, *map(gpu, range(8)))
 
-        assert Table().plugin.name == [name]
+        assert groups(monkeypatch, value) == chosen
+        assert capsys.readouterr().err == ""
 
-    def test_in_total_weigh_each_gpu_by_its_observed_time(self, runtime: Path) -> None:
-        publish(
-            runtime,
-            gpu(0, observed_s=300, busy_s=300, memory_used_bytes=120 * GIB),
-            gpu(1, observed_s=100, suspected_s=100, memory_used_bytes=None),
-            gpu(2, present=False),
+    @pytest.mark.parametrize(
+        ("value", "chosen", "named"),
+        [
+            ("1,7,x", ["1"], "7, x"),
+            ("1-3", ["1"], "2, 3"),
+            ("1-0", ["0", "1"], "1-0"),
+            ("-1", ["0", "1"], "-1"),
+            ("0-999", ["0", "1"], "0-999"),
+            ("MIG-7a/0/1", ["0", "1"], "MIG-7a/0/1"),
+            ("0:1", ["0", "1"], "0:1"),
+            ("\u0663", ["0", "1"], r"\u0663"),
+            ("0 \x1b[2J", ["0"], r"\x1b[2J"),
+            ("9" * 5000, ["0", "1"], "9" * 16),
+            ("10-200", ["0", "1"], "10, 11, 12, 13, 14, 15, 16, 17, ..."),
+        ],
+    )  # fmt: skip
+    def test_leave_out_unknown_names_with_one_sentence_that_lists_the_known_ones(
+        self, runtime: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
+        value: str, chosen: list[str], named: str,
+    ) -> None:  # fmt: skip
+        publish(runtime, gpu(0), gpu(1))
+
+        assert groups(monkeypatch, value) == chosen
+        assert capsys.readouterr().err == (
+            f"gpumon: DSTAT_GPU: no GPU is called {named}, only 0, 1, all, total\n"
         )
 
-        table = Table()
-        assert table.cells() == ["75", "1", "25?"]
-        assert table.plugin.val["total"] == [75, 100, 25]
+    @pytest.mark.parametrize(
+        ("value", "chosen"),
+        [("4-6", ["4", "5", "6"]), ("0:1 3", ["0:1", "3"]), ("all", ["total"]), ("x", ["total"])],
+    )
+    def test_are_the_named_ones_before_a_daemon_runs(
+        self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
+        value: str, chosen: list[str],
+    ) -> None:  # fmt: skip
+        assert groups(monkeypatch, value) == chosen
+        unknown = "no GPU is called x, only indices such as 0,2 or 4-6, all, total\n"
+        assert (unknown in capsys.readouterr().err) is (value == "x")
 
-
-class TestWithoutADaemon:
-    def test_there_is_a_total_and_it_fills_when_one_starts(self, runtime: Path) -> None:
+    def test_fill_when_a_daemon_starts(self, runtime: Path) -> None:
         table = Table()
         assert table.plugin.name == ["gpu-tot"]
 
@@ -68,58 +122,117 @@ class TestWithoutADaemon:
 
         assert table.cells() == ["25", "0", "0"]
 
-    def test_gpus_that_the_user_names_are_taken_at_their_word(
-        self, runtime: Path, monkeypatch: pytest.MonkeyPatch
+    @pytest.mark.parametrize(
+        ("marks", "name"),
+        [
+            ({"simulated": True}, "gpu0-sim"),
+            ({"replayed": True}, "gpu0-rec"),
+            ({"simulated": True, "replayed": True}, "gpu0-rec"),
+        ],
+    )
+    def test_have_titles_with_a_mark_where_gpus_are_not_real(
+        self, runtime: Path, marks: dict[str, bool], name: str
     ) -> None:
-        monkeypatch.setenv("DSTAT_GPU", "1")
-        table = Table()
-        publish(runtime, gpu(0, busy_s=10), gpu(1, busy_s=90))
+        publish(runtime, gpu(0), **marks)
 
-        assert table.cells() == ["90", "50", "0"]
+        assert Table().plugin.name == [name]
+
+    @pytest.mark.parametrize("label", [None, "", "0:\x1b[2J", ["0"], "1234567890", "\u0663"])
+    def test_are_named_by_index_where_the_label_is_not_valid(
+        self, runtime: Path, label: object
+    ) -> None:
+        publish(runtime, gpu(3))
+        path = runtime / "state.json"
+        document = json.loads(path.read_text())
+        document["gpus"][0]["label"] = label
+        path.write_text(json.dumps(document))
+
+        assert Table().plugin.name == ["gpu3"]
+
+    @pytest.mark.parametrize("name", [STALL, "/home/a/.dool/dool_gpu_stall.py"])
+    def test_have_the_columns_of_the_name_of_the_file(self, runtime: Path, name: str) -> None:
+        publish(runtime, gpu())
+
+        assert Table(name).plugin.nick == ("lost", "main", "cause")
+        assert Table(name.replace("_stall", "")).plugin.nick == ("use", "mem", "strv")
+
+
+class TestTheGroupsOfMigInstances:
+    @pytest.mark.parametrize(
+        ("value", "chosen"),
+        [
+            ("0", ["0:0", "0:1"]),
+            ("0:1", ["0:1"]),
+            ("0-1", ["0:0", "0:1", "1"]),
+            ("all", ["0:0", "0:1", "1"]),
+        ],
+    )
+    def test_stand_for_their_gpu(
+        self, runtime: Path, monkeypatch: pytest.MonkeyPatch, value: str, chosen: list[str]
+    ) -> None:
+        publish(runtime, PARTITIONED, instance(0), instance(1), gpu(1))
+
+        assert groups(monkeypatch, value) == chosen
+
+    @pytest.mark.parametrize(
+        ("second", "busy"),
+        [
+            ([instance(1, uuid="MIG-new"), instance(1)._replace(present=False, listed=False)], 75),
+            ([instance(1, observed_s=0)], -1),
+        ],
+        ids=["but for one that was there before", "also without an answer"],
+    )
+    def test_are_of_the_present_ones(
+        self, runtime: Path, second: list[GpuState], busy: int
+    ) -> None:
+        publish(runtime, PARTITIONED, instance(0), *second)
+        table = Table()
+        table.row()
+
+        assert table.plugin.name == ["gpu0:0", "gpu0:1"]
+        assert [table.plugin.val[label][0] for label in ("0:0", "0:1")] == [25, busy]
+
+    def test_in_total_count_no_memory_twice(self, runtime: Path) -> None:
+        half = {"memory_capacity_bytes": 60 * GIB}
+        publish(runtime, PARTITIONED, instance(0, **half), instance(1, **half), gpu(1))
+        table = Table()
+        table.row()
+
+        assert table.plugin.val["total"][1] == pytest.approx(100 * 180 / 240)
 
 
 class TestANarrowTerminal:
-    def test_costs_the_memory_column_rather_than_all(self, runtime: Path) -> None:
+    def test_costs_a_column_of_each_gpu_rather_than_all(self, runtime: Path) -> None:
         publish(runtime, gpu(0, busy_s=100), gpu(1))
-        table = Table()
-        assert table.plugin.statwidth() == 25
-
-        table.scope.update(cols=24, totlist=[table.plugin])
-
-        assert table.plugin.statwidth() == 17
-        assert table.plugin.subtitle() == "use strv:use strv"
-        assert table.cells() == ["100", "0", "0", "0"]
-
-    def test_is_shared_with_the_columns_before_it(self, runtime: Path) -> None:
-        publish(runtime, gpu(0), gpu(1))
         table = Table()
         before, after = SimpleNamespace(statwidth=lambda: 54), SimpleNamespace()
         table.scope["totlist"] = [before, table.plugin, after]
 
         table.scope["cols"] = 54 + 1 + 25 + 1
         assert table.plugin.statwidth() == 25
+        assert table.plugin.subtitle() == "use mem strv:use mem strv"
 
         table.scope["cols"] -= 1
         assert table.plugin.statwidth() == 17
+        assert table.plugin.subtitle() == "use strv:use strv"
+        assert table.cells() == ["100", "0", "0", "0"]
 
     def test_that_grows_again_gets_a_new_header(self, runtime: Path) -> None:
-        publish(runtime, gpu(0))
-        table = Table()
-        table.scope.update(cols=10, totlist=[table.plugin], showheader=False)
-        table.plugin.statwidth()
-        assert table.scope["showheader"]
+        publish(runtime, gpu(starved_s=30, busy_s=70))
+        table = Table(STALL)
+        table.scope.update(cols=20, totlist=[table.plugin], showheader=False)
+        assert (table.plugin.statwidth(), table.scope["showheader"]) == (15, True)
+        assert table.plugin.subtitle().split() == ["lost", "cause"]
 
         table.scope.update(cols=80, showheader=False)
-        table.plugin.statwidth()
-
-        assert table.scope["showheader"]
-        assert table.plugin.subtitle().split() == ["use", "mem", "strv"]
+        assert (table.plugin.statwidth(), table.scope["showheader"]) == (20, True)
+        assert table.plugin.subtitle().split() == ["lost", "main", "cause"]
 
     def test_that_fits_none_of_them_is_reported_once_how_to_choose(
         self, runtime: Path, capsys: pytest.CaptureFixture[str]
     ) -> None:
         publish(runtime, gpu(0), gpu(1))
-        use, stall = Table("dstat_gpu"), Table("dstat_gpu_stall")
+        use, stall = Table(), Table(STALL)
         others = [SimpleNamespace(statwidth=lambda: 43), use.plugin, stall.plugin]
         for table in (use, stall):
             table.scope.update(totlist=others, cols=80, loop=0)
@@ -132,7 +245,7 @@ class TestANarrowTerminal:
             "(DSTAT_GPU=0 or DSTAT_GPU=total) or fewer other columns\n"
         )
 
-    def test_says_what_to_leave_out_of_a_single_gpu_on_a_line_below_the_table(
+    def test_has_the_sentence_for_a_single_gpu_on_a_line_below_the_table(
         self, runtime: Path, capsys: pytest.CaptureFixture[str]
     ) -> None:
         publish(runtime, gpu(0))
@@ -154,7 +267,19 @@ class TestATotal:
         gpu(2, busy_s=50, starved_s=50),
     )
 
-    @pytest.mark.parametrize("option", ["dstat_gpu", "dstat_gpu_stall"])
+    def test_weighs_each_gpu_by_its_observed_time(self, runtime: Path) -> None:
+        publish(
+            runtime,
+            gpu(0, observed_s=300, busy_s=300, memory_used_bytes=120 * GIB),
+            gpu(1, observed_s=100, suspected_s=100, memory_used_bytes=None),
+            gpu(2, present=False),
+        )
+
+        table = Table()
+        assert table.cells() == ["75", "1", "25?"]
+        assert table.plugin.val["total"] == [75, 100, 25]
+
+    @pytest.mark.parametrize("option", ["dstat_gpu", STALL])
     def test_names_the_gpu_that_loses_most_in_the_same_width(
         self, runtime: Path, option: str
     ) -> None:
@@ -186,7 +311,7 @@ class TestATotal:
         assert Table().cells() == ["100", "-", "0"]
 
     @pytest.mark.parametrize(("label", "shown"), [("5:1", "5:1"), ("15:6", "15")])
-    def test_names_the_gpu_of_an_instance_where_that_one_s_name_is_too_long(
+    def test_names_the_gpu_of_an_instance_whose_name_is_too_long(
         self, runtime: Path, monkeypatch: pytest.MonkeyPatch, label: str, shown: str
     ) -> None:
         number, part = map(int, label.split(":"))
@@ -198,11 +323,9 @@ class TestATotal:
 
 
 class TestBothOptionsInOneHost:
-    def test_show_the_same_moment_though_the_daemon_writes_between_them(
-        self, runtime: Path
-    ) -> None:
+    def test_show_the_same_state_though_the_daemon_writes_between_them(self, runtime: Path) -> None:
         publish(runtime, gpu(0, busy_s=100))
-        use, stall = Table("dstat_gpu"), Table("dstat_gpu_stall")
+        use, stall = Table(), Table(STALL)
         for table in (use, stall):
             table.scope["totlist"] = [use.plugin, stall.plugin]
         use.cells()
@@ -211,13 +334,13 @@ class TestBothOptionsInOneHost:
         assert stall.cells() == ["0", "-", "-"]
         assert use.cells() == ["60", "50", "40"]
 
-    def test_say_once_what_both_have_to_say(
+    def test_report_once_what_concerns_both(
         self, runtime: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
     ) -> None:
         publish(runtime, gpu(0))
         monkeypatch.setenv("DSTAT_GPU", "7")
-        first = Table("dstat_gpu")
-        second = Table("dstat_gpu_stall", before=[first.plugin])
+        first = Table()
+        second = Table(STALL, before=[first.plugin])
 
         assert second.plugin.vars == ["0"]
         assert capsys.readouterr().err.count("DSTAT_GPU") == 1
@@ -227,7 +350,7 @@ class TestCsv:
     def test_of_a_total_has_its_memory_and_its_main_share(self, runtime: Path) -> None:
         publish(runtime, *TestATotal.GPUS)
         cells = []
-        for option in ("dstat_gpu", "dstat_gpu_stall"):
+        for option in ("dstat_gpu", STALL):
             table = Table(option)
             table.plugin.extract()
             cells += table.plugin.showcsv().split(",")
@@ -242,11 +365,7 @@ class TestCsv:
         assert table.plugin.showcsv() == "31.250,,0.000,,,"
 
     def test_gets_the_module_that_dstat_forgot_to_import(self) -> None:
-        table = Table(output="x.csv")
+        types = Table(output="x.csv").scope["types"]
 
-        assert isinstance([], table.scope["types"].ListType)
-        assert isinstance((), table.scope["types"].TupleType)
-        assert isinstance("", table.scope["types"].StringType)
-
-    def test_leaves_the_host_alone_where_none_is_written(self) -> None:
+        assert (types.ListType, types.TupleType, types.StringType) == (list, tuple, str)
         assert "types" not in Table().scope

@@ -1,4 +1,4 @@
-"""Specification of `dstat --gpu`: where it looks for a daemon, and what it trusts."""
+"""`dstat --gpu`: where it looks for a daemon, and what it trusts."""
 
 from __future__ import annotations
 

@@ -64,11 +64,6 @@ def with_latest(**changes: Any) -> GpuState:
     return gpu._replace(latest=gpu.latest._replace(**changes))
 
 
-class TestXidErrors:
-    def test_stay_after_the_gpu_is_lost(self) -> None:
-        assert len(values(XIDS, LOST)) == 2
-
-
 class TestARemovedGpu:
     @pytest.mark.parametrize("error", [None, LOST.error])
     def test_has_no_series(self, error: str | None) -> None:
@@ -94,16 +89,6 @@ class TestDetails:
         assert of(name, scraped(well)) != {}
         assert values(name, LOST) == {}
         assert of(name, scraped(well, later_s=3)) == {}
-
-
-class TestDriverErrors:
-    def test_are_counted_by_function_and_code(self) -> None:
-        errors = (("nvmlDeviceGetPowerUsage", 999, 3), ("nvmlDeviceGetPowerUsage", 15, 1))
-
-        assert of(ERRORS, scraped(monitor_state(call_errors=errors))) == {
-            '{code="999",function="nvmlDeviceGetPowerUsage"}': 3.0,
-            '{code="15",function="nvmlDeviceGetPowerUsage"}': 1.0,
-        }
 
 
 class TestLimits:
@@ -220,11 +205,6 @@ class TestRunsOfSeveralOwners:
 
         assert self.ONE in view.runs
         assert len(view.runs) == MAX_RUNS_SHOWN
-        assert view.runs_left_out == ((1000, 301 - MAX_RUNS_SHOWN),)
-
-    def test_are_counted_by_owner_if_there_are_too_many(self) -> None:
-        view = LabelBudget().select(monitor_state(runs=(*self.MANY, self.ONE)))
-
         assert list(view.without_series()) == [((1000,), 301 - MAX_RUNS_SHOWN)]
 
     def test_keep_their_series_while_they_are_alive(self) -> None:

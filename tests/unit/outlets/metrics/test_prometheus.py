@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
+from typing import Any
 
 import psutil
 import pytest
@@ -21,7 +22,8 @@ from prometheus_client.openmetrics.parser import (
 from prometheus_client.parser import text_string_to_metric_families
 
 from gpumon.core.accounting.totals import GpuTotals
-from gpumon.core.phase import CAUSES, IdleCause
+from gpumon.core.phase import CAUSES, IdleCause, TrainingPhase
+from gpumon.core.ring_format.silence import RunSilence
 from gpumon.core.state import CollectorState, MonitorState
 from gpumon.outlets.metrics.metric_values import MetricView, Reader, Row
 from gpumon.outlets.metrics.prometheus import MetricsExporter
@@ -44,6 +46,8 @@ SHARES = {STARVED_UUID: 0.375, HEALTHY_UUID: 0.625}
 SHARED = run(gpu_uuids=(*SHARES,), shares=SHARES, ratio_changes=2)
 COMPLETE = monitor_state(runs=(SHARED,), gpus=(detailed_gpu(), healthy_gpu()))
 METRICS = GOLDEN / "metrics.txt"
+SILENCE = RunSilence(since_ns=1, phase=TrainingPhase.INPUT_WAIT, silent_ns=40 * S)
+HANGS = SILENCE._replace(hanging_from_ns=31 * S)
 
 
 def exporter(
@@ -81,14 +85,21 @@ class TestAScrape:
         assert content_type == "text/plain; version=0.0.4; charset=utf-8"
 
     @pytest.mark.prometheus
-    def test_is_valid_for_promtool(self) -> None:
-        promtool = needed("promtool", "prometheus")
-
-        done = subprocess.run(
-            [promtool, "check", "metrics"], input=METRICS.read_bytes(), capture_output=True
+    def test_is_valid_for_promtool_and_in_openmetrics(self) -> None:
+        made = MetricsExporter(clock=StoppedClock(), version="0.1.0", proc=Path("/proc"))
+        made.publish(COMPLETE)
+        openmetrics, content_type = made.render(
+            "application/openmetrics-text;version=1.0.0,text/plain;version=0.0.4;q=0.3"
         )
+        command = [needed("promtool", "prometheus"), "check", "metrics"]
+
+        done = subprocess.run(command, input=made.render()[0], capture_output=True)
 
         assert (done.returncode, done.stdout + done.stderr) == (0, b"")
+        assert content_type.startswith("application/openmetrics-text; version=1.0.0")
+        families = list(parse_openmetrics(openmetrics.decode()))  # type: ignore[no-untyped-call]
+        assert len(families) > 40
+        assert sum(family.name.startswith("process_") for family in families) == 6
 
     def test_before_the_first_tick_has_version_and_success(self) -> None:
         text = exporter().render()[0].decode()
@@ -96,14 +107,6 @@ class TestAScrape:
         assert series(text, "gpumon_build_info") == {("0.1.0",): 1.0}
         assert set(series(text, "gpumon_collector_success").values()) == {1.0}
         assert "gpumon_gpu_" not in text
-
-    def test_is_valid_in_openmetrics(self) -> None:
-        body, content_type = exporter(monitor_state()).render(
-            "application/openmetrics-text;version=1.0.0,text/plain;version=0.0.4;q=0.3"
-        )
-
-        assert content_type.startswith("application/openmetrics-text; version=1.0.0")
-        assert len(list(parse_openmetrics(body.decode()))) > 25  # type: ignore[no-untyped-call]
 
     @pytest.mark.parametrize(
         "accept", ["", "*/*", "text/plain;version=abc", "\r\n Set-Cookie: a=b"]
@@ -120,56 +123,43 @@ class TestAScrape:
         assert content_type == "application/openmetrics-text; version=1.0.0; charset=utf-8"
 
 
-class TestALostGpu:
-    LOST = starved_gpu(present=False, error="GPU is lost")
-
-    def test_keeps_only_the_time_of_its_last_sample(self) -> None:
-        text = text_of(monitor_state(gpus=(self.LOST, healthy_gpu())))
+class TestAGpuWithoutAnAnswer:
+    def test_that_is_lost_keeps_only_its_errors_and_the_time_of_its_last_sample(self) -> None:
+        lost = detailed_gpu(present=False, error="GPU is lost")
+        text = text_of(monitor_state(gpus=(lost, healthy_gpu())))
 
         with_it = {line.partition("{")[0] for line in text.splitlines() if STARVED_UUID in line}
-        assert with_it == {"gpumon_last_sample_timestamp_seconds"}
+        assert with_it == {"gpumon_last_sample_timestamp_seconds", "gpumon_gpu_xid_errors_total"}
 
-    def test_does_not_affect_others(self) -> None:
-        both, one = monitor_state(), monitor_state(gpus=(self.LOST, healthy_gpu()))
-
-        def of_healthy(text: str) -> list[str]:
-            return [line for line in text.splitlines() if HEALTHY_UUID in line]
-
-        assert of_healthy(text_of(both)) == of_healthy(text_of(one)) != []
-
-
-class TestAGpuOfAHangingDriver:
-    UNSEEN = starved_gpu(present=False)
-
-    def test_keeps_its_counters(self) -> None:
-        text = text_of(monitor_state(gpus=(self.UNSEEN,)))
+    def test_because_the_driver_hangs_loses_its_gauges_and_keeps_its_counters(self) -> None:
+        text = text_of(monitor_state(gpus=(starved_gpu(present=False),)))
 
         assert series(text, "gpumon_gpu_starved_seconds_total") == {(STARVED_UUID,): 30.0}
         assert series(text, "gpumon_gpu_idle_gap_seconds_count") == {(STARVED_UUID,): 21.0}
-
-    @pytest.mark.parametrize(
-        "gauge",
-        ["gpu_info", "gpu_starved", "gpu_utilization_ratio", "gpu_memory_capacity_bytes"],
-    )
-    def test_loses_its_gauges(self, gauge: str) -> None:
-        assert series(text_of(monitor_state(gpus=(self.UNSEEN,))), f"gpumon_{gauge}") == {}
+        for gauge in ("info", "starved", "utilization_ratio", "memory_capacity_bytes"):
+            assert series(text, f"gpumon_gpu_{gauge}") == {}
 
 
 class TestAStaleState:
     def test_loses_present_values_and_keeps_counters(self) -> None:
         clock = StoppedClock()
-        made = exporter(monitor_state(), clock=clock)
+        made = exporter(monitor_state(runs=(SHARED,)), clock=clock)
 
         clock.now_ns += 2 * S
         young = made.render()[0].decode()
         clock.now_ns += S
         old = made.render()[0].decode()
 
-        assert len(series(young, "gpumon_gpu_utilization_ratio")) == 2
-        assert series(old, "gpumon_gpu_utilization_ratio") == {}
-        assert series(old, "gpumon_training_phase") == {}
+        gauges = [
+            f"gpumon_{name}"
+            for name in ("gpu_utilization_ratio", "training_phase", "training_hanging",
+                         "training_share_ratio")
+        ]  # fmt: skip
+        assert [gauge for gauge in gauges if not series(young, gauge)] == []
+        assert [gauge for gauge in gauges if series(old, gauge)] == []
         assert len(series(old, "gpumon_gpu_busy_seconds_total")) == 2
         assert len(series(old, "gpumon_training_steps_total")) == 1
+        assert series(old, "gpumon_training_ratio_changes_total") == {("resnet",): 2.0}
 
 
 class TestARun:
@@ -178,6 +168,31 @@ class TestARun:
 
         assert set(series(text, "gpumon_training_phase").values()) == {0.0}
         assert series(text, "gpumon_training_steps_total") == {("resnet",): 1234.0}
+
+    def test_that_reports_no_shares_has_no_series_of_them(self) -> None:
+        text = text_of(monitor_state())
+
+        assert "gpumon_training_share_ratio" not in text
+        assert "gpumon_training_ratio_changes_total" not in text
+
+    @pytest.mark.parametrize(
+        ("state", "is_hanging"),
+        [
+            ({"silence": HANGS}, True),
+            ({"silence": HANGS._replace(is_first_batch=True)}, True),
+            ({"silence": SILENCE}, False),
+            ({"silence": None, "suspended_since_ns": 7 * S}, False),
+            ({"silence": None, "alive": False}, False),
+        ],
+        ids=["silent for too long", "too long without a first batch", "silent", "suspended",
+             "ended"],
+    )  # fmt: skip
+    def test_hangs_only_if_it_is_silent_for_too_long(
+        self, state: dict[str, Any], is_hanging: bool
+    ) -> None:
+        text = text_of(monitor_state(runs=(run("a", **state), run("b", pid=4243))))
+
+        assert series(text, "gpumon_training_hanging") == {("a",): is_hanging, ("b",): 0.0}
 
 
 def raising(view: MetricView) -> Iterable[Row]:
@@ -229,24 +244,6 @@ class TestDuplicates:
         assert dropped[("gpumon_gpu_power_watts",)] == 1.0
 
 
-class TestShares:
-    SHARE, CHANGES = "gpumon_training_share_ratio", "gpumon_training_ratio_changes_total"
-
-    def test_have_no_series_if_the_run_reports_none(self) -> None:
-        text = text_of(monitor_state())
-
-        assert series(text, self.SHARE) == series(text, self.CHANGES) == {}
-
-    def test_vanish_when_the_state_is_stale_and_their_changes_stay(self) -> None:
-        clock = StoppedClock()
-        made = exporter(monitor_state(runs=(SHARED,)), clock=clock)
-        clock.now_ns += 10 * S
-        text = made.render()[0].decode()
-
-        assert series(text, self.SHARE) == {}
-        assert series(text, self.CHANGES) == {("resnet",): 2.0}
-
-
 PROCESS_SERIES = (
     "process_cpu_seconds_total",
     "process_max_fds",
@@ -258,10 +255,10 @@ PROCESS_SERIES = (
 
 
 class TestProcessSeries:
-    def scraped(self, proc: Path | None, accept: str | None = None) -> str:
+    def scraped(self, proc: Path | None) -> str:
         made = MetricsExporter(clock=StoppedClock(), version="0.1.0", proc=proc)
         made.publish(monitor_state())
-        return made.render(accept)[0].decode()
+        return made.render()[0].decode()
 
     def made_up(self, folder: Path, limits: str = "Max open files 1024 4096 files\n") -> Path:
         """A procfs of a process that started 50 s after the boot at 1,000 s."""
@@ -297,18 +294,6 @@ class TestProcessSeries:
         assert started == series(second, "process_start_time_seconds")
         assert started[()] == pytest.approx(psutil.Process().create_time(), abs=2.0)
         assert series(first, "process_resident_memory_bytes")[()] > 1e6
-
-    @pytest.mark.prometheus
-    def test_are_valid_for_promtool_and_in_openmetrics(self) -> None:
-        text = self.scraped(Path("/proc"))
-        command = [needed("promtool", "prometheus"), "check", "metrics"]
-
-        done = subprocess.run(command, input=text.encode(), capture_output=True)
-
-        assert (done.returncode, done.stdout + done.stderr) == (0, b"")
-        openmetrics = self.scraped(Path("/proc"), "application/openmetrics-text")
-        families = list(parse_openmetrics(openmetrics))  # type: ignore[no-untyped-call]
-        assert sum(family.name.startswith("process_") for family in families) == 6
 
     def test_that_cannot_be_read_lose_no_other_family(
         self, tmp_path: Path, caplog: pytest.LogCaptureFixture
