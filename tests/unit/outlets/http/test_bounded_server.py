@@ -1,4 +1,4 @@
-"""Specification of the web server's loop: no exception ends it, and each is logged and counted."""
+"""The web server's loop: no exception ends it, and each is logged and counted."""
 
 from __future__ import annotations
 
@@ -193,35 +193,38 @@ class TestAFaultOfOneAnswer:
         assert it.faults.collector_state().errors_total == 1
 
 
-def test_a_server_is_well_again_a_minute_after_a_fault(monkeypatch: pytest.MonkeyPatch) -> None:
-    now_s = 0.0
-    monkeypatch.setattr("time.monotonic", lambda: now_s)
-    faults = FaultLog()
-    assert faults.collector_state().success
-    with pytest.raises(ZeroDivisionError) as raised:
-        _ = 1 // 0
-    faults.log("a request handler failed", raised.value)
-
-    now_s = 59.0
-    young = faults.collector_state()
-    now_s = 60.0
-    old = faults.collector_state()
-
-    assert (young.success, old.success, old.errors_total) == (False, True, 1)
-
-
-def test_a_new_kind_of_fault_is_logged_at_once_and_a_hundred_at_most(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    faults = FaultLog()
-
-    def fail(number: int) -> None:
+class TestTheLogOfFaults:
+    @staticmethod
+    def fail(faults: FaultLog, number: int = 1) -> None:
         with pytest.raises(OSError, match="made up") as raised:
             raise OSError(number, "made up")
-        faults.log("a request handler failed", raised.value)
+        faults.log("/metrics cannot be answered", raised.value)
 
-    for number in [*range(200), *range(200)]:
-        fail(number)
+    def test_repeats_a_kind_once_a_minute_with_the_number_of_those_in_between(
+        self, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        now_s = [0.0]
+        monkeypatch.setattr("time.monotonic", lambda: now_s[0])
+        faults = FaultLog()
+        success = {0.0: faults.collector_state().success}
+        for now_s[0] in [0.0] * 5 + [60.0]:
+            self.fail(faults)
+        for now_s[0] in (119.0, 120.0):
+            success[now_s[0]] = faults.collector_state().success
 
-    assert len(caplog.messages) <= 101
-    assert faults.collector_state().errors_total == 400
+        first, later = caplog.messages
+        assert first.startswith("/metrics cannot be answered: OSError: ")
+        assert later.startswith("/metrics cannot be answered (and 4 more ")
+        assert caplog.text.count("Traceback") == 1
+        assert success == {0.0: True, 119.0: False, 120.0: True}
+
+    def test_has_each_new_kind_at_once_but_a_hundred_at_most(
+        self, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        faults = FaultLog()
+
+        for number in [*range(200), *range(200)]:
+            self.fail(faults, number)
+
+        assert len(caplog.messages) <= 101
+        assert faults.collector_state().errors_total == 400

@@ -1,4 +1,4 @@
-"""Specification of the token's file: long enough, and private."""
+"""The token's file is long enough, and private."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class TestAFile:
             *((TOKEN.encode(), mode) for mode in (0o644, 0o604, 0o666)),
         ],
     )  # fmt: skip
-    def test_without_a_token_worth_the_name_or_that_everybody_may_read_is_refused(
+    def test_with_a_bad_token_or_readable_by_all_users_is_refused(
         self, tmp_path: Path, content: bytes, mode: int
     ) -> None:
         with pytest.raises(UsageError):

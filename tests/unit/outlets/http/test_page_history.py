@@ -1,4 +1,4 @@
-"""Specification of the page's history: what happened when, tick by tick, within bounds."""
+"""The page's history: what happened when, tick by tick, within bounds."""
 
 from __future__ import annotations
 
@@ -101,15 +101,17 @@ class TestAPauseThatSettles:
         observed_ns=4 * S, busy_ns=2 * S, idle_ns={UNKNOWN: 2 * S}, suspected_ns=2 * S
     )
 
-    def test_is_pending_while_it_lasts(self) -> None:
-        assert points(reported(self.BUSY, self.PAUSING))[1]["pending_ns"] == 2 * S
-
     def test_gets_its_cause_where_it_was_and_not_where_it_ended(self) -> None:
-        _, pause, end = points(reported(self.BUSY, self.PAUSING, self.SETTLED))
+        assert points(reported(self.BUSY, self.PAUSING))[1]["pending_ns"] == 2 * S
+        history = reported(self.BUSY, self.PAUSING, self.SETTLED)
+        _, pause, end = points(history)
 
         assert (pause["pending_ns"], pause["idle_ns"]) == (0, {"unknown": 2 * S})
         assert (end["busy_ns"], end["idle_ns"]) == (S, {})
         assert (pause["suspected_ns"], end["suspected_ns"]) == (2 * S, 0)
+        newest = history.newest()  # pages that have its points get them again
+        assert newest["sequence"] == 3
+        assert sorted(point["sequence"] for point in newest["gpus"][STARVED_UUID]) == [2, 3]
 
     def test_takes_along_earlier_pauses_when_the_pattern_shows_at_last(self) -> None:
         history = reported(
@@ -137,27 +139,8 @@ class TestAPauseThatSettles:
         assert [one["idle_ns"].get("input_wait", 0) for one in all_points] == [S, S, S, 0, S]
         assert [one["starved_ns"] for one in all_points] == [0, 0, 0, 0, S]
 
-    def test_is_sent_again_to_pages_that_have_its_points(self) -> None:
-        history = reported(self.BUSY, self.PAUSING, self.SETTLED)
-
-        newest = history.newest()
-
-        assert newest["sequence"] == 3
-        assert sorted(point["sequence"] for point in newest["gpus"][STARVED_UUID]) == [2, 3]
-
 
 class TestBounds:
-    def test_the_oldest_points_go_first(self) -> None:
-        history = PageHistory()
-        for tick in range(1, KEPT_PERIODS + 51):
-            history.append(busy(tick))
-
-        kept = points(history)
-
-        assert len(kept) == KEPT_PERIODS == 600
-        assert [kept[0]["sequence"], kept[-1]["sequence"]] == [51, 650]
-        assert {point["busy_ns"] for point in kept} == {S}
-
     def test_what_is_kept_is_a_stretch_of_time_and_not_a_number_of_ticks(self) -> None:
         history = PageHistory()
         for tick in range(1, 2 * KEPT_PERIODS):
@@ -182,7 +165,7 @@ class TestBounds:
         [(600, 1.0, None), (650, 1.0, 50.0), (1_000, 0.5, 194.0)],
         ids=["all are kept", "the oldest are gone", "more came than there is room for"],
     )
-    def test_the_end_of_dropped_points_is_known(
+    def test_leave_out_the_oldest_points_and_give_the_end_of_the_newest_dropped(
         self, ticks: int, every_s: float, gone_until_s: float | None
     ) -> None:
         history = PageHistory()
@@ -192,6 +175,9 @@ class TestBounds:
         gone_until_ns = None if gone_until_s is None else s(gone_until_s)
         for one in (json.loads(history.encode()), history.newest()):
             assert (one["kept_ns"], one["kept_from_ns"]) == (600 * S, gone_until_ns)
+        kept = points(history)
+        assert {point["busy_ns"] for point in kept} == {s(every_s)}
+        assert [point["sequence"] for point in kept] == [*range(ticks - len(kept) + 1, ticks + 1)]
 
     def test_a_gpu_that_left_the_machine_leaves_the_history(self) -> None:
         history = PageHistory()

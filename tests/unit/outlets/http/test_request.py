@@ -1,4 +1,4 @@
-"""Specification of parsing a request strictly, so that it has one meaning."""
+"""A request is parsed strictly, so that it has one meaning."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ class TestAHead:
     def test_with_what_may_be_given_once_given_twice_is_refused(self, name: str) -> None:
         assert refusal("GET / HTTP/1.1", f"{name}: 1", f"{name.lower()}: 1") == 400
 
-    def test_with_more_fields_than_anybody_needs_is_refused(self) -> None:
+    def test_with_too_many_fields_is_refused(self) -> None:
         assert refusal("GET / HTTP/1.1", *["A: b"] * 101) == 431
         assert isinstance(read("GET / HTTP/1.1", *["A: b"] * 100), Request)
 
