@@ -1,4 +1,4 @@
-"""Proved loss stays: a process that lives on after training loses none of it."""
+"""A process that lives on after training keeps its proved loss."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class TestAProcessThatLivesOn:
         assert after.totals.in_use_ns == s(21)
         assert after.totals.pending_ns == 0
 
-    def test_is_over_a_minute_after_its_last_word_where_it_says_nothing_of_an_end(
+    def test_without_a_mark_of_its_end_is_over_a_minute_after_its_last_record(
         self, trained: Story
     ) -> None:
         trained.pass_second(0.0, phases=[(0.0, OTHER)])
@@ -62,7 +62,7 @@ class TestAProcessThatLivesOn:
         assert totals.idle_ns == {IdleCause.INPUT_WAIT: s(20), IdleCause.NOT_IN_USE: s(10)}
         assert totals.in_use_ns == s(41)
 
-    def test_and_works_on_without_tags_is_diagnosed_as_untagged(self, trained: Story) -> None:
+    def test_that_works_on_without_tags_is_diagnosed_as_untagged(self, trained: Story) -> None:
         trained.pass_second(0.0, over_at=0.0)
         for _ in range(10):
             trained.pass_second(0.0)
@@ -73,21 +73,15 @@ class TestAProcessThatLivesOn:
         assert gpu(state).verdict.name is VerdictName.STARVED
 
 
-class TestTimeThatTagsSayNothingOf:
-    def test_is_unknown_once_activity_follows(self, trained: Story) -> None:
-        state = trained.pass_second(0.0, phases=[(0.0, OTHER)])
-        assert gpu(state).totals.pending_ns == s(1)
-        state = trained.pass_second(1.0, phases=[(0.0, STEP)])
-
-        assert gpu(state).totals.idle_ns[IdleCause.UNKNOWN] == s(1)
-
-    def test_makes_no_proved_loss_smaller(self, trained: Story) -> None:
+class TestTimeInAnUntaggedPhase:
+    def test_becomes_unknown_and_makes_no_proved_loss_smaller(self, trained: Story) -> None:
         for _ in range(10):
             trained.pass_second(0.0, phases=[(0.0, OTHER)])
             trained.pass_seconds(4, 0.0)
             state = trained.pass_second(1.0, phases=[(0.0, STEP)])
 
         verdict = gpu(state).verdict
+        assert gpu(state).totals.idle_ns[IdleCause.UNKNOWN] == s(50)
         assert verdict.name is VerdictName.STARVED
         assert verdict.coverage_ratio == pytest.approx(31 / 81)
         assert verdict.main_cause is IdleCause.UNKNOWN

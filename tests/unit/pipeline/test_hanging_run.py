@@ -30,21 +30,13 @@ class TestARunThatWaitsForInputForLong:
 
         assert before.verdict.name is VerdictName.STARVED
         assert before.totals.starved_ns == s(42)
-        assert (after.verdict.name, after.verdict.severity) == (
-            VerdictName.HANGING,
-            Severity.HIGH,
-        )
-        assert after.totals.starved_ns == s(42)
-        assert after.totals.hanging_ns == s(60)
+        assert (after.verdict.name, after.verdict.severity) == (VerdictName.HANGING, Severity.HIGH)
+        assert (after.totals.starved_ns, after.totals.hanging_ns) == (s(42), s(60))
         assert after.totals.idle_ns[IdleCause.INPUT_WAIT] == s(102)
-
-    def test_is_named_with_its_phase_and_since_when(self, trained: Story) -> None:
-        trained.pass_seconds(40, 0.0, phases=[(0.0, WAIT)])
-
         silence = trained.state.runs[0].silence
         assert silence is not None
         assert (silence.phase, silence.is_hanging) == (WAIT, True)
-        assert silence.since_ns == trained.now_ns - s(40)
+        assert silence.since_ns == trained.now_ns - s(90)
 
     def test_has_its_verdict_back_once_it_goes_on(self, trained: Story) -> None:
         trained.pass_seconds(90, 0.0, phases=[(0.0, WAIT)])
@@ -84,11 +76,10 @@ class TestAnotherRunOnTheGpu:
 
         state = trained.state
         assert gpu(state).verdict.name is not VerdictName.HANGING
-        silences = {run.run: run.silence for run in state.runs}
-        assert silences["train"] is not None
-        assert silences["train"].is_hanging
-        assert silences["other"] is not None
-        assert not silences["other"].is_hanging
+        silences = {run.run: run.silence for run in state.runs if run.silence is not None}
+        assert {name: one.is_hanging for name, one in silences.items()} == {
+            "train": True, "other": False,
+        }  # fmt: skip
 
     def test_loses_nothing_to_the_one_that_hangs(self, trained: Story) -> None:
         trained.pass_seconds(40, 1.0)
@@ -127,18 +118,3 @@ class TestARunThatWaitsForItsFirstBatch:
         assert {one.verdict.name for one in state.gpus} == {VerdictName.NOT_IN_USE}
         assert state.runs[0].silence is not None
         assert state.runs[0].silence.is_hanging
-
-
-class TestAmongAThousandRunsOfAnotherUser:
-    def test_a_run_keeps_its_verdict_and_hangs_all_the_same(self, story: Story) -> None:
-        for number in range(1_000):
-            story.ring(f"idle-{number}", pid=1_000 + number, uid=1, gpus=("1",), job=f"j{number}")
-        story.ring("mine", uid=2)
-        for _ in range(5):
-            story.pass_second(0.0, phases=[(0.0, WAIT)], key="mine")
-            story.pass_second(1.0, phases=[(0.0, STEP)], key="mine", steps=10)
-        before = gpu(story.state)
-        after = gpu(story.pass_seconds(60, 0.0, phases=[(0.0, WAIT)], key="mine"))
-
-        assert (before.verdict.name, before.totals.starved_ns) == (VerdictName.STARVED, s(5))
-        assert after.verdict.name is VerdictName.HANGING

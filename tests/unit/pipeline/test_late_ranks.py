@@ -1,13 +1,12 @@
-"""Specification of late ranks: for whom the other ranks of a job wait, and for how long.
+"""For which rank the others of a job wait, and for how long.
 
-Every job here is made of ranks whose waits are known, so that it is known how long each of them
-waited in its steps for another one, while its GPU read as busy.
+The waits of all ranks here are known, and so is how long each waited in its steps for another one
+while its GPU read as busy.
 """
 
 from __future__ import annotations
 
 import random
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
@@ -30,6 +29,7 @@ from gpumon.core.state import GpuState, MonitorState
 from gpumon.core.verdict import VerdictName
 from tests.builders.monitor import gpu, monitor, reading, ring_reading
 from tests.builders.time import s
+from tests.calls import calls_of
 
 WAIT, STEP = TrainingPhase.INPUT_WAIT, TrainingPhase.TRAIN_STEP
 _BEGAN_NS: Final = s(1000)
@@ -185,13 +185,6 @@ def _at(seconds: float) -> int:
 
 
 EARLY_S, LATE_S = 0.002, 0.08
-LATE_PHASES = [
-    TrainingPhase.INPUT_WAIT,
-    TrainingPhase.HOST_TO_DEVICE,
-    TrainingPhase.CALLBACKS,
-    TrainingPhase.CHECKPOINT,
-    TrainingPhase.BETWEEN_EPOCHS,
-]
 
 
 def job(*, spins: bool = True, **late: Any) -> RanksAtWork:
@@ -205,7 +198,7 @@ def bounds_s(one: GpuState) -> tuple[float, float]:
 
 
 class TestRanksThatAreInTime:
-    @pytest.mark.parametrize("phase", LATE_PHASES)
+    @pytest.mark.parametrize("phase", [TrainingPhase.INPUT_WAIT, TrainingPhase.CHECKPOINT])
     def test_wait_for_the_late_one_as_long_as_it_is_late(self, phase: TrainingPhase) -> None:
         work = job(wait_in=phase)
         state = work.train(60)
@@ -217,6 +210,9 @@ class TestRanksThatAreInTime:
             assert low_s == pytest.approx(high_s, abs=0.1)
             assert gpu(state, index).waits_for == RankWait("train-r2", 2, phase.value)
             assert gpu(state, index).verdict.name is VerdictName.STALLED
+            totals = gpu(state, index).totals
+            assert totals.lost_ns < 0.05 * totals.in_use_ns
+            assert totals.busy_ns + totals.idle_total_ns == totals.observed_ns
 
     def test_may_not_have_waited_if_equal_work_is_not_known(self) -> None:
         longer = Rank(0, EARLY_S, step_s=0.2, samples=0)
@@ -225,26 +221,6 @@ class TestRanksThatAreInTime:
 
         assert low_s == 0
         assert high_s > longer.spun_s
-
-    def test_wait_for_a_rank_that_validates_alone_before_each_step(self) -> None:
-        work = job(wait_in=TrainingPhase.VALIDATION)
-        one = gpu(work.train(60))
-
-        assert bounds_s(one)[1] == pytest.approx(work.ranks[0].spun_s, abs=1.5)
-        assert one.waits_for == RankWait("train-r2", 2, "validation")
-
-    def test_lose_no_idle_time_by_it(self) -> None:
-        one = gpu(job().train(60))
-
-        assert one.totals.lost_ns < 0.05 * one.totals.in_use_ns
-        assert one.totals.busy_ns + one.totals.idle_total_ns == one.totals.observed_ns
-
-    def test_are_never_busy_for_less_time_than_they_waited(self) -> None:
-        work = job()
-        for _ in range(30):
-            for one in work.tick().gpus:
-                low_s, high_s = bounds_s(one)
-                assert 0 <= low_s <= high_s <= one.totals.in_use_busy_ns / s(1)
 
     def test_wait_longer_the_less_late_they_are_themselves(self) -> None:
         work = RanksAtWork(Rank(0, EARLY_S), Rank(1, 0.05), Rank(2, LATE_S))
@@ -303,17 +279,13 @@ class TestALateRank:
             assert one.verdict.name is VerdictName.HEALTHY
 
     def test_of_another_job_delays_no_rank_here(self) -> None:
-        here = [Rank(0, EARLY_S), Rank(1, EARLY_S)]
+        here = [Rank(0, LATE_S, job="alone"), Rank(1, EARLY_S)]
         there = [Rank(2, LATE_S, job="other"), Rank(3, EARLY_S, job="other")]
         state = RanksAtWork(*here, *there).train(60)
 
-        assert gpu(state, 0).verdict.name is gpu(state, 1).verdict.name is VerdictName.HEALTHY
+        assert (bounds_s(gpu(state, 0)), gpu(state, 0).waits_for) == ((0, 0), None)
+        assert gpu(state, 1).verdict.name is VerdictName.HEALTHY
         assert gpu(state, 3).waits_for == RankWait("train-r2", 2, "input_wait")
-
-    def test_that_is_alone_in_its_job_delays_no_other(self) -> None:
-        one = gpu(RanksAtWork(Rank(0, LATE_S)).train(30))
-
-        assert (bounds_s(one), one.waits_for) == ((0, 0), None)
 
 
 class TestALongPauseOfOneRank:
@@ -341,10 +313,12 @@ class TestRanksThatComeAndGo:
         work = job()
         before = bounds_s(gpu(work.train(30)))
         work.leave(work.ranks[2])
-        after = bounds_s(gpu(work.train(30)))
+        state = work.train(30)
+        after = bounds_s(gpu(state))
 
         assert before[0] <= after[0] <= before[0] + 2
         assert before[1] <= after[1] <= before[1] + 2
+        assert gpu(state).waits_for == RankWait("train-r2", 2, "input_wait")
 
     def test_wait_from_when_they_join(self) -> None:
         work = RanksAtWork(Rank(1, EARLY_S), Rank(2, LATE_S))
@@ -356,12 +330,12 @@ class TestRanksThatComeAndGo:
         assert bounds_s(joined)[1] <= work.ranks[2].spun_s + 1
         assert joined.waits_for == RankWait("train-r2", 2, "input_wait")
 
-    def test_never_turn_the_bounds_round(self) -> None:
+    def test_keep_the_bounds_in_order(self) -> None:
         work, left = job(), 0
         for second in range(60):
             for one in work.tick().gpus:
                 low_s, high_s = bounds_s(one)
-                assert 0 <= low_s <= high_s
+                assert 0 <= low_s <= high_s <= one.totals.in_use_busy_ns / s(1)
             if second % 10 == 9:
                 work.leave(work.ranks[left])
                 left += 1
@@ -373,73 +347,35 @@ class TestASuspendedRank:
         work = RanksAtWork(*(Rank(number, 0.001) for number in range(3)))
         work.train(30)
         work.ranks[2].is_stopped = True
-        stopped = gpu(work.train(30))
-        low_s, high_s = bounds_s(stopped)
+        state = work.train(30)
+        low_s, high_s = bounds_s(gpu(state))
 
         assert 25 < low_s <= high_s < 31
-        assert stopped.waits_for == RankWait("train-r2", 2, SUSPENDED)
-        assert stopped.verdict.name is VerdictName.STALLED
+        assert gpu(state).waits_for == RankWait("train-r2", 2, SUSPENDED)
+        assert gpu(state).verdict.name is VerdictName.STALLED
+        itself = gpu(state, 2)
+        assert itself.totals.lost_ns < s(1)
+        assert itself.verdict.name is VerdictName.HEALTHY
+        assert bounds_s(itself)[1] < 1
 
         work.ranks[2].is_stopped = False
-        resumed = bounds_s(gpu(work.train(30)))
+        resumed = gpu(work.train(30))
 
-        assert resumed[1] < high_s + 2
-
-    def test_loses_nothing_itself(self) -> None:
-        work = RanksAtWork(*(Rank(number, 0.001) for number in range(3)))
-        work.train(30)
-        work.ranks[2].is_stopped = True
-        one = gpu(work.train(60), 2)
-
-        assert one.totals.lost_ns < s(1)
-        assert one.verdict.name is VerdictName.HEALTHY
-        assert bounds_s(one)[1] < 1
+        assert bounds_s(resumed)[1] < high_s + 2
+        assert resumed.waits_for == RankWait("train-r2", 2, SUSPENDED)
 
 
-class TestTheCost:
-    @staticmethod
+def test_the_cost_grows_with_the_ranks_of_a_job_and_no_faster() -> None:
     def calls(ranks: int) -> int:
-        """Calls of functions in four seconds of a job."""
         waits_s = [LATE_S if number == 2 else EARLY_S for number in range(ranks)]
         work = RanksAtWork(*(Rank(number, wait_s) for number, wait_s in enumerate(waits_s)))
         work.train(12)
-        counted = 0
+        return calls_of(lambda: work.train(2))
 
-        def count(_: object, event: str, __: object) -> None:
-            nonlocal counted
-            counted += event == "call"
-
-        before = sys.getprofile()
-        sys.setprofile(count)
-        try:
-            work.train(4)
-        finally:
-            sys.setprofile(before)
-        return counted
-
-    def test_grows_with_the_ranks_of_a_job_and_no_faster(self) -> None:
-        few, many = self.calls(16), self.calls(48)
-
-        assert many < 1.1 * 3 * few
+    assert calls(36) < 1.1 * 3 * calls(12)
 
 
 class TestTheRankThatIsNamed:
-    def test_is_the_one_that_cost_most_after_it_has_left(self) -> None:
-        work = job()
-        work.train(30)
-        work.leave(work.ranks[2])
-
-        assert gpu(work.train(30)).waits_for == RankWait("train-r2", 2, "input_wait")
-
-    def test_is_the_suspended_one_also_after_it_has_resumed(self) -> None:
-        work = RanksAtWork(*(Rank(number, EARLY_S) for number in range(3)))
-        work.train(30)
-        work.ranks[2].is_stopped = True
-        work.train(30)
-        work.ranks[2].is_stopped = False
-
-        assert gpu(work.train(20)).waits_for == RankWait("train-r2", 2, SUSPENDED)
-
     def test_is_none_of_a_job_before(self) -> None:
         work = job()
         work.train(30)

@@ -1,4 +1,4 @@
-"""Specification of the verdict on now: of the last ten minutes in use of a job."""
+"""The verdict on now is that of the last ten minutes in use of a job."""
 
 from __future__ import annotations
 
@@ -53,9 +53,9 @@ class TestTheVerdictOnNow:
         assert now(training).name is HEALTHY
         assert s(590) <= now(training).window_ns <= s(610)
 
-    def test_finds_what_a_long_healthy_day_hides(self, training: Story) -> None:
-        works(training, 4_000)
-        starves(training, 100)
+    def test_finds_what_hours_of_health_hide(self, training: Story) -> None:
+        works(training, 2_000)
+        starves(training, 80)
 
         assert gpu(training.state).verdict.name is HEALTHY
         assert now(training).name is STARVED
@@ -85,24 +85,20 @@ class TestTheVerdictOnNow:
 
 
 class TestSince:
-    def test_is_the_jobs_beginning_for_its_first_word(self, training: Story) -> None:
+    def test_is_the_beginning_of_the_job_while_its_verdict_stays(self, training: Story) -> None:
         starves(training, 100)
-
         assert abs(now(training).since_ns - s(1000)) <= s(1)
+        since_ns = now(training).since_ns
+        starves(training, 700)
 
-    def test_is_when_the_word_changed(self, training: Story) -> None:
+        assert now(training).since_ns == since_ns
+
+    def test_is_when_the_verdict_changed(self, training: Story) -> None:
         works(training, 1_000)
         changed_ns = training.now_ns
         starves(training, 100)
 
         assert s(30) <= now(training).since_ns - changed_ns <= s(70)
-
-    def test_stays_while_the_word_does(self, training: Story) -> None:
-        starves(training, 100)
-        since_ns = now(training).since_ns
-        starves(training, 1_000)
-
-        assert now(training).since_ns == since_ns
 
 
 class TestAfterAJob:
@@ -119,7 +115,7 @@ class TestAfterAJob:
             ended_ns,
         )
 
-    def test_what_the_whole_of_it_lost_stays_known(self, training: Story) -> None:
+    def test_its_complete_loss_stays_known(self, training: Story) -> None:
         starves(training, 700)
         works(training, 700)
         training.end_ring()

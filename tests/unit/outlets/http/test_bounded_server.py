@@ -195,7 +195,7 @@ class TestAFaultOfOneAnswer:
 
 class TestTheLogOfFaults:
     @staticmethod
-    def fail(faults: FaultLog, number: int = 1) -> None:
+    def fail(faults: FaultLog, number: int = 500) -> None:
         with pytest.raises(OSError, match="made up") as raised:
             raise OSError(number, "made up")
         faults.log("/metrics cannot be answered", raised.value)
