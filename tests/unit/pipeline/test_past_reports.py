@@ -1,6 +1,6 @@
-"""Specification of one run's own report, though a daemon's counters add up all that it saw.
+"""The report of one run, though a daemon's counters add up all runs.
 
-Its words are in ``tests/golden``.
+Its sentences are in ``tests/golden``.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class Watched:
         return self.reports.of(name, self.now())
 
     def note(self) -> str:
-        """What the whole report says of its runs."""
+        """The note on runs in the complete report."""
         return self.reports.note(self.now()) or ""
 
     def idle_s(self, name: str) -> dict[IdleCause, float]:
@@ -118,10 +118,8 @@ class TestTwoRunsOneAfterTheOther:
         assert gpu.totals.in_use_ns == s(2 * busy_s)
         assert watched.idle_s(name) == {cause: busy_s}
         assert [run.run for run in watched.of(name).runs] == [name]
-        assert watched.of(name).advice[0].cause == cause.value
-
-    def test_say_when_they_began(self, watched: Watched) -> None:
         assert watched.of("saves").started_at == "1970-01-01T00:00:48+00:00"
+        assert watched.of(name).advice[0].cause == cause.value
 
     def test_have_no_gpus_where_they_were_on_none(self, watched: Watched) -> None:
         watched.story.ring("nowhere", pid=44, gpus=("GPU-9",))
@@ -143,18 +141,21 @@ class TestSeveralRunsOfOneName:
             watched.idle(3)
         return watched
 
-    def test_are_noted_beside_the_newest(self, thrice: Watched) -> None:
-        assert thrice.idle_s("train") == {IdleCause.VALIDATION: 10}
-        assert pids_in(thrice.of("train").notes[-1]) == ["44", "43", "42"]
-
     @pytest.mark.parametrize(
-        ("pid", "cause"), [("42", IdleCause.INPUT_WAIT), ("43", IdleCause.CHECKPOINT)]
+        ("name", "cause", "pids"),
+        [
+            ("train", IdleCause.VALIDATION, ["44", "43", "42"]),
+            ("42", IdleCause.INPUT_WAIT, ["42", "44"]),
+            ("43", IdleCause.CHECKPOINT, ["43", "44"]),
+        ],
     )
-    def test_are_found_by_pid(self, thrice: Watched, pid: str, cause: IdleCause) -> None:
-        assert thrice.idle_s(pid) == {cause: 10}
-        assert pids_in(thrice.of(pid).notes[-1])[:2] == [pid, "44"]
+    def test_are_found_by_pid_and_noted_with_the_others(
+        self, thrice: Watched, name: str, cause: IdleCause, pids: list[str]
+    ) -> None:
+        assert thrice.idle_s(name) == {cause: 10}
+        assert pids_in(thrice.of(name).notes[-1])[: len(pids)] == pids
 
-    def test_are_added_up_and_listed_in_the_whole_report(self, thrice: Watched) -> None:
+    def test_are_added_up_and_listed_in_the_complete_report(self, thrice: Watched) -> None:
         assert " 3 runs" in thrice.note()
         assert pids_in(thrice.note().partition("one of ")[2]) == ["42", "43"]
 
@@ -177,12 +178,7 @@ class TestSeveralRunsOfOneName:
         assert [run.alive for run in report.runs] == [False]
         assert " is over: " in report.advice[-1].text
 
-    def test_are_not_noted_if_there_is_one(self, slow: Watched) -> None:
-        slow.train("other", WAIT, 10, pid=43)
-
-        assert not any("pid" in note for note in slow.of("slow").notes)
-
-    def test_lose_their_pid_to_one_that_is_called_like_it(self, slow: Watched) -> None:
+    def test_lose_their_pid_to_a_run_of_that_name(self, slow: Watched) -> None:
         slow.train("42", SAVE, 5, pid=43)
         slow.idle(3)
 
@@ -192,16 +188,12 @@ class TestSeveralRunsOfOneName:
 class TestWhetherARunStarvesNow:
     def test_is_about_itself_and_not_about_the_one_before_it(self, watched: Watched) -> None:
         watched.train("slow", WAIT, 20)
-        watched.train("fast", SAVE, 8, pid=43, ends=False)
-
+        watched.train("fast", SAVE, 8, pid=43)
         assert watched.now().gpus[0].totals.starved_now
         assert not watched.starves("fast")
 
-    def test_is_so_while_it_waits(self, watched: Watched) -> None:
-        watched.train("saves", SAVE, 40)
-        watched.train("slow", WAIT, 8, pid=43, ends=False)
-
-        assert watched.starves("slow")
+        watched.train("late", WAIT, 8, pid=44, ends=False)
+        assert watched.starves("late")
 
     def test_is_diagnosed_by_its_last_minute_where_it_has_one(self, watched: Watched) -> None:
         watched.train("train", WAIT, 10, ends=False)
@@ -215,22 +207,15 @@ class TestWhetherARunStarvesNow:
 
 
 class TestARun:
-    def test_that_is_under_way_is_reported_up_to_now(self) -> None:
+    def test_that_the_daemon_began_with_is_reported_up_to_now_and_may_be_older(self) -> None:
         watched = Watched(idle_s=0)
-        watched.train("first", SAVE, 10)
-        watched.idle(5)
-        watched.train("slow", WAIT, 20, pid=43, ends=False)
+        watched.train("slow", WAIT, 20, ends=False)
 
         assert watched.of("slow").gpus[0].totals.busy_ns == s(20)
         assert watched.idle_s("slow") == {IdleCause.INPUT_WAIT: 20}
-
-    def test_alone_since_the_daemon_began_needs_no_note_but_may_be_older_than_it(self) -> None:
-        watched = Watched(idle_s=0)
-        watched.train("slow", WAIT, 20)
-        watched.idle(5)
-
         assert watched.reports.note(watched.now()) is None
         assert any(" older " in note for note in watched.of("slow").notes)
+        assert not any("pid" in note for note in watched.of("slow").notes)
 
     def test_that_is_unknown_is_refused_with_the_names_there_are(self, slow: Watched) -> None:
         with pytest.raises(UsageError, match=r"'fast' .*: slow$"):
@@ -242,7 +227,7 @@ class TestARun:
 
         assert slow.idle_s("slow") == {IdleCause.INPUT_WAIT: 20}
 
-    def test_beside_another_on_its_gpu_has_a_note(self, watched: Watched) -> None:
+    def test_with_another_on_its_gpu_has_a_note(self, watched: Watched) -> None:
         watched.train("other", STEP, 1, pid=7, ends=False)
         watched.train("slow", WAIT, 20)
 
@@ -288,9 +273,7 @@ class TestARunThatEndedBeforeObservationBegan:
             assert reported == {"yesterday": True, "today": False}
 
     @pytest.mark.parametrize("name", ["yesterday", "7"])
-    def test_is_refused_with_the_reason_where_it_is_asked_for(
-        self, watched: Watched, name: str
-    ) -> None:
+    def test_is_refused_with_the_reason(self, watched: Watched, name: str) -> None:
         with pytest.raises(UsageError, match=f"'{name}' .* ended before"):
             watched.of(name)
 
@@ -319,7 +302,9 @@ class TestTheLanesOfOneRun:
         return reports
 
     @pytest.mark.parametrize(("run", "busy_s"), [("first", 4), ("second", 6)])
-    def test_have_its_time_alone(self, reports: Reports, run: str, busy_s: int) -> None:
+    def test_have_its_time_alone_until_they_are_no_longer_kept(
+        self, reports: Reports, monkeypatch: pytest.MonkeyPatch, run: str, busy_s: int
+    ) -> None:
         reported = reports.report_with_lanes(run=run)
 
         assert reported is not None
@@ -329,13 +314,5 @@ class TestTheLanesOfOneRun:
         assert {phase: sum(cells) for phase, cells in lane.phase_ns.items()} == {STEP: s(busy_s)}
         assert lane.end_ns <= gpu.end_ns <= lane.end_ns + s(3)
 
-    def test_are_gone_where_so_many_came_after_it(
-        self, reports: Reports, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        reported = reports.report_with_lanes(run="first")
         monkeypatch.setattr(reports._lanes, "end_of", lambda run: None)
-
-        forgotten = reports.report_with_lanes(run="first")
-
-        assert reported is not None
-        assert forgotten == reported._replace(lanes=None)
+        assert reports.report_with_lanes(run=run) == reported._replace(lanes=None)

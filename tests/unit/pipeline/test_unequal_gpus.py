@@ -1,7 +1,7 @@
-"""Specification of one training on several GPUs: each GPU's idle time has its own cause.
+"""One training run on several GPUs: each GPU's idle time has its own cause.
 
-Every workload here is made of GPUs whose speeds are known, so that it is known how long each of
-them waited for another, for input, and for the end of a step.
+The speeds of the GPUs are known here, and so is how long each of them waited for another one, for
+input, and for the end of a step.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ def parts(state: MonitorState, cause: IdleCause) -> list[float]:
 
 
 class TestTheFasterOfTwoGpusWithEvenShares:
-    @pytest.mark.parametrize("batch", [20, 100, 700], ids=["short", "usual", "long"])
-    @pytest.mark.parametrize("resolutions_s", [(1 / 6, 1 / 6), (1.0, 1.0), (1 / 6, 1.0)], ids=str)
+    @pytest.mark.parametrize("batch", [20, 700], ids=["short", "long"])
+    @pytest.mark.parametrize("resolutions_s", [(1 / 6, 1 / 6), (1 / 6, 1.0)], ids=str)
     def test_waits_for_the_other_a_third_of_its_time(
         self, batch: int, resolutions_s: tuple[float, float]
     ) -> None:
@@ -90,12 +90,6 @@ class TestTheFasterOfTwoGpusWithEvenShares:
 
 
 class TestThreeGpus:
-    @pytest.mark.parametrize("ranks", [False, True], ids=["one process", "ranks"])
-    def test_wait_each_for_the_slowest(self, ranks: bool) -> None:
-        workload = UnequalGpus(speeds=[300, 200, 100], ratios=[1, 1, 1], batch=60, ranks=ranks)
-
-        assert parts(workload.train(30), IMBALANCE) == pytest.approx([2 / 3, 1 / 2, 0.0], abs=0.02)
-
     def test_are_two_where_one_was_never_at_work(self) -> None:
         state = UnequalGpus(speeds=[300, 200], ratios=[3, 2], idle_gpus=1).train(30)
 
@@ -104,13 +98,13 @@ class TestThreeGpus:
         assert state.runs[0].gpu_uuids == ("GPU-0", "GPU-1")
 
 
-class TestLevelGpusThatPauseInEachStep:
-    @pytest.mark.parametrize("batch", [60, 120, 350])
-    @pytest.mark.parametrize("resolutions_s", [(1 / 6, 1 / 6), (1.0, 1.0), (1 / 6, 1.0)], ids=str)
+class TestBalancedGpusThatPauseInEachStep:
+    @pytest.mark.parametrize("batch", [60, 350])
+    @pytest.mark.parametrize("resolutions_s", [(1.0, 1.0), (1 / 6, 1.0)], ids=str)
     def test_are_idle_within_the_step_and_not_for_each_other(
         self, batch: int, resolutions_s: tuple[float, float]
     ) -> None:
-        # Read at different instants, each seems busier than the other in turn.
+        # Read at different times, each seems busier than the other in turn.
         workload = UnequalGpus(
             speeds=[300, 200], ratios=[3, 2], batch=batch, reduce_s=batch / 2000,
             resolutions_s=resolutions_s,
@@ -122,22 +116,26 @@ class TestLevelGpusThatPauseInEachStep:
         assert parts(state, WITHIN_STEP) == pytest.approx([0.2, 0.2], abs=0.02)
 
 
-class TestTheRatiosThatLevel:
+class TestTheBalancedRatios:
     @pytest.mark.parametrize("ranks", [False, True], ids=["one process", "ranks"])
     @pytest.mark.parametrize(
         ("speeds", "ratios"),
-        [((300, 200), (1, 1)), ((90, 400), (1, 2)), ((300, 200, 100), (1,) * 3)],
+        [((90, 400), (1, 2)), ((300, 200, 100), (1, 1, 1))],
     )
     def test_are_those_of_the_speeds_and_end_all_waits(
         self, speeds: tuple[int, ...], ratios: tuple[int, ...], ranks: bool
     ) -> None:
         workload = UnequalGpus(speeds=speeds, ratios=ratios, ranks=ranks, batch=40)
         before = workload.train(20)
-        levelled = one_balance(report_of(before)).balanced_ratios
-        assert levelled is not None
-        assert [*levelled.values()] == pytest.approx(shares_of(speeds), rel=0.02)
+        slowest = min(range(len(speeds)), key=lambda at: speeds[at] / ratios[at])
+        times = [ratio / speed for ratio, speed in zip(ratios, speeds, strict=True)]
+        waits = [1 - time / times[slowest] for time in times]
+        assert parts(before, IMBALANCE) == pytest.approx(waits, abs=0.02)
+        balanced = one_balance(report_of(before)).balanced_ratios
+        assert balanced is not None
+        assert [*balanced.values()] == pytest.approx(shares_of(speeds), rel=0.02)
 
-        workload.split([*levelled.values()])
+        workload.split([*balanced.values()])
         workload.train(2)
         changed = workload.train(1)
         after = workload.train(30)
@@ -159,25 +157,19 @@ class TestAChangeOfTheRatios:
         workload = two_even(batch=20)
         before = workload.train(20).runs[0]
         workload.split([3, 2])
-        after = workload.train(10).runs[0]
+        assert workload.train(1).runs[0].step_busy_ratios == {}  # less than a second of steps
+        after = workload.train(9).runs[0]
 
         assert before.step_busy_ratios == pytest.approx({"GPU-0": 2 / 3, "GPU-1": 1.0}, abs=0.01)
         assert after.step_busy_ratios == pytest.approx({"GPU-0": 1.0, "GPU-1": 1.0}, abs=0.01)
         assert after.ratio_changes == 1
         assert after.shares == {"GPU-0": 0.6, "GPU-1": 0.4}
 
-    def test_leaves_nothing_to_say_until_a_second_of_steps_has_passed(self) -> None:
-        workload = two_even(batch=20)
-        workload.train(10)
-        workload.split([3, 2])
 
-        assert workload.train(1).runs[0].step_busy_ratios == {}
-
-
-class TestWhoIsOnTheGpusOfAJob:
+class TestProcessesOnTheGpusOfAJob:
     OWN, OTHER = ProcessSample(42, None, 0.8, uid=0), ProcessSample(77, None, 0.2, uid=1001)
 
-    def test_is_noted_while_it_trains(self) -> None:
+    def test_are_noted_while_it_trains(self) -> None:
         boards = [Board(processes=(self.OWN,)), Board(processes=(self.OWN, self.OTHER))]
 
         state = two_even(boards=boards).train(30)
@@ -192,14 +184,11 @@ class TestWhoIsOnTheGpusOfAJob:
         assert mine.jobs == shared.jobs == ("job",)
         assert [gpu.in_job for gpu in report_of(state).gpus] == [mine, shared]
 
-    def test_is_nobodys_business_on_a_gpu_that_works_alone(self) -> None:
-        workload = UnequalGpus(speeds=[200], ratios=[1], boards=[Board(processes=(self.OWN,))])
+    def test_are_not_known_on_a_gpu_that_works_alone_or_without_a_list(self) -> None:
+        alone = UnequalGpus(speeds=[200], ratios=[1], boards=[Board(processes=(self.OWN,))])
+        assert alone.train(10).gpus[0].in_job is None
 
-        assert workload.train(10).gpus[0].in_job is None
-
-    def test_is_not_known_if_the_driver_lists_no_process(self) -> None:
         found = two_even(boards=[Board(), Board()]).train(10).gpus[0].in_job
-
         assert found is not None
         assert (found.listed_ns, found.tenants) == (0, ())
 
@@ -213,7 +202,7 @@ ALONE = Board(processes=(ProcessSample(42, None, 0.6, uid=0),))
 
 class TestTheBoundOfTheAdvice:
     @pytest.mark.parametrize(
-        ("boards", "ratios", "fixed", "levelled"),
+        ("boards", "ratios", "fixed", "balanced"),
         [
             ((Board(), HOT), (1, 1), (300, 300), (1, 1)),
             ((ALONE, CROWDED), (1, 1), (300, 300), (1, 1)),
@@ -222,12 +211,12 @@ class TestTheBoundOfTheAdvice:
         ],
         ids=["cooled", "alone", "ratios of two boards", "less work"],
     )
-    def test_holds_for_who_follows_it_and_he_wins_at_least_half_of_it(
+    def test_holds_for_who_follows_it_and_is_at_most_twice_the_gain(
         self,
         boards: tuple[Board, Board],
         ratios: tuple[int, int],
         fixed: tuple[int, int],
-        levelled: tuple[int, int],
+        balanced: tuple[int, int],
     ) -> None:
         def seconds_of_a_step(speeds: tuple[int, int], ratios: tuple[int, int]) -> float:
             return max(share / of for share, of in zip(shares_of(ratios), speeds, strict=True))
@@ -237,7 +226,7 @@ class TestTheBoundOfTheAdvice:
             one for one in report_of(workload.train(60)).advice if one.cause == IMBALANCE.value
         ]
 
-        gain = seconds_of_a_step((300, 200), ratios) / seconds_of_a_step(fixed, levelled)
+        gain = seconds_of_a_step((300, 200), ratios) / seconds_of_a_step(fixed, balanced)
 
         bound = advice.speedup_upper_bound
         assert bound is not None
