@@ -39,7 +39,7 @@ from tests.builders.state import run as run_state
 from tests.builders.time import HandClock, s
 from tests.golden_files import Chapters, golden_story
 from tests.unit.pipeline.test_history import Kept
-from tests.unit.pipeline.test_log_track_log_pace import busy_rows
+from tests.unit.pipeline.test_log_track import busy_rows
 from tests.unit.pipeline.test_past_reports import Watched
 
 
