@@ -1,7 +1,7 @@
-"""Whatever a driver does, in whatever order: the figures stay true, and all is well in the end.
+"""Any sequence of faults of a driver: the figures stay true, and every GPU is read in the end.
 
-The GPUs are busy all the time, so not one idle second may ever be counted.
-The laws of ``DriverStory`` hold at each tick.
+The GPUs are always busy, so no idle time may be counted. ``DriverStory`` checks its laws at each
+tick.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ GPUS = 3
 CODES = st.sampled_from([1, 2, 3, 4, 6, 7, 9, 10, 13, 15, 16, 17, 18, 21, 77, 999])
 SLOTS = st.integers(0, GPUS - 1)
 WITHOUT_EVENTS = EVERY_FIELD - {"events"}
-"""Their thread is started at each opening and costs more than all else."""
+"""Starting their thread takes longer than everything else."""
 
 Open = Callable[[], tuple[DriverStory, Callable[[], None]]]
 
 
 class DriverInTrouble(RuleBasedStateMachine):
-    """What may happen to a driver and its GPUs."""
+    """A driver and its GPUs, with everything that can happen to them."""
 
     open_story: Open
     functions: tuple[str, ...]
@@ -50,7 +50,7 @@ class DriverInTrouble(RuleBasedStateMachine):
     def starts_well(self) -> None:
         self.story, self.end = self.open_story()
         self.fake = self.story.fake
-        self.was_cut = [False] * GPUS
+        self.was_partitioned = [False] * GPUS
 
     @rule(data=st.data(), code=CODES, gpu=st.none() | SLOTS)
     def a_function_fails(self, data: st.DataObject, code: int, gpu: int | None) -> None:
@@ -84,20 +84,20 @@ class DriverInTrouble(RuleBasedStateMachine):
         self.fake.fail_everything(code)
 
     @rule(order=st.permutations(range(GPUS)), plugged=st.integers(0, GPUS))
-    def gpus_change_places(self, order: list[int], plugged: int) -> None:
+    def gpus_are_reordered(self, order: list[int], plugged: int) -> None:
         self.fake.reorder(order[:plugged])
 
     @rule(slot=SLOTS, parts=st.integers(1, 3))
-    def a_gpu_is_cut(self, slot: int, parts: int) -> None:
+    def a_gpu_is_partitioned(self, slot: int, parts: int) -> None:
         self.fake.cut(slot, parts)
-        self.was_cut[slot] = True
+        self.was_partitioned[slot] = True
         for part in range(parts):
             self.fake.part_wave(slot, part, period_s=1.0, busy_ratio=1.0)
 
     @rule(slot=SLOTS)
-    def a_gpu_is_whole_again(self, slot: int) -> None:
+    def mig_is_switched_off(self, slot: int) -> None:
         self.fake.uncut(slot)
-        self.was_cut[slot] = False
+        self.was_partitioned[slot] = False
 
     @rule(slot=SLOTS)
     def a_ring_runs_dry(self, slot: int) -> None:
@@ -128,9 +128,9 @@ class DriverInTrouble(RuleBasedStateMachine):
             assert gpu.totals.observed_ns == gpu.totals.busy_ns, gpu.device
 
     @invariant()
-    def whoever_cannot_be_read_is_what_a_report_begins_with(self) -> None:
+    def a_report_begins_with_the_gpus_that_cannot_be_read(self) -> None:
         state = self.story.state
-        silent = {
+        unread = {
             gpu.device.uuid
             for gpu in state.gpus
             if not gpu.present and (gpu.listed or gpu.device.parent_uuid is None)
@@ -138,7 +138,7 @@ class DriverInTrouble(RuleBasedStateMachine):
         report = report_of(state)
         lost = {gpu.uuid for gpu in report.gpus if gpu.is_lost}
 
-        assert lost >= silent
+        assert lost >= unread
         text = render_report(report, TextStyle())
         assert (text.split(": ")[1] == "GPU lost") is bool(lost), text
         reported = encode_report(report)
@@ -163,7 +163,7 @@ class DriverInTrouble(RuleBasedStateMachine):
         self.fake.reorder(range(GPUS))
         self.story.tick(20)
         for slot, gained_s in enumerate(self.story.gained_s(*range(GPUS), ticks=20)):
-            if not self.was_cut[slot]:
+            if not self.was_partitioned[slot]:
                 assert gained_s == pytest.approx(20, abs=1), (slot, self.story.message)
         assert self.story.message is None
         assert not any(gpu.is_lost for gpu in report_of(self.story.state).gpus)
@@ -193,7 +193,7 @@ def open_story(
 
 
 class TestADriverInTrouble:
-    def test_never_makes_a_busy_gpu_idle_and_is_read_again_when_it_is_over(
+    def test_never_causes_idle_time_and_is_read_again_when_it_is_over(
         self, open_story: Open
     ) -> None:
         story, end = open_story()
