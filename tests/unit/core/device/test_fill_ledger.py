@@ -84,9 +84,6 @@ class TestActivity:
         assert sums_of(*seconds_of(20, sm_active=0.24, graphics=0.5)).sm_active.known_ns == 0
         assert sums_of(*seconds_of(20, sm_active=0.24, graphics=0.96)).sm_active.known_ns == s(20)
 
-    def test_counts_only_while_utilisation_is_high_if_the_gpu_reports_nothing(self) -> None:
-        assert reported(*seconds_of(20, busy=0.5, sm_active=0.24)) is None
-
     def test_does_not_count_a_stretch_with_too_few_utilisation_samples(self) -> None:
         sample = next(seconds_of(1))
         stretch = ActivitySample(s(BEGAN_S - 4), s(BEGAN_S + 1), None, 0.24)
@@ -173,12 +170,13 @@ class TestNow:
     def now(self, ledger: FillLedger, at_s: float) -> bool:
         return ledger.is_under_filled_now(s(BEGAN_S + at_s))
 
-    def test_is_under_filled_after_a_minute_of_it(self) -> None:
+    def test_is_low_after_a_minute_of_it_until_the_gpu_has_stopped(self) -> None:
         short = self.ledger(*seconds_of(55, sm_active=0.24))
         long = self.ledger(*seconds_of(65, sm_active=0.24))
 
         assert not self.now(short, 55.0)
         assert self.now(long, 65.0)
+        assert not self.now(long, 165.0)
 
     def test_forgets_what_was_more_than_two_minutes_of_busy_time_ago(self) -> None:
         before = seconds_of(600, sm_active=0.24)
@@ -186,12 +184,6 @@ class TestNow:
         ledger = self.ledger(*before, *after)
 
         assert not self.now(ledger, 800.0)
-
-    def test_is_not_what_a_gpu_does_that_has_stopped(self) -> None:
-        ledger = self.ledger(*seconds_of(100, sm_active=0.24))
-
-        assert self.now(ledger, 100.0)
-        assert not self.now(ledger, 200.0)
 
 
 Stretch = tuple[int, float | None, float | None, float | None, float | None]
@@ -213,21 +205,6 @@ def frames(found: list[Stretch]) -> list[GpuSample]:
 
 
 class TestLaws:
-    @given(stretches, st.integers(0, 3))
-    def test_repeats_and_empty_frames_change_no_sum(
-        self, found: list[Stretch], repeats: int
-    ) -> None:
-        once = frames(found)
-        silent = GpuSample(next(seconds_of(1)).device, error="lost")
-        more = [one for frame in once for one in (silent, *[frame] * (1 + repeats), silent)]
-        twice = [
-            one
-            for frame in once
-            for one in (frame, frame._replace(activity=ActivitySample(*frame.activity or ())))
-        ]
-
-        assert reported(*once) == reported(*more) == reported(*twice)
-
     @given(stretches, st.integers(0, 12))
     def test_a_gap_leaves_out_what_was_in_it_and_nothing_else(
         self, found: list[Stretch], cut: int

@@ -63,25 +63,18 @@ class TestFacts:
         assert parse_facts(raw).rank == FACTS.rank
 
 
-class TestTheThreadThatTrains:
-    def test_of_an_older_writer_is_unknown(self) -> None:
-        assert parse_facts(changed("tid")).tid is None
-        assert parse_facts(encode_facts(replace(FACTS, tid=None))).tid is None
+def test_facts_of_an_older_writer_are_unknown() -> None:
+    facts = parse_facts(changed("tid", "on_cpu", "shares", "ratio_changes"))
+
+    assert (facts.tid, facts.on_cpu, facts.shares, facts.ratio_changes) == (None, False, {}, 0)
 
 
-class TestAModelOnTheCpu:
-    @pytest.mark.parametrize("value", [1, "true", None, [], False])
-    def test_is_believed_only_where_it_is_exactly_true(self, value: object) -> None:
-        assert not parse_facts(changed("on_cpu")).on_cpu
-        assert not parse_facts(changed(on_cpu=value)).on_cpu
+@pytest.mark.parametrize("value", [1, "true", None])
+def test_a_model_is_on_the_cpu_only_if_that_is_exactly_true(value: object) -> None:
+    assert not parse_facts(changed(on_cpu=value)).on_cpu
 
 
 class TestTheSharesOfABatch:
-    def test_of_an_older_writer_are_unknown(self) -> None:
-        facts = parse_facts(changed("shares", "ratio_changes"))
-
-        assert (facts.shares, facts.ratio_changes) == ({}, 0)
-
     @pytest.mark.parametrize(
         "shares",
         [
@@ -123,13 +116,10 @@ class TestUntrustedFacts:
             changed(pid="42"),
             changed(pid=-1),
             changed(pid=1 << 40),
-            changed(tid=-1),
             changed(tid=1 << 31),
-            changed(tid="43"),
             changed(rank=True),
             changed(rank=1.5),
             changed(started_ns=1 << 64),
-            changed(ratio_changes=-1),
             changed(ratio_changes=1 << 60),
             changed(run=["a"]),
             changed(loader={}).replace(b'"loader": {}', b'"loader": NaN'),
@@ -218,12 +208,6 @@ class TestTheVisibleDevices:
         assert len(raw) <= FACTS_MAX_BYTES
         assert parse_facts(raw).visible_devices == ",".join(names)
         assert have_room_for_gpus(facts)
-
-    @pytest.mark.parametrize("text", ["", " ", "NoDevFiles", "-1"])
-    def test_that_hide_every_gpu_still_do(self, text: str) -> None:
-        read = parse_facts(encode_facts(replace(run_facts(), visible_devices=text)))
-
-        assert read.visible_devices == text.strip()
 
     @pytest.mark.parametrize("names", [uuids(63), uuids(1000)])
     def test_are_left_out_and_not_cut_where_they_are_too_many(self, names: list[str]) -> None:
