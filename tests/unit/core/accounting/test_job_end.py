@@ -46,11 +46,6 @@ class TestAJob:
 
         assert found_in(rows) == [positions]
 
-    def test_is_followed_from_batch_to_batch(self) -> None:
-        batches: list[list[Row]] = [[(BUSY, 12)], [(IDLE, 12)], [(IDLE, 0), (BUSY, 5)]]
-
-        assert found_in(*batches) == [[], [], [0]]
-
 
 class TestHowLongAJobMayBeIdle:
     @pytest.mark.parametrize(

@@ -58,11 +58,6 @@ class TestABlip:
         assert (totals.pauses.count, totals.gaps.count) == (3, 4)
         assert totals.gaps.longest_ns == s(25.2)
 
-    def test_in_each_of_two_pauses_leaves_the_longest_its_length(self) -> None:
-        stretches, _ = BLIPS["may come again and again in one"]
-
-        assert counted(*stretches).pauses.longest_ns == s(75)
-
 
 class TestTheLastPauses:
     """Whatever their length, and however many there were: a reader looks them up in a log."""
@@ -77,12 +72,6 @@ class TestTheLastPauses:
         began_s = self.began_s(rhythm(4, 2, pauses), [1.0])
 
         assert began_s == [6 * at + 4 for at in range(pauses - 3, pauses)]
-
-    def test_are_so_where_they_are_of_a_later_job(self) -> None:
-        many, few = rhythm(4, 2, 40), rhythm(40, 4, 4)
-        began_s = self.began_s(many, [1.0], [0.0] * 300, few, [1.0])
-
-        assert began_s == [541 + 44 * at + 40 for at in (1, 2, 3)]
 
 
 class TestAPauseWithASilenceInIt:
@@ -153,11 +142,6 @@ class TestALevel:
         assert totals.suspected_ns == 0
         assert totals.suspicion is None
         assert not totals.starved_intervals
-
-    def test_does_not_lengthen_the_next_pause_by_what_it_left_idle(self) -> None:
-        totals = counted([1.0] * 5, [0.2] * 3, [0.8], [0.0] * 4, [1.0])
-
-        assert totals.pauses.total_ns == s(4.2)
 
     def test_that_tags_explain_is_a_pause_as_before(self) -> None:
         ledger = GpuLedger()

@@ -30,10 +30,6 @@ class TestWhatWasSettled:
         assert unsettled.of(8, 10) == {WAIT: 2, SAVE: 5, UNUSED: 3}
         assert unsettled.of(15, 20) == {UNUSED: 20}
 
-    def test_does_not_hold_what_is_still_pending(self) -> None:
-        assert settled((WAIT, 10), still=30).of(5, 30) == {WAIT: 5}
-        assert settled((WAIT, 10), still=30).of(10, 30) == {}
-
     def test_is_one_settlement_where_neighbours_have_one_cause(self) -> None:
         unsettled = settled((WAIT, 1), (WAIT, 2), (SAVE, 3))
 

@@ -16,8 +16,6 @@ from gpumon.core.ring_format.events import RingEvent, RingKind
 from gpumon.core.sample import BusySample
 from tests.truth.loops.machine import NS_PER_MS, Rank
 from tests.unit.core.attribution.builders_bounds import (
-    STEP,
-    WAIT,
     FollowedLoop,
     asynchronous,
     device_done,
@@ -53,13 +51,6 @@ class TestASynchronousLoop:
         assert +low_ns == +best_ns == +loop.shared_ns
         assert +high_ns == +loop.shared_ns
 
-    def test_has_them_where_a_window_holds_many_steps(self) -> None:
-        loop = followed(synchronous(6_000, wait_ms=5, step_ms=2))
-
-        low_ns, best_ns, high_ns = loop.totals
-        assert low_ns[INPUT_WAIT] == best_ns[INPUT_WAIT] == high_ns[INPUT_WAIT]
-        assert best_ns[INPUT_WAIT] == loop.shared_ns[INPUT_WAIT]
-
     def test_has_them_where_it_counts_steps_and_tags_none(self) -> None:
         loop = followed(synchronous(300, wait_ms=40, step_ms=60, tags_steps=False))
 
@@ -87,14 +78,6 @@ class TestAnAsynchronousLoop:
         for cause, true_ns in true_idle_ns(rank, grain_ms).items():
             assert low_ns[cause] - slack_ns <= true_ns <= high_ns[cause] + slack_ns, cause
         assert not loop.bounds.is_exact
-
-    def test_has_no_certain_input_wait_beyond_the_truth(self) -> None:
-        rank = asynchronous(60)
-
-        loop = followed(rank)
-
-        true_ns = true_idle_ns(rank)[INPUT_WAIT]
-        assert loop.totals.low_ns[INPUT_WAIT] <= true_ns < loop.shared_ns[INPUT_WAIT] / 2
 
     def test_after_a_synchronous_one_leaves_a_range_again(self) -> None:
         loop = followed(before := synchronous(300, wait_ms=40, step_ms=60))
@@ -138,24 +121,6 @@ class TestALoopThatBecomesSynchronous:
         loop.follow([*windows[:4], *busy, *windows[4 + busy_windows : 40]], rank.events)
 
         assert loop.bounds.is_exact
-
-    def test_leaves_a_range_of_the_time_before(self) -> None:
-        rank = asynchronous(200, seed=5)
-        before = followed(rank)
-        range_ns = before.totals.high_ns[INPUT_WAIT] - before.totals.low_ns[INPUT_WAIT]
-        for _ in range(600):
-            with rank.phase(WAIT):
-                rank.work(40)
-            with rank.phase(STEP):
-                rank.launch(60)
-                rank.synchronise()
-            rank.step()
-        loop = followed(rank)
-
-        low_ns, _, high_ns = loop.totals
-        assert loop.bounds.is_exact
-        assert high_ns[INPUT_WAIT] - low_ns[INPUT_WAIT] > range_ns / 2
-        assert low_ns[INPUT_WAIT] <= true_idle_ns(rank)[INPUT_WAIT] <= high_ns[INPUT_WAIT]
 
 
 def early(rank: Rank) -> list[RingEvent]:

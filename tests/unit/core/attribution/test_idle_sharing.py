@@ -137,13 +137,6 @@ class TestLaws:
 
 
 class TestAWaitForInputWhileAnotherGpuOfTheRunHadWork:
-    def test_inside_the_step_is_hidden_first(self) -> None:
-        parts = WindowParts(waits={INPUT_WAIT: 100}, gross_input_wait_ns=200, step_ns=700)
-        hide_input_wait(parts, 250)
-
-        assert parts.waits == {INPUT_WAIT: 50}
-        assert (parts.gross_input_wait_ns, parts.step_ns) == (0, 950)
-
     @given(st.integers(0, 500), st.integers(0, 500), st.integers(0, 500), st.integers(-9, 1500))
     def test_keeps_the_length_of_the_window(
         self, wait: int, gross: int, step: int, hidden: int

@@ -197,17 +197,6 @@ class TestStampsThatMakeNoSense:
         assert all(a[1] <= b[0] for a, b in pairwise(run._drained))
 
 
-class TestForgetting:
-    def test_keeps_what_a_later_window_needs(self) -> None:
-        run = timeline(enter(0, WAIT), enter(100, STEP), enter(200, WAIT), until_ns=300)
-        before = run.parts(150, 300)
-
-        run.forget_before(150)
-
-        assert run.parts(150, 300) == before
-        assert run.covered_ns(0, 100) == 0
-
-
 LATEST_NS = 20_000
 histories = st.lists(
     st.builds(

@@ -123,14 +123,6 @@ class TestRefusals:
         with pytest.raises(MalformedError, match=f"^{next(iter(change))}: "):
             CODEC.decode(document(**change))
 
-    @pytest.mark.parametrize("name", ["name", "busy_seconds", "severity", "idle_by_cause"])
-    def test_name_the_missing_field(self, name: str) -> None:
-        incomplete = document()
-        del incomplete[name]
-
-        with pytest.raises(MissingFieldError, match=f"^'{name}'$"):
-            CODEC.decode(incomplete)
-
     def test_of_the_codec_itself_are_an_unsupported_type_and_an_unknown_name(self) -> None:
         class Odd(NamedTuple):
             when: bytes

@@ -133,11 +133,6 @@ class TestADocument:
         assert list(idle) == [cause.value for cause in CAUSES]
         assert idle["checkpoint"] == 0.0
 
-    def test_is_safe_to_print_whatever_the_file_name(self) -> None:
-        named = replace(EXAMPLE, source="gpu\udcff\x1b[31m.csv")
-
-        assert encode_report(named)["source"] == "gpu\ufffd\ufffd[31m.csv"
-
     @given(
         st.integers(0, 10**17),
         st.dictionaries(st.sampled_from(CAUSES), st.integers(1, 10**16), max_size=12),

@@ -47,11 +47,6 @@ class TestATenant:
 
         assert [(one.uid, one.present_ns) for one in found.tenants] == [(1000, s(1)), (1001, s(1))]
 
-    def test_that_is_listed_twice_was_there_once(self) -> None:
-        found = after(second(0, process(1, 0.5), process(1, 0.5)))
-
-        assert found.tenants == (Tenant(1, 1000, s(1), s(1), s(0.5)),)
-
     def test_with_a_share_that_no_process_can_have_does_not_show(self) -> None:
         found = after(second(0, process(1, float("nan")), process(2, 7.0)))
 

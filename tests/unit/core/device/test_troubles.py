@@ -114,13 +114,6 @@ class TestMemoryErrors:
 
         assert (trouble.severity, trouble.times, trouble.last_ns) == (Severity.MODERATE, 2, None)
 
-    def test_of_a_lost_gpu_stay_reported(self) -> None:
-        log = ErrorWatch()
-        log.observe(GpuSample(device=device(), details=GpuDetails(0, ecc_uncorrected_errors=1)), 0)
-        log.observe(GpuSample(device=device(), error=LOST), s(1))
-
-        assert [one.times for one in errors_of((), log.errors, s(1))] == [1]
-
 
 class TestAnErrorThatIsReportedAgain:
     """As each block of a recording shows all that is known."""
@@ -150,14 +143,6 @@ class TestAThrottledGpu:
         fill = gpm_fill(0.9, held=0.9)
 
         assert broken(fill=fill._replace(held_by_ns={reason: fill.held_ns})).troubles == ()
-
-    def test_names_the_most_specific_reason(self) -> None:
-        fill = gpm_fill(0.9, held=0.5)
-        both = {"hw_slowdown": fill.held_ns, "hw_power_brake_slowdown": fill.held_ns}
-
-        (trouble,) = broken(fill=fill._replace(held_by_ns=both)).troubles
-
-        assert trouble.reason == "hw_power_brake_slowdown"
 
 
 class TestTheTimeBetweenTwoReports:

@@ -102,18 +102,6 @@ class TestTheReport:
         assert cpu_bound.reason is CPU
         assert cpu_bound.confidence == pytest.approx(0.2)
 
-    def test_has_means_over_the_lost_time(self) -> None:
-        (reason,) = self.reasons_after(
-            (look(workers=(task(1.0),) * 2, at_s=1), 0.9),
-            (look(workers=(task(1.0, 0.5),) * 4, at_s=2), 0.3),
-        ).report()
-
-        assert reason.figures is not None
-        assert reason.figures.tasks == pytest.approx(2.5)
-        assert reason.figures.wanted_cores == pytest.approx(2.5)
-        assert reason.figures.given_cores == pytest.approx(2.0)
-        assert reason.figures.usable_cores == 2.0
-
     @pytest.mark.parametrize(("queued", "needs"), [(0.09, ShortOf.WORKERS), (0.77, ShortOf.CORES)])
     def test_has_whether_workers_or_cores_are_short(self, queued: float, needs: ShortOf) -> None:
         (reason,) = self.reasons_after(

@@ -16,7 +16,6 @@ from gpumon.core.ring_format.fair_share import (
     choose_rings,
     fair_shares,
     guaranteed_share,
-    largest_owners,
 )
 
 SLOTS = 256
@@ -72,15 +71,6 @@ class TestMoreOwnersThanSlots:
         assert [one.owner_uid for one in choice.taken] == list(range(256))
         assert set(choice.left_out) == set(range(256, 300))
         assert not choice.is_fair
-
-
-class TestTheMessage:
-    def test_counts_sixteen_owners_and_sums_up_the_others(self) -> None:
-        listed = largest_owners(dict.fromkeys(range(100), 1) | {ALICE: 500})
-
-        assert listed[0] == (ALICE, 500)
-        assert len(listed) == 17
-        assert listed[-1] == (None, 85)
 
 
 wishes = st.dictionaries(st.integers(0, 400), st.integers(0, 600), max_size=300)

@@ -132,9 +132,6 @@ class TestTheTotals:
         assert totals.generation == generation
         assert totals.phase_ns[PHASE_NUMBER[TrainingPhase.INPUT_WAIT]] == 100 * generation
 
-    def test_are_missing_where_both_copies_are_torn(self) -> None:
-        assert newest_totals(page_with(TORN, TORN), published=9) is None
-
     def test_of_a_phase_that_does_not_exist_are_refused(self) -> None:
         no_mode = len(TrainingMode) << 8
         copies = page_with(totals_copy(4, word_1=len(PHASES)), totals_copy(5, word_1=no_mode))
