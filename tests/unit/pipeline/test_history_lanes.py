@@ -1,4 +1,4 @@
-"""Specification of the lanes of a report: what every GPU and every run did when."""
+"""The lanes of a report: what every GPU and every run did when."""
 
 from __future__ import annotations
 
@@ -52,21 +52,16 @@ def followed() -> Followed:
 
 class TestTheLaneOfAGpu:
     def test_is_as_busy_as_each_second_was(self, followed: Followed) -> None:
-        for levels in ((0.0, 1.0), (0.5, 1.0), (1.0, 0.0)):
+        for levels in ((0.02, 1.0), (0.5, 1.0), (1.0, 0.0)):
             followed.pass_second(*levels)
 
         first, second = followed.lanes.gpus
-        assert first.busy_ns == (0, S // 2, S)
+        assert first.busy_ns == (S // 50, S // 2, S)
+        assert first.active_ns == (0, S, S)  # in which it worked at all
         assert second.busy_ns == (S, S, 0)
         assert (first.start_ns, first.cell_ns, first.observed_ns) == (s(1000), S, (S, S, S))
 
-    def test_has_the_time_in_which_it_worked_at_all(self, followed: Followed) -> None:
-        for level in (0.0, 0.02, 0.5, 0.0):
-            followed.pass_second(level)
-
-        assert followed.lanes.gpus[0].active_ns == (0, 0, S, 0)
-
-    def test_has_no_time_in_which_it_reported_nothing(self, followed: Followed) -> None:
+    def test_has_no_time_without_a_sample(self, followed: Followed) -> None:
         for level in (1.0, None, None, 1.0):
             followed.pass_second(level)
 
@@ -92,7 +87,7 @@ class TestTheLaneOfARun:
         assert (followed.run.run, followed.run.pid, followed.run.start_ns) == ("train", 42, s(1001))
         assert followed.run.phase_ns == {WAIT: (s(0.5), s(0.1)), STEP: (s(0.5), s(0.9))}
 
-    def test_has_a_long_step_when_it_was_and_not_when_it_ended(self, followed: Followed) -> None:
+    def test_has_a_long_step_at_its_time_and_not_at_its_end(self, followed: Followed) -> None:
         followed.pass_second(0.0)
         followed.story.ring()
         followed.pass_second(0.0, input_wait=1.0)
@@ -127,7 +122,7 @@ class TestTheLaneOfARun:
 
         assert followed.run.end_ns == s(1002)
 
-    def test_has_what_held_its_input_up_and_nothing_of_its_steps(self) -> None:
+    def test_has_the_reasons_of_its_input_waits_and_not_of_its_steps(self) -> None:
         history, before = LaneHistory(), run(phase_ns={WAIT: 0}, wall_ns=0)
         for second, gil_s, cpu_s in ((1, 0.5, 0.0), (2, 0.5, 0.4), (3, 0.5, 1.4)):
             reasons = (
@@ -143,7 +138,7 @@ class TestTheLaneOfARun:
 
         assert lane.reason_ns == {InputWaitReason.CPU_BOUND: (s(0.4), s(1.0))}
 
-    def test_is_kept_of_the_newest_runs_and_of_those_that_live(self, followed: Followed) -> None:
+    def test_is_kept_of_living_and_of_the_newest_runs(self, followed: Followed) -> None:
         followed.history._slots = FairSlots(3)
         followed.pass_second(0.0)
         for number in range(5):

@@ -1,4 +1,4 @@
-"""Specification of a daemon's report: the state of the last tick, and the newest steps."""
+"""A daemon's report: the state of the last tick, and the newest steps."""
 
 from __future__ import annotations
 
@@ -17,25 +17,9 @@ from tests.builders.time import s
 
 
 def reported(*, says: str | None = None, **changes: Any) -> Report:
-    """The report of such a state, where the source says that of itself."""
+    """The report of such a state; ``says``: the message of its source."""
     source = CollectorState("nvml", says is None, 0.0, 0, says)
     return report_of(monitor_state(collectors=(source,), **changes))
-
-
-@pytest.mark.parametrize("alive", [True, False])
-def test_a_run_says_whether_it_trains_and_how_long_its_steps_take(alive: bool) -> None:
-    (run,) = reported(runs=(run_state(alive=alive, step_ns=s(0.02)),)).runs
-
-    assert (run.alive, run.step_ns) == (alive, s(0.02))
-
-
-@pytest.mark.parametrize(("output", "notes"), [("gross", 1), ("measured", 0)])
-def test_gross_waits_of_a_run_are_noted(output: str, notes: int) -> None:
-    run = run_state(loader={"input_wait": output})
-
-    found = [note for note in reported(runs=(run,)).notes if f"of {run.run} are gross" in note]
-
-    assert len(found) == notes
 
 
 class TestAGpuThatIsLost:
@@ -57,7 +41,7 @@ class TestAGpuThatIsLost:
 
         assert report.notes == (f"GPU 0: {self.LOST}",)
 
-    def test_is_one_that_vanished_and_no_instance_that_was_destroyed(self) -> None:
+    def test_vanished_and_is_no_mig_instance_that_was_destroyed(self) -> None:
         gone = {"present": False, "listed": False}
         part = device(1, "MIG-a", parent_uuid="GPU-x", mig_index=0)
 
@@ -92,25 +76,22 @@ class TestTheStepsOfARun:
         story.pass_second(1.0, phases=[(0.0, STEP)])
         return story
 
-    def test_and_its_samples_are_those_counted_when_the_report_is_asked_for(
-        self, counted: Story
+    @pytest.mark.parametrize(
+        ("newest", "steps", "wall_s", "samples"),
+        [
+            (RingCounts(steps=130, wall_ns=s(1.5), samples=130 * 32), 130, 1.5, 130 * 32),
+            (RingCounts(steps=90, wall_ns=s(0.5)), 100, 1, None),
+        ],
+        ids=["are the newest ones", "never fall"],
+    )
+    def test(
+        self, counted: Story, newest: RingCounts, steps: int, wall_s: float, samples: int | None
     ) -> None:
-        newest = RingCounts(steps=130, wall_ns=s(1.5), samples=130 * 32)
-
-        (untold,) = report_of(counted.state).runs
         (run,) = report_of(counted.state, {42: newest}).runs
 
-        assert (untold.steps, untold.samples) == (100, None)
-        assert (run.steps, run.wall_ns, run.samples) == (130, s(1.5), 130 * 32)
+        assert (run.steps, run.wall_ns, run.samples) == (steps, s(wall_s), samples)
 
-    def test_never_fall_behind_what_the_last_tick_reported(self, counted: Story) -> None:
-        (run,) = report_of(counted.state, {42: RingCounts(steps=90, wall_ns=s(0.5))}).runs
-
-        assert (run.steps, run.wall_ns) == (100, s(1))
-
-    def test_of_one_that_is_known_to_be_over_are_not_those_of_another_with_its_pid(
-        self, counted: Story
-    ) -> None:
+    def test_that_has_ended_are_not_those_of_another_with_its_pid(self, counted: Story) -> None:
         counted.end_ring()
         state = counted.pass_second(0.0)
 
@@ -119,39 +100,34 @@ class TestTheStepsOfARun:
         assert run.steps == 100
 
 
-class TestARunThatIsJoinedToNoGpu:
-    def note_of(self, *, simulated: bool = False, gpus: Any = None, **changes: Any) -> str:
-        watched = {} if gpus is None else {"gpus": gpus}
-        run = run_state(**{"gpu_uuids": (), **changes})
-        notes = reported(runs=(run,), simulated=simulated, **watched).notes
-        assert len(notes) <= 1
-        return "".join(notes)
+class TestTheNoteOnARunWithoutAGpu:
+    """Its text is in ``tests/golden``."""
 
     @pytest.mark.parametrize(
-        ("changes", "output"),
+        ("changes", "is_noted"),
         [
-            pytest.param({}, ["resnet", "4242", "GPUMON_GPUS=0", "gpus=[0]"], id="what to set"),
-            pytest.param({"steps": 0}, [], id="nothing while it begins"),
-            pytest.param({"wall_ns": s(9)}, [], id="nothing in its first seconds"),
-            pytest.param({"wall_ns": s(9), "alive": False}, ["4242"], id="once it is over"),
-            pytest.param({"alive": False, "ended_before": True}, [], id="nothing of one before"),
-            pytest.param({"simulated": True, "steps": 0}, ["simulated"], id="simulated GPUs"),
-            pytest.param(
-                {"simulated": True, "steps": 0, "named_gpus": ("99",)},
-                ["resnet", "GPU 99", "GPUs 0 and 1"], id="a name of none",
-            ),
-            pytest.param(
-                {"named_gpus": ("0", "99"), "gpu_uuids": (STARVED_UUID,)}, ["GPU 99"],
-                id="a part of its names, beside a GPU that it has",
-            ),
-            pytest.param({"gpus": ()}, [], id="nothing where no GPU is watched"),
+            ({}, True),
+            ({"steps": 0}, False),
+            ({"wall_ns": s(9)}, False),
+            ({"wall_ns": s(9), "alive": False}, True),
+            ({"alive": False, "ended_before": True}, False),
+            ({"simulated": True, "steps": 0}, True),
+            ({"simulated": True, "steps": 0, "named_gpus": ("99",)}, True),
+            ({"named_gpus": ("0", "99"), "gpu_uuids": (STARVED_UUID,)}, True),
+            ({"gpus": ()}, False),
         ],
+        ids=["", "while it begins", "in its first seconds", "once it is over", "of one before",
+             "on simulated GPUs", "with an unknown name", "with a known and an unknown name",
+             "where no GPU is watched"],
     )  # fmt: skip
-    def test_is_reported(self, changes: dict[str, Any], output: list[str]) -> None:
-        note = self.note_of(**changes)
+    def test_is_made(self, changes: dict[str, Any], is_noted: bool) -> None:
+        of_state = {name: changes[name] for name in ("simulated", "gpus") if name in changes}
+        of_run = {name: value for name, value in changes.items() if name not in of_state}
+        run = run_state(**{"gpu_uuids": (), **of_run})
 
-        assert [word for word in output if word not in note] == []
-        assert bool(note) == bool(output)
+        notes = reported(runs=(run,), **{"simulated": False, **of_state}).notes
+
+        assert len(notes) == is_noted
 
     def test_of_many_runs_is_in_a_few_notes(self) -> None:
         runs = tuple(run_state(f"r{k}", pid=k, gpu_uuids=()) for k in range(256))
@@ -160,10 +136,3 @@ class TestARunThatIsJoinedToNoGpu:
 
         assert len(notes) == 9
         assert " 248 " in notes[-1]
-
-    def test_is_joined_by_what_it_says(self, story: Story) -> None:
-        story.ring(pid=42, gpus=("99",))
-
-        (note, *_) = report_of(story.pass_second(1.0, phases=[(0.0, STEP)])).notes
-
-        assert "GPU 99" in note

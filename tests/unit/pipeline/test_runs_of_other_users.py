@@ -1,4 +1,4 @@
-"""Specification of another user's run in outlets: its label, its refused binding."""
+"""Another user's run in outlets: its label, its refused binding."""
 
 from __future__ import annotations
 
@@ -61,19 +61,17 @@ class TestTheReport:
             story.pass_second_with({"train": [(0.0, WAIT)], "stranger": [(0.0, WAIT)]}, 0.5)
         return story.pass_second(0.5)
 
-    def test_says_whose_claim_was_refused_and_why(self, refused: MonitorState) -> None:
+    def test_names_the_user_whose_binding_was_refused_and_why(self, refused: MonitorState) -> None:
         text = (
             "Run stranger (user 65534) names GPU 0, but no process of that user is on it: "
             "its tags do not count there."
         )
 
         assert any(note.startswith(text) for note in report_of(refused).notes)
+        assert all(collector.success for collector in refused.collectors)  # no alert
 
     def test_takes_no_advice_from_the_facts_of_a_refused_run(self, refused: MonitorState) -> None:
         without = refused._replace(runs=tuple(run for run in refused.runs if run.run == "train"))
 
         assert report_of(refused).advice == report_of(without).advice
         assert {run.run: run.shares for run in refused.runs}["stranger"] == {}
-
-    def test_does_not_page_whoever_is_on_call(self, refused: MonitorState) -> None:
-        assert all(collector.success for collector in refused.collectors)
