@@ -1,6 +1,6 @@
-"""Specification of the GPUs a run may count for: named, seen by the driver, or visible.
+"""The GPUs a run may count for: named, seen by the driver, or visible.
 
-Of a GPU that MIG has cut it is an instance that counts, never the GPU.
+An instance of a MIG-partitioned GPU counts, never the GPU.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from gpumon.pipeline.gpu_join import GpuJoin
 from tests.builders.monitor import HOST_PID as PID
 from tests.builders.monitor import run_that_says
 
-CUT = "GPU-8f1c2a00-0000-0000-0000-000000000000"
-WHOLE = "GPU-18ef0000-0000-0000-0000-000000000001"
+PARENT = "GPU-8f1c2a00-0000-0000-0000-000000000000"
+FULL = "GPU-18ef0000-0000-0000-0000-000000000001"
 FIRST, SECOND = "MIG-c1000000-0000", "MIG-c1000100-0000"
 
 
@@ -33,27 +33,27 @@ def gpus(*pids: int | None) -> list[GpuSample]:
     ]
 
 
-def machine(*pids: tuple[int, ...] | None, whole: tuple[int, ...] | None = None) -> list[GpuSample]:
-    """GPU 0, cut in two with these processes on it, and GPU 1, which is not."""
-    everyone = tuple(pid for own in pids for pid in own or ())
-    parent = sample(CUT, 0, everyone or None, mig_enabled=True)
+def machine(*pids: tuple[int, ...] | None, full: tuple[int, ...] | None = None) -> list[GpuSample]:
+    """GPU 0, with two MIG instances and these processes on them, and GPU 1 without."""
+    all_pids = tuple(pid for own in pids for pid in own or ())
+    parent = sample(PARENT, 0, all_pids or None, mig_enabled=True)
     instances = [
         sample(
             (FIRST, SECOND)[at], 0, own,
-            parent_uuid=CUT, mig_index=at, gpu_instance=7 + at, compute_instance=0,
+            parent_uuid=PARENT, mig_index=at, gpu_instance=7 + at, compute_instance=0,
         )
         for at, own in enumerate(pids)
     ]  # fmt: skip
-    return [sample(WHOLE, 1, whole), *reversed(instances), parent]
+    return [sample(FULL, 1, full), *reversed(instances), parent]
 
 
 def joined(machine: list[GpuSample], *, simulated: bool = False, **facts: object) -> list[str]:
-    """The GPUs that count for a run that says so of itself."""
+    """The GPUs that count for a run with these facts."""
     return sorted(GpuJoin(machine, simulated=simulated).gpus_of(run_that_says(**facts)))
 
 
 class TestARunWhoseFrameworkComputesOnTheCpu:
-    """It loses no GPU's idle time, whatever it says, unless the driver sees it there."""
+    """It loses no GPU's idle time unless the driver sees it there."""
 
     @pytest.mark.parametrize("named", [None, ("0",)])
     @pytest.mark.parametrize("others", [(None, None), (5, 5)], ids=["no list", "only others"])
@@ -75,7 +75,7 @@ class TestARun:
 
         assert joined(gpus(PID, 5, 5), gpus=named, visible_devices="0") == ["GPU-1a", "GPU-2a"]
 
-    def test_counts_for_made_up_gpus_only_by_name(self) -> None:
+    def test_counts_for_simulated_gpus_only_by_name(self) -> None:
         assert joined(gpus(None, None), simulated=True) == []
         assert joined(gpus(None, None), simulated=True, gpus=("0",)) == ["GPU-0a"]
 
@@ -98,36 +98,35 @@ class TestARun:
     def test_else_counts_where_cuda_lets_it(self, visible: str | None, uuids: list[str]) -> None:
         assert joined(gpus(None, None, None), visible_devices=visible) == uuids
 
-    def test_knows_gpus_by_their_index_in_whatever_order_they_are_reported(self) -> None:
         backwards = gpus(None, None, None)[::-1]
-
-        assert joined(backwards, visible_devices="0") == ["GPU-0a"]
+        assert joined(backwards, visible_devices=visible) == uuids
 
 
 class TestARunOnAMigInstance:
     def test_counts_for_the_instance_that_lists_its_process(self) -> None:
-        assert joined(machine((5,), (PID,), whole=(6,))) == [SECOND]
-        assert joined(machine((5,), (6,), whole=(PID,))) == [WHOLE]
-        assert joined(machine((5,), (6,), whole=())) == []
+        assert joined(machine((5,), (PID,), full=(6,))) == [SECOND]
+        assert joined(machine((5,), (6,), full=(PID,))) == [FULL]
+        assert joined(machine((5,), (6,), full=())) == []
 
     @pytest.mark.parametrize(
-        "visible", [SECOND, SECOND[:10], f"MIG-{CUT}/8/0", f"{SECOND},{FIRST}", f"{SECOND},{WHOLE}"]
+        "visible",
+        [SECOND, SECOND[:10], f"MIG-{PARENT}/8/0", f"{SECOND},{FIRST}", f"{SECOND},{FULL}"],
     )
     def test_counts_for_the_instance_that_cuda_shows_it(self, visible: str) -> None:
         assert joined(machine(None, None), visible_devices=visible) == [SECOND]
 
-    @pytest.mark.parametrize("visible", [None, "0", CUT, "0,1"])
-    def test_has_the_first_instance_where_cuda_is_given_the_whole_gpu(
+    @pytest.mark.parametrize("visible", [None, "0", PARENT, "0,1"])
+    def test_has_the_first_instance_where_cuda_is_given_the_parent(
         self, visible: str | None
     ) -> None:
         assert joined(machine(None, None), visible_devices=visible) == [FIRST]
 
-    @pytest.mark.parametrize("visible", [f"MIG-{CUT}/9/0", "MIG-c1", "MIG-none", "2", ""])
+    @pytest.mark.parametrize("visible", [f"MIG-{PARENT}/9/0", "MIG-c1", "MIG-none", "2", ""])
     def test_counts_for_none_that_cuda_would_not_find(self, visible: str) -> None:
         assert joined(machine(None, None), visible_devices=visible) == []
 
-    def test_is_looked_for_by_its_variable_where_only_the_instances_list_no_process(self) -> None:
-        one = machine(None, None, whole=(5,))
+    def test_is_found_by_its_variable_where_only_the_instances_list_no_process(self) -> None:
+        one = machine(None, None, full=(5,))
 
         assert joined(one, visible_devices=SECOND) == [SECOND]
         assert joined(one, visible_devices="1") == []
@@ -136,12 +135,12 @@ class TestARunOnAMigInstance:
     def test_counts_for_the_instance_it_names(self, name: str) -> None:
         assert joined(machine((PID,), ()), gpus=(name,)) == [SECOND]
 
-    @pytest.mark.parametrize("name", ["0", CUT, "GPU-8f"])
-    def test_that_names_the_whole_gpu_means_the_instance_it_is_on(self, name: str) -> None:
+    @pytest.mark.parametrize("name", ["0", PARENT, "GPU-8f"])
+    def test_that_names_the_parent_means_the_instance_it_is_on(self, name: str) -> None:
         assert joined(machine((), (PID,)), gpus=(name,)) == [SECOND]
-        assert joined(machine((), ()), gpus=(name, "1")) == [WHOLE, FIRST]
+        assert joined(machine((), ()), gpus=(name, "1")) == [FULL, FIRST]
 
-    def test_is_given_no_gpu_by_the_name_of_one_that_is_cut_into_nothing(self) -> None:
+    def test_has_no_gpu_by_the_name_of_a_parent_without_instances(self) -> None:
         assert joined(machine(), gpus=("0",)) == []
         assert joined(machine(), visible_devices="0") == []
 
@@ -149,7 +148,7 @@ class TestARunOnAMigInstance:
         join = GpuJoin(machine((PID,), (PID,)), simulated=False)
 
         assert join.shares_of(run_that_says(shares={"0:0": 0.25, SECOND: 0.5, "1": 0.25})) == {
-            FIRST: 0.25, SECOND: 0.5, WHOLE: 0.25,
+            FIRST: 0.25, SECOND: 0.5, FULL: 0.25,
         }  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""Specification of the monitor: frames and rings in, one new state a tick out."""
+"""The monitor ingests frames and rings, and returns one new state a tick."""
 
 from __future__ import annotations
 
@@ -33,10 +33,11 @@ class TestAnIdleSecond:
 
     def test_after_the_run_is_not_in_use(self, training: Story) -> None:
         training.end_ring()
-        state = training.pass_seconds(2, 0.0)
+        state = training.pass_seconds(2, 0.0, 0.0)
 
-        assert gpu(state).totals.idle_ns == {IdleCause.NOT_IN_USE: s(2)}
-        assert gpu(state).totals.pending_ns == 0
+        for index in (0, 1):  # and so on another GPU
+            assert gpu(state, index).totals.idle_ns == {IdleCause.NOT_IN_USE: s(2)}
+            assert gpu(state, index).totals.pending_ns == 0
 
     def test_after_the_last_burst_still_belongs_to_the_phase_while_the_run_lives(
         self, training: Story
@@ -44,12 +45,6 @@ class TestAnIdleSecond:
         state = training.pass_seconds(90, 0.0, phases=[(0.0, SAVE)])
 
         assert gpu(state).totals.idle_ns == {IdleCause.CHECKPOINT: s(90)}
-
-    def test_on_another_gpu_is_nobodys(self, story: Story) -> None:
-        story.ring(gpus=("0",))
-        state = story.pass_second(1.0, 0.0, phases=[(0.0, WAIT)])
-
-        assert gpu(state, 1).totals.idle_ns == {IdleCause.NOT_IN_USE: s(1)}
 
     def test_is_split_between_two_runs_on_the_gpu(self, story: Story) -> None:
         story.ring("one")
@@ -72,7 +67,7 @@ class TestAnIdleSecond:
 
 
 class TestTwoFramesInOneTick:
-    def test_are_both_explained_by_what_the_rings_say_after_them(self, training: Story) -> None:
+    def test_are_both_explained_by_the_rings_read_after_them(self, training: Story) -> None:
         state = training.pass_seconds_at_once(0.0, 0.0, phases=[(0.0, WAIT)], in_frames=True)
 
         assert gpu(state).totals.idle_ns == {IdleCause.INPUT_WAIT: s(2)}
@@ -98,52 +93,33 @@ class TestAGpuThatIsLost:
         story.errors[1] = LOST
         return story
 
-    def test_goes_absent_with_its_error_and_is_not_idle_while_the_others_go_on(
-        self, story: Story
-    ) -> None:
+    def test_is_absent_with_its_error_and_not_idle_until_it_is_back(self, story: Story) -> None:
         story.xid_errors[1] = ((79, 1),)
         state = story.pass_seconds(4, 1.0, 1.0)
-
-        assert gpu(state, 0).present
-        assert not gpu(state, 1).present
-        assert gpu(state, 1).totals.observed_ns == s(1)
-        assert (gpu(state, 1).error, gpu(state, 1).xid_errors) == (LOST, ((79, 1),))
-        assert gpu(state, 0).totals.observed_ns == s(5)
-
-    def test_is_the_same_gpu_when_it_is_back(self, story: Story) -> None:
-        story.pass_second(1.0, 1.0)
-        del story.errors[1]
-        state = story.pass_second(1.0, 1.0)
-
-        assert gpu(state, 1).present
-        assert gpu(state, 1).totals.observed_ns == s(2)
-
-    def test_is_reported_until_the_driver_is_gone(self, story: Story) -> None:
-        lost = story.pass_second(1.0, 1.0)
         gone = story.miss(NO_DRIVER)
+        del story.errors[1]
+        back = gpu(story.pass_second(1.0, 1.0), 1)
 
-        assert lost.collectors[0].message == f"GPU 1: {LOST}"
+        assert (gpu(state, 0).present, gpu(state, 1).present, back.present) == (True, False, True)
+        assert (gpu(state, 1).error, gpu(state, 1).xid_errors) == (LOST, ((79, 1),))
+        observed_ns = [one.totals.observed_ns for one in (*state.gpus, back)]
+        assert observed_ns == [s(5), s(1), s(2)]
+        assert state.collectors[0].message == f"GPU 1: {LOST}"
         assert gone.collectors[0].message == NO_DRIVER
 
 
 class TestASourceThatHangs:
-    def test_leaves_every_counter_where_it_was(self, story: Story) -> None:
+    def test_leaves_every_counter_as_it_is_until_the_next_frame(self, story: Story) -> None:
         before = story.pass_second(1.0, 0.5)
         for _ in range(5):
             state = story.miss()
+        after = gpu(story.pass_second(1.0))
 
         assert gpu(state).totals == gpu(before).totals
-        assert not gpu(state).present
+        assert (gpu(state).listed, gpu(state).present) == (True, False)
         assert state.missed_total == 5
         assert not state.collectors[0].success
-
-    def test_is_seen_again_with_the_next_frame(self, story: Story) -> None:
-        story.pass_second(1.0)
-        story.miss()
-        state = story.pass_second(1.0)
-
-        assert gpu(state).present
-        assert gpu(state).totals.observed_ns == s(2)
+        assert (after.present, after.totals.observed_ns) == (True, s(2))
 
 
 class TestRejectedValues:
@@ -155,7 +131,7 @@ class TestRejectedValues:
 
 
 class TestCounters:
-    def test_never_fall_over_a_life_with_everything_in_it(self, story: Story) -> None:
+    def test_never_fall_whatever_happens(self, story: Story) -> None:
         states = [story.pass_second(0.0, 1.0)]
         story.ring(gpus=("0", "1"))
         states += [
@@ -198,12 +174,10 @@ def test_the_drivers_calls_are_those_of_the_newest_frame() -> None:
     assert state.collectors[0].errors_total == 1
 
 
-@pytest.mark.parametrize("level", [0.0, 0.5, 1.0])
-def test_the_state_says_when_the_newest_sample_ended(story: Story, level: float) -> None:
-    state = story.pass_second(level)
+def test_the_state_has_the_end_of_the_newest_sample(story: Story) -> None:
+    state = story.pass_second(0.5)
 
-    assert gpu(state).last_sample_at_ns == story.now_ns
-    assert gpu(state).resolution_ns == s(1)
+    assert (gpu(state).last_sample_at_ns, gpu(state).resolution_ns) == (story.now_ns, s(1))
 
 
 class TestASampleAtTheActivityThreshold:

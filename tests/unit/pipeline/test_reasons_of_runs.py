@@ -1,9 +1,10 @@
-"""Specification of reasons: each lost second has the reason of the run that lost it."""
+"""Each lost second has the reason of the run that lost it."""
 
 from __future__ import annotations
 
 import pytest
 
+from gpumon.core.host.evidence import HostEvidence
 from gpumon.core.phase import IdleCause
 from tests.builders.monitor import STEP, WAIT, Story, gpu
 from tests.builders.report import MB, gil_threads, look, task
@@ -19,22 +20,15 @@ def by_reason(story: Story) -> dict[str, int]:
 
 
 class TestAWait:
-    def test_has_the_reason_of_the_look_at_it(self, training: Story) -> None:
-        training.looks["train"] = CROWDED
+    def test_has_the_reason_of_the_evidence_at_that_time(self, training: Story) -> None:
         training.pass_second(0.0, phases=[(0.0, WAIT)])
-        training.looks["train"] = COLD
-        training.pass_second(0.0)
+        for evidence in (CROWDED, COLD):
+            training.looks["train"] = evidence
+            training.pass_second(0.0)
 
-        assert by_reason(training) == {"cpu_bound": s(1), "disk_bound": s(1)}
+        assert by_reason(training) == {"unknown": s(1), "cpu_bound": s(1), "disk_bound": s(1)}
 
-    def test_that_no_process_looked_at_has_none(self, training: Story) -> None:
-        training.pass_second(0.0, phases=[(0.0, WAIT)])
-        training.looks["train"] = CROWDED
-        training.pass_second(0.0)
-
-        assert by_reason(training) == {"unknown": s(1), "cpu_bound": s(1)}
-
-    def test_is_only_as_long_as_the_gpu_felt_it(self, training: Story) -> None:
+    def test_is_as_long_as_the_gpu_was_idle(self, training: Story) -> None:
         training.looks["train"] = CROWDED
         training.pass_second(0.75, phases=[(0.0, WAIT)])
 
@@ -72,14 +66,11 @@ class TestAWait:
 
 
 class TestAStep:
-    def test_is_held_up_by_pythons_lock(self, training: Story) -> None:
-        training.looks["train"] = LOCKED
+    @pytest.mark.parametrize(("evidence", "reason"), [(LOCKED, "gil_bound"), (CROWDED, "unknown")])
+    def test_is_held_up_only_by_the_gil(
+        self, training: Story, evidence: HostEvidence, reason: str
+    ) -> None:
+        training.looks["train"] = evidence
         training.pass_second(0.4, phases=[(0.0, STEP)])
 
-        assert gpu(training.state).totals.within_step_by_reason_ns == {"gil_bound": s(0.6)}
-
-    def test_is_held_up_by_nothing_else_that_a_machine_shows(self, training: Story) -> None:
-        training.looks["train"] = CROWDED
-        training.pass_second(0.4, phases=[(0.0, STEP)])
-
-        assert gpu(training.state).totals.within_step_by_reason_ns == {"unknown": s(0.6)}
+        assert gpu(training.state).totals.within_step_by_reason_ns == {reason: s(0.6)}

@@ -1,4 +1,4 @@
-"""Specification of watching this machine: each tick, and the rings after it."""
+"""Each tick of this machine, and its rings after it."""
 
 from __future__ import annotations
 
@@ -67,20 +67,14 @@ class TestAWatchOnTheMachine:
         (ring,) = reading.rings.rings
         assert reading.tick.frames[0].taken_at_ns < ring.read_at_ns
 
-    def test_shows_its_states_as_they_are(self, watch: MachineWatch) -> None:
-        state = Monitor(watch.facts).ingest(watch.next_reading())
-
-        assert watch.shown(state) is watch.left(state) is state
-        assert watch.collectors() == ()
-
-    def test_insists_on_a_source(self, tmp_path: Path) -> None:
+    def test_requires_a_source(self, tmp_path: Path) -> None:
         watch = MachineWatch(no_driver, rings_of(tmp_path), FACTS, SystemClock())
 
         with pytest.raises(SourceUnavailableError, match="libnvidia"):
             watch.require_source()
         watch.close()
 
-    def test_asks_living_runs_for_their_newest_counts(
+    def test_has_the_newest_counts_of_living_runs(
         self, tmp_path: Path, watch: MachineWatch
     ) -> None:
         ring = WrittenRing(tmp_path)
@@ -91,9 +85,7 @@ class TestAWatchOnTheMachine:
 
 
 class TestARecordingOfARealRing:
-    def test_gives_the_live_report_to_the_last_digit(
-        self, tmp_path: Path, watch: MachineWatch
-    ) -> None:
+    def test_gives_the_exact_live_report(self, tmp_path: Path, watch: MachineWatch) -> None:
         ring = WrittenRing(tmp_path, replace(run_facts(), gpus=("0",)))
         monitor, reports = Monitor(watch.facts), Reports()
         header = RecordingHeader(
@@ -121,7 +113,7 @@ class TestARecordingOfARealRing:
 
 
 class TestARingThatEndedLongAgo:
-    def test_is_left_to_the_daemon_by_who_only_looks_on(self, tmp_path: Path) -> None:
+    def test_is_left_to_the_daemon_by_other_readers(self, tmp_path: Path) -> None:
         ring = WrittenRing(tmp_path)
         reader = PhaseRingReader([tmp_path], boot_id=BOOT_ID, unlink=leave_alone)
         reader.read(now())

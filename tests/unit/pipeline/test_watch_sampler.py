@@ -1,4 +1,4 @@
-"""Specification of ticks: a fixed grid, measured lateness, a source that hangs alone."""
+"""Ticks come on a fixed grid, with measured lateness, also next to a source that hangs."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class NotedClock(HandClock):
 
 
 class Sampling:
-    """A source that does what the test says, sampled once a period.
+    """A source controlled by the test, sampled once a period.
 
     Attributes:
         does: What reading it does.
@@ -104,7 +104,7 @@ class TestTheGrid:
 class TestAHangingCall:
     @pytest.mark.measured
     def test_costs_ticks_and_nothing_else_and_its_frame_is_not_lost(self) -> None:
-        release = threading.Event()
+        release, release_again = threading.Event(), threading.Event()
         sampling = Sampling(SystemClock(), period_s=0.05)
         (first,) = sampling.ticks(1)
         sampling.does = lambda: release.wait(10)
@@ -114,8 +114,14 @@ class TestAHangingCall:
         threads = threading.active_count()
         release.set()
         back = sampling.ticks(5)
+        sampling.does = lambda: release_again.wait(10)
+        sampling.ticks(1)
+        began_closing_s = time.monotonic()
         sampling.watch.close()
+        closing_s = time.monotonic() - began_closing_s
+        release_again.set()
 
+        assert closing_s < 2.0
         assert len(first.frames) == 1
         assert all(tick.frames == () for tick in hanging)
         assert all("not answered" in (tick.error or "") for tick in hanging)
@@ -123,17 +129,6 @@ class TestAHangingCall:
         assert sum(len(tick.frames) for tick in back) >= 5
         assert back[-1].error is None
         assert threading.active_count() <= threads
-
-    @pytest.mark.measured
-    def test_does_not_keep_the_process_from_ending(self, sampling: Sampling) -> None:
-        release = threading.Event()
-        sampling.does = lambda: release.wait(10)
-        sampling.ticks(1)
-        began_s = time.monotonic()
-        sampling.watch.close()
-        release.set()
-
-        assert time.monotonic() - began_s < 2.0
 
 
 class TestASourceThatCannotBeRead:
@@ -170,7 +165,7 @@ class TestASourceThatCannotBeRead:
         assert set(waits[6:]) == {60}
 
     @pytest.mark.parametrize("fails", ["does", "make"])
-    def test_by_this_process_any_more_says_that_a_new_one_is_needed(
+    def test_by_this_process_any_more_asks_for_a_new_one(
         self, sampling: Sampling, fails: str
     ) -> None:
         trouble = RestartNeededError("start again")
@@ -196,9 +191,5 @@ class TestASourceThatCannotBeRead:
 
         assert ticks[0].error == "ValueError: another"
         assert ticks[2].frames
-
-    def test_is_closed_when_it_is_stopped(self, sampling: Sampling) -> None:
-        sampling.ticks(1)
         sampling.watch.close()
-
         assert sampling.closed

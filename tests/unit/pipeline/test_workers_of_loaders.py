@@ -16,11 +16,6 @@ HALF_WAITS: Phases = [(0.0, WAIT), (0.5, STEP)]
 LOADS: Phases = [(0.0, WAIT), (0.2, OTHER)]
 
 
-def starved_share(story: Story) -> float:
-    totals = gpu(story.state).totals
-    return totals.starved_ns / totals.in_use_ns
-
-
 @pytest.fixture(params=[("0",), None], ids=["named GPU", "no process list"])
 def beside_workers(story: Story, request: pytest.FixtureRequest) -> Story:
     """A run that waits half of its time, and eight workers that never count a step."""
@@ -35,12 +30,12 @@ def beside_workers(story: Story, request: pytest.FixtureRequest) -> Story:
 
 
 class TestWorkersThatTag:
-    def test_take_no_share_of_the_idle_time(self, beside_workers: Story) -> None:
-        assert gpu(beside_workers.state).verdict.name is VerdictName.STARVED
-        assert starved_share(beside_workers) == pytest.approx(0.5, abs=0.01)
-        assert IdleCause.UNKNOWN not in gpu(beside_workers.state).totals.idle_ns
+    def test_take_no_share_of_the_idle_time_and_use_no_gpu(self, beside_workers: Story) -> None:
+        totals = gpu(beside_workers.state).totals
 
-    def test_do_not_use_the_gpu(self, beside_workers: Story) -> None:
+        assert gpu(beside_workers.state).verdict.name is VerdictName.STARVED
+        assert totals.starved_ns / totals.in_use_ns == pytest.approx(0.5, abs=0.01)
+        assert IdleCause.UNKNOWN not in totals.idle_ns
         assert [run.gpu_uuids for run in beside_workers.state.runs[1:]] == [()] * 8
 
 
