@@ -1,4 +1,4 @@
-"""Specification of nvidia-smi dmon: any selection of columns, any stamps, any headers."""
+"""Tests of nvidia-smi dmon and dcgmi dmon: any columns, stamps and headers."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ DT = ("#Date       Time        gpu    sm    fb", "#YYYYMMDD   HH:MM:SS    Idx   
 T = ("#Time        gpu    sm", "#HH:MM:SS    Idx     %")
 
 EXAMPLES = {
-    "a row is read by the header, wherever that puts the columns": example(
+    "a row is read by its header, in any order of columns": example(
         *U, "0 45 3", "# gpu mem pwr sm", "0 9 70 55", busy=[45, 55]
     ),
     "a row of dashes has no answer": example(
@@ -24,10 +24,10 @@ EXAMPLES = {
     "rows after a header that cannot be read are not guessed": example(
         *U, "0 45 3", "# gqu mem sm", "0 3 45", *U, "0 50 3", busy=[45, 50], skipped=1
     ),
-    "a share that no GPU has is no answer": example(
+    "an impossible value is no answer": example(
         *U, "0 40 3", "0 145 3", "0 4x 3", "0 50 3", busy=[40, None, None, 50], skipped=2
     ),
-    "what is no row is counted": example(
+    "a line that is no row is counted": example(
         *U, "0 40 3", "0 45", "0 45 3 9", "x 45 3", "Killed", "0 50 3", busy=[40, 50], skipped=4
     ),
     "a line without an end is refused as one": example(
@@ -39,68 +39,65 @@ EXAMPLES = {
         of=[0, 1, 2, 1], busy=[None, 40, 60, 50], skipped=1,
         gpus=(LoggedGpu(index=0), LoggedGpu(0, mig_index=0), LoggedGpu(0, mig_index=1)),
     ),
-    "a clock of times of day runs on at midnight": example(
+    "times of day go on after midnight": example(
         *T, *(f"{time} 0 45" for time in ("23:59:58", "23:59:59", "00:00:00", "00:00:01")),
         at_s=[0, 1, 2, 3], began=None,
     ),
-    "a clock of times of day goes on where the log was begun again in the evening": example(
+    "times of day go on if the log was started again in the evening": example(
         *T, *(f"{time} 0 45" for time in ("23:59:59", "00:00:00", "23:30:00", "23:30:01")),
         at_s=[0, 1, 84_601, 84_602], began=None,
     ),
     "rows of the same second are spread over it": example(
         *T, *(f"10:00:0{at // 2} 0 45" for at in range(4)), at_s=[0, 0.5, 1, 1.5]
     ),
-    "the clock is a second a row where there is none but a date": example(
+    "rows with only a date are a second apart": example(
         "#Date gpu sm", "20260124 0 45", "20260124 0 50", at_s=[0, 1], noted="1 s a row (assumed"
     ),
-    "the clock is the period of the user": example(
+    "rows without a time have the period of the user": example(
         *U, "0 45 3", "0 50 3",
         options=LogOptions(period_ns=5 * 10**9), at_s=[0, 5], period_ns=5 * 10**9,
     ),
-    "the clock stays what the first header made it": example(
+    "a table with another form of time is skipped": example(
         *T, "10:00:00 0 45", *U, "0 50 3", *T, "10:00:02 0 45",
         at_s=[0, 2], skipped=1, noted="1 line of a table whose time has another form",
     ),
-    "the clock is not guessed from a damaged stamp": example(
+    "a damaged stamp is not repaired": example(
         *DT, "20260124 09:59:59 0 40 9", "20260124 25:00:00 0 45 9", "20261324 10:00:00 0 45 9",
         "202601 10:00:00 0 45 9", "20260124 10:00:01 0 50 9",
         busy=[40, 50], skipped=3, noted="Skipped 3 lines with a time that cannot be read",
     ),
-    "a log without sm is of no use": example(
+    "a log without sm is refused with the option to log it": example(
         "# gpu pwr gtemp", "0 70 41", refused="dmon -s u` prints it in the column sm"
     ),
-    "a log of commas without a header is not guessed at": example(
-        *["20260124, 21:52:14, 0, 70, 41, -, 45, 3"] * 2, refused="no header, and the"
-    ),
-    "a log of blanks without a header is not guessed at": example(
+    "a log of blanks without a header is not guessed": example(
         *["20260124 21:52:14 0 45 3"] * 2, refused="no header, and the utilisation could be any"
     ),
 }  # fmt: skip
 
 
-class TestExamples:
+class TestNvidiaSmiDmon:
     test_is_read_as_expected = verified(EXAMPLES)
 
 
 DCGMI = {
-    "the field is the utilisation before all others": example(
+    "the utilisation is the best field": example(
         "#Entity GRACT GPUTL FBUSD", "ID", "GPU 0 0.999 45 1830",
         busy=[45], used_mib=[1830], noted="Busy is GPUTL (203)",
     ),
-    "the field is activity where there is no utilisation": example(
+    "the activity of engines is next": example(
         "#Entity SMACT GRACT", "ID", "GPU 0 0.2 0.5", busy=[50], noted="GRACT (1001)"
     ),
-    "the field is activity of the SMs where there is no other": example(
+    "the activity of SMs is last": example(
         "#Entity SMOCC SMACT", "ID", "GPU 0 0.2 0.5", busy=[50], noted="SMACT (1002)"
     ),
-    "the field is the next best where an instance has no utilisation": example(
+    "an instance without a utilisation has the next field": example(
         "#Entity GPUTL GRACT", "ID", "GPU 0 N/A 0.4", "GPU-I 3 N/A 0.8", busy=[40, 80]
     ),
-    "the field may say nothing": example(
+    "a field may have no answer": example(
         "#Entity GPUTL", "ID", "GPU 0 45", "GPU 0 N/A", "GPU 0 Not Supported", "GPU 0 5",
         busy=[45, None, None, 5], skipped=2,
     ),
-    "the field changes with a header": example(
+    "a header may change the field": example(
         "#Entity GPUTL", "ID", "GPU 0 45", "# Entity GRACT FBUSD", "  Id", "GPU 0 0.5 9",
         busy=[45, 50],
     ),
@@ -108,22 +105,22 @@ DCGMI = {
         "#Entity GRACT", "ID", "GPU 2 0.5", "GPU-I 0 0.6", "GPU-I 1 0.7",
         gpus=(LoggedGpu(2, mig_enabled=True), LoggedGpu(2, mig_index=0), LoggedGpu(2, mig_index=1)),
     ),
-    "an instance of an unknown GPU keeps the name that dcgmi gives": example(
+    "an instance of an unknown GPU has the name in the log": example(
         "#Entity GRACT", "ID", "GPU 0 0.5", "GPU 1 0.6", "GPU-I 4 0.7",
         gpus=(LoggedGpu(index=0), LoggedGpu(index=1), LoggedGpu(name="GPU-I 4")),
     ),
-    "what is within an instance or outside of GPUs is passed over": example(
+    "entities within instances and outside GPUs are skipped": example(
         "#Entity GRACT", "ID", "GPU 0 0.5", "GPU-CI 0 0.9", "Switch 1 0.1", busy=[50]
     ),
-    "what is no row is counted": example(
+    "a line that is no row is counted": example(
         "#Entity GPUTL", "ID", "GPU 0 45", "Error: lost the host engine", "GPU 0", "GPU x 45",
         "GPU 0 45 7", "^C", "GPU 0 50", busy=[45, 50], skipped=5,
     ),
-    "a log without a field of use says what to log": example(
+    "a log without a utilisation is refused with what to log": example(
         "#Entity POWER TMPTR", "ID", "GPU 0 61.5 40", refused="-e 203,252"
     ),
 }  # fmt: skip
 
 
-class TestDcgmi:
+class TestDcgmiDmon:
     test_is_read_as_expected = verified(DCGMI)

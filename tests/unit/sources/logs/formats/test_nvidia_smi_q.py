@@ -1,4 +1,4 @@
-"""Specification of nvidia-smi -q: the utilisation of each GPU's page, and no other number on it."""
+"""Tests of nvidia-smi -q: the utilisation on the page of each GPU, and no other number."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tests.builders.logs import example, verified
 
 A40 = LoggedGpu(uuid="GPU-0a1b", name="NVIDIA A40", memory_bytes=46_068 << 20)
 OTHER = "2026/01/24 21:52:14.120, 0, 94 %"
-MEMORY_OF_A_PART = (
+MEMORY_OF_AN_INSTANCE = (
     "    MIG Device", "        FB Memory Usage", "            Used     : 3 MiB"
 )  # fmt: skip
 
@@ -49,26 +49,26 @@ EXAMPLES = {
     "a page has the utilisation, the memory and the GPU": example(
         *WHOLE, busy=[29], used_mib=[1835], gpus=(A40,), began="2026-01-24T21:52:14.000"
     ),
-    "a page ends before lines of something else, which are counted": example(
+    "a page ends before lines of another program": example(
         *WHOLE, OTHER, OTHER, busy=[29], skipped=2
     ),
-    "a page is made of lines with a blank before them": example(
+    "a page has indented lines only": example(
         WHOLE[0], *WHOLE[1:5], " Product Name : NVIDIA A40", *WHOLE[6:],
         "A line of another program", gpus=(A40,), skipped=1,
     ),
-    "a page is one moment of one GPU": example(
+    "pages under one time are of several GPUs": example(
         *moment(14, page(), page("97 %", "97")), *moment(16, page("0 %"), page("98 %", "97")),
         of=[0, 1, 0, 1], busy=[29, 97, 0, 98], at_s=[0, 0, 2, 2],
     ),
-    "memory in a part of the GPU is not the GPU's": example(
-        *WHOLE[:9], *MEMORY_OF_A_PART, *WHOLE[9:], used_mib=[1835]
+    "memory of an instance is not that of the GPU": example(
+        *WHOLE[:9], *MEMORY_OF_AN_INSTANCE, *WHOLE[9:], used_mib=[1835]
     ),
     "a page may have no answer": example(
         *WHOLE, *moment(15, page("N/A")), *moment(16, page("ERR!")),
         *moment(17, page("[GPU requires reset]")),
         busy=[29, None, None, None], skipped=3, noted="Skipped 1 line without a utilisation",
     ),
-    "a page whose heading cannot be read is not that of the GPU before": example(
+    "a page with a damaged heading is not of the GPU before": example(
         *WHOLE, "GPX 00000000:97:00.0", *page("97 %")[1:],
         busy=[29], skipped=2, noted="Skipped 1 line of an unknown GPU",
     ),
@@ -79,10 +79,10 @@ EXAMPLES = {
         *moment(14, page("N/A", mig="Enabled")), busy=[None], skipped=1,
         gpus=(replace(A40, mig_enabled=True),), noted="MIG is on, on GPU 0: ",
     ),
-    "a stamp that is lost leaves no other in its place": example(
+    "a page with a damaged time is skipped": example(
         *WHOLE, *NO_STAMP, *moment(16, page()), busy=[29, 29], skipped=2
     ),
-    "a title that is lost loses no stamp": example(
+    "a page without a title has its time": example(
         *WHOLE, *NO_TITLE, *moment(16, page()), busy=[29, 97, 29], at_s=[0, 1, 2]
     ),
     "a log without a utilisation says what to log": example(

@@ -1,4 +1,4 @@
-"""Specification of Prometheus' answers: examples the samples leave out."""
+"""Tests of answers of Prometheus: cases that no sample has."""
 
 from __future__ import annotations
 
@@ -51,25 +51,25 @@ SERIES = {
         )
         for value in ("NaN", "+Inf", "-Inf", "101", "-1")
     },
-    "that breaks off is refused with what to do": example(
+    "that is cut short is refused with what to do": example(
         WHOLE[: WHOLE.index('"30"') + 2], refused="the JSON is cut short.*ask Prometheus again"
     ),
     "that is damaged is refused with what to do": example(
         WHOLE.replace('"30"', "30 x"), refused="no answer is complete: ask Prometheus again"
     ),
-    "is read of answers end to end, as a loop of curl saves them": example(
+    "may be in several answers, as a loop of curl saves them": example(
         WHOLE + answer(series([5], gpu="0", start=9)), busy=[10, 20, 30, 5], at_s=[0, 1, 2, 9]
     ),
     "may stand without the answer around it": example(
         json.dumps([BUSIER, series([97], gpu="1")]), busy=[96, 97]
     ),
     **{
-        f"with an impossible moment is counted: {moment}": example(
-            answer(series([10, 20], gpu="0")).replace("1700000001", moment), busy=[10], skipped=1
+        f"with an impossible time is counted: {time}": example(
+            answer(series([10, 20], gpu="0")).replace("1700000001", time), busy=[10], skipped=1
         )
-        for moment in ("1e999", "-5", "null", "1e11")
+        for time in ("1e999", "-5", "null", "1e11")
     },
-    "that follows another one of its GPU is put together with it": example(
+    "that follows another one of its GPU continues it": example(
         answer(series([10, 20], gpu="0", pod="a"), series([30], gpu="0", pod="b", start=2)),
         at_s=[0, 1, 2], gpu_count=1,
     ),
@@ -77,50 +77,50 @@ SERIES = {
         f"{TWICE}\n{TWICE}", of=[0, 1, 0, 1], busy=[96, 97, 0, 97], at_s=[0, 0, 1, 1],
         skipped=4, noted="4 lines with a time that an earlier series of its GPU has",
     ),
-    "that overlaps another one of its GPU is put together with it": example(
+    "that overlaps another one of its GPU continues it": example(
         answer(series([96, 0, 1], gpu="0"), series([0, 1, 2], gpu="0", start=1)),
         busy=[96, 0, 1, 2], skipped=2, gpu_count=1,
         noted="2 lines with a time that an earlier series of its GPU has",
     ),
-    "without a label of a GPU is taken for one": example(
+    "without a label of a GPU is one GPU": example(
         answer(series([10, 20], Hostname="node-a")), gpu_count=1, noted="name no GPU"
     ),
     "is of utilisation rather than of engine activity": example(
         answer(BUSIER, ACTIVITY), busy=[96], noted=f"{UTIL} as the utilisation, not {ACTIVE}"
     ),
-    "may be of the metric that the user names": example(
+    "may be chosen by the user": example(
         answer(BUSIER, ACTIVITY), options=util_at(ACTIVE), busy=[50]
     ),
-    "is named where it was chosen by the first answer": example(
+    "has the metric of the first answer": example(
         answer(ACTIVITY) + answer(BUSIER), busy=[50], noted=f"Read {ACTIVE} as the utilisation, not"
     ),
-    "that the user names has to be there": example(
+    "that the user names must exist": example(
         answer(BUSIER), options=util_at("my_gpu_busy"), refused="no series of my_gpu_busy"
     ),
     "cannot be named by a number": example(
         answer(BUSIER), options=util_at(1), refused="has no columns; name a metric"
     ),
-    "that only rises is refused with the query to use": example(
+    "of a counter is refused with the query to use": example(
         answer(series([1, 2], "gpumon_gpu_busy_seconds_total", uuid="a")),
         refused=r"rate\(gpumon_gpu_busy_seconds_total\[1m\]",
     ),
     **{
-        f"of a part of a GPU is not its utilisation: {part}": example(
+        f"of another quantity is refused: {part}": example(
             answer(series([96], f"gpu_{part}_utilization", gpu="0")), refused="is a utilisation"
         )
-        for part in ("power", "fan_speed", "nvlink", "pcie", "memory", "encoder")
+        for part in ("power", "nvlink", "memory", "encoder")
     },
-    "of something else is refused by name": example(
+    "without a GPU is refused by name": example(
         answer(series([1, 2], "node_load1")), refused="none of node_load1 is a utilisation"
     ),
-    "without a name says which of its values are taken for one": example(
+    "without a name has a note on values above 1": example(
         answer(series([0.96, 1.0003, 0], None, gpu="0")), noted="Values just over 1"
     ),
-    "without a name is percent where one value exceeds one": example(
+    "without a name is percent if a value exceeds 1": example(
         answer(series([0.5, 0.9], None, gpu="0"), series([0.5, 97.0], None, gpu="1")),
         of=[0, 1, 0, 1], busy=[0.5, 0.5, 0.9, 97],
     ),
-    "without a name is held to the unit of the first answer": example(
+    "without a name has the unit of the first answer": example(
         answer(series([0.5], None, gpu="0")) + answer(series([97.0], None, gpu="0", start=9)),
         refused="percent or a share",
     ),
@@ -128,7 +128,7 @@ SERIES = {
         answer(series([0, 1, 1], None, gpu="0")), refused="values are 0 and 1 only"
     ),
     **{
-        f"over no time is refused with what to ask: {part}": example(text, refused=f"{part}.*query")
+        f"of a single time is refused: {part}": example(text, refused=f"{part}.*query")
         for text, part in (
             ('{"status":"success","data":{"resultType":"vector","result":[]}}', "a vector"),
             ('{"data":{"result":[{"metric":{},"value":[1,"2"]}]}}', "values of one moment"),

@@ -1,4 +1,4 @@
-"""Specification of utilisation cells: a share of the time, or a reason why not; never a guess."""
+"""Tests of utilisation cells: a ratio, or the reason why there is none."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from gpumon.sources.logs.log_sample import LogOptions
 from gpumon.sources.logs.table.cell_values import UtilizationCells
-from gpumon.sources.logs.table.skipped_lines import Refusal, SkippedLines
+from gpumon.sources.logs.table.skipped_lines import Refusal
 from tests.builders.logs import example, rows, verified
 
 
@@ -21,65 +21,39 @@ def read(*cells: str, is_percent: bool = True) -> list[float | Refusal]:
     return [reader.read(cell) for cell in cells]
 
 
-class TestACell:
-    def test_is_a_ratio_with_or_without_its_sign(self) -> None:
-        assert read(" 45 %", "100 %\n", "0%") == [0.45, 1.0, 0.0]
-        assert read("45", "7.5") == [0.45, 0.075]
+CELLS: dict[float | Refusal, tuple[str, ...]] = {
+    0.45: ("45", " 45 %", "45%\n"),
+    1.0: ("100 %",),
+    0.0: ("0%", "0"),
+    Refusal.NO_ANSWER: (
+        "[N/A]", "[Not Supported]", "N/A", "None", "null", "Field not found", "", "-",
+    ),
+    Refusal.IMPOSSIBLE: ("101 %", "255", "-1 %", "nan", "NaN %", "inf", "-0.5"),
+    Refusal.NO_NUMBER: ("364 MiB", "1_0", "0x20", "4 5", "٤٥", "1e1", "P0"),
+    Refusal.ERROR: (" [Unknown Error]", "Unknown Error", "ERR!"),
+    Refusal.LOST: ("[GPU is lost]", "GPU is lost"),
+    Refusal.RESET: ("[GPU requires reset]",),
+}  # fmt: skip
 
-    def test_of_a_ratio_column_is_taken_as_it_is(self) -> None:
+
+class TestACell:
+    @pytest.mark.parametrize(
+        ("cell", "meant"), [(cell, meant) for meant, cells in CELLS.items() for cell in cells]
+    )
+    def test_is_a_ratio_or_the_reason_why_not(self, cell: str, meant: float | Refusal) -> None:
+        assert read(cell) == [meant]
+
+    def test_of_a_ratio_column_is_not_divided(self) -> None:
         assert read("0.45", "1", is_percent=False) == [0.45, 1.0]
 
-    @pytest.mark.parametrize(
-        "cell",
-        ["[N/A]", "[Not Supported]", "N/A", "None", "null", "Field not found", "", "-"],
-    )  # fmt: skip
-    def test_without_an_answer_is_no_zero(self, cell: str) -> None:
-        assert read(cell) == [Refusal.NO_ANSWER]
-
-    @pytest.mark.parametrize(
-        ("cell", "reason"),
-        [
-            (" [Unknown Error]", Refusal.ERROR), ("Unknown Error", Refusal.ERROR),
-            ("ERR!", Refusal.ERROR), ("[GPU is lost]", Refusal.LOST), ("GPU is lost", Refusal.LOST),
-            ("[GPU requires reset]", Refusal.RESET),
-        ],
-    )  # fmt: skip
-    def test_with_an_error_of_the_driver_is_reported_from_one_without_an_answer(
-        self, cell: str, reason: Refusal
-    ) -> None:
-        assert read(cell) == [reason]
-
-    @pytest.mark.parametrize("cell", ["101 %", "255", "-1 %", "nan", "NaN %", "inf", "-0.5"])
-    def test_that_no_gpu_can_have_is_refused(self, cell: str) -> None:
-        assert read(cell) == [Refusal.IMPOSSIBLE]
-
-    @pytest.mark.parametrize("cell", ["364 MiB", "1_0", "0x20", "4 5", "٤٥", "1e1", "P0"])
-    def test_of_another_kind_is_refused(self, cell: str) -> None:
-        assert read(cell) == [Refusal.NO_NUMBER]
-
-    def test_that_lost_its_unit_at_the_end_of_the_file_is_refused(self) -> None:
+    def test_without_the_unit_of_the_others_was_cut_short(self) -> None:
         assert read("19 %", "1") == [0.19, Refusal.CUT_SHORT]
 
     @given(st.text(max_size=12))
-    def test_is_a_ratio_or_a_reason_whatever_it_says(self, cell: str) -> None:
+    def test_may_be_any_text(self, cell: str) -> None:
         (found,) = read(cell)
 
         assert isinstance(found, Refusal) or 0.0 <= found <= 1.0
-
-
-class TestSkippedLines:
-    def test_by_reason_with_the_first_of_each(self) -> None:
-        skipped = SkippedLines()
-        for number in (17, 18, 99):
-            skipped.add(Refusal.NO_ANSWER, number)
-        skipped.add(Refusal.STAMP, 40)
-
-        assert skipped.count == 4
-        of_answers, of_times = skipped.sentences()
-        assert of_answers.startswith(f"Skipped 3 lines {Refusal.NO_ANSWER.value}")
-        assert of_answers.endswith("line 17.")
-        assert of_times.startswith(f"Skipped 1 line {Refusal.STAMP.value}")
-        assert of_times.endswith("line 40.")
 
 
 IDLE_PERCENT = ["0", "0.4", "0.2"] * 200
@@ -101,7 +75,7 @@ def log(heading: str, values: Sequence[str]) -> str:
 
 
 def query(values: Sequence[str], indent: int | None = None) -> str:
-    """An answer to a query, which has no name."""
+    """A Prometheus answer without a metric name."""
     pairs = [[1_780_000_000 + at, value] for at, value in enumerate(values)]
     series = {"metric": {"gpu": "0"}, "values": pairs}
     return json.dumps({"resultType": "matrix", "result": [series]}, indent=indent)
@@ -119,7 +93,7 @@ UNITS = {
         )
         for heading, line in ((LONG, 602), (WIDE, 602), (BARE, 601))
     },
-    "percent that only a later header shows is refused": example(
+    "percent that only a later header states is refused": example(
         log(LONG, [*("01" * 300), "0.4"]),
         "time,utilization.gpu [%]", "2026-05-11 15:00:00,97 %",
         refused=r"line 602: the utilisation is 0\.4 here",
@@ -128,40 +102,50 @@ UNITS = {
         query([*["0.5"] * 3, "150", *["0.5"] * 56]), refused=r"the utilisation is 0\.5 here.*by 100"
     ),
     **{
-        f"percent is that where the user says so: {heading}": example(
+        f"the user decides that it is percent: {heading}": example(
             log(heading, [*IDLE_PERCENT, "97"]), options=chosen("%", column),
             busy=[*[0, 0.4, 0.2] * 200, 97],
         )
         for heading, column in ((LONG, 1), (WIDE, "gpu1"), (BARE, 1))
     },
-    "percent is that where each value says so": example(
+    **{
+        f"the user decides that it is a ratio: {heading}": example(
+            log(heading, LATE_SHARE), options=chosen("ratio", column), busy=[*[0, 100] * 300, 97]
+        )
+        for heading, column in ((LONG, 1), ("time,gpu0", "gpu0"))
+    },
+    "the user decides that it is percent, under a heading that says so": example(
+        log(NOTED[0], IDLE_PERCENT), options=chosen("%", 1), busy=[0, 0.4, 0.2] * 200
+    ),
+    "the user decides that it is a ratio, under a heading that says percent": example(
+        log(NOTED[0], ["0.5", "0.97"] * 30), options=chosen("ratio", 1), busy=[50, 97] * 30
+    ),
+    "a sign in each cell makes it percent": example(
         log(LONG, [*["0.4 %"] * 600, "97 %"]), busy=[*[0.4] * 600, 97]
     ),
     **{
-        f"a share that begins like percent is refused once the log is over: {heading}": example(
+        f"a ratio that begins like percent is refused at the end: {heading}": example(
             log(heading, LATE_SHARE), refused=r"line 602: the utilisation is 0\.97 here"
         )
         for heading in (LONG, WIDE)
     },
     **{
-        f"values of 0 and 1 alone may be either, and are refused: {one} of {heading}": example(
+        f"values of only 0 and 1 are refused: {one} of {heading}": example(
             log(heading, [*["0", one] * 300]),
             refused=rf'line {line}: the utilisation is {re.escape(one)} here.*'
             r'--column "utilization.gpu \[%\]=',
         )
-        for heading, line in ((LONG, 3), (WIDE, 3), (BARE, 2))
-        for one in ("1", "1.0")
+        for heading, line, one in ((LONG, 3, "1"), (WIDE, 3, "1.0"), (BARE, 2, "1"))
     },
-    "values of 1 alone are refused": example(log(LONG, ["1.0"] * 60), refused="is 1.0 here"),
-    "values of 0 alone are the same in both units": example(log(LONG, ["0"] * 60), busy=[0] * 60),
-    "a 1 is a hundredth where another value is percent": example(
+    "values of only 0 are the same in both units": example(log(LONG, ["0"] * 60), busy=[0] * 60),
+    "a 1 is 1 % if another value is percent": example(
         log(LONG, [*["0", "1"] * 30, "2"]), busy=[*[0, 1] * 30, 2]
     ),
-    "a 1 is a hundredth where the heading says percent": example(
+    "a 1 is 1 % if the heading says percent": example(
         log("time,gpu_util [%]", ["0", "1"] * 30), busy=[0, 1] * 30
     ),
     **{
-        f"shares under a heading that says percent are refused: {heading}, {values[1]}": example(
+        f"ratios under a heading that says percent are refused: {heading}, {values[1]}": example(
             log(heading, values * 200),
             refused=r"line 3: the heading says percent.*0\.97.*from 0 to 1.*\[ratio\]=",
         )
@@ -169,14 +153,14 @@ UNITS = {
         for values in (["0", "0.97"], ["1.0", "0.97"])
     },
     **{
-        f"a heading that says percent is believed where a value bears it out: {heading}": example(
+        f"one value above 1 confirms a heading that says percent: {heading}": example(
             log(heading, [*IDLE_PERCENT, "2"]),
             busy=[share for share in (*[0, 0.4, 0.2] * 200, 2) for _ in heading.split(",")[1:]],
         )
         for heading in NOTED
     },
     **{
-        f"fractions of a percent are those where a tool writes the heading: {heading}": example(
+        f"small values need no confirmation under the heading of a tool: {heading}": example(
             log(f"time,{heading}", IDLE_PERCENT), busy=[0, 0.4, 0.2] * 200
         )
         for heading in (
@@ -184,32 +168,13 @@ UNITS = {
             'GPU util % {gpu="0"}',
         )
     },
-    "fractions of a percent are those where the user says so, too": example(
-        log(NOTED[0], IDLE_PERCENT), options=chosen("%", 1), busy=[0, 0.4, 0.2] * 200
-    ),
-    "shares are those where the user says so under a heading that says percent": example(
-        log(NOTED[0], ["0.5", "0.97"] * 30), options=chosen("ratio", 1), busy=[50, 97] * 30
-    ),
     **{
-        f"a 1 is what the user says: {unit}": example(
-            log(LONG, ["0", "1"] * 30), options=chosen(unit, 1), busy=[0, one] * 30
-        )
-        for unit, one in (("%", 1), ("ratio", 100))
-    },
-    **{
-        f"a share is one where the user says so: {heading}": example(
-            log(heading, LATE_SHARE), options=chosen("ratio", column), busy=[*[0, 100] * 300, 97]
-        )
-        for heading, column in ((LONG, 1), ("time,gpu0", "gpu0"))
-    },
-    **{
-        f"a share is not given up for a value that is no percentage: {odd} of {heading}": example(
+        f"a value that is neither does not change the unit: {odd} of {heading}": example(
             log(heading, [*["0.5", "0.97"] * 300, odd, "0.25"]),
             busy=[share for share in (*[50, 97] * 300, None, 25) for _ in heading.split(",")[1:]],
             skipped=1,
         )
-        for heading in (LONG, WIDE, BARE)
-        for odd in ("1.02", "-1", "65535")
+        for heading, odd in ((LONG, "1.02"), (WIDE, "-1"), (BARE, "65535"))
     },
 }  # fmt: skip
 

@@ -1,9 +1,8 @@
-"""Specification of columns: which says what, by headers of many names or by the user's word."""
+"""Tests of the columns of a table: by their headings, or by ``--column``."""
 
 from __future__ import annotations
 
 import json
-import re
 
 import pytest
 
@@ -16,7 +15,7 @@ GPUSTAT = json.dumps(
 )
 ANSWER = json.dumps({"resultType": "matrix", "result": []})
 OF_ALL_GPUS = rows("time,gpu0,gpu1", *(f"{at},5,97" for at in range(9)))
-NAMING_NONE = (
+WITHOUT_COLUMNS = (
     GPUSTAT,
     rows("# gpu    sm   mem", "# Idx     %     %", "    0    95    40"),
     rows("#Entity   GPUTL  MCUTL", "ID", "GPU 0     97     40"),
@@ -31,39 +30,37 @@ def chosen(name: str, place: int | str, **more: int) -> LogOptions:
 
 
 COLUMNS = {
-    "of a name that says share is one": example("time,busy_ratio", "1,1", "2,0", busy=[100, 0]),
+    "with a name of a ratio is one": example("time,busy_ratio", "1,1", "2,0", busy=[100, 0]),
     "distinguishes GPUs by uuid before index": example(
         "index,utilization.gpu [%],uuid", "0,1,GPU-a", "0,2,GPU-b", of=[0, 1]
     ),
-    "of names does not distinguish GPUs beside moments": example(
+    "of names does not distinguish GPUs in a log with times": example(
         "time,utilization.gpu [%],name", "1,1,A40", "2,2,T4", of=[0, 0]
     ),
-    "that the user names must be there": example(
+    "that the user names must exist": example(
         "time,util", "1,5", options=chosen("utilization.gpu", 8),
         refused=r"utilization\.gpu=9: the log has 2 columns",
     ),
-    "that the user names against the header is read": example(
+    "that the user names is read even against the header": example(
         "time, index ,utilization.memory [%]", "0,0,5", options=chosen("util", 2, index=0),
         busy=[5],
     ),
     **{
-        f"of a log that names none is refused: {name} of {log[:20]!r}": example(
-            log, options=chosen(name, 1),
-            refused=rf"--column {re.escape(name)}: .* are known; leave"
+        f"of a log whose columns are known cannot be named: {log[:20]!r}": example(
+            log, options=chosen("index", 1), refused=r"--column index: .* are known; leave"
         )
-        for log in NAMING_NONE
-        for name in ("utilization.gpu", "index")
+        for log in WITHOUT_COLUMNS
     },
-    "of a log that names no such lists what can be named": example(
+    "that cannot be named is refused with those that can": example(
         ANSWER, options=chosen("timestamp", 1), refused=r"where only utilization\.gpu can be named"
     ),
     **{
-        f"that means nothing is named: {log[:20]!r}": example(
+        f"of an unknown name is refused: {log[:20]!r}": example(
             log, options=chosen("mood", 1), refused="--column mood: not a column gpumon uses"
         )
         for log in (GPUSTAT, ANSWER, OF_ALL_GPUS)
     },
-    "of a table of all GPUs may have any name of the utilisation": example(
+    "of a table of all GPUs may be named as the utilisation": example(
         OF_ALL_GPUS, options=chosen("util", "gpu1"), busy=[97] * 9
     ),
 }  # fmt: skip

@@ -1,4 +1,4 @@
-"""Specification of guessing: a log without a header, and its memory, is understood or refused."""
+"""Tests of logs without a header: the columns are found by their cells, or the log is refused."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ STAMP, INDEX, UUID, BUSY = Column.STAMP, Column.INDEX, Column.UUID, Column.UTILI
 
 
 def ticks(*cells_of_gpus: tuple[str, ...], count: int = 4) -> list[str]:
-    """``count`` queries, a second apart, of GPUs whose rows have stamps 2 ms apart."""
+    """Rows of several GPUs 2 ms apart, each second."""
     return [
         f"2025/06/13 00:00:{second:02d}.{2 * gpu:03d}, {gpu}, {cells[second % len(cells)]}"
         for second in range(count)
@@ -24,19 +24,13 @@ def ticks(*cells_of_gpus: tuple[str, ...], count: int = 4) -> list[str]:
 
 
 def guessed(lines: list[str], **chosen: int) -> tuple[dict[Column, int], str]:
-    """Where which column is, and the notes on it."""
+    """The positions of columns, and the note."""
     layout, note = guess_layout([line.split(",") for line in lines], chosen, "gpu.csv")
     return dict(layout.positions), note
 
 
 TWO_GPUS = ticks(("50",), ("98",))
 INDEX_TWICE = [f"{line}, {line.split(',')[1]}" for line in TWO_GPUS]
-ROW_MISSING = [
-    f"2025/06/13 00:00:{second:06.3f}, {gpu}, {50 + number}"
-    for number, (second, gpu) in enumerate(
-        [(tick + 0.3 * gpu, gpu) for tick in range(4) for gpu in (0, 1)] + [(13.3, 1)]
-    )
-]
 MANY_A_MINUTE = [f"02.03.2026 09:{row // 12:02d}, {row % 2}, {90 + row % 2} %" for row in range(48)]
 FOUND = {
     "the only column in percent": (
@@ -44,14 +38,14 @@ FOUND = {
     ),
     "the first of GPU and memory": ({STAMP: 0, BUSY: 1}, [f"{AT}, 45 %, 12 %, 2 MiB"]),
     "the only number": ({BUSY: 0}, ["45", "0", "100"]),
-    "the only number beside a time": ({STAMP: 0, BUSY: 1}, [f"{AT}, 45", f"{AT}, 7"]),
+    "the only number after a time": ({STAMP: 0, BUSY: 1}, [f"{AT}, 45", f"{AT}, 7"]),
     "a column whose first rows have no answer": (
         {STAMP: 0, BUSY: 1}, [f"{AT}, [N/A]", f"{AT}, [Unknown Error]", f"{AT}, 3 %"]
     ),
-    "what is left beside the index of several GPUs": (
+    "the number that is not the index of several GPUs": (
         {STAMP: 0, INDEX: 1, BUSY: 2}, ticks(("50", "47"), ("98", "0"))
     ),
-    "what is left beside an index in many rows of a minute": (
+    "the number that is not an index in many rows of a minute": (
         {STAMP: 0, INDEX: 1, BUSY: 2}, MANY_A_MINUTE
     ),
     "the one number that never exceeds 100": (
@@ -60,45 +54,45 @@ FOUND = {
     "the only column in percent even with a damaged value": (
         {STAMP: 0, BUSY: 1}, [f"{AT}, 45 %"] * 9 + [f"{AT}, 250 %"]
     ),
-    "the one beside a bus id and a name": (
+    "the number after a bus id and a name": (
         {Column.BUS_ID: 0, Column.NAME: 1, BUSY: 2}, ["00000000:3B:00.0, NVIDIA A40, 45 %"]
     ),
 }  # fmt: skip
 REFUSED = {
-    "several could be it": ("any of the columns 2, 3, 4; choose", [f"{AT}, 4 %, 2 %, 3 %"]),
+    "several in percent": ("any of the columns 2, 3, 4; choose", [f"{AT}, 4 %, 2 %, 3 %"]),
     "of memory that is busier than the GPU": (
         "could be any", ["0 %, 45 %", "3 %, 60 %", "9 %, 8 %"]
     ),
     "of numbers without a unit": ("any of the columns 2, 3; choose one", [f"{AT}, 0, 45, 364"]),
-    "with no number that could be pasted and be wrong": (
+    "and no number is proposed that could be wrong": (
         r"--column utilization\.gpu=N$", [f"{AT}, 0, 45"]
     ),
-    "beside an index, which is not named": (
+    "other than the index": (
         "any of the columns 3, 4; choose one", ticks(("50, 61",), ("98, 74",))
     ),
-    "beside what could be an index of one tick": ("could be any", TWO_GPUS[:2]),
-    "beside what could be an index without stamps": ("could be any", ["0, 50", "1, 98"] * 4),
-    "beside what could be an index under evenly spaced stamps": (
+    "or an index of one tick": ("could be any", TWO_GPUS[:2]),
+    "or an index without stamps": ("could be any", ["0, 50", "1, 98"] * 4),
+    "or an index with evenly spaced stamps": (
         "could be any", [f"2025/06/13 00:00:{at:02d}.000, {at % 2}, 50" for at in range(8)]
     ),
-    "beside a column without an answer, which stand still": (
+    "that never change next to a column without an answer": (
         r"no value in column 3, and column 2 never changes.*with MIG on",
         [f"{AT}, 0, [N/A], 1830"] * 20,
     ),
-    "that all exceed 100": ("no utilisation column", [f"{AT}, 364, 1200", f"{AT}, 365, 1210"]),
+    "that exceed 100": ("no utilisation column", [f"{AT}, 364, 1200", f"{AT}, 365, 1210"]),
     "that count MiB": ("no utilisation column", ["12,MiB", "34,MiB"]),
-    "of text without any number": ("no utilisation column", ["Dear diary, today", "I saw, a GPU"]),
+    "of text": ("no utilisation column", ["Dear diary, today", "I saw, a GPU"]),
     "of a number that is no percentage": ("utilisation", ["1718238472", "1718238473"]),
 }  # fmt: skip
 NOTED: dict[str, tuple[str, list[str], dict[str, int]]] = {
-    "which columns it took, counted from 1": (
+    "the columns, counted from 1": (
         "column 1 as timestamp, column 2 as utilization.gpu. Use --column", [f"{AT}, 45 %"], {}
     ),
-    "which column was the index and which was ruled out": (
+    "the index and a column that exceeds 100": (
         "column 2 as index, column 4 as utilization.gpu. Column 3 is no utilisation: it exceeds",
         ticks(("364, 50",), ("2048, 98",)), {},
     ),
-    "that the user named what looks like an index": (
+    "that the column named by the user looks like an index": (
         "Column 2 looks like the GPUs' index; taken as utilization.gpu, as requested.",
         TWO_GPUS, {"utilization.gpu": 1},
     ),
@@ -110,10 +104,10 @@ class TestTheUtilisation:
     def test_is(self, positions: dict[Column, int], lines: list[str]) -> None:
         assert guessed(lines)[0] == positions
 
-    def test_is_the_one_the_user_names(self) -> None:
+    def test_is_the_column_that_the_user_names(self) -> None:
         assert guessed(["1, 2, 3"], **{"utilization.gpu": 2})[0][BUSY] == 2
 
-    def test_is_none_in_a_column_that_is_not_there(self) -> None:
+    def test_must_be_in_an_existing_column(self) -> None:
         with pytest.raises(UsageError, match="has 1 columns"):
             guessed(["45"], **{"utilization.gpu": 1})
 
@@ -123,18 +117,18 @@ class TestTheUtilisation:
             guessed(lines)
 
 
-class TestAGuess:
+class TestTheNote:
     @pytest.mark.parametrize(("message", "lines", "chosen"), NOTED.values(), ids=NOTED)
-    def test_says(self, message: str, lines: list[str], chosen: dict[str, int]) -> None:
+    def test_names(self, message: str, lines: list[str], chosen: dict[str, int]) -> None:
         assert message in guessed(lines, **chosen)[1]
 
-    def test_of_an_index_gives_way_to_the_one_the_user_names(self) -> None:
+    def test_names_the_index_of_the_user_rather_than_a_guessed_one(self) -> None:
         assert guessed(INDEX_TWICE, index=3)[0][INDEX] == 3
         assert guessed(INDEX_TWICE)[0][INDEX] == 1
 
 
 def lines_of(pattern: str) -> str:
-    """What a training run, or a logger of GPUs, prints in five minutes."""
+    """Five minutes of a training script's output, or of a GPU logger."""
     return rows(
         *(
             pattern.format(
@@ -148,7 +142,7 @@ def lines_of(pattern: str) -> str:
     )
 
 
-class TestLinesOfWordsWithoutAHeader:
+class TestLinesWithWords:
     @pytest.mark.parametrize(
         "pattern",
         [
@@ -158,11 +152,11 @@ class TestLinesOfWordsWithoutAHeader:
             "{stamp},INFO,step,{step},loss,{loss}",
         ],
     )
-    def test_are_refused_with_what_is_missing(self, pattern: str) -> None:
+    def test_are_refused(self, pattern: str) -> None:
         with pytest.raises(UnreadableLogError, match=r"words \(.*\): .*--column"):
             ratios(lines_of(pattern))
 
-    def test_are_read_once_the_user_says_which_number_it_is(self) -> None:
+    def test_are_read_if_the_user_names_the_column(self) -> None:
         options = LogOptions(columns={"utilization.gpu": 4})
 
         assert ratios(lines_of("{stamp} util is {busy} %"), options)[:3] == [0.96, 0.95, 0.94]
@@ -177,17 +171,13 @@ class TestLinesOfWordsWithoutAHeader:
             "{stamp}, cerberus, {busy} %",
         ],
     )
-    def test_are_no_sentences_in_a_log_of_gpus(self, pattern: str) -> None:
+    def test_of_gpu_logs_are_read(self, pattern: str) -> None:
         assert ratios(lines_of(pattern))[:3] == [0.96, 0.95, 0.94]
 
 
-class TestColumnsOfMib:
-    def test_are_not_read(self) -> None:
-        positions, _ = guessed([f"{AT}, 45 %, 364 MiB, 46068 MiB"])
+class TestMemory:
+    def test_is_read_only_if_the_user_names_its_column(self) -> None:
+        lines = [f"{AT}, 45 %, 364 MiB, 46068 MiB"]
 
-        assert positions == {STAMP: 0, BUSY: 1}
-
-    def test_are_read_where_the_user_says_which(self) -> None:
-        positions, _ = guessed([f"{AT}, 45 %, 364 MiB, 46068 MiB"], **{"memory.used": 2})
-
-        assert positions[Column.MEMORY_USED] == 2
+        assert guessed(lines)[0] == {STAMP: 0, BUSY: 1}
+        assert guessed(lines, **{"memory.used": 2})[0][Column.MEMORY_USED] == 2
