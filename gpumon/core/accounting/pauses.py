@@ -246,17 +246,32 @@ class PauseTracker:
         self._held_ns += untagged_ns
         self.gaps.add(idle_ns)
         is_untagged = untagged_ns * 2 > idle_ns
-        is_suspected = self._is_suspected(low_share)
-        if is_suspected:
-            self._suspect()
-        elif self._looks_like_requests():
-            self.irregular_ns += self._held_ns
-            self._held_ns = 0
-            self._held.pop_all()
+        is_suspected = self._decide_held(low_share)
         if input_wait_ns * 2 > idle_ns or (is_suspected and is_untagged):
             self.starved_intervals.extend(stretches)
         elif is_untagged:
             self._held.extend(stretches)
+
+    def _decide_held(self, low_share: float) -> bool:
+        """Count time that was held back once the job's shape decides; return: as suspected."""
+        suspicion = self._job.suspicion
+        is_suspected = (
+            suspicion is not None
+            and suspicion.input_probability >= self._settings.suspected_from
+            and self.counted.in_job >= self._settings.min_pauses
+            and low_share > self._settings.min_low_share
+        )
+        if is_suspected:
+            self.suspected_ns += self._held_ns
+            if held := self._held.pop_all():
+                self.starved_intervals.insert(held)
+        elif suspicion is not None and suspicion.likely_causes[0] is LikelyCause.REQUESTS:
+            self.irregular_ns += self._held_ns
+            self._held.pop_all()
+        else:
+            return False
+        self._held_ns = 0
+        return is_suspected
 
     def _worst_job(self) -> tuple[float, Suspicion] | None:
         """The job that probably waited longest so far: for how long, and its suspicion."""
@@ -272,23 +287,3 @@ class PauseTracker:
         if after.start_ns == stretches[-1].end_ns:
             stretches[-1] = Interval(stretches[-1].start_ns, after.start_ns + after.idle_ns)
         return stretches
-
-    def _is_suspected(self, low_share: float) -> bool:
-        settings, suspicion = self._settings, self._job.suspicion
-        return (
-            suspicion is not None
-            and suspicion.input_probability >= settings.suspected_from
-            and self.counted.in_job >= settings.min_pauses
-            and low_share > settings.min_low_share
-        )
-
-    def _looks_like_requests(self) -> bool:
-        suspicion = self._job.suspicion
-        return suspicion is not None and suspicion.likely_causes[0] is LikelyCause.REQUESTS
-
-    def _suspect(self) -> None:
-        self.suspected_ns += self._held_ns
-        self._held_ns = 0
-        held = self._held.pop_all()
-        if held:
-            self.starved_intervals.insert(held)

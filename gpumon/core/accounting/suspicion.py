@@ -121,7 +121,9 @@ def input_probability(shape: PauseShape, weights: Sequence[float] = _WEIGHTS) ->
 
 def term_values(shape: PauseShape) -> list[float]:
     """The value of each of ``TERMS``, -1 to 1, times the weight of the evidence."""
-    evidence = _evidence(shape)
+    few = shape.pauses / (shape.pauses + EVIDENCE.half_at_pauses)
+    bursts = _share(shape.burst_s / shape.grain_s, *EVIDENCE.burst_grains)
+    evidence = few * bursts * _share(shape.pause_s / shape.grain_s, *EVIDENCE.pause_grains)
     return [evidence * _value(term, shape) for term in TERMS.values()]
 
 
@@ -132,12 +134,6 @@ def _value(term: Term, shape: PauseShape) -> float:
         return 0.0
     value = math.log(measured / term.zero_at) / math.log(term.full_at / term.zero_at)
     return min(1.0, max(-1.0 if term.is_two_sided else 0.0, value))
-
-
-def _evidence(shape: PauseShape) -> float:
-    few = shape.pauses / (shape.pauses + EVIDENCE.half_at_pauses)
-    bursts = _share(shape.burst_s / shape.grain_s, *EVIDENCE.burst_grains)
-    return few * bursts * _share(shape.pause_s / shape.grain_s, *EVIDENCE.pause_grains)
 
 
 def _share(value: float, none_at: float, all_at: float) -> float:

@@ -183,7 +183,7 @@ class IdleBounds:
             return None, None
         waited_ns = sum(parts.waits.values())
         if self._overlaps or shared.unfelt_ns or parts.hidden_input_wait_ns:
-            self._note_overlap(idle_ns, waited_ns, parts, shared, length_ns, timeline)
+            self._note_overlap(sample, parts, shared, timeline)
         if self.is_exact or timeline.has_marks:
             return None, None
         was_idle, self._was_idle = self._was_idle, idle_ns == length_ns
@@ -258,38 +258,25 @@ class IdleBounds:
         return self._ranges in _FIRST_COMPARISONS
 
     def _note_overlap(
-        self,
-        idle_ns: int,
-        waited_ns: int,
-        parts: WindowParts,
-        shared: SharedIdle,
-        length_ns: int,
-        timeline: PhaseTimeline,
+        self, sample: BusySample, parts: WindowParts, shared: SharedIdle, timeline: PhaseTimeline
     ) -> None:
         """Note whether the device worked while the host waited; if it often does, start over."""
-        hidden_ns = parts.hidden_input_wait_ns
-        if waited_ns + hidden_ns <= _GRAIN * length_ns or IdleCause.NOT_IN_USE in parts.waits:
+        length_ns, hidden_ns = sample.length_ns, parts.hidden_input_wait_ns
+        is_short = sum(parts.waits.values()) + hidden_ns <= _GRAIN * length_ns
+        if is_short or IdleCause.NOT_IN_USE in parts.waits:
             return  # a stopped process leaves its queue to the device
         is_overlap = shared.unfelt_ns > _GRAIN * length_ns
         if hidden_ns:  # by marks, the device worked in waits, so it cannot have been idle
-            is_overlap = is_overlap or idle_ns + hidden_ns > (1 + _GRAIN) * length_ns
+            is_overlap = is_overlap or sample.idle_ns + hidden_ns > (1 + _GRAIN) * length_ns
         self._overlaps = (self._overlaps << 1 | is_overlap) & _REMEMBERED
-        if self._is_overlapped and (self.is_exact or timeline.has_marks):
+        is_overlapped = self._overlaps.bit_count() > _MOST_OVERLAPS
+        if is_overlapped and (self.is_exact or timeline.has_marks):
             timeline.distrust_marks()
             self.is_exact, timeline.keeps_steps = False, True
             self._start_over()
 
-    @property
-    def _is_overlapped(self) -> bool:
-        return self._overlaps.bit_count() > _MOST_OVERLAPS
-
     def _begin_block(self) -> None:
         self._kept, self._ranges, self._row = [], 0, 0
-
-    def _skip(self) -> None:
-        """No model fits: compare again later, at growing intervals."""
-        self._skips = min(_MOST_SKIPPED, 4 * self._skips or _BLOCK)
-        self._skipped = self._skips
 
     def _start_over(self) -> None:
         """Forget what was known of the loop: it is settled, or no longer true."""
@@ -309,12 +296,14 @@ class IdleBounds:
         believed = _believed(errors)
         if self._tracked >= _TRACKED and self._may_be_usual(block, errors, believed):
             # Different windows before this row stay as they are.
-            if self._has_untagged_work():
-                narrowed = self._row_by_waits()
+            row = self._kept[-self._row :]
+            bounds = all_of(one.bounds for one in row)
+            usual_ns = sums_of(one.usual_ns for one in row)
+            if usual_ns.get(IdleCause.UNKNOWN, 0) > _HAS_RANGE * sum(usual_ns.values()):
                 self._start_over()
                 self._is_idle_in_waits_alone = True
-                return narrowed
-            narrowed = block.as_usual() if block.may_be_usual else self._row_as_usual()
+                return settled_as(bounds, _without_untagged(usual_ns))
+            narrowed = block.as_usual() if block.may_be_usual else settled_as(bounds, usual_ns)
             return self._end_as_usual(timeline, narrowed)
         if believed and block.is_usual(believed) and not self._overlaps:
             return self._end_as_usual(timeline, block.as_usual())
@@ -325,10 +314,9 @@ class IdleBounds:
         fits_none = not believed and self._ranges >= _ENOUGH
         if not self._is_full and not fits_none:
             return None
-        if fits_none:
-            self._skip()
-        else:
-            self._skips = 0
+        # If no model fits, compare again later, at growing intervals.
+        self._skips = min(_MOST_SKIPPED, 4 * self._skips or _BLOCK) if fits_none else 0
+        self._skipped = self._skips
         self._errors = errors
         self._past = [*self._past, block][-_MOST_BLOCKS:]
         self._begin_block()
@@ -343,24 +331,6 @@ class IdleBounds:
         usual = [name for name in errors if block.is_usual([name])]
         return any(name in believed or _error_of(errors[name]) <= _ALIKE / 2 for name in usual)
 
-    def _has_untagged_work(self) -> bool:
-        """Whether ``share_idle`` attributes idle time that waits explain to untagged time."""
-        row_ns = sums_of(one.usual_ns for one in self._kept[-self._row :])
-        return row_ns.get(IdleCause.UNKNOWN, 0) > _HAS_RANGE * sum(row_ns.values())
-
-    def _row_by_waits(self) -> Narrowed:
-        """Narrow to waits alone: if idle time equals the waits, untagged time was busy."""
-        row = self._kept[-self._row :]
-        shares_ns = sums_of(one.usual_ns for one in row)
-        untagged_ns = shares_ns.pop(IdleCause.UNKNOWN, 0)
-        explained_ns = sum(shares_ns.values())
-        known_ns = {
-            cause: ns * (explained_ns + untagged_ns) // explained_ns
-            for cause, ns in shares_ns.items()
-            if explained_ns
-        }
-        return settled_as(all_of(one.bounds for one in row), known_ns)
-
     def _still_waits_alone(self, idle_ns: int, waited_ns: int, length_ns: int) -> bool:
         """Whether a window is like that; if too many are not, start over."""
         is_alike = abs(idle_ns - waited_ns) <= _GRAIN * length_ns
@@ -369,10 +339,6 @@ class IdleBounds:
             self._is_idle_in_waits_alone = False
             self._start_over()
         return is_alike and self._is_idle_in_waits_alone
-
-    def _row_as_usual(self) -> Narrowed:
-        row = self._kept[-self._row :]
-        return settled_as(all_of(one.bounds for one in row), sums_of(one.usual_ns for one in row))
 
     def _end_as_usual(self, timeline: PhaseTimeline, newest: Narrowed) -> Narrowed:
         """Treat the loop as exact from now on, and earlier windows that look alike."""
@@ -391,6 +357,13 @@ class IdleBounds:
             fading = min(1.0, _MOST_COMPARED / count) if count else 1.0
             errors[fit.name] = squares * fading, count * fading
         return errors
+
+
+def _without_untagged(shares_ns: Amounts) -> Amounts:
+    """The shares by waits alone: if idle time equals the waits, untagged time was busy."""
+    total_ns = sum(shares_ns.values())
+    explained_ns = total_ns - shares_ns.pop(IdleCause.UNKNOWN, 0)
+    return {cause: ns * total_ns // explained_ns for cause, ns in shares_ns.items() if explained_ns}
 
 
 def _error_of(squares_and_count: tuple[float, float]) -> float:

@@ -123,7 +123,10 @@ class StepClock:
         had_stepped = self._has_stepped
         counted = self._follow(reading.events)
         self._has_stepped = had_stepped or counted
-        self._follow_first_wait(first_wait_since_ns)
+        if first_wait_since_ns is None:
+            self._first_wait = None
+        elif self._first_wait is None or self._first_wait.at_ns != first_wait_since_ns:
+            self._first_wait = _Since(first_wait_since_ns, self._stopped_ns)
         self._follow_long_phase(before_ns, now_ns, counted=counted, had_stepped=had_stepped)
         is_over = (
             is_over
@@ -152,12 +155,15 @@ class StepClock:
         first, last = events.kinds.find(_STEP), events.kinds.rfind(_STEP)
         if first < 0:
             return False
-        first_ns, last_ns = events.stamps_ns[first], events.stamps_ns[last]
+        stamps_ns = events.stamps_ns
+        first_ns, last_ns = stamps_ns[first], stamps_ns[last]
+        gaps_ns = [self._longest_gap_ns]
         if self._last_step is not None:
-            self._note_gap(self._since(self._last_step, first_ns))
+            gaps_ns.append(self._since(self._last_step, first_ns))
         if last_ns - first_ns >= _SCANNED_FROM_NS:
-            for before, after in pairwise(events.positions(RingKind.STEP)):
-                self._note_gap(events.stamps_ns[after] - events.stamps_ns[before])
+            steps = pairwise(events.positions(RingKind.STEP))
+            gaps_ns += [stamps_ns[after] - stamps_ns[before] for before, after in steps]
+        self._longest_gap_ns = max(gaps_ns)
         self._last_step = _Since(last_ns, self._stopped_ns)
         return True
 
@@ -167,15 +173,6 @@ class StepClock:
             if events.phases[at] in _STEP_NUMBERS:
                 self._last_step = _Since(events.stamps_ns[at], self._stopped_ns)
                 return
-
-    def _note_gap(self, gap_ns: int) -> None:
-        self._longest_gap_ns = max(self._longest_gap_ns, gap_ns)
-
-    def _follow_first_wait(self, since_ns: int | None) -> None:
-        if since_ns is None:
-            self._first_wait = None
-        elif self._first_wait is None or self._first_wait.at_ns != since_ns:
-            self._first_wait = _Since(since_ns, self._stopped_ns)
 
     def _follow_long_phase(
         self, before_ns: int, now_ns: int, *, counted: bool, had_stepped: bool
