@@ -24,7 +24,7 @@ NOT_SEARCHED: Final = {
 KEPT: Final = re.compile(
     r"too[_ ]?(?:short|few)[_ ]?(?:pauses )?to[_ ]?judge|Nothing_?To_?Judge_?Error"
     r"|held_against|told_from"
-    r"|\.tell\(\)|\bcan tell\b|-user SOMEBODY|internationalJoke\S*|truth/advice/trainings\.py",
+    r"|\.tell\(\)|\bcan tell\b|-user SOMEBODY|internationalJoke\S*",
     re.IGNORECASE,
 )
 """A verdict, an error and settings that scripts know by these names, and idioms that stay."""

@@ -1,16 +1,14 @@
-"""What the detector says of logs that other people published, beside what they say ran.
+"""The verdicts on published logs, next to what their owners say ran.
 
 The logs are not in this repository; the page names where each was published.
 
 python -m tests.truth.public_logs FOLDER            prints the table
-python -m tests.truth.public_logs FOLDER --write    puts it into docs/accuracy-tables.md
+python -m tests.truth.public_logs FOLDER --write    writes it into docs/accuracy-tables.md
 """
 
 from __future__ import annotations
 
-import argparse
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -21,29 +19,22 @@ from gpumon.sources.logs.detect import reader_for
 from gpumon.sources.logs.log_sample import LogOptions
 from gpumon.sources.logs.log_text import LogText
 from tests.builders.logs import analyse_file, samples_of
-from tests.truth.measured_page import put
-from tests.truth.score.baselines import Percents, mean_below_70, sagemaker
-from tests.truth.score.finding import STARVED
-
-MARK: Final = "public logs"
-_HEAD: Final = """\
-| log | what ran, as its owner says | a reading each | `gpumon analyze` | accused | agrees | \
-mean below 70 % | SageMaker p95/p5 |
-|---|---|---|---|---|---|---|---|"""
+from tests.truth.score.detectors import STARVED, Percents, mean_below_70, sagemaker
+from tests.truth.tables import parser, put, table
 
 
 class Published(NamedTuple):
-    """A log someone published.
+    """A published log.
 
     Attributes:
         file: Its name in the folder.
-        place: Repository, commit and path.
-        ran: What its owner says of it.
-        is_starved: Whether that is a wait for input; ``None``: no one says.
+        source: Repository, commit and path.
+        ran: What its owner says ran.
+        is_starved: Whether that waits for input; ``None``: unknown.
     """
 
     file: str
-    place: str
+    source: str
     ran: str
     is_starved: bool | None
 
@@ -76,43 +67,43 @@ PUBLISHED: Final = (
 )
 
 
-def table(folder: Path) -> str:
-    """A row for each log that is there, in Markdown, with a sentence on how many agree."""
-    rows, agreed, diagnosed = [], 0, 0
+def published_table(folder: Path) -> str:
+    """A row for each log in the folder, and how many verdicts agree with the owner."""
+    rows, agreements = [], []
     for log in PUBLISHED:
         path = folder / log.file
         if not path.exists():
             continue
         report, percents = analyse_file(str(path), LogOptions()), _percents(path)
-        accused = any(gpu.verdict.name in STARVED for gpu in report.gpus)
-        words = ", ".join(_verdict_text(gpu.verdict) for gpu in report.gpus)
-        agrees = "nobody says"
+        is_suspected = any(gpu.verdict.name in STARVED for gpu in report.gpus)
+        agrees = "unknown"
         if log.is_starved is not None:
-            diagnosed, agreed = diagnosed + 1, agreed + (accused is log.is_starved)
-            agrees = _yes(accused is log.is_starved)
-        rows.append(
-            f"| {log.place} | {log.ran} | {report.period_ns / 1e9:.2g} s | {words} | "
-            f"{_yes(accused)} | {agrees} | {_yes(mean_below_70(percents).is_starved)} | "
-            f"{_yes(sagemaker(percents).is_starved)} |"
-        )
-    return "\n".join([_HEAD, *rows, "", f"Agrees with the owner in {agreed} of {diagnosed}."])
+            agreements.append(is_suspected is log.is_starved)
+            agrees = _yes(agreements[-1])
+        rows.append([
+            log.source, log.ran, f"{report.period_ns / 1e9:.2g} s",
+            ", ".join(_verdict_text(gpu.verdict) for gpu in report.gpus), _yes(is_suspected),
+            agrees, _yes(mean_below_70(percents).is_starved), _yes(sagemaker(percents).is_starved),
+        ])  # fmt: skip
+    heads = ["log", "what ran, according to its owner", "a reading each", "`gpumon analyze`"]
+    heads += ["suspected", "agrees", "mean below 70 %", "SageMaker p95/p5"]
+    agreed = f"Agrees with the owner in {sum(agreements)} of {len(agreements)}."
+    return f"{table(heads, rows)}\n\n{agreed}"
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Print the table; 1 where the folder has none of the logs."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("folder", type=Path)
-    parser.add_argument("--write", action="store_true")
-    args = parser.parse_args(argv)
+def main() -> int:
+    """Print the table; 1 if the folder has none of the logs."""
+    arguments = parser(__doc__)
+    arguments.add_argument("folder", type=Path)
+    arguments.add_argument("--write", action="store_true")
+    args = arguments.parse_args()
     if not any((args.folder / log.file).exists() for log in PUBLISHED):
         print(f"{args.folder}: has none of the published logs", file=sys.stderr)
         return 1
-    shown = table(args.folder)
+    shown = published_table(args.folder)
     print(shown)
     if args.write:
-        put(MARK, f"`python -m tests.truth.public_logs FOLDER`:\n\n{shown}")
+        put("public logs", f"`python -m tests.truth.public_logs FOLDER`:\n\n{shown}")
     return 0
 
 
@@ -124,10 +115,10 @@ def _percents(path: Path) -> Percents:
 
 
 def _verdict_text(verdict: Verdict) -> str:
-    word = verdict.name.value.replace("_", " ")
+    name = verdict.name.value.replace("_", " ")
     if verdict.input_probability is None:
-        return word
-    return f"{word} (late input: {verdict.input_probability:.0%})"
+        return name
+    return f"{name} (late input: {verdict.input_probability:.0%})"
 
 
 def _yes(holds: bool) -> str:

@@ -7,7 +7,8 @@ import os
 import numpy as np
 import pytest
 
-from tests.truth.score.evaluation import (
+from tests.truth.score.__main__ import false_alarms
+from tests.truth.score.tally import (
     BARE,
     DAEMON,
     LOG,
@@ -17,51 +18,45 @@ from tests.truth.score.evaluation import (
     Row,
     Tallies,
     Work,
-    looked_at,
+    evaluate_one,
     over,
 )
-from tests.truth.score.goals import WITHOUT_TAGS
-from tests.truth.score.healthy_week import week
-from tests.truth.workloads import DEVELOPMENT_SEEDS, KINDS
+from tests.truth.workloads import DEVELOPMENT_SEEDS, KINDS, UNTAGGED
 
 HOURS = 0.25
 SEED = DEVELOPMENT_SEEDS[3]
 VISIBLE = [name for name, kind in KINDS.items() if kind.is_visible]
 AT_A_SECOND = Row(LOG, 1.0)
-TRAINING_KINDS = [name for name in KINDS if name not in WITHOUT_TAGS]
-"""What can be tagged."""
+TRAINING_KINDS = [name for name in KINDS if name not in UNTAGGED]
 WATCHED = list(KINDS) if os.environ.get("GPUMON_WHOLE_TABLE") else [*KINDS][::3]
-"""What daemons watch, too: a third of the kinds in CI, all in ``make truth``."""
+"""The kinds that daemons watch: a third of them in CI, all in ``make truth``."""
 INDISTINGUISHABLE = {"rounds", "checkpoints", "many_gpus", "validation"}
-"""Idle in the pattern of starvation, for another cause: the word is *suspected*."""
+"""Idle in the pattern of starvation, for another cause."""
 
 
 def watched(kinds: list[str]) -> list[str]:
-    """Of these kinds the ones that daemons watch."""
     return [kind for kind in kinds if kind in WATCHED]
 
 
 @pytest.fixture(scope="module")
 def tallies() -> Tallies:
-    """One workload of each kind, logged each second and watched by the daemons asked below."""
+    """One workload of each kind, logged each second, and watched by the daemons tested below."""
     counted = Tallies()
     for kind in KINDS:
-        asked = (DAEMON, kind in watched(VISIBLE)), (TAGGED, kind in watched(TRAINING_KINDS))
-        daemons = tuple(name for name, is_asked in asked if is_asked)
-        counted.update(looked_at(Work(kind, SEED, HOURS, (1.0,), daemons)))
+        tested = {DAEMON: watched(VISIBLE), TAGGED: watched(TRAINING_KINDS)}
+        daemons = tuple(name for name, kinds in tested.items() if kind in kinds)
+        counted.update(evaluate_one(Work(kind, SEED, HOURS, (1.0,), daemons)))
     return counted
 
 
 class TestALogOfOneReadingASecond:
-    def test_accuses_no_gpu_that_loses_hardly_anything(self, tallies: Tallies) -> None:
+    def test_reports_no_healthy_gpu(self, tallies: Tallies) -> None:
         assert over(tallies, AT_A_SECOND, list(KINDS)).false_on_healthy == 0
 
-    def test_accuses_others_only_where_utilisation_alone_cannot_show(
+    def test_reports_others_only_where_utilisation_cannot_distinguish_them(
         self, tallies: Tallies
     ) -> None:
-        accused = {kind for kind in KINDS if tallies[AT_A_SECOND, kind].false}
-
-        assert accused <= INDISTINGUISHABLE
+        assert {kind for kind in KINDS if tallies[AT_A_SECOND, kind].false} <= INDISTINGUISHABLE
 
     def test_shows_the_lost_seconds_within_two_percent(self, tallies: Tallies) -> None:
         errors = over(tallies, AT_A_SECOND, VISIBLE).lost_errors
@@ -70,14 +65,14 @@ class TestALogOfOneReadingASecond:
         assert abs(np.mean(errors)) < 0.02
 
     @pytest.mark.parametrize("other", [MEAN, SAGEMAKER])
-    def test_accuses_fewer_that_are_not_starved_than_another_rule(
+    def test_reports_fewer_that_are_not_starved_than_another_rule(
         self, tallies: Tallies, other: str
     ) -> None:
         ours, theirs = (over(tallies, Row(name, 1.0), list(KINDS)) for name in (LOG, other))
 
         assert ours.false < theirs.false
 
-    def test_shows_no_less_with_the_memory_in_use(self, tallies: Tallies) -> None:
+    def test_finds_as_much_with_the_memory_in_use(self, tallies: Tallies) -> None:
         with_memory, bare = (over(tallies, Row(name, 1.0), VISIBLE) for name in (LOG, BARE))
 
         assert with_memory.false <= bare.false
@@ -85,7 +80,7 @@ class TestALogOfOneReadingASecond:
 
 
 class TestADaemonThatReadsTheTags:
-    def test_is_right_about_every_training(self, tallies: Tallies) -> None:
+    def test_is_right_on_every_training_run(self, tallies: Tallies) -> None:
         tally = over(tallies, Row(TAGGED, None), watched(TRAINING_KINDS))
 
         assert (tally.false, tally.missed) == (0, 0)
@@ -96,12 +91,12 @@ class TestADaemonThatReadsTheTags:
 
         assert np.median(np.abs(errors)) < 0.02
 
-    def test_says_so_before_the_first_burst_after_a_pause_has_ended(self, tallies: Tallies) -> None:
+    def test_reports_it_within_a_burst(self, tallies: Tallies) -> None:
         assert max(over(tallies, Row(TAGGED, None), watched(VISIBLE)).delays) <= 1
 
 
 class TestADaemonWithoutTags:
-    def test_sees_about_the_same_as_a_log_and_the_lost_seconds_more_exactly(
+    def test_finds_as_much_as_a_log_and_the_lost_seconds_more_exactly(
         self, tallies: Tallies
     ) -> None:
         kinds = watched(VISIBLE)
@@ -111,9 +106,5 @@ class TestADaemonWithoutTags:
         assert np.median(np.abs(daemon.lost_errors)) < np.median(np.abs(log.lost_errors))
 
 
-class TestAHealthyDay:
-    def test_raises_no_alarm(self) -> None:
-        day = week(SEED, hours=24.0)
-
-        assert day.false_alarms == 0
-        assert day.suspected_s == 0.0
+def test_a_healthy_day_has_no_false_alarm() -> None:
+    assert false_alarms(SEED, hours=24.0) == 0

@@ -1,4 +1,4 @@
-"""Advice followed: for each cause and reason a training before and after the change it asks for.
+"""For each cause and reason, a training run before and after the change that gpumon advises.
 
-``python -m tests.truth.advice`` runs them beside a real daemon and writes docs/advice-bounds.md.
+``python -m tests.truth.advice`` runs them under a real daemon and writes docs/advice-bounds.md.
 """

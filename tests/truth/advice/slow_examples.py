@@ -1,34 +1,28 @@
-"""The three slow trainings among the examples: what their reports must name, and the change."""
+"""The three slow examples: what their reports must name, and the change."""
 
 from __future__ import annotations
 
-import sys
 import tempfile
 from collections.abc import Mapping
-from contextlib import ExitStack
 from pathlib import Path
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from gpumon.core.codecs.report_codec import decode_report
 from gpumon.core.report.report import Report
-from tests.daemon import RunningDaemon
 from tests.truth.advice.followed import Followed, followed_of
-from tests.truth.host.cells import ROOT, group_of
-from tests.truth.host.surroundings import NotHereError
-
-_PATIENCE_S: Final = 180.0
+from tests.truth.host.cells import python_of, trained
 
 
 class SlowExample(NamedTuple):
     """One of them.
 
     Attributes:
-        reason: For which it waits.
-        steps: Enough for a verdict before the change, and for a pace after it.
-        change: The argument that makes it.
-        names: What the advice names.
-        framework: Whose environment it needs; empty: none.
+        reason: The reason of its waits.
+        steps: Enough for a verdict before the change, and for a speed after it.
+        change: The argument that makes the change.
+        names: What the advice must name.
+        framework: The one that it needs; empty: none.
     """
 
     reason: str
@@ -57,38 +51,23 @@ SLOW_EXAMPLES: Final[Mapping[str, SlowExample]] = MappingProxyType(
 
 
 def example_followed(name: str) -> Followed:
-    """Train as it is, and with the argument that its report asks for.
+    """Train without the change, and with the argument that the report advises.
 
     Raises:
         NotHereError: Its framework is not here.
-        AssertionError: The report names another reason, or not what is to be changed.
+        AssertionError: The report names another reason, or not what must change.
     """
     slow = SLOW_EXAMPLES[name]
-    before, after = (
-        _report_of(name, slow, ("--steps", str(steps), *words))
-        for steps, words in zip(slow.steps, ((), slow.change), strict=True)
-    )
+    before = _report_of(name, slow, "--steps", str(slow.steps[0]))
+    after = _report_of(name, slow, "--steps", str(slow.steps[1]), *slow.change)
     cause = next((one.cause for one in before.advice if one.reason == slow.reason), None)
     assert cause is not None, [one.reason for one in before.advice]
     row = followed_of(cause, before, after)
-    assert not [word for word in slow.names if word not in row.text], row
+    assert [text for text in slow.names if text not in row.text] == [], row
     return row
 
 
-def _report_of(name: str, slow: SlowExample, words: tuple[str, ...]) -> Report:
-    python = Path(sys.executable)
-    if slow.framework:
-        python = ROOT / f".venv-{slow.framework}" / "bin" / "python"
-    if not python.exists():
-        raise NotHereError(f"make test-{slow.framework} makes .venv-{slow.framework}")
-    with ExitStack() as around:
-        folder = Path(around.enter_context(tempfile.TemporaryDirectory(prefix="gpumon-slow-")))
-        spans = folder / "busy.jsonl"
-        daemon = around.enter_context(RunningDaemon(folder, "--source", f"follow:{spans}"))
-        environ = {**daemon.environ, "GPUMON_GPUS": "0", "PYTHONPATH": str(ROOT)}
-        line = [str(python), f"examples/{name}.py", "--spans", str(spans), *words]
-        with group_of(line, environ, folder / "training.log") as training:
-            training.communicate(timeout=_PATIENCE_S)
-        if training.returncode != 0:
-            raise RuntimeError((folder / "training.log").read_text(encoding="utf-8"))
-        return decode_report(daemon.settled_report(patience_s=60))
+def _report_of(name: str, slow: SlowExample, *arguments: str) -> Report:
+    command = [str(python_of(slow.framework)), f"examples/{name}.py", *arguments]
+    with tempfile.TemporaryDirectory(prefix="gpumon-slow-") as folder:
+        return decode_report(trained(command, Path(folder), timeout_s=180)[1])

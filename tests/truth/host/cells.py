@@ -1,4 +1,4 @@
-"""One run under one condition, beside a daemon; its report compared with the truth."""
+"""One run under one condition, watched by a daemon; its report compared with the truth."""
 
 from __future__ import annotations
 
@@ -10,14 +10,13 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from gpumon.core.phase import IdleCause
 from tests.daemon import RunningDaemon
-from tests.patience import wait_until
-from tests.truth.host.conditions import CONDITIONS, LOADERS, Condition, Loader
+from tests.truth.host.conditions import CONDITIONS, LOADERS, Condition
 from tests.truth.host.surroundings import (
     NotHereError,
     busy_neighbour,
@@ -29,7 +28,6 @@ from tests.truth.host.work import Stage
 ROOT: Final = Path(__file__).parents[3]
 UNKNOWN, GIL_BOUND = "unknown", "gil_bound"
 _SETTLES_AFTER_S: Final = 3.0
-"""As for the other daemons of the tests, which sample twice a second."""
 _PATIENCE_S: Final = 120.0
 """Time for a run beyond its own seconds: frameworks are slow to start."""
 _FLAGS_OF_READS: Final = {
@@ -50,8 +48,8 @@ class Cell(NamedTuple):
     has_neighbour: bool = False
 
     def __str__(self) -> str:
-        beside = ", beside a busy neighbour" if self.has_neighbour else ""
-        return f"{self.condition}, {self.loader}{beside}"
+        neighbour = ", with a busy neighbour" if self.has_neighbour else ""
+        return f"{self.condition}, {self.loader}{neighbour}"
 
 
 class Reported(NamedTuple):
@@ -77,7 +75,7 @@ class Reported(NamedTuple):
 
 
 def all_cells() -> Iterator[Cell]:
-    """Every condition through each of its loaders, quiet and beside a neighbour."""
+    """Every condition with each of its loaders, with and without a busy neighbour."""
     for name, condition in CONDITIONS.items():
         for loader in condition.loaders:
             for has_neighbour in (False, True):
@@ -94,34 +92,55 @@ def reported_of(cell: Cell, stage: Stage, folder: Path, seconds: float) -> Repor
         seconds: Time from the first step to the last.
 
     Raises:
-        NotHereError: This machine cannot; says why.
+        NotHereError: This machine cannot.
     """
     condition, loader = CONDITIONS[cell.condition], LOADERS[cell.loader]
-    python = _python_of(loader)
-    spans = folder / "busy.jsonl"
-    words = [
-        str(python), "-m", "tests.truth.host.training",
+    arguments = [
+        "-m", "tests.truth.host.training",
         "--condition", cell.condition, "--loader", cell.loader, "--seconds", str(seconds),
-        "--spans", str(spans), "--file", str(stage.file), "--port", str(stage.port),
+        *stage.arguments,
     ]  # fmt: skip
     with ExitStack() as around:
-        words += _surrounded(condition, stage, around)
+        arguments += _surrounded(condition, stage, around)
         if cell.has_neighbour:
             around.enter_context(busy_neighbour())
-        daemon = around.enter_context(RunningDaemon(folder, "--source", f"follow:{spans}"))
+        output, report = trained(
+            [str(python_of(loader.framework)), *arguments], folder,
+            timeout_s=seconds + _PATIENCE_S, KERAS_BACKEND=loader.framework,
+        )  # fmt: skip
+    return diagnosed(condition, report["gpus"][0], json.loads(output.splitlines()[-1])["idle_s"])
+
+
+def trained(
+    command: list[str], folder: Path, *, timeout_s: float, **environ: str
+) -> tuple[str, dict[str, Any]]:
+    """Run a training script, watched by a daemon; its output and the daemon's report.
+
+    Args:
+        command: The script, which writes its busy spans to the file of ``--spans``.
+        folder: Empty folder for the daemon and the spans.
+        timeout_s: How long the script may take.
+        environ: More variables of the script.
+    """
+    spans, log = folder / "busy.jsonl", folder / "training.log"
+    with RunningDaemon(folder, "--source", f"follow:{spans}") as daemon:
         daemon.settles_after_s = _SETTLES_AFTER_S
-        environ = {**daemon.environ, "GPUMON_GPUS": "0", "TF_CPP_MIN_LOG_LEVEL": "3"}
-        environ["PYTHONPATH"], environ["KERAS_BACKEND"] = str(ROOT), loader.framework
-        with group_of(words, environ, folder / "training.log") as training:
-            wait_until(
-                lambda: _has_begun(spans) or training.poll() is not None, patience_s=_PATIENCE_S
-            )
-            output, _ = training.communicate(timeout=seconds + _PATIENCE_S)
-        if training.returncode != 0:
-            log = (folder / "training.log").read_text(encoding="utf-8")
-            raise RuntimeError(f"{cell}: the training failed:\n{log}")
-        gpu = daemon.settled_report(patience_s=60)["gpus"][0]
-    return diagnosed(condition, gpu, json.loads(output.splitlines()[-1])["idle_s"])
+        variables = {**daemon.environ, "GPUMON_GPUS": "0", "PYTHONPATH": str(ROOT)}
+        variables |= {"TF_CPP_MIN_LOG_LEVEL": "3", **environ}
+        with log.open("w") as errors:
+            process = subprocess.Popen(
+                [*command, "--spans", str(spans)], cwd=ROOT, env=variables, text=True,
+                stdout=subprocess.PIPE, stderr=errors, start_new_session=True,
+            )  # fmt: skip
+        try:
+            output, _ = process.communicate(timeout=timeout_s)
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)  # with all its workers
+            process.communicate()
+        if process.returncode != 0:
+            raise RuntimeError(f"{command} failed:\n{log.read_text(encoding='utf-8')}")
+        return output, daemon.settled_report(patience_s=60)
 
 
 def diagnosed(condition: Condition, gpu: Mapping[str, Any], idle_s: float) -> Reported:
@@ -170,36 +189,11 @@ def _surrounded(condition: Condition, stage: Stage, around: ExitStack) -> list[s
     return []
 
 
-def _has_begun(spans: Path) -> bool:
-    return spans.is_file() and spans.stat().st_size > 0
-
-
-def _python_of(loader: Loader) -> Path:
-    if not loader.framework:
+def python_of(framework: str) -> Path:
+    """The interpreter with a framework; without one, this interpreter."""
+    if not framework:
         return Path(sys.executable)
-    python = ROOT / f".venv-{loader.framework}" / "bin" / "python"
+    python = ROOT / f".venv-{framework}" / "bin" / "python"
     if not python.exists():
-        raise NotHereError(
-            f"there is no .venv-{loader.framework}: make test-{loader.framework} makes it"
-        )
+        raise NotHereError(f"there is no .venv-{framework}: make test-{framework} makes it")
     return python
-
-
-@contextmanager
-def group_of(
-    words: list[str], environ: Mapping[str, str], log: Path
-) -> Iterator[subprocess.Popen[str]]:
-    """A process in its own group, which is killed at the end."""
-    with log.open("w") as errors:
-        process = subprocess.Popen(
-            words, cwd=ROOT, env=environ, stdout=subprocess.PIPE, stderr=errors, text=True,
-            start_new_session=True,
-        )  # fmt: skip
-    try:
-        yield process
-    finally:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
-        assert process.stdout is not None
-        process.stdout.close()

@@ -1,4 +1,4 @@
-"""The table: what holds up a training's input, through which loaders, and which reason is right."""
+"""What slows a run's input, through which loaders, and which reason is right."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from types import MappingProxyType
 from typing import Final, NamedTuple
 
 CORES: Final = 2
-"""Of a training, however many the machine has: what is too few is the same everywhere."""
+"""Of each training run, so that too few are the same number on every machine."""
 EVERY_S: Final = 0.06
-"""So often a batch could come if every worker had what it needs: a step takes a quarter of that."""
+"""Seconds between batches if no worker is held up; a step takes a quarter of that."""
 
 
 class Loader(NamedTuple):
     """How batches come.
 
     Attributes:
-        kind: Whose loader it is; ``loaders`` knows them.
+        kind: A key of ``loaders.BATCHES``, or ``PyDataset``.
         workers: Threads or processes that make batches; 0: the training thread makes them.
-        framework: That it needs: ``.venv-<framework>``; empty: none.
+        framework: Needs ``.venv-<framework>``; empty: none.
     """
 
     kind: str
@@ -51,15 +51,15 @@ LOADERS: Final[Mapping[str, Loader]] = MappingProxyType(
 
 
 class Condition(NamedTuple):
-    """What holds a training up.
+    """What slows a run's input.
 
     Attributes:
-        work: What a batch costs; ``work`` knows how.
-        loaders: Through which of ``LOADERS`` it is tried.
-        right: The reasons that are true of it; empty: nothing holds it up.
+        work: What a batch costs, a key of ``work.WORKS``.
+        loaders: Keys of ``LOADERS``.
+        right: The true reasons; empty: nothing slows it.
         why: Why those.
-        burners: Threads of the training that compute in Python for themselves.
-        quick: The loader through which the tests try it, once; empty: they do not.
+        burners: Threads of the run that compute in Python.
+        quick: The loader of the test in CI; empty: none.
     """
 
     work: str

@@ -11,23 +11,23 @@ from types import MappingProxyType
 from typing import Any, Final
 
 Make = Callable[[int], None]
-"""Makes the batch of a number; takes as long as that takes."""
+"""Makes the batch of a number."""
 
 ENDLESS: Final = 1_000_000
-"""More batches than any of these trainings comes to."""
+"""More batches than any of these runs reaches."""
 _READY: Final = 2
-"""Batches that wait to be taken."""
+"""Length of a queue."""
 
 
 def in_the_training_thread(make: Make, workers: int) -> Iterator[int]:
-    """A generator: each batch is made when it is asked for."""
+    """A generator: each batch is made when it is requested."""
     for number in count():
         make(number)
         yield number
 
 
 def of_threads(make: Make, workers: int) -> Iterator[int]:
-    """Threads of the training put batches into a queue."""
+    """Threads of this process put batches into a queue."""
     ready: queue.Queue[int] = queue.Queue(_READY)
     return _taken_from(ready, threading.Thread, make, workers)
 
@@ -81,7 +81,7 @@ BATCHES: Final[Mapping[str, Callable[[Make, int], Iterable[Any]]]] = MappingProx
         "tf.data": of_tf_data,
     }
 )
-"""By kind of loader; a ``PyDataset`` is no iterable, but something that Keras fits."""
+"""By kind of loader. A ``PyDataset`` is missing: Keras iterates it."""
 
 
 def _taken_from(ready: Any, kind: Callable[..., Any], make: Make, workers: int) -> Iterator[int]:

@@ -2,25 +2,19 @@
 
 from __future__ import annotations
 
-import datetime
 import os
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Final
 
 from benchmarks.rivals.tools import PINNED
 from tests.truth.host.cells import Cell, Reported, together
 from tests.truth.host.conditions import CONDITIONS, CORES
 from tests.truth.host.rivals import RIVALS
-from tests.truth.measured_page import put
+from tests.truth.tables import DOCS, put, table, today
 
-PAGE: Final = Path(__file__).parents[3] / "docs" / "host-truth.md"
-COMMAND: Final = "python -m tests.truth.host"
+PAGE: Final = DOCS / "host-truth.md"
 LEAST_RIGHT, MOST_WRONG = 0.90, 0.02
-"""Of the seconds lost, over all cells."""
-_HEAD: Final = """\
-| condition | loader | neighbour | GPU idle | reported | right | wrong | unknown | by reason |
-|---|---|---|---|---|---|---|---|---|"""
+"""Shares of the lost seconds, over all cells."""
 
 Results = Mapping[Cell, Reported | str]
 """The result of each cell, or why there is none."""
@@ -30,28 +24,31 @@ RivalVerdicts = Mapping[Cell, Mapping[str, str]]
 
 def conditions_table() -> str:
     """The right reasons, and why."""
-    rows = [
-        f"| {name} | {' or '.join(one.right) or 'none'} | {one.why} |"
-        for name, one in CONDITIONS.items()
-    ]
-    return "\n".join(["| condition | right reason | why |", "|---|---|---|", *rows])
+    return table(
+        ["condition", "right reason", "why"],
+        ([name, " or ".join(one.right) or "none", one.why] for name, one in CONDITIONS.items()),
+    )
 
 
 def results_table(results: Results) -> str:
-    """A row a cell."""
-    return "\n".join([_HEAD, *(_row(cell, result) for cell, result in results.items())])
+    """A row for each cell."""
+    heads = ["condition", "loader", "neighbour", "GPU idle", "reported", "right", "wrong"]
+    return table([*heads, "unknown", "by reason"], map(_row, results, results.values()))
 
 
-def rivals_table(said: RivalVerdicts) -> str:
-    """Their verdicts, beside the right reasons."""
-    rows = [
-        f"| {cell.condition} | {cell.loader} | {' or '.join(CONDITIONS[cell.condition].right)} "
-        f"| {' | '.join(words[rival].replace('|', '') for rival in RIVALS)} |"
-        for cell, words in said.items()
-    ]
-    tools = " | ".join(PINNED[rival].replace("==", " ") for rival in RIVALS)
-    head = f"| condition | loader | right reason | {tools} |\n|---|---|---|{'---|' * len(RIVALS)}"
-    return "\n".join([head, *rows])
+def rivals_table(verdicts: RivalVerdicts) -> str:
+    """The verdicts of rivals, and the right reasons."""
+    return table(
+        [
+            "condition", "loader", "right reason",
+            *(PINNED[rival].replace("==", " ") for rival in RIVALS),
+        ],
+        (
+            [cell.condition, cell.loader, " or ".join(CONDITIONS[cell.condition].right),
+             *(by_rival[rival].replace("|", "") for rival in RIVALS)]
+            for cell, by_rival in verdicts.items()
+        ),
+    )  # fmt: skip
 
 
 def totals(results: Results) -> str:
@@ -63,8 +60,8 @@ def totals(results: Results) -> str:
     verdict = "met" if is_met(results) else "**missed**"
     return (
         f"Of {result.lost_s:.0f} s lost, {right:.1%} have a right reason "
-        f"(aim: {LEAST_RIGHT:.0%} at least), {wrong:.1%} a wrong one "
-        f"(aim: {MOST_WRONG:.0%} at most), "
+        f"(goal: {LEAST_RIGHT:.0%} at least), {wrong:.1%} a wrong one "
+        f"(goal: {MOST_WRONG:.0%} at most), "
         f"{result.unknown_s / result.lost_s:.1%} none: {verdict}."
     )
 
@@ -78,13 +75,12 @@ def is_met(results: Results) -> bool:
 
 def write(results: Results, of_rivals: RivalVerdicts, *, runs: int, seconds: float) -> None:
     """Put all tables into the page."""
-    today = datetime.datetime.now(datetime.timezone.utc).date().isoformat()
-    said = (
-        f"`{COMMAND}`, {today}: {runs} runs of {seconds:g} s a cell on {CORES} cores, load average "
-        f"{os.getloadavg()[1]:.1f}. Seconds are the sums of all runs."
+    header = (
+        f"`python -m tests.truth.host`, {today()}: {runs} runs of {seconds:g} s a cell on {CORES} "
+        f"cores, load average {os.getloadavg()[1]:.1f}. Seconds are the sums of all runs."
     )
     put("conditions", conditions_table(), PAGE)
-    put("reasons", f"{said}\n\n{results_table(results)}\n\n{totals(results)}", PAGE)
+    put("reasons", f"{header}\n\n{results_table(results)}\n\n{totals(results)}", PAGE)
     put("rivals", rivals_table(of_rivals), PAGE)
 
 
@@ -97,15 +93,14 @@ def _in_all(results: Results) -> Reported:
     )
 
 
-def _row(cell: Cell, result: Reported | str) -> str:
-    neighbour = "busy" if cell.has_neighbour else "none"
-    named = f"| {cell.condition} | {cell.loader} | {neighbour} |"
+def _row(cell: Cell, result: Reported | str) -> list[str]:
+    name = [cell.condition, cell.loader, "busy" if cell.has_neighbour else "none"]
     if isinstance(result, str):
-        return f"{named} not made: {result} | | | | | |"
+        return [*name, f"not made: {result}", *[""] * 5]
     shares = [
         f"{seconds / result.lost_s:.0%}" if result.lost_s else ""
         for seconds in (result.right_s, result.wrong_s, result.unknown_s)
     ]
     longest_first = sorted(result.by_reason.items(), key=lambda item: -item[1])
     reasons = ", ".join(f"{name} {seconds:.1f}" for name, seconds in longest_first if seconds > 0)
-    return f"{named} {result.idle_s:.1f} | {result.lost_s:.1f} | {' | '.join(shares)} | {reasons} |"
+    return [*name, f"{result.idle_s:.1f}", f"{result.lost_s:.1f}", *shares, reasons]

@@ -29,7 +29,7 @@ _SCRIPT: Final = ROOT / "tests" / "truth" / "host" / "training.py"
 
 
 def cells_of_rivals() -> list[Cell]:
-    """Cells that both support: those of torch."""
+    """The cells that both support: those of torch."""
     return [
         cell
         for cell in all_cells()
@@ -38,7 +38,7 @@ def cells_of_rivals() -> list[Cell]:
 
 
 def verdict_by(rival: str, cell: Cell, stage: Stage, seconds: float) -> str:
-    """Its verdict, quoted; or that it is not installed."""
+    """Its verdict, or that it is not installed."""
     if not is_there(rival):
         return f"not run: {PINNED[rival]} is not installed; `make .venv-rivals/.dev` installs it"
     with tempfile.TemporaryDirectory() as name, contextlib.ExitStack() as stack:
@@ -47,7 +47,7 @@ def verdict_by(rival: str, cell: Cell, stage: Stage, seconds: float) -> str:
         environ = stack.enter_context(_driver(folder, spans))
         words = [
             "--condition", cell.condition, "--loader", cell.loader, "--seconds", str(seconds),
-            "--spans", str(spans), "--file", str(stage.file), "--port", str(stage.port),
+            "--spans", str(spans), *stage.arguments,
         ]  # fmt: skip
         ended = process_tree.run(
             words_for(rival, words, folder, _SCRIPT),

@@ -1,7 +1,4 @@
-"""What a condition needs around it: a cold file, a slow server, little memory, a neighbour.
-
-Each lasts as long as its block. What this machine does not have raises ``NotHereError``.
-"""
+"""What a condition needs: a cold file, a slow server, little memory, a busy neighbour."""
 
 from __future__ import annotations
 
@@ -11,6 +8,7 @@ import os
 import socketserver
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Iterator
@@ -20,21 +18,32 @@ from typing import Final
 
 from tests.processes import ending
 from tests.truth.host.conditions import CORES, EVERY_S
-from tests.truth.host.work import AGAIN_BYTES, MIB
+from tests.truth.host.work import AGAIN_BYTES, MIB, Stage
 
 _MEMORY_BYTES: Final = AGAIN_BYTES // 4
 _SENT_BYTES: Final = 16 * 1024
 _SENDS: Final = 10
-"""Of a batch."""
+"""For each batch."""
 
 
 class NotHereError(Exception):
-    """This machine has not what a condition needs; the sentence says what."""
+    """This machine lacks what a condition needs."""
+
+
+@contextmanager
+def stage_of(size: int) -> Iterator[Stage]:
+    """A cold file of that size, and a slow server."""
+    with (
+        tempfile.TemporaryDirectory(prefix="gpumon-truth-") as name,
+        cold_file(Path(name), size) as file,
+        slow_server() as port,
+    ):
+        yield Stage(file, port)
 
 
 @contextmanager
 def cold_file(folder: Path, size: int) -> Iterator[Path]:
-    """A file of that size, of which the page cache holds nothing."""
+    """A file of that size, without any page in the page cache."""
     path = folder / "data.bin"
     block = os.urandom(MIB)
     try:
@@ -49,17 +58,13 @@ def cold_file(folder: Path, size: int) -> Iterator[Path]:
 
 
 def forget(path: Path) -> None:
-    """Make the page cache let go of a file."""
+    """Drop a file from the page cache."""
     with path.open("rb") as file:
         os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
 
 
 def must_read_from_a_device(path: Path, flags: int = 0) -> None:
-    """What is read of a cold file comes from a device, by this process' own account.
-
-    Raises:
-        NotHereError: It does not, or cannot be read so.
-    """
+    """Raise ``NotHereError`` unless reads of a cold file come from a device."""
     forget(path)
     before = _read_bytes()
     try:
@@ -80,7 +85,7 @@ def _read_bytes() -> int:
 
 class _Sender(socketserver.BaseRequestHandler):
     def handle(self) -> None:
-        with contextlib.suppress(OSError):  # who asked is gone
+        with contextlib.suppress(OSError):  # the client is gone
             for _ in range(_SENDS):
                 self.request.sendall(bytes(_SENT_BYTES))
                 time.sleep(EVERY_S / _SENDS)
@@ -92,7 +97,7 @@ class _Server(socketserver.ThreadingTCPServer):
 
 @contextmanager
 def slow_server() -> Iterator[int]:
-    """The port of one that sends 160 KiB to whoever connects, as slowly as batches come."""
+    """The port of a server that sends 160 KiB to each client, as slowly as batches come."""
     with _Server(("127.0.0.1", 0), _Sender) as server:
         thread = threading.Thread(target=server.serve_forever)
         thread.start()
@@ -105,7 +110,7 @@ def slow_server() -> Iterator[int]:
 
 @contextmanager
 def busy_neighbour() -> Iterator[None]:
-    """Somebody else's work on one of the cores of the training."""
+    """A process that keeps one of the training run's cores busy."""
     core = sorted(os.sched_getaffinity(0))[:CORES][-1]
     spinner = subprocess.Popen([sys.executable, "-S", "-c", "while True: pass"])
     with ending(spinner):
@@ -115,11 +120,7 @@ def busy_neighbour() -> Iterator[None]:
 
 @contextmanager
 def little_memory() -> Iterator[Path]:
-    """The folder of a cgroup that may hold a quarter of what is read again and again.
-
-    Raises:
-        NotHereError: None can be made.
-    """
+    """The folder of a cgroup whose memory holds a quarter of the data that is read repeatedly."""
     group, limit = _place_of_a_cgroup()
     try:
         group.mkdir()
@@ -135,7 +136,7 @@ def little_memory() -> Iterator[Path]:
 
 
 def _place_of_a_cgroup() -> tuple[Path, str]:
-    """Below our own in version 1, beside it in version 2, which has no processes in the middle."""
+    """Below our own in version 1, next to it in version 2, where inner groups have no processes."""
     name, root = f"gpumon-truth-{os.getpid()}", Path("/sys/fs/cgroup")
     for line in Path("/proc/self/cgroup").read_text(encoding="ascii").splitlines():
         _, controllers, own = line.split(":", 2)
@@ -145,7 +146,7 @@ def _place_of_a_cgroup() -> tuple[Path, str]:
 
 
 def _remove(group: Path) -> None:
-    """Once its processes are gone, which takes the kernel a moment."""
+    """Once the kernel has removed its processes."""
     for _ in range(50):
         with contextlib.suppress(OSError):
             group.rmdir()

@@ -1,8 +1,8 @@
-"""A training that something really holds up, on a simulated GPU whose work is known.
+"""A training run whose input is really slow, on a simulated GPU whose work is known.
 
     python -m tests.truth.host.training --condition latency --loader "1 process" --spans FILE ...
 
-It is tagged as users tag theirs. At its end it prints one line of JSON; ``cells`` starts it.
+It is tagged as users tag theirs. It ends with one line of JSON; ``cells`` starts it.
 """
 
 from __future__ import annotations
@@ -27,20 +27,20 @@ _LAUNCH_S: Final = 0.005
 
 
 class SimulatedGpu:
-    """Works for 15 ms a step, in three launches, each of which the training thread waits for."""
+    """Works for 15 ms a step, in three launches; the training thread waits for each."""
 
     def __init__(self, spans: BusySpans, seconds: float) -> None:
         self._spans, self._seconds = spans, seconds
 
     @property
     def is_over(self) -> bool:
-        """Whether the training has lasted long enough since its first step."""
+        """Whether the run has lasted long enough since its first step."""
         spans_ns = self._spans.spans_ns
         return bool(spans_ns) and spans_ns[-1][1] - spans_ns[0][0] > self._seconds * 1e9
 
     @property
     def idle_s(self) -> float:
-        """How long it stood still between its first and its last work."""
+        """How long it was idle between its first and its last work."""
         spans_ns = self._spans.spans_ns
         return (spans_ns[-1][1] - spans_ns[0][0] - self._spans.busy_ns) / 1e9
 
@@ -51,19 +51,14 @@ class SimulatedGpu:
 
 
 class Compute(NamedTuple):
-    """What a loop of one's own does in each step.
-
-    Attributes:
-        model: That is trained; ``None``: none is.
-        once: Do it.
-    """
+    """A step of a custom loop, and the model that it trains, if any."""
 
     model: Any
     once: Callable[[], object]
 
 
 def train(gpu: SimulatedGpu, loader: Loader, make: Make, hook: Hook) -> None:
-    """A loop of one's own."""
+    """A custom loop."""
     compute = _compute_on(loader.framework, gpu.step)
     with hook.watching():
         for _ in hook.batches(BATCHES[loader.kind](make, loader.workers)):

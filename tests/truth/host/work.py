@@ -1,7 +1,4 @@
-"""What one batch costs: each of these really does what it is called, about as long as it is told.
-
-All can be called on any thread or process that makes batches, with any number.
-"""
+"""What one batch costs. Each function really does what its name says, on any thread or process."""
 
 from __future__ import annotations
 
@@ -23,11 +20,11 @@ MIB: Final = 1 << 20
 _PAGE: Final = 4096
 _COPIED_BYTES: Final = 256 * MIB
 AGAIN_BYTES: Final = 256 * MIB
-"""Of the file, where the same pages are wanted again and again."""
+"""The part of the file that is read repeatedly."""
 
 
 class Stage(NamedTuple):
-    """What stands ready outside the training.
+    """What a training run finds on the machine.
 
     Attributes:
         file: Of many times ``AGAIN_BYTES``, on a device.
@@ -37,13 +34,18 @@ class Stage(NamedTuple):
     file: Path
     port: int
 
+    @property
+    def arguments(self) -> list[str]:
+        """For a training script."""
+        return ["--file", str(self.file), "--port", str(self.port)]
+
 
 Work = Callable[[Stage, float, int], None]
 """Makes the batch of that number, in about so many seconds."""
 
 
 def nothing(stage: Stage, seconds: float, number: int) -> None:
-    """It is there."""
+    """The batch is ready."""
 
 
 def compute(stage: Stage, seconds: float, number: int) -> None:
@@ -54,14 +56,14 @@ def compute(stage: Stage, seconds: float, number: int) -> None:
 
 
 def compute_without_gil(stage: Stage, seconds: float, number: int) -> None:
-    """A library's loop in C, which lets go of the GIL; so many seconds of a core."""
+    """A loop in C that releases the GIL; so many seconds of a core."""
     end_s = time.thread_time() + seconds
     while time.thread_time() < end_s:
         hashlib.sha256(_ZEROS).digest()
 
 
 def copy(stage: Stage, seconds: float, number: int) -> None:
-    """Memory moved from one place to another, far more than any cache holds."""
+    """Copy far more memory than any cache holds."""
     source, target = _memory(os.getpid())
     end_s = time.monotonic() + seconds
     while time.monotonic() < end_s:
@@ -69,22 +71,22 @@ def copy(stage: Stage, seconds: float, number: int) -> None:
 
 
 def sleep(stage: Stage, seconds: float, number: int) -> None:
-    """Nothing but a wait, as for a store that answers late."""
+    """Only wait, as for a slow object store."""
     time.sleep(seconds)
 
 
 def read_directly(stage: Stage, seconds: float, number: int) -> None:
-    """One MiB after the other, past the page cache."""
+    """One MiB after the other, with O_DIRECT."""
     _read_directly(stage, seconds, MIB, _in_sequence(number))
 
 
 def read_directly_at_random(stage: Stage, seconds: float, number: int) -> None:
-    """Blocks of 4 KiB from all over the file, past the page cache."""
+    """Random blocks of 4 KiB, with O_DIRECT."""
     _read_directly(stage, seconds, _PAGE, _at_random(number))
 
 
 def read_buffered(stage: Stage, seconds: float, number: int) -> None:
-    """As most programs read; and then the page cache forgets it."""
+    """As most programs read; then drop the file from the page cache."""
     end_s = time.monotonic() + seconds
     descriptor = os.open(stage.file, os.O_RDONLY)
     try:
@@ -98,7 +100,7 @@ def read_buffered(stage: Stage, seconds: float, number: int) -> None:
 
 
 def map_cold(stage: Stage, seconds: float, number: int) -> None:
-    """Pages from all over a mapped file that the page cache has forgotten."""
+    """Random pages of a mapped file that is not in the page cache."""
     _touch_pages(stage, seconds, number, stage.file.stat().st_size)
     descriptor = os.open(stage.file, os.O_RDONLY)
     os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
@@ -106,19 +108,19 @@ def map_cold(stage: Stage, seconds: float, number: int) -> None:
 
 
 def map_again(stage: Stage, seconds: float, number: int) -> None:
-    """The same pages, again and again; where memory is short they are not there any more."""
+    """The same pages repeatedly; where memory is short they have been evicted."""
     _touch_pages(stage, seconds, number, AGAIN_BYTES)
 
 
 def receive(stage: Stage, seconds: float, number: int) -> None:
-    """All that the server sends for one batch: how long that takes is its doing."""
+    """All that the server sends for one batch."""
     with socket.create_connection(("127.0.0.1", stage.port)) as connection:
         while connection.recv(64 * 1024):
             pass
 
 
 def read_pipe(stage: Stage, seconds: float, number: int) -> None:
-    """A line of a program that takes its time for each."""
+    """A line of a program that sleeps before each."""
     _other_end(os.getpid(), seconds).readline()
 
 

@@ -1,4 +1,4 @@
-"""Logs of made-up machines, cut at several lengths, and what ``gpumon analyze`` says of each."""
+"""Logs of synthetic machines, cut at several lengths, and the report of gpumon on each."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from gpumon.core.accounting.suspicion import Suspicion
 from gpumon.core.report.report import GpuReport
 from gpumon.core.settings.detector import DEFAULT_SETTINGS
 from tests.truth import programs, recorded, renewal, workloads
-from tests.truth.score.by_log import reported, samples_of
-from tests.truth.workloads.kind import MS_PER_HOUR
+from tests.truth.score.detectors import report_on, samples_of
+from tests.truth.workloads.catalog import MS_PER_HOUR
 from tests.truth.workloads.seeing import SeenLog, seen_all
 from tests.truth.workloads.spans import clipped, no_spans, total_ms
 from tests.truth.workloads.truth import STARVED_FROM, GpuTruth, Workload
@@ -30,32 +30,20 @@ RECORDED: Final = "recorded"
 
 
 class Family(NamedTuple):
-    """One generator.
-
-    Attributes:
-        kinds: What it can make.
-        machine: Makes a machine of a kind, from a seed, of so many hours.
-        is_written_by: Who wrote it, and from what; for the page.
-    """
+    """One generator: its kinds, and what makes a machine of a kind from a seed and hours."""
 
     kinds: Sequence[str]
     machine: Callable[[str, int, float], Workload]
-    is_written_by: str
 
 
 FAMILIES: Final[Mapping[str, Family]] = MappingProxyType(
     {
-        "workloads": Family(
-            [*workloads.KINDS], workloads.workload, "a queue of batches, step by step"
-        ),
-        "renewal": Family(
-            [*renewal.KINDS], renewal.machine, "bursts and pauses of any tail, drawn in turn"
-        ),
-        "programs": Family(
-            [*programs.KINDS], programs.machine, "programs that contend for cores, disks and peers"
-        ),
+        "workloads": Family([*workloads.KINDS], workloads.workload),
+        "renewal": Family([*renewal.KINDS], renewal.machine),
+        "programs": Family([*programs.KINDS], programs.machine),
     }
 )
+"""A queue of batches, step by step; bursts and pauses of any tail; programs that contend."""
 
 
 class Case(NamedTuple):
@@ -63,16 +51,12 @@ class Case(NamedTuple):
 
     Attributes:
         family: Key of ``FAMILIES``, or ``RECORDED``.
-        kind: Of the machine.
-        seed: Of the machine.
-        minutes: How long the log is.
-        gpu: Which one.
+        minutes: Length of the log.
         period_s: Between two rows.
         pauses: As verdicts count them.
-        lost_s: Idle time in use, as reported.
-        suspicion: As reported.
-        starved_ratio: True share of its time in use until then.
-        truly_lost_s: Idle time in use, in truth; ``None``: unknown.
+        lost_s: Reported idle time in use.
+        starved_ratio: True share of its time in use.
+        truly_lost_s: True idle time in use; ``None``: unknown.
     """
 
     family: str
@@ -89,7 +73,7 @@ class Case(NamedTuple):
 
     @property
     def is_graded(self) -> bool:
-        """Whether it has a probability: there are enough pauses."""
+        """Whether it has enough pauses for a probability."""
         return self.suspicion is not None and self.pauses >= DEFAULT_SETTINGS.min_pauses
 
     @property
@@ -98,12 +82,12 @@ class Case(NamedTuple):
 
     @property
     def machine(self) -> tuple[str, str, int, float, float]:
-        """Cases of one machine in one log share it."""
+        """Shared by the cases of one machine in one log."""
         return self.family, self.kind, self.seed, self.minutes, self.period_s
 
 
 def cases_of(family: str, kind: str, seed: int, periods_s: Sequence[float] = ()) -> list[Case]:
-    """What is reported of one machine: every second one is short, some fine, some coarse.
+    """The reports on one machine. Every second machine is short.
 
     Args:
         family: Key of ``FAMILIES``.
@@ -125,7 +109,7 @@ def cases_of(family: str, kind: str, seed: int, periods_s: Sequence[float] = ())
                 continue
             logs = [_until(log, until_ms) for log in seen]
             rows = [samples_of(at, log, made.gpus[at]) for at, log in enumerate(logs)]
-            for at, report in enumerate(sorted(reported(rows).gpus, key=lambda gpu: gpu.index)):
+            for at, report in enumerate(sorted(report_on(rows).gpus, key=lambda gpu: gpu.index)):
                 truth = made.gpus[at]
                 in_use_ms = total_ms(clipped(truth.jobs, 0, until_ms))
                 starved_ms = total_ms(clipped(truth.starved, 0, until_ms))
@@ -141,13 +125,13 @@ def cases_of(family: str, kind: str, seed: int, periods_s: Sequence[float] = ())
 
 
 def recorded_cases() -> list[Case]:
-    """The stretches of real boards' recordings."""
+    """Parts of the recordings of real boards."""
     no_one = GpuTruth(no_spans(), no_spans(), no_spans())
     cases = []
     for seed, case in enumerate(recorded.cases()):
         log = SeenLog(case.stamps_ns, case.percents, 0.0)
         minutes = float(case.stamps_ns[-1] - case.stamps_ns[0]) / 60e9
-        (report,) = reported([samples_of(0, log, no_one)]).gpus
+        (report,) = report_on([samples_of(0, log, no_one)]).gpus
         read = _case(RECORDED, case.name, seed, minutes, case.period_s, report)
         cases.append(read._replace(starved_ratio=case.starved_ratio))
     return cases
@@ -159,7 +143,7 @@ def all_cases(
     done: Callable[[], None],
     periods_s: Sequence[float] = (),
 ) -> Iterator[Case]:
-    """Those of all machines, in order, on all cores; ``done`` is called after each machine."""
+    """The cases of all machines, in order, on all cores; ``done`` is called after each machine."""
     work = [
         (name, kind, seed) for seed in seeds for name in families for kind in FAMILIES[name].kinds
     ]
@@ -173,7 +157,7 @@ def all_cases(
 
 
 def worst_of_each_machine(cases: Iterable[Case]) -> list[tuple[Case, bool]]:
-    """Of each machine the GPU that lost most of those with three pauses, and if any is starved."""
+    """The GPU of each machine that lost most, and whether any of its GPUs is starved."""
     machines: dict[tuple[str, str, int, float, float], list[Case]] = {}
     for case in cases:
         machines.setdefault(case.machine, []).append(case)
@@ -192,18 +176,9 @@ def _until(log: SeenLog, until_ms: int) -> SeenLog:
 def _case(
     family: str, kind: str, seed: int, minutes: float, period_s: float, report: GpuReport
 ) -> Case:
-    """Without its truth."""
+    """A case without its truth."""
     totals = report.totals
     return Case(
-        family=family,
-        kind=kind,
-        seed=seed,
-        minutes=minutes,
-        gpu=report.index,
-        period_s=period_s,
-        pauses=totals.pauses.count,
-        lost_s=totals.lost_ns / 1e9,
-        suspicion=totals.suspicion,
-        starved_ratio=0.0,
-        truly_lost_s=None,
-    )
+        family, kind, seed, minutes, report.index, period_s, totals.pauses.count,
+        totals.lost_ns / 1e9, totals.suspicion, starved_ratio=0.0, truly_lost_s=None,
+    )  # fmt: skip

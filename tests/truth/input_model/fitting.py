@@ -16,7 +16,7 @@ from tests.truth.input_model.cases import Case, worst_of_each_machine
 
 Floats = NDArray[np.float64]
 _SIGNS: Final = {name: 1.0 if name == "varying_bursts" else -1.0 for name in TERMS}
-"""Which way each term points; a fit may set a weight to 0, and not turn it over."""
+"""The sign of each weight; a fit may set it to 0, but never reverse it."""
 _RIDGE: Final = 0.0004
 """For each case."""
 _ROUNDS: Final = 200
@@ -25,9 +25,9 @@ _PRECISION: Final = 1e-6
 
 
 def fitted(cases: Sequence[Case]) -> list[float]:
-    """The weights that these cases give, in the order of ``TERMS``.
+    """The weights fitted on these cases, in the order of ``TERMS``.
 
-    Where pauses cost too little for a verdict, no weight decides: these cases are left out.
+    Cases whose pauses cost too little for a verdict are left out, because no weight decides there.
     """
     graded, values = [], []
     for case, is_starved in worst_of_each_machine(cases):
@@ -41,7 +41,7 @@ def fitted(cases: Sequence[Case]) -> list[float]:
 
 
 def _importance(graded: Sequence[tuple[Case, bool]]) -> Floats:
-    """Generators count alike, kinds of one generator too, and the share of starved is ``PRIOR``."""
+    """Weigh generators and their kinds equally, and the starved share as ``PRIOR``."""
     per_kind = Counter((case.family, case.kind) for case, _ in graded)
     share = np.array([1 / per_kind[case.family, case.kind] for case, _ in graded])
     for family in {case.family for case, _ in graded}:
@@ -55,13 +55,7 @@ def _importance(graded: Sequence[tuple[Case, bool]]) -> Floats:
 
 
 def solved(values: Floats, is_starved: NDArray[np.bool_], importance: Floats) -> Floats:
-    """Weights within their bounds that fit best.
-
-    Args:
-        values: Shape (n, terms).
-        is_starved: Shape (n,).
-        importance: How much each case counts; shape (n,).
-    """
+    """The best weights within their bounds, from shapes (n, terms), (n,) and (n,)."""
     signs = np.array([*_SIGNS.values()])
     least = np.array([AT_LEAST.get(name, 0.0) for name in TERMS])
     prior = math.log(PRIOR / (1 - PRIOR))

@@ -1,4 +1,4 @@
-"""How right the probabilities are on generators left out of the fit: tables in Markdown."""
+"""How right the probabilities are on generators that were left out of the fit."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ import numpy as np
 
 from gpumon.core.accounting.suspicion import input_probability
 from gpumon.core.settings.detector import DEFAULT_SETTINGS
-from gpumon.core.settings.input_model import PRIOR, TERMS, WEIGHTS
+from gpumon.core.settings.input_model import TERMS, WEIGHTS
 from tests.truth.input_model.cases import FAMILIES, RECORDED, Case, worst_of_each_machine
 from tests.truth.input_model.fitting import fitted
+from tests.truth.tables import table
 
 _FROM: Final = DEFAULT_SETTINGS.suspected_from
 _TENTHS: Final = 10
@@ -20,14 +21,13 @@ _ALIKE_WITHIN: Final = 0.15
 _MOST_KINDS: Final = 12
 _MUCH: Final = 0.1
 _EXACT_WITHIN: Final = 0.01
+RATES_S: Final = (0.2, 1.0, 5.0)
 
 
 class Graded(NamedTuple):
     """One machine in one log.
 
     Attributes:
-        family: Whose machine it is.
-        kind: Of the machine.
         probability: Of the GPU that lost most.
         is_starved: Whether any of its GPUs is.
     """
@@ -39,7 +39,7 @@ class Graded(NamedTuple):
 
 
 def left_out(cases: Sequence[Case]) -> dict[str, list[float]]:
-    """The weights for each generator, from the others; for recordings, from all of them."""
+    """The weights for each generator, fitted on the others; for recordings, on all of them."""
     made = [case for case in cases if case.family in FAMILIES]
     weights = {name: fitted([case for case in made if case.family != name]) for name in FAMILIES}
     return {**weights, RECORDED: fitted(made)}
@@ -48,12 +48,7 @@ def left_out(cases: Sequence[Case]) -> dict[str, list[float]]:
 def graded(
     cases: Iterable[Case], weights: Mapping[str, Sequence[float]] | None = None
 ) -> list[Graded]:
-    """Each machine with three pauses or more, by the GPU that lost most.
-
-    Args:
-        cases: Of any machines.
-        weights: By family; ``None``: as reported.
-    """
+    """Each machine with enough pauses; ``weights`` by family, or ``None``: as reported."""
     return [
         Graded(case.family, case.kind, _probability(case, weights), is_starved)
         for case, is_starved in worst_of_each_machine(cases)
@@ -70,13 +65,13 @@ def _probability(case: Case, weights: Mapping[str, Sequence[float]] | None) -> f
 
 
 def precision(some: Sequence[Graded]) -> float:
-    """Of the accused, the share that is starved."""
-    accused = [one.is_starved for one in some if one.probability >= _FROM]
-    return sum(accused) / len(accused) if accused else float("nan")
+    """The share of the suspected that is starved."""
+    suspected = [one.is_starved for one in some if one.probability >= _FROM]
+    return sum(suspected) / len(suspected) if suspected else float("nan")
 
 
 def recall(some: Sequence[Graded]) -> float:
-    """Of the starved, the share that is accused."""
+    """The share of the starved that is suspected."""
     starved = [one.probability >= _FROM for one in some if one.is_starved]
     return sum(starved) / len(starved) if starved else float("nan")
 
@@ -89,67 +84,62 @@ def brier(some: Sequence[Graded]) -> float:
 
 def left_out_table(some: Sequence[Graded]) -> str:
     """A row for each generator, for all of them together, and for the recordings."""
-    lines = [
-        "| left out | logs | starved | accused | precision | recall | Brier | of the share alone |",
-        "|---|---|---|---|---|---|---|---|",
-    ]
-    made = [one for one in some if one.family in FAMILIES]
-    rows = [(name, [one for one in some if one.family == name]) for name in FAMILIES]
-    rows.append(("each in turn, together", made))
-    rows.append(("recorded boards", [one for one in some if one.family == RECORDED]))
-    for name, part in rows:
-        if not part:
-            continue
-        share = sum(one.is_starved for one in part) / len(part)
-        accused = sum(one.probability >= _FROM for one in part)
-        lines.append(
-            f"| {name} | {len(part):,} | {share:.0%} | {accused} | {precision(part):.2f} | "
-            f"{recall(part):.3f} | {brier(part):.3f} | {share * (1 - share):.3f} |"
-        )
-    return "\n".join(lines)
+    parts = {name: [one for one in some if one.family == name] for name in FAMILIES}
+    parts["each in turn, together"] = [one for one in some if one.family in FAMILIES]
+    parts["recorded boards"] = [one for one in some if one.family == RECORDED]
+    rows = []
+    for name, part in parts.items():
+        if part:
+            share = sum(one.is_starved for one in part) / len(part)
+            rows.append([
+                name, f"{len(part):,}", f"{share:.0%}",
+                sum(one.probability >= _FROM for one in part), f"{precision(part):.2f}",
+                f"{recall(part):.3f}", f"{brier(part):.3f}", f"{share * (1 - share):.3f}",
+            ])  # fmt: skip
+    heads = ["left out", "logs", "starved", "suspected", "precision", "recall", "Brier"]
+    return table([*heads, "of the base rate"], rows)
 
 
 def reliability_table(some: Sequence[Graded]) -> str:
-    """What was reported, and how often it was so, of the generators left out."""
+    """Each tenth of the probability, and the share that was starved."""
     made = [one for one in some if one.family in FAMILIES]
-    lines = ["| reported | logs | mean | starved | off |", "|---|---|---|---|---|"]
+    rows = []
     for tenth in range(_TENTHS):
         part = [one for one in made if min(_TENTHS - 1, int(one.probability * _TENTHS)) == tenth]
-        if not part:
-            continue
-        mean = float(np.mean([one.probability for one in part]))
-        starved = float(np.mean([one.is_starved for one in part]))
-        few = "" if len(part) >= _FEW else " (few)"
-        lines.append(
-            f"| {tenth / _TENTHS:.1f} to {(tenth + 1) / _TENTHS:.1f} | {len(part):,}{few} | "
-            f"{mean:.2f} | {starved:.2f} | {100 * (starved - mean):+.0f} points |"
-        )
-    return "\n".join(lines)
+        if part:
+            mean = float(np.mean([one.probability for one in part]))
+            starved = float(np.mean([one.is_starved for one in part]))
+            few = "" if len(part) >= _FEW else " (few)"
+            rows.append([
+                f"{tenth / _TENTHS:.1f} to {(tenth + 1) / _TENTHS:.1f}", f"{len(part):,}{few}",
+                f"{mean:.2f}", f"{starved:.2f}", f"{100 * (starved - mean):+.0f} points",
+            ])  # fmt: skip
+    return table(["reported", "logs", "mean", "starved", "off"], rows)
 
 
-def accused_kinds_table(some: Sequence[Graded]) -> str:
-    """The kinds that are not starved and are accused most often."""
+def wrong_kinds_table(some: Sequence[Graded]) -> str:
+    """The kinds that are suspected most often without being starved."""
     kinds: dict[tuple[str, str], list[Graded]] = {}
     for one in some:
         kinds.setdefault((one.family, one.kind), []).append(one)
-    rows = []
+    found = []
     for (family, kind), part in kinds.items():
         wrong = sum(one.probability >= _FROM and not one.is_starved for one in part)
         if wrong:
-            rows.append((wrong / len(part), f"| {family} | {kind} | {wrong} of {len(part)} |"))
-    rows.sort(key=lambda row: -row[0])
-    head = ["| generator | kind | accused, and not starved |", "|---|---|---|"]
-    return "\n".join([*head, *(text for _, text in rows[:_MOST_KINDS])])
+            found.append((wrong / len(part), [family, kind, f"{wrong} of {len(part)}"]))
+    found.sort(key=lambda row: -row[0])
+    heads = ["generator", "kind", "suspected, and not starved"]
+    return table(heads, [row for _, row in found[:_MOST_KINDS]])
 
 
 def rates_table(cases: Iterable[Case]) -> str:
-    """How far apart the probabilities of one machine are that is read at several rates."""
+    """Differences between the probabilities of one machine that is read at several rates."""
     machines: dict[tuple[str, str, int, float, int], list[float]] = {}
     for case in cases:
         if case.is_graded and case.suspicion is not None:
             key = (case.family, case.kind, case.seed, case.minutes, case.gpu)
             machines.setdefault(key, []).append(case.suspicion.input_probability)
-    lines = ["| read at 0.2, 1 and 5 s | GPUs | within 0.15 of itself |", "|---|---|---|"]
+    rows = []
     for name in FAMILIES:
         spreads = [
             max(each) - min(each)
@@ -158,45 +148,35 @@ def rates_table(cases: Iterable[Case]) -> str:
         ]
         if spreads:
             alike = np.mean([spread <= _ALIKE_WITHIN for spread in spreads])
-            lines.append(f"| {name} | {len(spreads):,} | {alike:.0%} |")
-    return "\n".join(lines)
+            rows.append([name, f"{len(spreads):,}", f"{alike:.0%}"])
+    return table(["read at 0.2, 1 and 5 s", "GPUs", "within 0.15 of itself"], rows)
 
 
 def lost_seconds_table(cases: Iterable[Case]) -> str:
-    """How far the lost seconds are off, of GPUs that lose a tenth or more of a log, by the rate."""
+    """Errors of the lost seconds, of GPUs that lose a tenth or more of a log, by the rate."""
     errors: dict[float, list[float]] = {}
     for case in cases:
         truth_s = case.truly_lost_s
         if truth_s is not None and truth_s >= _MUCH * 60 * case.minutes:
             errors.setdefault(case.period_s, []).append(abs(case.lost_s / truth_s - 1))
-    lines = [
-        "| a reading each | GPUs | median error | nine in ten within | within 1 % |",
-        "|---|---|---|---|---|",
-    ]
+    rows = []
     for period_s, some in sorted(errors.items()):
         half, most = np.quantile(some, [0.5, 0.9])
         alike = np.mean([error <= _EXACT_WITHIN for error in some])
-        lines.append(f"| {period_s:g} s | {len(some):,} | {half:.1%} | {most:.1%} | {alike:.0%} |")
-    return "\n".join(lines)
-
-
-RATES_S: Final = (0.2, 1.0, 5.0)
-
-
-def abstained(some: Sequence[Graded]) -> float:
-    """The share of logs in which the shape decides nothing, 0 to 1."""
-    return sum(one.probability == PRIOR for one in some) / len(some)
+        rows.append(
+            [f"{period_s:g} s", f"{len(some):,}", f"{half:.1%}", f"{most:.1%}", f"{alike:.0%}"]
+        )
+    heads = ["a reading each", "GPUs", "median error", "nine in ten within", "within 1 %"]
+    return table(heads, rows)
 
 
 def terms_table() -> str:
     """The model itself, for the page that explains it."""
-    lines = [
-        "| statement | measure | no effect at | full effect at | weight |",
-        "|---|---|---|---|---|",
-    ]
-    for name, term in TERMS.items():
-        lines.append(
-            f"| {term.says} | `{term.measure}` | {term.zero_at:g} | {term.full_at:g} | "
-            f"{WEIGHTS[name]:+.2f} |"
-        )
-    return "\n".join(lines)
+    return table(
+        ["statement", "measure", "no effect at", "full effect at", "weight"],
+        [
+            [term.says, f"`{term.measure}`", f"{term.zero_at:g}", f"{term.full_at:g}",
+             f"{WEIGHTS[name]:+.2f}"]
+            for name, term in TERMS.items()
+        ],
+    )  # fmt: skip

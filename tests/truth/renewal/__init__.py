@@ -1,4 +1,4 @@
-"""A second generator of made-up machines, independent of ``tests.truth.workloads``.
+"""A second generator of synthetic machines, independent of ``tests.truth.workloads``.
 
 Each kind models a renewal process from its physics, and draws its constants
 from the ranges that real machines span. A detector that was fitted to the one
@@ -8,12 +8,11 @@ generator is tested on the other.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Final, NamedTuple
+from typing import Final
 from zlib import crc32
 
 import numpy as np
 
-from gpumon.core.verdict import LikelyCause
 from tests.truth.renewal import late, other
 from tests.truth.renewal.device import MS_PER_SECOND, Draw, Work
 from tests.truth.workloads.spans import (
@@ -27,68 +26,25 @@ from tests.truth.workloads.spans import (
 )
 from tests.truth.workloads.truth import GpuTruth, Workload
 
-__all__ = ["KINDS", "Kind", "machine"]
-
-
-class Kind(NamedTuple):
-    """One kind of machine.
-
-    Attributes:
-        make: From the draws and the seconds that a job lasts to the work of each GPU.
-        lost_to: What most idle time within jobs is lost to; ``None``: hardly any is
-            lost, or no ``LikelyCause`` names it.
-    """
-
-    make: Callable[[Draw, float], list[Work]]
-    lost_to: LikelyCause | None
-
-    @property
-    def is_late(self) -> bool:
-        """Whether most of it is lost to late input."""
-        return self.lost_to is LikelyCause.LATE_INPUT
-
-
-_MADE: Final = {
-    LikelyCause.LATE_INPUT: (
-        late.heavy_tailed_fetches,
-        late.shuffle_buffer_refills,
-        late.tar_shards,
-        late.row_groups,
-        late.throttled_storage,
-        late.noisy_neighbour,
-        late.internet_stream,
-        late.no_workers,
-        late.variable_lengths,
-        late.cold_epochs,
-        late.evicted_page_cache,
-        late.ranks_with_a_loader_each,
-    ),
-    LikelyCause.EVERY_N_STEPS: (
-        other.checkpoints,
-        other.evaluations_on_the_cpu,
-        other.logs_and_plots,
-        other.garbage_collections,
-    ),
-    LikelyCause.OTHER_MACHINES: (other.slow_network_rounds, other.federated_rounds),
-    LikelyCause.REQUESTS: (other.inference_server, other.notebook),
-    None: (
-        other.recompiling,
-        other.two_tenants,
-        other.rollouts,
-        other.short_jobs,
-        other.rendered_frames,
-        other.host_work,
-        other.optimizer_offload,
-        other.steady_training,
-        other.well_fed_training,
-        other.offline_inference,
-    ),
+_LATE: Final = (
+    late.heavy_tailed_fetches, late.shuffle_buffer_refills, late.tar_shards, late.row_groups,
+    late.throttled_storage, late.noisy_neighbour, late.internet_stream, late.no_workers,
+    late.variable_lengths, late.cold_epochs, late.evicted_page_cache,
+    late.ranks_with_a_loader_each,
+)  # fmt: skip
+_OTHERS: Final = (
+    other.checkpoints, other.evaluations_on_the_cpu, other.logs_and_plots,
+    other.garbage_collections, other.slow_network_rounds, other.federated_rounds,
+    other.inference_server, other.notebook, other.recompiling, other.two_tenants, other.rollouts,
+    other.short_jobs, other.rendered_frames, other.host_work, other.optimizer_offload,
+    other.steady_training, other.well_fed_training, other.offline_inference,
+)  # fmt: skip
+KINDS: Final[Mapping[str, Callable[[Draw, float], list[Work]]]] = {
+    make.__name__: make for make in (*_LATE, *_OTHERS)
 }
-
-KINDS: Final[Mapping[str, Kind]] = {
-    make.__name__: Kind(make, cause) for cause, makers in _MADE.items() for make in makers
-}
-"""All kinds by name: those that are late, then those that lose time to something else."""
+"""From the draws and the seconds of a job to the work of each GPU, by name."""
+LATE: Final = frozenset(make.__name__ for make in _LATE)
+"""The kinds whose input is late."""
 
 _SECONDS_PER_HOUR: Final = 3_600.0
 _SEVERAL_JOBS_FROM_HOURS: Final = 0.75
@@ -103,7 +59,7 @@ def machine(kind: str, seed: int, hours: float) -> Workload:
     Raises:
         KeyError: There is no such kind.
     """
-    make = KINDS[kind].make
+    make = KINDS[kind]
     draw = Draw(np.random.default_rng([seed, crc32(kind.encode())]))
     memory_mib = round(draw.log_uniform(1_200, 75_000))
     duration_ms = round(hours * _SECONDS_PER_HOUR * MS_PER_SECOND)

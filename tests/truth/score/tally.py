@@ -1,38 +1,49 @@
-"""Findings compared with the truth, and counted."""
+"""Findings of all detectors on all workloads, compared with the truth and counted."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass, field
-from statistics import median
+from typing import Final, NamedTuple
 
 import numpy as np
 
-from tests.truth.score.finding import Finding
-from tests.truth.workloads.spans import Spans, iou, lengths_ms
+from tests.truth.score.detectors import (
+    Finding,
+    found_by_daemon,
+    found_in_logs,
+    mean_below_70,
+    sagemaker_in_runs,
+)
+from tests.truth.workloads import Workload, workload
+from tests.truth.workloads.seeing import seen_all
+from tests.truth.workloads.spans import lengths_ms
 from tests.truth.workloads.truth import STARVED_FROM, GpuTruth
 
-VISIBLE_MS = 1_000
-"""A pause that long holds a whole window of any driver."""
-_DAY_MS = 86_400_000
+PERIODS_S: Final = (0.1, 1.0, 5.0, 15.0, 60.0)
+LOG, BARE = "gpumon analyze", "gpumon analyze, no memory.used"
+DAEMON, TAGGED = "gpumon serve", "gpumon serve, tagged"
+MEAN, SAGEMAKER = "mean below 70 %", "SageMaker p95/p5"
+VISIBLE_MS: Final = 1_000
+"""A pause that contains a window of any driver."""
+_DAY_MS: Final = 86_400_000
 
 
 @dataclass
 class Tally:
-    """How often a detector was right, and by how much its figures were off.
+    """How often a detector was right, and the errors of its figures.
 
     Attributes:
-        right: Starved, and found.
-        false: Not starved, and accused.
-        missed: Starved, and not found.
-        quiet: Not starved, and left alone.
-        false_on_healthy: Of the false, those that lost hardly anything at all. The others do lose
-            time, but to something else than their input.
-        healthy_ms: Time watched of GPUs that lost hardly anything.
-        lost_errors: Lost seconds reported over true ones, less 1; of each starved GPU.
-        starved_errors: The same of what was put down to the input, of each that was found.
-        ious: Starved intervals reported and true, over each that was found.
-        delays: Bursts seen in full between the first pause that a driver can show and the word.
-        missed_ratios: How much of its time in use each GPU starved that was not found.
+        right: Starved, and reported.
+        false: Not starved, and reported.
+        missed: Starved, and not reported.
+        quiet: Not starved, and not reported.
+        false_on_healthy: ``false`` on GPUs that lose 5 % or less, to any cause.
+        healthy_ms: Observed time of such GPUs.
+        lost_errors: Relative error of the lost seconds of each starved GPU.
+        starved_errors: The same of the seconds attributed to the input, of each that was reported.
+        delays: Bursts between the first visible pause and the report.
     """
 
     right: int = 0
@@ -43,93 +54,130 @@ class Tally:
     healthy_ms: int = 0
     lost_errors: list[float] = field(default_factory=list)
     starved_errors: list[float] = field(default_factory=list)
-    ious: list[float] = field(default_factory=list)
     delays: list[int] = field(default_factory=list)
-    missed_ratios: list[float] = field(default_factory=list)
 
-    def add(self, truth: GpuTruth, found: Finding, watched_ms: int) -> None:
+    def add(self, truth: GpuTruth, found: Finding, observed_ms: int) -> None:
         """Count one GPU of one workload."""
         if not truth.is_starved:
-            self._add_not_starved(truth, found, watched_ms)
+            self.false += found.is_starved
+            self.quiet += not found.is_starved
+            if truth.lost_ms <= STARVED_FROM * truth.in_use_ms:
+                self.healthy_ms += observed_ms
+                self.false_on_healthy += found.is_starved
             return
+        self.right += found.is_starved
+        self.missed += not found.is_starved
         if found.lost_s is not None:
             self.lost_errors.append(found.lost_s * 1000 / truth.lost_ms - 1)
-        if not found.is_starved:
-            self.missed += 1
-            self.missed_ratios.append(truth.starved_ratio)
-            return
-        self.right += 1
-        if found.starved_s is not None:
+        if found.is_starved and found.starved_s is not None:
             self.starved_errors.append(found.starved_s * 1000 / truth.starved_ms - 1)
-        if found.starved is not None:
-            self.ious.append(iou(found.starved, truth.starved))
-        if found.detected_at_ms is not None:
-            delay = bursts_until(truth, found.detected_at_ms)
-            if delay is not None:
-                self.delays.append(delay)
-
-    def _add_not_starved(self, truth: GpuTruth, found: Finding, watched_ms: int) -> None:
-        self.false += found.is_starved
-        self.quiet += not found.is_starved
-        if truth.lost_ms <= STARVED_FROM * truth.in_use_ms:
-            self.healthy_ms += watched_ms
-            self.false_on_healthy += found.is_starved
+        pauses = truth.starved[lengths_ms(truth.starved) >= VISIBLE_MS]
+        if found.detected_at_ms is not None and len(pauses):
+            # Each burst ends where the next pause begins; one burst cannot be distinguished.
+            self.delays.append(int(np.count_nonzero(pauses[1:, 0] < found.detected_at_ms)))
 
     def join(self, other: Tally) -> None:
         """Add what another counted."""
-        for name in ("right", "false", "missed", "quiet", "false_on_healthy", "healthy_ms"):
-            setattr(self, name, getattr(self, name) + getattr(other, name))
-        for name in ("lost_errors", "starved_errors", "ious", "delays", "missed_ratios"):
-            getattr(self, name).extend(getattr(other, name))
+        for name, value in vars(other).items():
+            setattr(self, name, getattr(self, name) + value)
+
+    @property
+    def gpus(self) -> int:
+        return self.right + self.false + self.missed + self.quiet
 
     @property
     def precision(self) -> float | None:
-        """Of the accused, the share that was starved; ``None``: no one was accused."""
-        accused = self.right + self.false
-        return self.right / accused if accused else None
+        reported = self.right + self.false
+        return self.right / reported if reported else None
 
     @property
     def recall(self) -> float | None:
-        """Of the starved, the share that was found; ``None``: no one was starved."""
         starved = self.right + self.missed
         return self.right / starved if starved else None
 
     @property
-    def f1(self) -> float | None:
-        """Harmonic mean of the two."""
-        if self.precision is None or self.recall is None:
-            return None
-        both = self.precision + self.recall
-        return 2 * self.precision * self.recall / both if both else 0.0
-
-    @property
     def alarms_per_day(self) -> float | None:
-        """False alarms in a day of a healthy GPU; ``None``: there was no healthy one."""
+        """False alarms in a day of a healthy GPU."""
         return self.false_on_healthy / (self.healthy_ms / _DAY_MS) if self.healthy_ms else None
 
 
-def middle(values: list[float] | list[int]) -> float | None:
-    """The median; ``None`` of nothing."""
-    return float(median(values)) if values else None
+class Row(NamedTuple):
+    """A detector, and seconds between its readings (``None``: its own)."""
+
+    detector: str
+    period_s: float | None
+
+    def __str__(self) -> str:
+        return self.detector + (f", {self.period_s:g} s" if self.period_s else "")
 
 
-def worst_of_nine_in_ten(errors: list[float]) -> float | None:
-    """What nine in ten errors stay within, without their sign; ``None`` of nothing."""
-    return float(np.percentile(np.abs(errors), 90)) if errors else None
+class Work(NamedTuple):
+    """One workload to evaluate.
 
-
-def bursts_until(truth: GpuTruth, at_ms: float) -> int | None:
-    """Bursts that ended between the end of the first visible starved pause and that moment.
-
-    What no driver can distinguish is one burst. ``None`` where no pause can be seen.
+    Attributes:
+        periods_s: Of the logs.
+        daemons: Which daemons watch it, too: ``DAEMON``, ``TAGGED``.
     """
-    pauses = visible(truth.starved)
-    if not len(pauses):
-        return None
-    later = pauses[:, 0][1:]  # each burst ends where the next pause begins
-    return int(np.count_nonzero(later < at_ms))
+
+    kind: str
+    seed: int
+    hours: float
+    periods_s: tuple[float, ...] = PERIODS_S
+    daemons: tuple[str, ...] = (DAEMON, TAGGED)
 
 
-def visible(spans: Spans) -> Spans:
-    """Those in which a whole window of any driver fits."""
-    return spans[lengths_ms(spans) >= VISIBLE_MS]
+Tallies = dict[tuple[Row, str], Tally]
+"""By detector and kind of workload."""
+
+
+def rows(periods_s: Sequence[float] = PERIODS_S) -> list[Row]:
+    """Every detector at every period, in the order of the page."""
+    logs = [Row(name, period_s) for name in (LOG, BARE, MEAN, SAGEMAKER) for period_s in periods_s]
+    return [*logs, Row(DAEMON, None), Row(TAGGED, None)]
+
+
+def evaluate_one(work: Work) -> Tallies:
+    """The findings of all detectors on one workload."""
+    made, tallies = workload(work.kind, work.seed, work.hours), Tallies()
+    for row, found in _findings(made, work):
+        tally = tallies.setdefault((row, work.kind), Tally())
+        for truth, finding in zip(made.gpus, found, strict=True):
+            tally.add(truth, finding, made.duration_ms)
+    return tallies
+
+
+def evaluate(work: Sequence[Work], done_one: Callable[[], None]) -> Tallies:
+    """All workloads, on all cores; ``done_one`` is called after each."""
+    tallies = Tallies()
+    with ProcessPoolExecutor() as pool:
+        for done in as_completed([pool.submit(evaluate_one, one) for one in work]):
+            for key, tally in done.result().items():
+                tallies.setdefault(key, Tally()).join(tally)
+            done_one()
+    return tallies
+
+
+def over(tallies: Tallies, row: Row, kinds: Sequence[str]) -> Tally:
+    """The workloads of several kinds together."""
+    joined = Tally()
+    for kind in kinds:
+        joined.join(tallies.get((row, kind), Tally()))
+    return joined
+
+
+def _findings(made: Workload, work: Work) -> Iterator[tuple[Row, list[Finding]]]:
+    for number, period_s in enumerate(work.periods_s):
+        seen = seen_all(made, period_s, _chance(work, number))
+        yield Row(LOG, period_s), found_in_logs(made, seen)
+        yield Row(BARE, period_s), found_in_logs(made, seen, memory=False, when=False)
+        yield Row(MEAN, period_s), [mean_below_70(log.percents) for log in seen]
+        by_run = [sagemaker_in_runs(log, gpu) for log, gpu in zip(seen, made.gpus, strict=True)]
+        yield Row(SAGEMAKER, period_s), by_run
+    for daemon in work.daemons:
+        found = found_by_daemon(made, _chance(work, 100), tagged=daemon == TAGGED)
+        yield Row(daemon, None), found
+
+
+def _chance(work: Work, purpose: int) -> np.random.Generator:
+    """The same for the same workload, whatever else is evaluated."""
+    return np.random.default_rng([work.seed, purpose, len(work.kind), *work.kind.encode()])

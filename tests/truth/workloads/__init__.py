@@ -1,11 +1,9 @@
-"""Made-up machines whose truth is known, and the logs that would have been kept of them.
+"""Synthetic machines whose truth is known, and the logs they would have left.
 
-A workload models what happens, millisecond by millisecond: workers that load
-batches, a queue of finite depth, steps on a device, epochs, checkpoints.
-*Starved* is a fact of that model: the device is idle, a training run asks for a
-batch and its loader's queue holds none. It is never reported from how busy the
-device was. What a log says of it is then drawn: the driver's windows and the
-logger's rows.
+A workload models what happens, millisecond by millisecond: workers that load batches, a bounded
+queue, steps on a device, epochs, checkpoints. *Starved* is a fact of that model: the device is
+idle, a training run asks for a batch, and the queue of its loader is empty. It is never derived
+from utilisation. What a log shows of it is then drawn: the driver's windows and the logger's rows.
 """
 
 from tests.truth.workloads.catalog import (
@@ -13,6 +11,7 @@ from tests.truth.workloads.catalog import (
     EVALUATION_SEEDS,
     KINDS,
     TRAINING_SEEDS,
+    UNTAGGED,
     workload,
 )
 from tests.truth.workloads.csv_log import as_csv, memory_used_mib
@@ -24,6 +23,7 @@ __all__ = [
     "EVALUATION_SEEDS",
     "KINDS",
     "TRAINING_SEEDS",
+    "UNTAGGED",
     "GpuTruth",
     "Workload",
     "as_csv",

@@ -2,125 +2,82 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import Final
+from typing import Final, NamedTuple
 
-from gpumon.core.verdict import LikelyCause
+from tests.truth.workloads import late_loaders as late
+from tests.truth.workloads import other_pauses as other
+from tests.truth.workloads import several
+from tests.truth.workloads import without_training as untagged
 from tests.truth.workloads.draws import Draws
-from tests.truth.workloads.kind import MS_PER_HOUR, Kind, kind_of
-from tests.truth.workloads.late_loaders import (
-    augmentation,
-    cold_cache,
-    epoch_restart,
-    late_on_many_gpus,
-    late_rank,
-    late_validation,
-    loader_in_training,
-    noisy_neighbour,
-    shard_fetch,
-    shared_loader,
-    short_stalls,
-    slow_storage,
-    starved_with_checkpoints,
-    two_strangers,
-    worker_waves,
-)
-from tests.truth.workloads.other_pauses import (
-    asynchronous_checkpoints,
-    blips,
-    checkpoints,
-    federated_client,
-    frequent_checkpoints,
-    generation,
-    healthy_prefetch,
-    host_bound,
-    lives_on,
-    many_gpus,
-    many_gpus_that_spin,
-    roll_outs,
-    rounds,
-    scores_on_the_host,
-    throttled,
-    unequal_gpus,
-    validation,
-)
-from tests.truth.workloads.several import several_jobs, sweep
-from tests.truth.workloads.truth import Workload
-from tests.truth.workloads.without_training import (
-    desktop,
-    inference_server,
-    notebook,
-    requests_by_hand,
-    unused,
-)
+from tests.truth.workloads.truth import GpuTruth, Workload
 
-_LISTED: Final = (
-    kind_of(worker_waves, LikelyCause.LATE_INPUT),
-    kind_of(slow_storage, LikelyCause.LATE_INPUT),
-    kind_of(cold_cache, LikelyCause.LATE_INPUT),
-    kind_of(epoch_restart, LikelyCause.LATE_INPUT),
-    kind_of(augmentation, LikelyCause.LATE_INPUT),
-    kind_of(shard_fetch, LikelyCause.LATE_INPUT),
-    kind_of(shared_loader, LikelyCause.LATE_INPUT),
-    kind_of(two_strangers, LikelyCause.LATE_INPUT),
-    kind_of(noisy_neighbour, LikelyCause.LATE_INPUT),
-    kind_of(starved_with_checkpoints, LikelyCause.LATE_INPUT),
-    kind_of(several_jobs, LikelyCause.LATE_INPUT),
-    kind_of(late_validation, LikelyCause.LATE_INPUT, is_visible=False),
-    kind_of(late_on_many_gpus, LikelyCause.LATE_INPUT),
-    kind_of(late_rank, LikelyCause.LATE_INPUT),
-    kind_of(short_stalls, LikelyCause.LATE_INPUT, is_visible=False),
-    kind_of(loader_in_training, LikelyCause.LATE_INPUT, is_visible=False),
-    kind_of(healthy_prefetch, None),
-    kind_of(checkpoints, LikelyCause.EVERY_N_STEPS),
-    kind_of(many_gpus, LikelyCause.EVERY_N_STEPS),
-    kind_of(validation, LikelyCause.EVERY_N_STEPS),
-    kind_of(host_bound, None, is_visible=False),
-    kind_of(unequal_gpus, None, is_visible=False),
-    kind_of(throttled, None),
-    kind_of(rounds, LikelyCause.OTHER_MACHINES),
-    kind_of(sweep, None),
-    kind_of(inference_server, LikelyCause.REQUESTS, is_visible=False),
-    kind_of(notebook, LikelyCause.REQUESTS),
-    kind_of(unused, None),
-    kind_of(asynchronous_checkpoints, LikelyCause.EVERY_N_STEPS),
-    kind_of(frequent_checkpoints, LikelyCause.EVERY_N_STEPS),
-    kind_of(scores_on_the_host, LikelyCause.EVERY_N_STEPS),
-    kind_of(federated_client, LikelyCause.OTHER_MACHINES),
-    kind_of(blips, LikelyCause.EVERY_N_STEPS),
-    kind_of(roll_outs, LikelyCause.EVERY_N_STEPS),
-    kind_of(generation, LikelyCause.EVERY_N_STEPS),
-    kind_of(lives_on, LikelyCause.EVERY_N_STEPS),
-    kind_of(many_gpus_that_spin, LikelyCause.EVERY_N_STEPS),
-    kind_of(requests_by_hand, LikelyCause.REQUESTS, is_visible=False),
-    kind_of(desktop, LikelyCause.REQUESTS, is_visible=False),
-)
+MS_PER_HOUR: Final = 3_600_000
 
-KINDS: Final[Mapping[str, Kind]] = MappingProxyType({kind.name: kind for kind in _LISTED})
+Make = Callable[[Draws, int], tuple[GpuTruth, ...]]
+"""From the draws and the duration in ms to what happened on each GPU."""
+
+
+class Kind(NamedTuple):
+    """One kind of workload.
+
+    Attributes:
+        make: Draws what happened; its docstring has the ranges.
+        is_late: Whether a loader is late; in other kinds at most 2 % is starved, at a job's begin.
+        is_visible: Whether its pauses are long enough for a driver's window to show them.
+    """
+
+    make: Make
+    is_late: bool
+    is_visible: bool
+
+
+_LATE: Final = (
+    late.worker_waves, late.slow_storage, late.cold_cache, late.epoch_restart, late.augmentation,
+    late.shard_fetch, late.shared_loader, late.two_strangers, late.noisy_neighbour,
+    late.starved_with_checkpoints, several.several_jobs, late.late_validation,
+    late.late_on_many_gpus, late.late_rank, late.short_stalls, late.loader_in_training,
+)  # fmt: skip
+_OTHERS: Final = (
+    other.healthy_prefetch, other.checkpoints, other.many_gpus, other.validation, other.host_bound,
+    other.unequal_gpus, other.throttled, other.rounds, several.sweep, untagged.inference_server,
+    untagged.notebook, untagged.unused, other.asynchronous_checkpoints,
+    other.frequent_checkpoints, other.scores_on_the_host, other.federated_client, other.blips,
+    other.roll_outs, other.generation, other.lives_on, other.many_gpus_that_spin,
+    untagged.requests_by_hand, untagged.desktop,
+)  # fmt: skip
+_NOT_VISIBLE: Final = {
+    "late_validation", "short_stalls", "loader_in_training", "host_bound", "unequal_gpus",
+    "inference_server", "requests_by_hand", "desktop",
+}  # fmt: skip
+UNTAGGED: Final = ("inference_server", "notebook", "unused", "requests_by_hand", "desktop")
+"""Kinds without training, so without tags."""
+
+KINDS: Final[Mapping[str, Kind]] = MappingProxyType(
+    {
+        make.__name__: Kind(make, make in _LATE, make.__name__ not in _NOT_VISIBLE)
+        for make in (*_LATE, *_OTHERS)
+    }
+)
 
 DEVELOPMENT_SEEDS: Final = range(1_000)
-"""Workloads that a detector and its thresholds may be tuned on; no others."""
+"""Seeds that a detector and its thresholds may be tuned on; no others."""
 
 TRAINING_SEEDS: Final = range(300_000, 301_000)
-"""Workloads that the model of suspicion is fitted on."""
+"""Seeds that the model of suspicion is fitted on."""
 
 EVALUATION_SEEDS: Final = range(270_000, 271_000)
-"""Workloads that accuracy is measured on. No one tunes on them, nor looks at one of them to fix a
-detector: a figure that was tuned for says nothing. Whoever changes the detector after having read
-such a figure moves on to seeds that no one has seen. 100,000 to 100,011, 200,000 to 200,011,
-210,000 to 210,059, 220,000 to 220,079, 230,000 to 230,079, 240,000 to 240,049, 250,000 to
-250,015 and 260,000 to 260,031 were used up so."""
+"""Seeds that accuracy is measured on. A detector that was tuned on them proves nothing: whoever
+changes it after reading such a figure must move on to unseen seeds. Used up: 100,000 to 100,011,
+200,000 to 200,011, 210,000 to 210,059, 220,000 to 220,079, 230,000 to 230,079, 240,000 to 240,049,
+250,000 to 250,015 and 260,000 to 260,031."""
 
 
 def workload(kind: str, seed: int, hours: float = 2.0) -> Workload:
     """The workload of this kind and seed: the same on every machine.
 
-    Args:
-        kind: A key of ``KINDS``.
-        seed: Any whole number from 0.
-        hours: How long it is watched; the first minutes do not depend on it
-            alone, so that workloads of other lengths are other workloads.
+    A workload of another length is another workload: its first minutes differ, too.
 
     Raises:
         KeyError: There is no such kind.

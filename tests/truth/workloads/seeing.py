@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from tests.truth.workloads.spans import covered_ms
 from tests.truth.workloads.truth import GpuTruth, Workload
 
-_SHORTEST_WINDOW_MS: Final = 1_000 / 6
-_LONGEST_WINDOW_MS: Final = 1_000.0
+SHORTEST_WINDOW_MS: Final = 1_000 / 6
+LONGEST_WINDOW_MS: Final = 1_000.0
 _LATE_SHARE: Final = 0.002
 """So many rows of a logger come late, because the machine has something else to do."""
 _NS_PER_MS: Final = 1_000_000
@@ -68,7 +68,7 @@ def seen_all(workload: Workload, period_s: float, rng: np.random.Generator) -> t
         rng: Where chance comes from.
     """
     ticks_ms = logger_ticks_ms(workload.duration_ms, period_s, rng)
-    window_ms = float(rng.uniform(_SHORTEST_WINDOW_MS, _LONGEST_WINDOW_MS))
+    window_ms = float(rng.uniform(SHORTEST_WINDOW_MS, LONGEST_WINDOW_MS))
     logs = []
     for gpu in workload.gpus:
         driver = Driver(window_ms, *(rng.random(2) * window_ms).tolist())

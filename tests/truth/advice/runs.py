@@ -1,8 +1,8 @@
-"""Trainings that lose time to one thing, and the same after the change that gpumon advises.
+"""Training runs that lose time to one cause, before and after the change that gpumon advises.
 
-    python -m tests.truth.advice.trainings --case checkpoint --side before --spans FILE ...
+    python -m tests.truth.advice.runs --case checkpoints --side before --spans FILE ...
 
-The GPU is simulated: it works for as long as a step sleeps. What costs a core says so.
+The GPU is simulated: it works for as long as a step sleeps.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ _RECORD_BYTES: Final = 16 * MIB
 
 
 class Case(NamedTuple):
-    """One advice, and a training that follows it.
+    """One advice, and a training run that follows it.
 
     Attributes:
-        cause: That the advice is on.
-        reason: That it goes by; ``None``: by none.
-        change: What is changed, in a few words.
-        batches: How batches come, before and after.
-        every: A phase beside the step, how long it lasts, and in how many steps once: before and
-            after; 0: in none.
-        at_first_s: What the very first batch takes, before; or, of ``start_up``, the start.
-        needs: ``disk``, ``server`` or ``cgroup``, where it needs one.
+        cause: The cause that the advice is about.
+        reason: The reason that it is based on, if any.
+        change: The change, in a few words.
+        batches: The loader, before and after.
+        every: Another phase, its seconds, and every how many steps it occurs, before and after;
+            0: never.
+        at_first_s: Seconds of the first batch before the change, or of ``start_up``.
+        needs: ``disk``, ``server`` or ``cgroup``, if any.
     """
 
     cause: str
@@ -51,7 +51,7 @@ class Case(NamedTuple):
 
 
 def ready(stage: Stage) -> Iterable[object]:
-    """Batches that are there."""
+    """Batches that are ready."""
     return count()
 
 
@@ -63,12 +63,12 @@ def computing(
 
 
 def sleeping(seconds: float, workers: int) -> Callable[[Stage], Iterable[object]]:
-    """Batches that each are waited for, by so many threads at once."""
+    """Batches that so many threads wait for."""
     return lambda stage: of_threads(lambda number: time.sleep(seconds), workers)
 
 
 def cold(stage: Stage) -> Iterator[object]:
-    """Records of a file that the page cache has forgotten."""
+    """Records of a file that is not in the page cache."""
     with stage.file.open("rb", buffering=0) as file:
         for number in count():
             where = number % 8 * _RECORD_BYTES
@@ -82,14 +82,14 @@ def received(stage: Stage) -> Iterable[object]:
 
 
 def mapped(stage: Stage) -> Iterable[object]:
-    """Pages of a file that has room in memory, or has not."""
+    """Pages of a file that fits into memory, or does not."""
     return of_processes(lambda number: map_again(stage, 0.06, number), 1)
 
 
 CASES: Final[Mapping[str, Case]] = MappingProxyType(
     {
         "made in the training thread": Case(
-            "input_wait", "cpu_bound", "a process beside it makes them",
+            "input_wait", "cpu_bound", "a worker process makes them",
             (computing(0.025, 0, in_the_training_thread), computing(0.025, 1, of_processes)),
         ),
         "too few workers": Case(
@@ -100,7 +100,7 @@ CASES: Final[Mapping[str, Case]] = MappingProxyType(
             "input_wait", "cpu_bound", "batches that cost a third",
             (computing(0.110, 4, of_processes), computing(0.035, 4, of_processes)),
         ),
-        "threads that share Python's lock": Case(
+        "threads that share the GIL": Case(
             "input_wait", "gil_bound", "2 processes in place of 3 threads",
             (computing(0.050, 3, of_threads), computing(0.050, 2, of_processes)),
         ),
