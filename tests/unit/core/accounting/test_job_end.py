@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gpumon.core.accounting.job_end import MemoryRelease, job_patience_ns
+from gpumon.core.accounting.job_end import MemoryRelease
 from gpumon.core.accounting.ledger import GpuLedger
 from gpumon.core.log_summary.activity import ChangeRoom, GpuActivity, StateChanges
 from gpumon.core.phase import IdleCause
@@ -48,14 +48,6 @@ class TestAJob:
 
 
 class TestHowLongAJobMayBeIdle:
-    @pytest.mark.parametrize(
-        ("sample_s", "patience_s"), [(0.1, 60), (1.0, 60), (5.0, 60), (5.1, 61.2), (60.0, 720)]
-    )
-    def test_is_a_minute_and_never_less_than_twelve_samples(
-        self, sample_s: float, patience_s: float
-    ) -> None:
-        assert job_patience_ns(s(sample_s), DEFAULT_SETTINGS) == s(patience_s)
-
     @pytest.mark.parametrize(("idle_samples", "is_over"), [(12, False), (13, True)])
     def test_ends_it_for_the_ledger_and_for_the_picture_of_the_states_alike(
         self, idle_samples: int, is_over: bool

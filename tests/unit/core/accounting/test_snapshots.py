@@ -42,9 +42,6 @@ class TestAShortHistory:
 
         assert cells == Cells(0, 6, 1, ((0, 5, 0, 5, 0, 5),))
 
-    def test_has_the_cells_of_a_part(self) -> None:
-        assert cells_of(every_tick(6, busy=(0, 5)), 1, 4) == Cells(1, 4, 1, ((5, 0, 5),))
-
     def test_knows_no_time_beyond_its_snapshots(self) -> None:
         history = every_tick(6)
 

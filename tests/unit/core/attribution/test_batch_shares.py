@@ -13,7 +13,6 @@ from gpumon.core.attribution.batch_shares import (
     balanced_ratios,
     checked_ratios,
     shares_of,
-    simple_ratios,
     split_counts,
 )
 
@@ -99,13 +98,6 @@ class TestRatios:
             checked_ratios(ratios, 2, each="rank")
 
         assert "gpu" not in str(refused.value).lower()
-
-    @given(st.lists(st.integers(50, 2_000), min_size=1, max_size=6))
-    def test_are_shown_in_the_smallest_similar_numbers(self, ratios: list[int]) -> None:
-        reported = shares_of(simple_ratios(ratios))
-
-        for share, due in zip(reported, shares_of(ratios), strict=True):
-            assert share == pytest.approx(due, rel=0.011, abs=0.002)
 
 
 class TestLevelling:

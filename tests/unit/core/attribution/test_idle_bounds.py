@@ -51,12 +51,6 @@ class TestASynchronousLoop:
         assert +low_ns == +best_ns == +loop.shared_ns
         assert +high_ns == +loop.shared_ns
 
-    def test_has_them_where_it_counts_steps_and_tags_none(self) -> None:
-        loop = followed(synchronous(300, wait_ms=40, step_ms=60, tags_steps=False))
-
-        low_ns, best_ns, high_ns = loop.totals
-        assert +low_ns == +best_ns == +high_ns == +loop.shared_ns
-
     def test_has_a_range_before_enough_windows(self) -> None:
         rank = synchronous(300, wait_ms=40, step_ms=60)
         loop = FollowedLoop()
@@ -127,10 +121,6 @@ def early(rank: Rank) -> list[RingEvent]:
     return [device_done(start_ns, step) for step, (start_ns, _) in enumerate(rank.busy, 1)]
 
 
-def late(rank: Rank) -> list[RingEvent]:
-    return [device_done(end_ns + 10**9, step) for step, (_, end_ns) in enumerate(rank.busy, 1)]
-
-
 def of_steps_to_come(rank: Rank) -> list[RingEvent]:
     return [device_done(end_ns, 1 << 60) for _, end_ns in rank.busy]
 
@@ -146,11 +136,6 @@ class TestFalseDeviceMarks:
 
         assert not loop.timeline.has_marks
         assert loop.totals.low_ns[INPUT_WAIT] <= true_idle_ns(rank)[INPUT_WAIT]
-
-    def test_that_are_late_under_waits_in_which_the_driver_saw_no_work_decide_nothing(self) -> None:
-        rank = asynchronous(60, counts_batches=True)
-
-        assert not followed(rank, marks=late(rank)).timeline.has_marks
 
     def test_that_stop_decide_nothing_64_steps_later(self) -> None:
         rank = synchronous(300, wait_ms=40, step_ms=60)

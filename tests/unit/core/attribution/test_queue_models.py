@@ -178,13 +178,6 @@ class TestAWindow:
         assert loop.fitted_ns == 2000
         assert all(fit.windows <= 2 for fit in loop.fits())
 
-    def test_may_hold_phases_of_no_length(self) -> None:
-        codes = bytes([WAIT_CODE, STEP_CODE, WAIT_CODE])
-
-        loop = trace(window(0, codes, bounds_ns=(0, 0)), window(1, codes, bounds_ns=(1500, 1500)))
-
-        assert all(fit.squares >= 0 for fit in loop.fits())
-
 
 class TestUntaggedCode:
     def test_is_the_step_of_a_run_that_counts_steps_and_tags_none(self) -> None:

@@ -16,13 +16,8 @@ from pathlib import Path
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
 from gpumon.core.codecs import (
-    gpu_codec,
-    recorded_frames,
-    recorded_rings,
-    recording_codec,
     report_codec,
 )
-from gpumon.core.codecs.field_codec import FieldCodec
 from gpumon.core.codecs.recording_codec import BlockWriter, RecordingHeader
 from gpumon.core.codecs.report_codec import encode_pair, encode_report_with_lanes
 from gpumon.core.codecs.state_codec import board_document, state_document
@@ -107,32 +102,3 @@ def test_json_names_are_the_committed_ones() -> None:
         NAMES.write_text(text, encoding="ascii")
 
     assert text == NAMES.read_text(encoding="ascii")
-
-
-WITHOUT_A_NAME = {
-    "GpuReport": "error fill held in_job now reported_troubles totals unsettled verdict waits_for",
-    "GpuTotals": "gaps may_be_less_ns may_be_more_ns pauses starved_intervals suspicion",
-    "GapTotals": "bucket_counts",
-    "InJob": "fill",
-    "Report": "advice gpus origin_ns runs sampling together",
-    "RunReport": "silence",
-    "LogFinding": "remedy",
-    "Together": "all_paused_ns idle_beside_peer_ns",
-    "Frame": "call_counts call_seconds gpus taken_at_ns",
-    "GpuSample": "busy device",
-    "RingReading": "events facts is_gone is_pid_seen lost_events phase_ns read_at_ns",
-}
-"""Attributes that a function writes, or that no document has."""
-
-
-def test_every_new_attribute_gets_a_json_name_or_is_listed_here() -> None:
-    unnamed: dict[str, set[str]] = {}
-    for module in (gpu_codec, report_codec, recorded_frames, recorded_rings, recording_codec):
-        for codec in vars(module).values():
-            if isinstance(codec, FieldCodec):
-                kind = codec._kind
-                left = set(get_type_hints(kind)) - {field.attribute for field in codec._fields}
-                unnamed[kind.__name__] = unnamed.get(kind.__name__, left) & left
-
-    found = {name: " ".join(sorted(left)) for name, left in unnamed.items() if left}
-    assert found == WITHOUT_A_NAME

@@ -44,14 +44,6 @@ def test_the_schema_is_named_first() -> None:
     assert STATE_SCHEMA == "gpumon.state/1"
 
 
-def test_owners_of_rings_that_are_not_read_are_listed() -> None:
-    assert decoded()["rings_left_out"] == []
-    assert decoded(rings_left_out=((65534, 44), (None, 2)))["rings_left_out"] == [
-        {"uid": 65534, "rings": 44},
-        {"uid": None, "rings": 2},
-    ]
-
-
 class TestTheValues:
     def test_are_counters_in_nanoseconds_that_add_up(self) -> None:
         gpus = decoded()["gpus"]
@@ -121,12 +113,6 @@ class TestBoardDocument:
         assert document["details"]["persistence_mode"] is True
         assert document["activity"]["sm_active_ratio"] == 0.5
         assert document["xid_errors"] == {"31": 2, "79": 1}
-
-    def test_of_a_gpu_that_was_never_read_has_neither_details_nor_activity(self) -> None:
-        document = written(starved_gpu(latest=None))
-
-        assert (document["details"], document["activity"]) == (None, None)
-        assert document["xid_errors"] == {}
 
     def test_has_the_fill_of_a_busy_gpu(self) -> None:
         full = board_document(starved_gpu(fill=gpm_fill(0.24, held=0.1)))

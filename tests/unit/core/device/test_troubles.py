@@ -154,12 +154,6 @@ class TestTheTimeBetweenTwoReports:
 
         assert [(trouble.code, trouble.times) for trouble in one.troubles] == [(79, 1), (31, 3)]
 
-    def test_has_those_that_were_counted_again(self) -> None:
-        before = report(broken(reported_troubles=reported((31, 5))))
-        after = report(broken(reported_troubles=reported((31, 2))))
-
-        assert report_since(before, after).gpus[0].troubles[0].times == 2
-
 
 class TestTheDocument:
     ONE = report(

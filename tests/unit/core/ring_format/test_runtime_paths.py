@@ -44,13 +44,6 @@ class TestADaemon:
 
 
 class TestAReader:
-    def test_reads_every_folder_of_a_writer(self) -> None:
-        patterns = reader_patterns(SESSION, 7)
-
-        folders = writer_folders(SESSION, 7, system_folder_has_phases=True)
-        assert len(folders) > 1
-        assert {str(folder) for folder in folders} <= set(patterns)
-
     def test_reads_the_session_if_no_variable_names_it(self) -> None:
         """A daemon that cron started, and a run of the same user in a terminal."""
         assert "/run/user/7/gpumon" in reader_patterns({}, 7)

@@ -170,11 +170,6 @@ class TestItIsNoHang:
 
         assert run.silence is None
 
-    def test_once_its_process_is_gone(self, run: Run) -> None:
-        run.passes(100, WAIT, alive=False)
-
-        assert run.silence is None
-
     def test_while_its_process_is_stopped_which_counts_for_nothing(self, run: Run) -> None:
         run.passes(20, WAIT)
         run.passes(100, WAIT, stopped=True)
@@ -212,14 +207,6 @@ class TestAFirstBatch:
 
         assert run.silence is not None
         assert (run.silence.is_hanging, run.silence.hanging_from_ns) == (True, s(305))
-
-    def test_is_not_waited_for_while_the_process_is_stopped(self) -> None:
-        run = Run()
-        run.passes(200, WAIT, first_wait_since=0)
-        run.passes(400, WAIT, first_wait_since=0, stopped=True)
-        run.passes(100, WAIT, first_wait_since=0)
-
-        assert not run.hangs
 
 
 class TestALongPhase:
