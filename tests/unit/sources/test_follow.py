@@ -1,4 +1,4 @@
-"""Specification of ``follow:FILE``: a GPU whose true busy spans another process writes."""
+"""Tests of ``follow:FILE``: a GPU whose busy spans another process writes."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ class TestSilence:
         assert followed.samples[-1].end_ns <= followed.clock.now_ns - s(1.0)
 
 
-class TestAFileThatNobodyWritesTo:
+class TestAFileWithoutNewSpans:
     def test_is_reported_until_the_first_span(self, followed: Followed) -> None:
         followed.path.touch()
 

@@ -1,4 +1,4 @@
-"""Specification of whose a process is, as the kernel tells it."""
+"""Tests of the user of a process, as the kernel shows it."""
 
 from __future__ import annotations
 
@@ -40,12 +40,12 @@ class TestTheOwnerOfAProcess:
     @pytest.mark.parametrize(
         ("name", "uids", "owner"),
         [
-            pytest.param("python", "7\t1000\t8\t9", 1000, id="whom it makes files as"),
+            pytest.param("python", "7\t1000\t8\t9", 1000, id="the owner of the files it creates"),
             # It computes for its clients.
-            pytest.param("nvidia-cuda-mps", "0\t0\t0\t0", None, id="nobody certain of a server"),
-            pytest.param("python", "", None, id="unknown where the kernel says nothing"),
-            pytest.param("python", "7", None, id="unknown where the kernel says too little"),
-            pytest.param("python", "7\tx", None, id="unknown where the kernel says no number"),
+            pytest.param("nvidia-cuda-mps", "0\t0\t0\t0", None, id="none of a server"),
+            pytest.param("python", "", None, id="unknown without a number"),
+            pytest.param("python", "7", None, id="unknown with too few numbers"),
+            pytest.param("python", "7\tx", None, id="unknown of no number"),
         ],
     )
     def test_is(self, proc: Path, name: str, uids: str, owner: int | None) -> None:
@@ -53,7 +53,7 @@ class TestTheOwnerOfAProcess:
 
         assert ProcessOwners(proc).owner(4000).uid == owner
 
-    def test_is_unknown_where_pids_are_not_those_of_the_driver(self, proc: Path) -> None:
+    def test_is_unknown_in_another_pid_namespace(self, proc: Path) -> None:
         process(proc, 4000, "python")
         (proc / "self" / "ns" / "pid").unlink()
         (proc / "self" / "ns" / "pid").symlink_to("pid:[4026532001]")
@@ -62,7 +62,7 @@ class TestTheOwnerOfAProcess:
 
     @as_root
     @with_pids_of_the_host
-    def test_is_known_of_one_that_became_somebody_else(self) -> None:
+    def test_is_known_of_a_process_that_changed_its_user(self) -> None:
         program = f"{become()}print('ready', flush=True); input()"
         with subprocess.Popen(
             [sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE
@@ -86,16 +86,16 @@ class TestAProcWithHidepid:
     @pytest.mark.parametrize("hidepid", [1, 2])
     @pytest.mark.parametrize("uid", [OTHER_UID, 0])
     def test_hides_the_owner_of_a_process_that_runs(self, hidepid: int, uid: int) -> None:
-        assert owner_told_to(uid, hidepid=hidepid) == "None True False"
+        assert owner_as_seen_by(uid, hidepid=hidepid) == "None True False"
 
     @pytest.mark.parametrize("hidepid", [1, 2])
     def test_shows_it_to_the_group_of_the_mount(self, hidepid: int) -> None:
-        seen = owner_told_to(OTHER_UID, hidepid=hidepid, in_group=True)
+        seen = owner_as_seen_by(OTHER_UID, hidepid=hidepid, in_group=True)
         assert seen == f"{OTHER_USER} False False"
 
 
-def owner_told_to(uid: int, *, hidepid: int, in_group: bool = False) -> str:
-    """The owner of a process of somebody else, as that user sees it."""
+def owner_as_seen_by(uid: int, *, hidepid: int, in_group: bool = False) -> str:
+    """The owner of another user's process, as ``uid`` sees it."""
     become_other = ["setpriv", f"--reuid={OTHER_USER}", f"--regid={OTHER_USER}", "--clear-groups"]
     with ending(subprocess.Popen([*become_other, "sleep", "60"])) as other:
         wait_until(lambda: Path(f"/proc/{other.pid}/comm").read_text() == "sleep\n")

@@ -1,4 +1,4 @@
-"""Specification of the simulated source: what a driver would say of GPUs that follow a script."""
+"""Tests of simulated GPUs that follow a script."""
 
 from __future__ import annotations
 
@@ -7,12 +7,13 @@ from itertools import pairwise
 import pytest
 
 from gpumon.core.sample import BusySample, GpuSample
+from gpumon.errors import UsageError
 from gpumon.sources.simulated import SCRIPTS, SimulatedSource
 from tests.builders.time import HandClock, s
 
 
 def read_each_second(script: str, seconds: int, gpu: int = 0) -> list[GpuSample]:
-    """What is reported of one GPU, second by second."""
+    """Return the sample of one GPU, second by second."""
     clock = HandClock()
     source = SimulatedSource(script, clock)
     reported = []
@@ -23,15 +24,15 @@ def read_each_second(script: str, seconds: int, gpu: int = 0) -> list[GpuSample]
 
 
 def read_once(script: str, after_s: float) -> tuple[GpuSample, ...]:
-    """What is reported of all its GPUs at once."""
+    """Return one sample of all its GPUs."""
     clock = HandClock()
     source = SimulatedSource(script, clock)
     clock.pass_seconds(after_s)
     return source.read().gpus
 
 
-def heard(script: str, seconds: int, gpu: int = 0) -> list[BusySample]:
-    """All samples of how busy one GPU was."""
+def busy_samples(script: str, seconds: int, gpu: int = 0) -> list[BusySample]:
+    """Return all utilisation samples of one GPU."""
     return [sample for one in read_each_second(script, seconds, gpu) for sample in one.busy]
 
 
@@ -44,20 +45,33 @@ class TestEveryScript:
     @pytest.mark.parametrize("script", sorted(SCRIPTS))
     def test_gives_samples_without_a_gap_or_an_overlap(self, script: str) -> None:
         first = next(at for at, rhythm in enumerate(SCRIPTS[script]) if not rhythm.mig_enabled)
-        samples = heard(script, 9, gpu=first)
+        samples = busy_samples(script, 9, gpu=first)
 
         assert len(samples) > 1
         assert all(a.end_ns == b.start_ns for a, b in pairwise(samples))
         assert all(0.0 <= sample.busy_ratio <= 1.0 for sample in samples)
 
+    def test_is_named_when_another_is_asked_for(self) -> None:
+        with pytest.raises(UsageError, match="input-bound"):
+            SimulatedSource("lunch", HandClock())
+
 
 class TestInputBound:
     def test_works_and_waits_in_turn_for_a_second_and_a_half_each(self) -> None:
-        samples = heard("input-bound", 30)
+        samples = busy_samples("input-bound", 30)
 
         assert busy_ratio(samples) == pytest.approx(0.5, abs=0.01)
         first_pause = next(sample for sample in samples if sample.busy_ratio == 0.0)
         assert first_pause.start_ns - samples[0].start_ns == pytest.approx(s(1.5), abs=s(0.17))
+
+
+class TestFallsOff:
+    def test_loses_one_gpu_and_the_other_continues(self) -> None:
+        healthy, lost = read_once("falls-off", 12.0)
+
+        assert (healthy.error, lost.busy) == (None, ())
+        assert healthy.busy
+        assert "the bus" in (lost.error or "")
 
 
 class TestUnderFilled:

@@ -103,6 +103,16 @@ class TestAnInstance:
 
         assert fake.all_calls() == {DRAIN: 4 + 8, PART_GET: 12, METRICS_GET: 12}
 
+    def test_over_a_stop_of_whoever_reads_is_not_observed(self, fake: Fake) -> None:
+        (uuid,) = fake.cut(0, 1)
+        story = fake.story(period_s=0.5, after_s=3)
+        before_s = story.observed_s(uuid)
+
+        fake.advance(60.0)
+        story.pass_s(3)
+
+        assert story.observed_s(uuid) - before_s <= 3
+
 
 class TestAnInstanceWhoseUtilisationNoOneKnows:
     def test_is_on_a_board_without_gpm(self, fake: Fake) -> None:
