@@ -122,8 +122,6 @@ struct fake_gpu {
     struct fake_wave wave;
     uint64_t window_ns;                   /* what one utilisation sample covers ... */
     uint64_t window_phase_ns;             /* ... and how long after the origin its windows begin */
-    uint64_t idle_window_ns;              /* while idle a sample only that often; 0: no difference */
-    uint64_t publication_delay_ns;        /* a sample is there only so long after its stamp */
     uint64_t power_window_ns;             /* between power samples, while busy */
     uint64_t power_average_ns;            /* what nvmlDeviceGetPowerUsage looks back over */
     uint64_t throttle_reasons;            /* the bits of nvmlClocksEventReason */

@@ -3,12 +3,11 @@
 
 #define POWER_DEPTH 119 /* as many as nvidia-smi prints of real boards */
 
-/* Samples at regular times; while idle only at every so-manieth of them. */
+/* Samples at regular times. */
 struct series {
     const struct fake_gpu *gpu;
     uint64_t window_ns;
     uint64_t first_ns; /* where window 1 begins */
-    uint64_t idle_stride;
     uint32_t depth;
     int is_power;
 };
@@ -29,21 +28,16 @@ uint64_t fake_busy_ns(const struct fake_wave *wave, uint64_t start_ns, uint64_t 
     return end_ns > start_ns ? busy_until(wave, end_ns) - busy_until(wave, start_ns) : 0;
 }
 
-static uint64_t stride(uint64_t window_ns, uint64_t idle_window_ns)
-{
-    return idle_window_ns > window_ns ? (idle_window_ns + window_ns / 2) / window_ns : 1;
-}
-
 static struct series utilisation_of(const struct fake_gpu *gpu)
 {
     return (struct series){gpu, gpu->window_ns, fake->origin_ns + gpu->window_phase_ns,
-                           stride(gpu->window_ns, gpu->idle_window_ns), gpu->ring_depth, 0};
+                           gpu->ring_depth, 0};
 }
 
 static struct series power_of(const struct fake_gpu *gpu)
 {
     return (struct series){gpu, gpu->power_window_ns, fake->origin_ns + gpu->window_phase_ns % gpu->power_window_ns,
-                           stride(gpu->power_window_ns, gpu->idle_window_ns), POWER_DEPTH, 1};
+                           POWER_DEPTH, 1};
 }
 
 static uint64_t end_of(const struct series *all, uint64_t window)
@@ -53,30 +47,17 @@ static uint64_t end_of(const struct series *all, uint64_t window)
 
 static uint64_t newest_window(const struct series *all)
 {
-    uint64_t now_ns = fake_now_ns(), known_ns = all->first_ns + all->gpu->publication_delay_ns;
+    uint64_t now_ns = fake_now_ns();
 
-    return now_ns < known_ns ? 0 : (now_ns - known_ns) / all->window_ns;
-}
-
-static uint64_t busy_in(const struct series *all, uint64_t before, uint64_t window)
-{
-    return fake_busy_ns(&all->gpu->wave, end_of(all, before), end_of(all, window));
-}
-
-static int is_published(const struct series *all, uint64_t window)
-{
-    return all->idle_stride == 1 || window % all->idle_stride == 0 || busy_in(all, window - 1, window) > 0;
+    return now_ns < all->first_ns ? 0 : (now_ns - all->first_ns) / all->window_ns;
 }
 
 /* Percent of the time since the sample before, to the nearest. */
 static uint32_t percent_at(const struct series *all, uint64_t window)
 {
-    uint64_t before = window - 1, covered_ns;
+    uint64_t busy_ns = fake_busy_ns(&all->gpu->wave, end_of(all, window - 1), end_of(all, window));
 
-    while (before > 0 && !is_published(all, before))
-        before--;
-    covered_ns = end_of(all, window) - end_of(all, before);
-    return (uint32_t)((busy_in(all, before, window) * 100 + covered_ns / 2) / covered_ns);
+    return (uint32_t)((busy_ns * 100 + all->window_ns / 2) / all->window_ns);
 }
 
 static uint64_t raw_value(const struct fake_gpu *gpu, uint32_t number)
@@ -96,21 +77,15 @@ static uint64_t raw_value(const struct fake_gpu *gpu, uint32_t number)
 /* The oldest window whose sample is still there, and newer than what was seen. */
 static uint64_t first_window(const struct series *all, uint64_t newest, uint64_t last_seen_us)
 {
-    uint64_t window = newest;
-    uint32_t kept = 0;
+    uint64_t window = newest > all->depth ? newest - all->depth + 1 : 1;
 
-    if (all->idle_stride == 1)
-        window = newest > all->depth ? newest - all->depth + 1 : 1;
-    else
-        for (; window > 0 && kept < all->depth && fake_stamp_us(end_of(all, window)) > last_seen_us; window--)
-            kept += (uint32_t)is_published(all, window);
-    if (!fake->offset_since_ns && newest && all->idle_stride == 1) {
+    if (!fake->offset_since_ns && newest) {
         /* Stamps rise, so what was seen can be skipped without looking at it. */
         int64_t seen_ns = ((int64_t)last_seen_us - fake->stamp_offset_us) * 1000 - (int64_t)all->first_ns;
         if (seen_ns > 0 && (uint64_t)seen_ns / all->window_ns > window)
             window = (uint64_t)seen_ns / all->window_ns;
     }
-    return window > 0 ? window : 1;
+    return window;
 }
 
 static uint32_t series_since(const struct series *all, uint64_t last_seen_us, struct fake_entry *out, uint32_t room)
@@ -120,7 +95,7 @@ static uint32_t series_since(const struct series *all, uint64_t last_seen_us, st
 
     for (uint64_t window = first_window(all, newest, last_seen_us); window <= newest && count < room; window++) {
         uint64_t end_ns = end_of(all, window), stamp_us = fake_stamp_us(end_ns);
-        if (stamp_us <= last_seen_us || !is_published(all, window))
+        if (stamp_us <= last_seen_us)
             continue;
         if (all->gpu->dry_when_idle && percent_at(all, window) == 0)
             continue;

@@ -84,14 +84,6 @@ class Signals(ControlAccess):
 
     # -- how the samples come ------------------------------------------------
 
-    def slow_when_idle(self, slot: int, *, every_s: float = 1.0) -> None:
-        """While the GPU is idle a sample comes only that often, of power too; 0: no difference."""
-        self.gpu(slot).idle_window_ns = round(every_s * 1e9)
-
-    def publish_late(self, slot: int, *, by_s: float) -> None:
-        """A sample is there only that many seconds after its stamp."""
-        self.gpu(slot).publication_delay_ns = round(by_s * 1e9)
-
     def scatter_windows(self, seed: int) -> None:
         """Let the windows of each GPU begin at a moment of its own."""
         chance = random.Random(seed)

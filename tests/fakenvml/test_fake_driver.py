@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import threading
 from pathlib import Path
 
 import pynvml
@@ -12,7 +11,6 @@ import pytest
 
 from tests.fakenvml.build import fake_env
 from tests.fakenvml.control import FakeNvml
-from tests.patience import wait_until
 from tests.processes import ending
 
 COUNT = "nvmlDeviceGetCount_v2"
@@ -35,29 +33,6 @@ class TestTheFakeDriver:
 
         assert nvml.all_calls() == {COUNT: 30}
         assert nvml.seconds_inside() == {COUNT: pytest.approx(0.003)}
-
-    def test_invalidates_handles_when_it_is_reloaded(self, nvml: FakeNvml) -> None:
-        handle = pynvml.nvmlDeviceGetHandleByIndex(0)
-        nvml.reload_driver()
-
-        with pytest.raises(pynvml.NVMLError_Uninitialized):
-            pynvml.nvmlDeviceGetPowerUsage(handle)
-        pynvml.nvmlInit()
-        with pytest.raises(pynvml.NVMLError_InvalidArgument):
-            pynvml.nvmlDeviceGetPowerUsage(handle)
-
-    def test_hangs_until_the_test_ends_that(self, nvml: FakeNvml) -> None:
-        nvml.delay(COUNT, 30_000_000)
-        counts: list[int] = []
-        caller = threading.Thread(target=lambda: counts.append(pynvml.nvmlDeviceGetCount()))
-        caller.start()
-        wait_until(lambda: nvml.waiting(COUNT) > 0)
-        assert counts == []
-
-        nvml.delay(COUNT, 0)
-        caller.join(5)
-
-        assert counts == [2]
 
     def test_shows_another_process_the_same_gpus(self, fake_library: Path, tmp_path: Path) -> None:
         reader = (

@@ -23,7 +23,6 @@ from tests.builders.driver_faults import (
     FAULTS,
     FIRST,
     INIT,
-    LOST_GPUS,
     POWER,
     SECOND,
     DriverFault,
@@ -100,19 +99,6 @@ class TestAFault:
         fault.end(two_busy)
 
         assert_back_within(begin(two_busy), 1)
-
-    @pytest.mark.parametrize("fault", LOST_GPUS, ids=str)
-    def test_that_was_there_from_the_start_is_no_different(
-        self, two_busy: FakeNvml, begin: Begin, fault: DriverFault
-    ) -> None:
-        fault.begin(two_busy)
-        story = begin(two_busy)
-        story.tick(20)
-
-        assert [slot for slot in BOTH if story.observed_s(slot) == 0] == [*fault.blind]
-        assert_reported(story, fault)
-        fault.end(two_busy)
-        assert_back_within(story, 8)
 
 
 class TestADriver:

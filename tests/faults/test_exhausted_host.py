@@ -69,18 +69,6 @@ class TestAFullDisk:
         file.write(monitor_state())  # there is room again
         assert json.loads(file.path.read_text())["schema"] == "gpumon.state/1"
 
-    def test_of_device_full_is_survived_too(self, tmp_path: Path) -> None:
-        if not Path("/dev/full").exists():
-            pytest.skip("/dev/full is not there")
-        (tmp_path / "state.json").symlink_to("/dev/full")
-        file = StateFile(tmp_path / "state.json")
-
-        file.write(monitor_state())
-
-        # The rename replaces the link itself: nothing is written through it.
-        assert not (tmp_path / "state.json").is_symlink()
-        assert file.errors_total == 0
-
     def test_leaves_no_rest_of_a_plugin_for_dstat(self, tmp_path: Path) -> None:
         with pytest.raises(GpumonError, match=os.strerror(errno.EFBIG)), no_room():
             put_copy(tmp_path / "dstat_gpu.py")

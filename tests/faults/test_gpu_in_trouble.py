@@ -7,13 +7,12 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 
-from gpumon.core.codecs.report_codec import encode_report
 from gpumon.core.device.driver_codes import xid_text
 from gpumon.outlets.http.live_state import LiveState
 from gpumon.outlets.text.report_text import render_report
@@ -22,13 +21,11 @@ from gpumon.pipeline.reports import report_of
 from tests.builders.driver import DriverStory
 from tests.builders.driver_faults import FIRST, SECOND, Change
 from tests.daemon import RunningDaemon
-from tests.fakenvml.control import FakeNvml
 from tests.faults.faulty_machine import Machine, gpu
 from tests.patience import wait_until
 from tests.processes import ending
 from tests.serving import no_texts
 
-Begin = Callable[[FakeNvml], DriverStory]
 Troubles = list[list[tuple[str, str]]]
 """Kind and severity of each trouble of each GPU."""
 BROKEN = 5
@@ -126,34 +123,6 @@ class TestXid79OnGpu5OfEight:
             one["text"] for one in over_web["troubles"]
         ]
         assert of_api[1]["troubles"] == []
-
-
-class TestAGpuThatIsLostWithAnXid:
-    @pytest.mark.parametrize("xid", [48, 79, 119])
-    def test_has_one_remedy_everywhere_and_no_advice_on_its_time(
-        self, two_busy: FakeNvml, begin: Begin, xid: int
-    ) -> None:
-        story = begin(two_busy)
-        story.tick(8)
-        story.fake.report_xid(FIRST, xid)
-        story.tick(3)
-        story.fake.lose(FIRST)
-        story.tick(3)
-        report = report_of(story.state)
-
-        remedy = xid_text(xid).advice
-        lost, error = report.gpus[FIRST].troubles
-        assert (lost.advice, error.advice) == (remedy, remedy)
-        document = encode_report(report)
-        (note,) = document["notes"]
-        live = LiveState(story.clock, no_texts)
-        live.publish(story.state)
-        sentence = f"the GPU is lost (NVML 15): {remedy}"
-        assert note == f"GPU 0: {sentence}"
-        assert document["gpus"][FIRST]["error"] == sentence
-        assert gpu(live.document() or {}, FIRST)["error"] == sentence
-        assert reported(story).todo == f"GPU 0: {remedy}."
-        assert report.advice == ()
 
 
 class TestAGpuInTrouble:

@@ -99,34 +99,8 @@ class TestMigSwitchedAtRunTime:
             story.tick()
             assert set(story.uuids) >= set(made)
 
-    def test_leaves_no_series_of_what_was_destroyed_and_the_gpu_goes_on_where_it_was(
-        self, story: DriverStory
-    ) -> None:
-        busy_before_s = series(story, BUSY)[story.uuid(0)]
-        made = story.fake.cut(0, 3)
-        story.tick(12)
-        assert story.uuids == [story.uuid(0), *made, story.uuid(1)]
-
-        story.fake.uncut(0)
-        story.tick(18)
-
-        assert story.uuids == [story.uuid(0), story.uuid(1)]
-        assert not story.sample(0).device.mig_enabled
-        assert story.sample(0).utilization_ratio == 1.0
-        assert not [uuid for uuid in made if uuid in scraped(story)]
-        assert series(story, BUSY)[story.uuid(0)] >= busy_before_s + 12.0
-        assert story.message is None
-
 
 class TestAGpu:
-    def test_that_is_plugged_in_is_observed(self, story: DriverStory) -> None:
-        story.fake.wave(2, period_s=1.0, busy_ratio=0.5)
-        story.fake.reorder([0, 1, 2])
-        story.tick(20)
-
-        assert series(story, OBSERVED)[story.uuid(2)] >= 12.0
-        assert_own_sums(story)
-
     def test_that_is_plugged_out_is_withdrawn_and_no_failure(self, story: DriverStory) -> None:
         story.fake.reorder([1])
         story.tick(7)

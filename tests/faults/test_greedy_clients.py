@@ -59,10 +59,6 @@ def resident_mib() -> float:
 class TestClientsThatHoldOn:
     """Fault 19."""
 
-    def test_are_let_go_when_they_never_finish_their_request(self) -> None:
-        with serving(monitor_state(), limits=QUICK) as server, held([dial(server)]) as silent:
-            assert silent[0].recv(100) == b""
-
     def test_are_let_go_even_when_they_drip_on(self) -> None:
         with (
             serving(monitor_state(), limits=QUICK) as server,
@@ -147,20 +143,6 @@ class TestRequestsThatTakeLong:
         assert scraped == {200}
         assert has_no_more
         assert (refused, answered) == (b"HTTP/1.1 503", b"HTTP/1.1 200")
-
-    def test_for_which_there_is_no_thread_are_reported_503(
-        self, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        def refuse(_: threading.Thread) -> None:
-            raise RuntimeError("can't start new thread")
-
-        with serving(monitor_state()) as server:
-            with monkeypatch.context() as without_threads:
-                without_threads.setattr(threading.Thread, "start", refuse)
-                refused = ask(server, "/metrics").status
-            answered = ask(server, "/metrics").status
-
-        assert (refused, answered) == (503, 200)
 
 
 class TestAnswersThatAreNotRead:

@@ -57,23 +57,6 @@ pytestmark = as_root
 
 
 class TestManyGreedyPeers:
-    def test_hold_eight_places_each_and_a_new_one_is_served(self) -> None:
-        found = in_a_network_of_its_own(
-            """
-peers = [f"10.9.1.{number}" for number in range(1, 71)]
-held = {peer: [dial(peer) for _ in range(10)] for peer in peers}
-statuses = [scrape(f"10.9.2.{number}") for number in range(1, 51)]  # behind all of them
-left = [sum(map(is_open, clients)) for clients in held.values()]
-print(json.dumps([statuses, max(left), sum(left)]))
-""",
-            "10.9.0.1",
-        )
-
-        statuses, most, together = found
-        assert statuses == [200] * 50
-        assert most <= 8
-        assert together <= 384
-
     def test_do_not_push_out_whoever_holds_fewer(self) -> None:
         modest, greedy = in_a_network_of_its_own(
             """

@@ -7,14 +7,13 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.daemon import RunningDaemon
-from tests.patience import wait_until
 from tests.processes import ending
 from tests.training_processes import run_to_its_end
 
@@ -102,19 +101,3 @@ class TestFault17NoDaemon:
         assert (ended.returncode, ended.stdout) == (0, "waiting\ndone\n")
         assert "Traceback" not in ended.stderr
         assert len(ended.stderr.strip().splitlines()) <= 2
-
-    def test_a_daemon_that_comes_and_goes_and_comes_again_finds_the_training_run(
-        self, tmp_path: Path
-    ) -> None:
-        made, again = Runs(tmp_path), Runs(tmp_path)
-        with ExitStack() as running:
-            with made.daemon:
-                training = running.enter_context(made.start(steps=80))
-                made.daemon.wait_for(lambda state: starved_ns(state) > 300_000_000)
-            running.enter_context(again.daemon)
-            state = again.daemon.wait_for(lambda state: starved_ns(state) > 300_000_000)
-            training.terminate()
-            training.communicate(timeout=20)
-            wait_until(lambda: not again.daemon.state()["runs"][0]["alive"])
-
-        assert state["runs"][0]["run"] == "starving"

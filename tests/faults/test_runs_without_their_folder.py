@@ -51,15 +51,6 @@ class TestATrainingRun:
 
         assert (training.returncode, printed, complained) == (0, "780\n", "")
 
-    def test_that_starts_after_the_daemon_has_healed_its_folder_is_read(
-        self, daemon: RunningDaemon
-    ) -> None:
-        daemon.wait_for(lambda state: state["gpus"][0]["observed_ns"])
-        remove_folder_of(daemon)
-
-        with process(TRAINING, daemon.runtime_dir) as training:
-            daemon.wait_for(lambda state: training.pid in living(state), 5.0)
-
     def test_that_was_there_before_any_daemon_is_read(self, tmp_path: Path) -> None:
         running = RunningDaemon(tmp_path, *SERVE)
         with process(TRAINING, running.runtime_dir) as training, running:

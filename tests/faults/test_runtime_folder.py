@@ -254,28 +254,6 @@ class TestANeighbour:
             assert is_kept(running)
             assert another(running).returncode == 1
 
-    def test_keeps_his_place_for_rings_when_the_folder_is_made_again(self, tmp_path: Path) -> None:
-        with shared_runtime_folder() as shared, serving_in(shared, tmp_path) as running:
-            remove_folder_of(running)
-
-            with process(become(OTHER_UID) + TRAINING, shared) as training:
-                running.wait_for(
-                    lambda state: training.pid in [run["pid"] for run in state["runs"]]
-                )
-
-    def test_sees_two_daemons_for_no_longer_than_a_tick(self, tmp_path: Path) -> None:
-        """In a shared folder the lock is beside the state, and its owner may remove it."""
-        with shared_runtime_folder() as shared, serving_in(shared, tmp_path / "first") as first:
-            first.process.send_signal(signal.SIGSTOP)
-            shutil.rmtree(shared / "daemon")
-            with serving_in(shared, tmp_path / "second") as second:
-                second.wait_for(lambda state: state["pid"] == second.process.pid)
-                first.process.send_signal(signal.SIGCONT)
-
-                assert first.process.wait(10) == 1
-                assert second.state()["pid"] == second.process.pid
-                assert is_kept(second)
-
 
 class TestSystemdTmpfiles:
     def test_cleans_nothing_away_that_a_daemon_or_a_training_run_uses(self, tmp_path: Path) -> None:

@@ -69,16 +69,6 @@ class TestBusySpans:
 
         assert silent == []
 
-    def test_of_a_gpu_that_comes_later_say_nothing_of_the_time_before_the_daemon(
-        self, followed: Followed
-    ) -> None:
-        followed.clock.pass_seconds(3.0)
-        followed.write('{"gpu": 1, "start_ns": 0, "end_ns": 1}')
-
-        samples = followed.read(2.0, gpu=1)
-
-        assert samples[0].start_ns == followed.began_ns
-
 
 class TestSilence:
     def test_is_idle_once_no_span_can_be_under_way(self, followed: Followed) -> None:
@@ -90,15 +80,6 @@ class TestSilence:
 
 
 class TestAFileWithoutNewSpans:
-    def test_is_reported_until_the_first_span(self, followed: Followed) -> None:
-        followed.path.touch()
-
-        assert trouble_of(followed, 2.0) == (
-            f"no span was written to {followed.path} yet: its GPU counts as idle"
-        )
-        followed.busy(2.0, 2.5)
-        assert trouble_of(followed, 1.0) is None
-
     def test_is_reported_after_a_minute_of_silence(self, followed: Followed) -> None:
         followed.busy(0.0, 0.5)
         assert trouble_of(followed, 1.0) is None

@@ -93,16 +93,6 @@ class TestATruncatedRecording:
             assert readings == READINGS[:kept]
             assert f" {kept - 1} s " in trouble
 
-    def test_counts_incomplete_bytes_of_a_file_that_has_grown(self, night: Night) -> None:
-        night.path.write_bytes(night.blocks[0])
-
-        with RecordingFile(night.path) as recording:
-            night.path.write_bytes(b"".join(night.blocks[:3]) + night.blocks[3][:100])
-            readings = list(recording.readings())
-
-            assert readings == READINGS[:11]
-            assert " 100 bytes" in recording.troubles()[0]
-
     def test_is_refused_without_a_complete_block(self, night: Night) -> None:
         for size in range(1, len(night.blocks[0])):
             with pytest.raises(UnreadableLogError, match=r"damaged|not a recording"):
@@ -123,12 +113,6 @@ class TestADamagedRecording:
         assert readings == READINGS[:6] + READINGS[11:]
         assert trouble.startswith("1 block ")
 
-    def test_counts_missing_blocks(self, night: Night) -> None:
-        readings, (trouble,) = night.read_of(night.blocks[0], *night.blocks[3:])
-
-        assert readings == READINGS[:1] + READINGS[11:]
-        assert trouble.startswith("2 blocks ")
-
     def test_may_have_other_bytes_between_blocks(self, night: Night) -> None:
         anything = os.urandom(3_000_000)
 
@@ -136,16 +120,6 @@ class TestADamagedRecording:
             READINGS,
             (),
         )
-
-    def test_is_refused_if_its_start_is_damaged(self, night: Night) -> None:
-        raw = bytearray(night.raw)
-        raw[HEAD_BYTES + 10] ^= 0xFF
-
-        with pytest.raises(UnreadableLogError, match="its start"):
-            night.read_of(raw)
-
-    def test_ends_where_a_second_recording_follows(self, night: Night) -> None:
-        assert night.read_of(night.raw, night.raw) == (READINGS, ())
 
     def test_ends_after_many_false_block_starts(self, night: Night) -> None:
         false = MAGIC + (1 << 20).to_bytes(4, "little")

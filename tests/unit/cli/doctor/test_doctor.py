@@ -13,7 +13,6 @@ import pytest
 from gpumon.cli.doctor import doctor
 from gpumon.cli.doctor.findings import BROKEN, MACHINE, MISSING, Finding
 from gpumon.cli.main import main
-from gpumon.core.device.driver_codes import xid_text
 from gpumon.errors import SourceUnavailableError
 from gpumon.sources.installed import DriverFiles
 from tests.builders.driver_faults import DRAIN, RATES, Change, failing, losing
@@ -109,17 +108,6 @@ class TestTheTable:
         assert "nvmlDeviceGetPerformanceState" in text[text.index("GPU 5: ") :]
 
 
-class TestPrices:
-    def test_of_a_field_are_what_the_driver_takes(self, it: Doctor) -> None:
-        it.fake.delay(ENERGY, 20_000)
-
-        energy = it.finds()["gpu 0 energy"]
-
-        assert 20_000 <= energy["reading_microseconds"] < 100_000
-        assert energy["period_seconds"] == 5.0
-        assert 0.004 <= energy["seconds_per_second"] < 0.02
-
-
 class TestAFinding:
     @pytest.mark.parametrize(
         ("trouble", "name", "status", "detail", "fix"),
@@ -151,26 +139,6 @@ class TestAFinding:
         assert re.search(detail, found[name]["detail"])
         assert re.search(fix, found[name]["fix"] or "")
         assert not {"trouble", "gpu 0 throttled"} & found.keys()
-
-    @pytest.mark.parametrize("xid", [48, 79])
-    def test_of_a_lost_gpu_has_the_remedy_of_the_xid_that_the_daemon_recorded(
-        self, it: Doctor, monkeypatch: pytest.MonkeyPatch, xid: int
-    ) -> None:
-        counted = Finding(
-            what=f"gpu 1 XID {xid}", status=BROKEN, detail="the daemon counted it",
-            fix=xid_text(xid).advice, group=MACHINE,
-        )  # fmt: skip
-        monkeypatch.setattr(doctor, "machine_findings", lambda **_: [counted])
-        it.fake.lose(1)
-
-        text = it.says_in_one_line(*SOON)
-
-        assert text.endswith(f"Fix 1. gpu 1 XID {xid}: {xid_text(xid).advice}")
-
-    def test_is_none_at_the_power_limit_of_a_gpu(self, it: Doctor) -> None:
-        it.fake.throttle(1, 0x04)
-
-        assert "gpu 1 throttled" not in it.finds(*SOON)
 
     def test_of_a_gpu_cut_by_mig_leaves_utilisation_to_the_instances(self, it: Doctor) -> None:
         it.fake.cut(0, 2)

@@ -67,18 +67,6 @@ class TestTheDaemon:
         assert "--source simulated:" in str(found.fix)
 
 
-class TestDstat:
-    def test_without_the_plugin_is_reported_with_how_to_install_it(self, tmp_path: Path) -> None:
-        command = tmp_path / "dool"
-        command.write_text("#!/usr/bin/python3.11\nfrom dool import main\n")
-        command.chmod(0o755)
-
-        found = looked_at(tmp_path, PATH=str(tmp_path))["dstat"]
-
-        assert found.detail.startswith(f"{command} is dool ")
-        assert str(found.fix).startswith("gpumon dstat ")
-
-
 class TestAContainer:
     @pytest.mark.parametrize(
         ("mark", "environ", "printed"),
@@ -97,13 +85,6 @@ class TestAContainer:
             (tmp_path / mark).touch()
 
         assert str(container_words(environ, tmp_path)).startswith(printed)
-
-    @pytest.mark.parametrize("group", ["docker", "kubepods", "containerd", "libpod", "crio", "lxc"])
-    def test_is_known_by_its_control_group(self, tmp_path: Path, group: str) -> None:
-        (tmp_path / "proc/1").mkdir(parents=True)
-        (tmp_path / "proc/1/cgroup").write_text(f"0::/system.slice/{group}-4711.scope\n")
-
-        assert container_words({}, tmp_path) == f"{group} (/proc/1/cgroup)"
 
     def test_is_none_where_nothing_shows_it(self, tmp_path: Path) -> None:
         assert container_words({}, tmp_path) is None
@@ -127,12 +108,6 @@ class TestTheDriversFiles:
         self, tmp_path: Path, module: str, version: str
     ) -> None:
         assert read_driver_files(self.machine(tmp_path, module)).module_version == version
-
-    def test_show_who_may_profile(self, tmp_path: Path) -> None:
-        files = read_driver_files(self.machine(tmp_path, MODULE, "A: 1\nRmProfilingAdminOnly: 1\n"))
-
-        assert files.profiling_needs_root is True
-        assert files.nodes == ("/dev/nvidia0", "/dev/nvidiactl")
 
     def test_show_nothing_where_there_are_none(self, tmp_path: Path) -> None:
         files = read_driver_files(tmp_path)

@@ -37,17 +37,6 @@ def reported(capsys: pytest.CaptureFixture[str], *words: str) -> str:
 
 
 class TestTheTable:
-    def test_names_every_rule_with_its_evidence_and_every_threshold_with_its_origin(
-        self, capsys: pytest.CaptureFixture[str]
-    ) -> None:
-        words = " ".join(reported(capsys).split())
-
-        for rule in ALL_RULES:
-            assert f"{rule.id}: {rule.says} Evidence: {rule.evidence}" in words
-        for one in thresholds_of(DEFAULT_SETTINGS):
-            origin = f"{one.origin[0].upper()}{one.origin[1:]}."
-            assert f"{one.name} {one.text} {one.what} {origin}" in words
-
     def test_is_what_the_golden_page_of_the_documentation_shows(self) -> None:
         table = "\n".join(render_rules(TextStyle())) + "\n"
         before, _, rest = PAGE.read_text(encoding="utf-8").partition(FENCE)
@@ -75,11 +64,3 @@ class TestForScripts:
             "what": lost_share.what,
             "origin": lost_share.origin,
         }
-
-    def test_it_has_every_threshold(self, capsys: pytest.CaptureFixture[str]) -> None:
-        document = json.loads(reported(capsys, "--json"))
-
-        named = {one["name"] for one in document["beside_rules"]}
-        for rule in document["rules"]:
-            named |= {one["name"] for one in (*rule["thresholds"], *rule["measured_with"])}
-        assert named == {one.name for one in thresholds_of(DEFAULT_SETTINGS)}

@@ -67,18 +67,6 @@ class TestAFieldThatDoesNotWork:
         assert refused.refusal[1] == code
         assert complete.works
 
-    @pytest.mark.parametrize("field", ["pcie", "nvlink"])
-    def test_is_found_among_counters_that_one_call_reads(
-        self, fake_nvml: FakeNvml, field: str
-    ) -> None:
-        fake_nvml.control.newest_field = 100
-        fake_nvml.fail(PCIE, codes.NOT_SUPPORTED)
-
-        found = answers(on=[field]).gpus[0].field(field)
-
-        assert not found.works
-        assert found.refusal is not None
-
     def test_for_want_of_gpm_is_not_put_down_to_the_driver(
         self, fake_nvml_of_both_generations: FakeNvml
     ) -> None:

@@ -40,14 +40,6 @@ def cgroups(tmp_path: Path) -> Cgroups:
 
 
 class TestAQuota:
-    def test_of_version_2_is_a_part_of_its_period(self, cgroups: Cgroups) -> None:
-        cgroups.belongs("0::/job")
-        cgroups.holds("/job", cpu_max="150000 100000\n")
-        limits = cgroups.limits()
-        limits.read(s(1))
-
-        assert limits.quota_cores == 1.5
-
     def test_may_be_beside_version_2_of_other_controllers(self, cgroups: Cgroups) -> None:
         cgroups.belongs("3:cpu,cpuacct:/job", "0::/job")
         cgroups.holds("cpu/job", **{"cpu_cfs_quota_us": "300000", "cpu_cfs_period_us": "100000"})

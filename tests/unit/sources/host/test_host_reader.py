@@ -140,14 +140,6 @@ class TestManyRuns:
 
         assert ["8" in keys for keys in looked_at[1:]] == [True] * 4
 
-    def test_hold_no_tick_up(self, watched: Watched, monkeypatch: pytest.MonkeyPatch) -> None:
-        clock_ns = iter(range(0, s(1_000), s(0.08)))  # each look takes so long
-        monkeypatch.setattr("time.perf_counter_ns", lambda: next(clock_ns))
-        looked_at = [set(look_at(watched, second).of_run) for second in range(1, 20)]
-
-        assert max(map(len, looked_at)) == 2
-        assert set().union(*looked_at) == NINE
-
 
 NINE = {str(number) for number in range(9)}
 

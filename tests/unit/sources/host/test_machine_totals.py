@@ -70,16 +70,6 @@ class TestRates:
         assert rates.disk_busy_ratio == pytest.approx(0.95)
         assert rates.disk_read_bytes_per_second == 5_120.0
 
-    def test_are_known_of_a_disk_that_comes_after_many(
-        self, totals: MachineTotals, machine: Set
-    ) -> None:
-        others = {f"loop{at}": (0, 512) for at in range(900)}
-        machine({**others, "sda": (0, 512)}, 0)
-        read(totals, 1)
-        machine({**others, "sda": (700, 512)}, 0)
-
-        assert read(totals, 2).disk_busy_ratio == pytest.approx(0.7)
-
     def test_are_never_negative_where_counters_begin_again(
         self, totals: MachineTotals, machine: Set
     ) -> None:
@@ -88,15 +78,6 @@ class TestRates:
         machine({"sda": (3, 512)}, 0)
 
         assert read(totals, 2)[:2] == (0.0, 0.0)
-
-    @pytest.mark.parametrize("disks", [None, {}])
-    def test_of_a_machine_without_disks_are_not_known(
-        self, totals: MachineTotals, machine: Set, disks: Disks | None
-    ) -> None:
-        machine(disks, 0)
-        read(totals, 1)
-
-        assert read(totals, 2).disk_busy_ratio is None
 
     def test_of_networks_are_asked_only_where_they_matter(
         self, totals: MachineTotals, machine: Set

@@ -15,7 +15,6 @@ from gpumon.core.phase import TrainingPhase
 from gpumon.core.ring_format.events import RingEvent, RingKind, RingReading, RingRecords
 from gpumon.sources.host.kept_files import KeptFiles
 from gpumon.sources.host.process_states import ProcessStates
-from tests.builders.day import descriptors
 from tests.builders.proc import PID, MadeUpProc, reading_of
 from tests.builders.time import s
 from tests.patience import until
@@ -57,15 +56,6 @@ class TestAProcess:
         proc.task(PID, state=letter)
 
         assert state_of(states, reading_of()) == (STOPPED if is_stopped else None)
-
-    def test_that_has_ended_leaves_no_file_open(self, states: ProcessStates) -> None:
-        before = descriptors()
-        states.inspect([reading_of()], s(1))
-        states.inspect([reading_of(events=WROTE)], s(2))  # it is not quiet any more
-
-        states.inspect([], s(3))
-
-        assert descriptors() == before
 
     @pytest.mark.parametrize(
         ("lines", "file", "frozen", "thawed"),
@@ -146,19 +136,6 @@ class TestManyRuns:
             proc.task(reading.host_pid, state="T")
 
         assert "other" in states.inspect(readings, s(1))
-
-    def test_are_asked_in_turns_and_keep_what_was_seen_last(
-        self, proc: MadeUpProc, states: ProcessStates
-    ) -> None:
-        pids = range(PID, PID + 200)
-        for pid in pids:
-            proc.task(pid, state="T" if pid == PID + 150 else "S")
-        readings = [replace(reading_of(pid), key=str(pid)) for pid in pids]
-        found = [str(PID + 150) in states.inspect(readings, s(at_s)) for at_s in range(12)]
-
-        first = found.index(True)
-        assert first <= 4
-        assert all(found[first:])
 
 
 class TestARealProcess:

@@ -57,29 +57,6 @@ class TestAThread:
         assert look.wanted_cores == pytest.approx(0.8)
         assert (look.state, look.sleeps_in) == (None, None)
 
-    def test_gives_its_core_up_so_often_a_second(self, proc: MadeUpProc) -> None:
-        proc.task(PID)
-        proc.task(PID, 8, switches=100)
-        tasks = listed(proc)
-        proc.task(PID, 8, ran_ns=s(0.4), switches=304)
-        tasks.advance(s(2))
-
-        (look,) = others(tasks)
-
-        assert look.switches_per_second == pytest.approx(204.0)
-
-    def test_is_asked_where_it_sleeps(self, proc: MadeUpProc) -> None:
-        proc.task(PID)
-        proc.task(PID, 8, wchan="hrtimer_nanosleep")
-        tasks = listed(proc)
-        proc.task(PID, 8, ran_ns=1, wchan="hrtimer_nanosleep")
-        tasks.advance(s(2))
-
-        (look,) = others(tasks)
-
-        assert (look.state, look.sleeps_in) == ("S", "hrtimer_nanosleep")
-        assert others(tasks, is_asked=False) == ()
-
     @pytest.mark.parametrize("wchan", ["0", ""])
     def test_of_a_hardened_kernel_sleeps_nowhere(self, proc: MadeUpProc, wchan: str) -> None:
         proc.task(PID, wchan=wchan, state="D")
@@ -89,18 +66,6 @@ class TestAThread:
 
         assert look is not None
         assert (look.state, look.sleeps_in) == ("D", None)
-
-    def test_may_sleep_until_a_disk_answers(self, proc: MadeUpProc) -> None:
-        proc.task(PID, wchan="folio_wait_bit_common", state="D")
-        tasks = listed(proc)
-
-        may, may_not = (
-            tasks.main(PID, SECOND, is_asked=True, may_wait=may_wait) for may_wait in (True, False)
-        )
-
-        assert may is not None
-        assert may_not is not None
-        assert (may.state, may_not.state) == ("D", "S")
 
     def test_that_goes_is_let_go(self, proc: MadeUpProc) -> None:
         proc.task(PID)
@@ -159,13 +124,6 @@ class TestManyThreads:
 
 
 class TestAProcess:
-    @pytest.mark.parametrize("counters", ["", "1 2", "many"])
-    def test_without_counters_is_an_error(self, proc: MadeUpProc, counters: str) -> None:
-        (proc.task(PID) / "schedstat").write_text(counters)
-
-        with pytest.raises(ValueError, match=r".+"):
-            listed(proc)
-
     def test_counts_from_its_beginning_where_that_is_after_the_look_before(
         self, proc: MadeUpProc
     ) -> None:

@@ -106,13 +106,6 @@ class TestWorkers:
 
         assert look.on_cpu_cores == pytest.approx(0.5)
 
-    def test_are_unknown_without_lists_of_children(self, proc: MadeUpProc) -> None:
-        (proc.folder / str(PID) / "task" / str(PID) / "children").unlink()
-        tree = tree_of(proc)
-        tree.advance(s(1), None)
-
-        assert tree.workers == {}
-
     def test_are_listed_less_often_in_time(self, proc: MadeUpProc) -> None:
         tree = tree_of(proc)
 
@@ -120,21 +113,6 @@ class TestWorkers:
 
         assert listed[:3] == [1, 2, 3]
         assert {late - early for early, late in pairwise(listed[9:])} == {10}
-
-    def test_are_found_soon_where_a_thread_feeds_them(self, proc: MadeUpProc) -> None:
-        tree = tree_of(proc)
-        for second in range(1, 60):
-            proc.task(PID, ran_ns=second)
-            tree.advance(s(second), None)
-        assert not tree.advance(s(60), None)
-        proc.task(21)
-        proc.task(PID, ran_ns=60)  # who starts a process runs
-        proc.starts(PID, 21)
-        proc.task(PID, 8)
-        for second in (61, 62):
-            tree.advance(s(second), None)
-
-        assert list(tree.workers) == [21]
 
 
 class TestTheKernel:

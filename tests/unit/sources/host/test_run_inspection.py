@@ -15,7 +15,6 @@ from pathlib import Path
 import pytest
 
 from gpumon.core.host.evidence import HostEvidence
-from gpumon.sources.host.cgroup_limits import CgroupLimits
 from gpumon.sources.host.kept_files import KeptFiles
 from gpumon.sources.host.machine_totals import MachineRates
 from gpumon.sources.host.run_inspection import NotOursError, RunInspection
@@ -78,29 +77,8 @@ class TestTheFirstLook:
         assert evidence.main is not None
         assert evidence.main.on_cpu_cores == 0.0  # what it counts is older than the training
 
-    def test_after_a_machine_was_suspended_is_the_first_again(self, proc: MadeUpProc) -> None:
-        look = look_at(proc)
-        looked(look, 1)
-
-        assert looked(look, 60) is None
-        assert looked(look, 61) is not None
-
 
 class TestALook:
-    def test_distinguishes_the_training_thread_from_the_others(self, proc: MadeUpProc) -> None:
-        proc.task(PID, 8)
-        look = look_at(proc)
-        looked(look, 1)
-        proc.task(PID, ran_ns=s(0.1))
-        proc.task(PID, 8, ran_ns=s(0.7))
-
-        evidence = looked(look, 2, tid=8)
-
-        assert evidence is not None
-        assert evidence.main is not None
-        assert evidence.main.on_cpu_cores == pytest.approx(0.7)
-        assert [one.on_cpu_cores for one in evidence.threads] == [pytest.approx(0.1)]
-
     def test_counts_a_worker_that_is_new_from_its_beginning(self, proc: MadeUpProc) -> None:
         look = look_at(proc)
         looked(look, 1)
@@ -126,24 +104,6 @@ class TestALook:
 
         assert read == [None, 1_000_000, 1_000_000, None, None, 1_000_000]
 
-    def test_asks_its_cgroup_as_long_as_memory_is_short_somewhere(
-        self, proc: MadeUpProc, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        def fail(limits: CgroupLimits, now_ns: int) -> None:
-            limits.stalled_ratio = now_ns / s(100)
-
-        monkeypatch.setattr(CgroupLimits, "read", fail)
-        look = look_at(proc)
-        for second in range(1, 40):
-            looked(look, second)
-        machines = [0.5, 0.5, 0.1, 0.0]
-        reported = [
-            looked(look, second, MachineRates(memory_stalled_ratio=stalled))
-            for second, stalled in enumerate(machines, start=40)
-        ]
-
-        assert [one and one.memory_stalled_ratio for one in reported] == [0.40, 0.41, 0.1, 0.0]
-
     def test_takes_the_cores_that_the_run_may_use(self) -> None:
         look = RunInspection(reading_of(os.getpid()), KeptFiles())
         looked(look, 1)
@@ -153,6 +113,20 @@ class TestALook:
         assert evidence is not None
         assert evidence.usable_cores is not None
         assert 0 < evidence.usable_cores <= len(os.sched_getaffinity(0))
+
+    def test_distinguishes_the_training_thread_from_the_others(self, proc: MadeUpProc) -> None:
+        proc.task(PID, 8)
+        look = look_at(proc)
+        looked(look, 1)
+        proc.task(PID, ran_ns=s(0.1))
+        proc.task(PID, 8, ran_ns=s(0.7))
+
+        evidence = looked(look, 2, tid=8)
+
+        assert evidence is not None
+        assert evidence.main is not None
+        assert evidence.main.on_cpu_cores == pytest.approx(0.7)
+        assert [one.on_cpu_cores for one in evidence.threads] == [pytest.approx(0.1)]
 
 
 class TestAPid:

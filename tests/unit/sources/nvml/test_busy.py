@@ -75,13 +75,6 @@ class TestALaterLook:
 
 
 class TestASample:
-    def test_begins_where_the_one_before_ended(self) -> None:
-        samples = ingest(started(), stamped(100, 30, 0))
-
-        assert [sample.busy_ratio for sample in samples] == [1.0, 0.3, 0.0]
-        assert holes_ns(samples) == []
-        assert total_ns(samples) == 3 * STEP_NS
-
     @pytest.mark.parametrize(
         ("after_us", "speaks_for_ns"),
         [
@@ -149,11 +142,6 @@ class TestAStamp:
 
 
 class TestTheCadence:
-    def test_of_one_second_is_taken_from_the_ring(self) -> None:
-        track = started(step_us=1_000_000)
-
-        assert total_ns(ingest(track, [(START_US + 1_000_000, 30)])) == NS_PER_S
-
     def test_is_learnt_from_the_first_gap_where_the_ring_was_empty(self) -> None:
         track = BusyTrack(Refusals())
         track.start((), 0, NOW_NS)
@@ -174,16 +162,6 @@ class TestTheCadence:
         samples = ingest(started(), stamped(*[100] * 10, step_us=1_000_000))
 
         assert busy_ns(samples) == pytest.approx(10 * STEP_NS, rel=0.01)
-
-    def test_is_fast_again_when_the_work_goes_on(self) -> None:
-        track = started()
-        ingest(track, stamped(*[0] * 10, step_us=1_000_000))
-        samples = ingest(track, stamped(*[100] * 12, after_us=START_US + 10_000_000))
-
-        (after_a_stop,) = ingest(track, [(START_US + 60_000_000, 100)])
-
-        assert total_ns(samples) == 12 * STEP_NS
-        assert total_ns([after_a_stop]) < 200 * MS
 
     def test_is_not_spoilt_by_two_stamps_that_nearly_touch(self) -> None:
         track = started()
@@ -223,11 +201,6 @@ class TestADistanceOfTwoStamps:
 
 
 class TestAReadingWithoutAStamp:
-    def test_covers_the_time_since_the_last_entry(self) -> None:
-        (sample,) = started().cover(0, 0, NOW_NS + 1300 * MS)
-
-        assert sample == BusySample(NOW_NS, NOW_NS + 1300 * MS, 0.0)
-
     def test_keeps_its_time_when_the_ring_speaks_of_it_later(self) -> None:
         track = started()
         covered = track.cover(0, 0, NOW_NS + 1000 * MS)

@@ -112,23 +112,6 @@ class TestAnXid:
         verify_xids(story, (74, 1), slot=2)
         assert fake.calls(CREATE) == 1
 
-    def test_of_a_gpu_in_mig_parts_is_the_whole_gpus(self, fake: Fake) -> None:
-        fake.cut(0, 2)
-        story = fake.story()
-        fake.report_xid(0, 94, part=1)
-
-        verify_xids(story, (94, 1))
-        assert story.sample(0).device.mig_enabled
-
-    def test_in_a_storm_comes_one_after_the_other(self, fake: Fake) -> None:
-        story = fake.story()
-        began_s = time.monotonic()
-        for _ in range(100):
-            fake.report_xid(0, 31)
-
-        verify_xids(story, (31, 100))
-        assert time.monotonic() - began_s > 0.3
-
     def test_is_counted_of_a_bounded_number_of_each_gpu(self) -> None:
         events = NvmlEvents(wanted=True)
         for xid in (*range(10 * MOST_XIDS), 5):
@@ -138,6 +121,15 @@ class TestAnXid:
         assert len(events.xids_of("GPU-0")) == MOST_XIDS
         assert events.xids_of("GPU-0")[5] == (5, 2)
         assert events.xids_of("GPU-1") == ((700, 1),)
+
+    def test_in_a_storm_comes_one_after_the_other(self, fake: Fake) -> None:
+        story = fake.story()
+        began_s = time.monotonic()
+        for _ in range(100):
+            fake.report_xid(0, 31)
+
+        verify_xids(story, (31, 100))
+        assert time.monotonic() - began_s > 0.3
 
 
 class TestAMemoryErrorThatIsNotCorrected:
@@ -212,15 +204,6 @@ class TestTheWait:
         assert waiting_threads() == 0
         assert fake.event_sets_held == 0
         assert fake.calls("nvmlShutdown") == 1
-
-    def test_is_in_no_figure_of_the_drivers_cost(self, fake: Fake) -> None:
-        story = fake.story()
-        wait_until(lambda: fake.calls(WAIT) > 2)
-        story.tick()
-
-        costs = dict(story.frame.call_seconds)
-        assert REGISTER in costs
-        assert not [name for name in costs if "Wait" in name]
 
     @pytest.mark.parametrize("code", [codes.UNKNOWN, codes.UNINITIALIZED, codes.NOT_SUPPORTED])
     def test_that_fails_again_and_again_is_tried_less_and_less(self, fake: Fake, code: int) -> None:

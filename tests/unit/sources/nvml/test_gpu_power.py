@@ -12,9 +12,8 @@ from gpumon.sources.nvml.binding import NvmlLibrary
 from gpumon.sources.nvml.gpu import PowerTrack
 from gpumon.sources.nvml.stamp_clock import Entry
 from tests.builders.driver import Fake
-from tests.builders.driver_faults import DRAIN, POWER
+from tests.builders.driver_faults import POWER
 from tests.builders.nvml import Refusals
-from tests.fakenvml import codes
 
 TICK_NS = NS_PER_S
 PRESENT_MW = 310_500  # what the fake's nvmlDeviceGetPowerUsage answers
@@ -48,11 +47,6 @@ class TestTheMean:
         entries = [(901_000, 50_000), (951_000, 600_000), (1_001_000, 600_000)]
 
         assert tick(track, entries, TICK_NS) == pytest.approx(0.9 * 50_000 + 0.1 * 600_000)
-
-    def test_stays_where_nothing_is_new_for_a_moment(self, track: PowerTrack) -> None:
-        tick(track, [(21_000, 200_000)], TICK_NS // 10)
-
-        assert tick(track, [], TICK_NS // 5) == 200_000
 
     def test_of_a_tick_that_drains_twice_is_since_the_tick_before(self, track: PowerTrack) -> None:
         # 700 W, and 100 W in the last tenth of each second: what is slow held the third tick up.
@@ -122,14 +116,3 @@ class TestARing:
         track.forget_position()
         tick(track, [(40_000, 1)], 17 * TICK_NS)
         assert tick(track, [(60_000, 123_000)], 18 * TICK_NS) == 123_000
-
-    @pytest.mark.parametrize("code", [codes.UNKNOWN, codes.GPU_IS_LOST])
-    def test_that_fails_alone_leaves_the_gpu_where_it_is(self, fake: Fake, code: int) -> None:
-        story = fake.story(after_s=3)
-        fake.cut(0, 1)  # then only its power is asked
-        story.tick(7)
-        fake.fail(DRAIN, code, gpu=0)
-        story.tick(3)
-
-        assert story.sample(0).error is None
-        assert story.sample(0).power_watts == 310.5

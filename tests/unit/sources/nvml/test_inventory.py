@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import pytest
 
-from gpumon.core.clock import NS_PER_S
 from gpumon.sources.nvml.fields.table import SLOW_PERIOD_S
 from tests.builders.driver import Fake, holes_ns
 from tests.builders.driver_faults import BY_INDEX
@@ -51,38 +50,6 @@ class TestInstancesAtRunTime:
         assert story.gpu(older).totals.busy_ns == known_ns
         assert story.gpu(newer).totals.busy_ns == 0
         assert story.observed_s(newer) > 5
-
-
-class TestTheGpuOfAnInstance:
-    def test_that_is_lost_takes_its_instances_with_it_and_says_why(self, fake: Fake) -> None:
-        made = fake.cut(0, 2)
-        story = fake.story(period_s=0.5, after_s=3)
-
-        fake.lose(0)
-        story.pass_s(12)
-        errors = [gpu.error for gpu in story.frame.gpus]
-        fake.find(0)
-        back_ns = fake.now_ns()
-        story.pass_s(12)
-
-        assert errors == [errors[0]] * 3 + [None]
-        assert "lost" in (errors[0] or "")
-        assert story.uuids == [fake.uuid(0), *made, fake.uuid(1)]
-        assert story.busy(made[0])[-1].end_ns > back_ns
-        assert len(holes_ns(story.busy(made[0]))) == 1
-
-    def test_that_is_reset_keeps_its_instances_and_covers_no_time_twice(self, fake: Fake) -> None:
-        made = fake.cut(0, 1)
-        story = fake.story(period_s=0.5, after_s=3)
-
-        fake.reset(0)
-        reset_ns = fake.now_ns()
-        story.pass_s(12)
-
-        samples = story.busy(made[0])
-        assert story.uuids == [fake.uuid(0), *made, fake.uuid(1)]
-        assert all(one.end_ns <= reset_ns or one.start_ns >= reset_ns for one in samples)
-        assert samples[-1].end_ns > reset_ns + 5 * NS_PER_S
 
 
 class TestAGpuThatCannotBeRead:

@@ -49,29 +49,8 @@ class TestTryingAgain:
 
         assert waits == pytest.approx([0.5, 1, 2, 4, 4, 4], abs=0.1)
 
-    def test_comes_soon_again_once_a_gpu_was_read(self) -> None:
-        driver = Driver()
-        for _ in range(6):
-            driver.waits_s()
-
-        driver.reopening.was_read()
-
-        assert driver.waits_s() == pytest.approx(0.5, abs=0.1)
-
 
 class TestADriverThatWasReplaced:
-    def test_while_this_process_used_it_asks_for_a_new_process(self) -> None:
-        driver = Driver()
-        driver.reopening.opened()
-        first = driver.fails(MISMATCH)
-        driver.now_ns += s(6)
-
-        later = driver.fails(MISMATCH)
-
-        assert not isinstance(first, RestartNeededError)
-        assert isinstance(later, RestartNeededError)
-        assert "gpumon again" in str(later)
-
     def test_before_this_process_could_use_it_asks_for_a_reload_or_a_reboot_only(self) -> None:
         driver = Driver()
         for _ in range(60):
@@ -80,11 +59,6 @@ class TestADriverThatWasReplaced:
 
         assert not isinstance(trouble, RestartNeededError)
         assert str(trouble) == str(unavailable(MISMATCH))
-
-    def test_with_its_library_asks_for_a_new_process_at_once(self) -> None:
-        driver = Driver(MAPPED.format("/usr/lib/libnvidia-ml.so.580.95 (deleted)"))
-
-        assert isinstance(driver.fails(MISMATCH), RestartNeededError)
 
     def test_is_not_believed_after_another_failure_in_between(self) -> None:
         driver = Driver()
@@ -139,24 +113,3 @@ class TestALibrary:
         maps = "00-01 r--p 00000000 00:00 0\n" + MAPPED.format(tmp_path / mapped)
 
         assert library_was_replaced(maps) is was_replaced
-
-
-class TestATickInWhichEveryGpuFailed:
-    @pytest.mark.parametrize(
-        ("codes", "meaning"),
-        [
-            ([UNKNOWN, UNKNOWN], UNKNOWN),
-            ([BLOCKED, BLOCKED], BLOCKED),
-            ([LOST, UNKNOWN], UNKNOWN),
-        ],
-    )
-    def test_with_a_code_of_the_driver_closes_nvml(self, codes: list[int], meaning: int) -> None:
-        assert Driver().reopening.code_to_give_up_for(codes, 2, s(100)) == meaning
-
-    @pytest.mark.parametrize("codes", [[LOST, LOST], [RESET_REQUIRED, LOST], [TIMEOUT, UNKNOWN]])
-    def test_otherwise_closes_it_only_when_it_lasts(self, codes: list[int]) -> None:
-        reopening = Driver().reopening
-
-        assert reopening.code_to_give_up_for(codes, 2, s(100)) is None
-        assert reopening.code_to_give_up_for(codes, 2, s(109)) is None
-        assert reopening.code_to_give_up_for(codes, 2, s(110)) == codes[0]

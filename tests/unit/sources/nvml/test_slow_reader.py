@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import pytest
 
@@ -25,79 +25,6 @@ ALWAYS = {
     "device", "busy", "xid_errors", "faults", "utilization_ratio", "power_watts", "details",
     "read_at_ns",
 }  # fmt: skip
-
-
-class Rounds:
-    """A thread for rounds of calls; one hangs until the test opens its gate.
-
-    Attributes:
-        done: The numbers of the calls that are done, in order.
-    """
-
-    def __init__(self) -> None:
-        self.thread, self.done = SlowThread(), list[int]()
-        self.gate = threading.Event()
-
-    def call(self, number: int) -> Callable[[], None]:
-        return lambda: self.done.append(number)
-
-    def run(self, *numbers: int, patience_s: float = PATIENCE_S) -> None:
-        self.thread.run([self.call(number) for number in numbers], patience_s)
-
-    def run_after_a_hang(self, *numbers: int) -> None:
-        def hang() -> None:
-            self.gate.wait(PATIENCE_S)
-
-        self.thread.run([hang, *(self.call(number) for number in numbers)], 0.01)
-
-
-@pytest.fixture
-def rounds() -> Iterator[Rounds]:
-    made = Rounds()
-    yield made
-    made.gate.set()
-    made.thread.close()
-
-
-class TestARound:
-    def test_that_takes_long_is_not_waited_for_and_has_no_one_beside_it(
-        self, rounds: Rounds
-    ) -> None:
-        rounds.run_after_a_hang(1)
-        threads = threading.active_count()
-
-        rounds.run(2, patience_s=0.01)
-
-        assert not rounds.thread.is_free
-        assert rounds.done == []
-        assert threading.active_count() <= threads
-        rounds.gate.set()
-        wait_until(lambda: rounds.thread.is_free)
-        assert rounds.done == [1]
-
-    def test_that_breaks_is_reported_where_someone_receives_it(self, rounds: Rounds) -> None:
-        def breaks() -> None:
-            raise MemoryError("no room")
-
-        with pytest.raises(MemoryError, match="no room"):
-            rounds.thread.run([breaks], PATIENCE_S)
-
-        rounds.run(1)
-        assert rounds.done == [1]
-
-
-class TestWhatIsDoneAfterwards:
-    def test_waits_for_the_end_of_the_round_also_where_all_is_closed(self, rounds: Rounds) -> None:
-        others = set(threading.enumerate())
-        rounds.run_after_a_hang(1)
-        rounds.thread.afterwards(rounds.call(2))
-        rounds.thread.close()
-        rounds.thread.close()
-        assert rounds.done == []
-
-        rounds.gate.set()
-        wait_until(lambda: rounds.done == [1, 2])
-        wait_until(lambda: others.issuperset(threading.enumerate()))
 
 
 def answers(story: DriverStory, slot: int) -> set[str]:
@@ -127,6 +54,17 @@ def come_back(story: DriverStory) -> None:
     story.fake.delay(LIST, 0)
     story.fake.delay(LIST, 0, gpu=0)
     wait_until(lambda: story.fake.waiting(LIST) == 0)
+
+
+def test_an_error_of_a_slow_reading_is_raised_by_the_next_tick() -> None:
+    def fail() -> None:
+        raise MemoryError("no room")
+
+    thread = SlowThread()
+    with pytest.raises(MemoryError, match="no room"):
+        thread.run([fail], PATIENCE_S)
+    thread.run([lambda: None], PATIENCE_S)
+    thread.close()
 
 
 class TestACallThatHangs:
@@ -193,19 +131,6 @@ class TestACallThatHangs:
         come_back(story)
         time.sleep(0.05)
         assert story.ticks_until_read(BOTH, most=10)
-
-    def test_of_a_gpu_that_is_lost_meanwhile_shows_nothing_when_it_comes_back(
-        self, story: DriverStory
-    ) -> None:
-        hang(story, gpu=0)
-        story.fake.lose(0)
-        story.tick(8)
-        story.fake.find(0)
-        story.tick()
-        assert answers(story, 0) == set()
-
-        come_back(story)
-        wait_until(lambda: bool(story.tick()) and bool(answers(story, 0)))
 
 
 class TestUtilizationThatNoOneCanRead:

@@ -81,19 +81,6 @@ class TestASquareWave:
         assert end_ns - start_ns > 1.0 * NS_PER_S
         assert busy_ns(samples) == pytest.approx(fake.busy_ns(0, start_ns, end_ns), rel=0.01)
 
-    @pytest.mark.parametrize("by_s", [3600, -3600])
-    def test_is_integrated_as_well_while_the_wall_clock_is_set(self, fake: Fake, by_s: int) -> None:
-        story = fake.story(period_s=0.1, after_s=0.6)
-        story.clock.set_wall_clock(by_s)
-        story.pass_s(1.0)
-
-        samples = story.busy(0)
-        start_ns, end_ns = samples[0].start_ns, samples[-1].end_ns
-        assert end_ns - start_ns > 1.3 * NS_PER_S
-        assert total_ns(samples) == pytest.approx(end_ns - start_ns, rel=0.005)
-        assert busy_ns(samples) == pytest.approx(fake.busy_ns(0, start_ns, end_ns), rel=0.015)
-        assert sum(frame.rejected for frame in story.frames) == 0
-
     @pytest.mark.parametrize("period_s", [1.0, LONGEST_PERIOD_S])
     def test_is_wholly_observed_at_every_period_that_the_command_line_takes(
         self, fake: Fake, period_s: float
@@ -131,6 +118,19 @@ class TestASquareWave:
             asked.pop(name, None)
         assert {name: reported.get(name) for name in asked} == asked
 
+    @pytest.mark.parametrize("by_s", [3600, -3600])
+    def test_is_integrated_as_well_while_the_wall_clock_is_set(self, fake: Fake, by_s: int) -> None:
+        story = fake.story(period_s=0.1, after_s=0.6)
+        story.clock.set_wall_clock(by_s)
+        story.pass_s(1.0)
+
+        samples = story.busy(0)
+        start_ns, end_ns = samples[0].start_ns, samples[-1].end_ns
+        assert end_ns - start_ns > 1.3 * NS_PER_S
+        assert total_ns(samples) == pytest.approx(end_ns - start_ns, rel=0.005)
+        assert busy_ns(samples) == pytest.approx(fake.busy_ns(0, start_ns, end_ns), rel=0.015)
+        assert sum(frame.rejected for frame in story.frames) == 0
+
 
 class TestARingThatIsDry:
     def test_while_idle_is_read_as_idle_and_nothing_twice(self, fake: Fake) -> None:
@@ -161,26 +161,6 @@ class TestARingThatIsDry:
         assert fake.calls(RATES) == 5
         # Of the other GPU in each tick, and of this one only where it has a ring.
         assert fake.calls(DRAIN) == 2 * 5 * (1 if code else 2)
-
-    def test_is_asked_for_no_more_than_it_is_dry(self, fake: Fake) -> None:
-        for slot in (0, 1):
-            fake.wave(slot, period_s=1.0, busy_ratio=0.0, window_s=0.1)
-
-        fake.story(period_s=0.02).pass_s(0.5)
-
-        assert fake.calls(RATES) == 0
-
-    def test_over_a_stop_is_not_observed(self, fake: Fake) -> None:
-        fake.ring(0, [])
-        story = fake.story(period_s=0.1, after_s=0.3)
-
-        fake.advance(60.0)
-        story.tick()
-        stopped = story.sample(0).busy
-        story.tick()
-
-        assert total_ns(stopped) < MS
-        assert total_ns(story.sample(0).busy) == pytest.approx(0.1 * NS_PER_S, rel=0.01)
 
     def test_that_was_refused_is_asked_for_again_after_a_minute(self, fake: Fake) -> None:
         fake.fail(DRAIN, codes.NOT_SUPPORTED)

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import ctypes
 import math
 from collections.abc import Callable, Iterator
 from itertools import pairwise
-from typing import Any
 
 import pytest
 
@@ -78,20 +76,6 @@ class TestABoardThatHasNoGpm:
         assert story.message is None
         assert story.sample(1).activity is not None
 
-    @pytest.mark.parametrize("code", [codes.NO_PERMISSION, codes.NOT_SUPPORTED])
-    @pytest.mark.parametrize("function", [QUERY, SAMPLE_GET, METRICS_GET])
-    def test_may_refuse_it_to_this_user(self, fake: Fake, function: str, code: int) -> None:
-        fake.fail(function, code, gpu=0)
-        story = fake.story()
-
-        assert activities(story, 20) == []
-
-        assert story.sample(0).error is None
-        assert story.message is None
-        assert fake.gpm_samples_held == 2
-        assert fake.calls(QUERY) == 2
-        assert fake.calls(function) <= 2 + 5
-
 
 class TestAValueOfGpm:
     def test_a_little_above_the_whole_is_the_whole(self, fake: Fake) -> None:
@@ -111,26 +95,6 @@ class TestAValueOfGpm:
         assert last.sm_active_ratio is None
         assert last.graphics_ratio == pytest.approx(0.8)
         assert sum(frame.rejected for frame in story.frames) == 2
-
-    def test_that_the_driver_does_not_answer_is_none_and_the_others_stand(self) -> None:
-        answers = {1: (0, 80.0), 2: (3, 7.0), 3: (0, 0.0), 5: (999, 1.0), 10: (0, 5.0)}
-
-        class Driver:
-            """Answers one metric after the other, as the table says."""
-
-            def ask(self, name: str, *arguments: Any) -> int:
-                if name == METRICS_GET:
-                    for place in range(5):
-                        at = ctypes.addressof(arguments[0]._obj) + 24 + 40 * place
-                        metric = ctypes.c_uint.from_address(at).value
-                        code, value = answers[metric]
-                        ctypes.c_uint.from_address(at + 4).value = code
-                        ctypes.c_double.from_address(at + 8).value = value
-                return 0
-
-        gpm = Gpm(Driver(), lambda: 0)  # type: ignore[arg-type]
-
-        assert gpm.between(1, 2) == (0, [80.0, None, 0.0, None, 5.0])
 
 
 class TestTwoSamples:
@@ -175,28 +139,8 @@ class TestASampleThatFails:
         assert activity is not None
         assert activity.start_ns == fake.now_ns() - NS_PER_S
 
-    def test_for_want_of_memory_is_tried_again(self, fake: Fake) -> None:
-        fake.fail(ALLOCATE, 20)
-        story = fake.story()
-        assert activities(story, 12) == []
-
-        fake.fail(ALLOCATE, 0)
-
-        assert activities(story, 12)
-        assert fake.gpm_samples_held == 4
-
 
 class TestTheSamples:
-    def test_are_freed_when_the_source_is_closed(self, fake: Fake) -> None:
-        story = fake.story(after_s=6)
-        held = fake.gpm_samples_held
-
-        story.close()
-        story.close()
-
-        assert (held, fake.gpm_samples_held) == (4, 0)
-        assert fake.calls(FREE) == 4
-
     @pytest.mark.parametrize(
         ("begin", "lasts_s", "held"),
         [

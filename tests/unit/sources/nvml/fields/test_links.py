@@ -75,16 +75,6 @@ class TestPcie:
         assert set(calls) == {2}
         assert [pcie(story, slot) for slot in range(8)] == [PCIE_RATES] * 8
 
-    def test_is_no_answer_where_it_can_be_reported_in_no_way(self, fake: Fake) -> None:
-        fake.control.newest_field = LAST_FIELD_WITHOUT_PCIE
-        fake.fail(MEASURED, codes.NOT_SUPPORTED)
-        story = fake.story(on=["pcie"])
-
-        for _ in range(3):
-            story.tick(6)
-            assert pcie(story) == (None, None)
-        assert fake.calls(MEASURED) == 2 * 2
-
     def test_that_no_slot_can_carry_is_refused_and_counted(self, fake: Fake) -> None:
         fake.control.newest_field = LAST_FIELD_WITHOUT_PCIE
         fake.gpu(0).pcie_tx_bytes_per_s = 0xFFFF_FFFF << 10
@@ -141,15 +131,6 @@ class TestNvlink:
         assert pcie(story) == pytest.approx(pcie_rates)
         assert fake.calls(COUNTED) == (2 if on == ["nvlink"] else 6)
 
-    def test_is_reported_again_after_a_reading_that_failed(self, fake: Fake) -> None:
-        fake.gpu(0).nvlink_tx_bytes_per_s = MIB
-        story = fake.story(on=["nvlink"], period_s=6.0)
-        for code in (codes.UNKNOWN, 0, 0):
-            fake.fail(COUNTED, code)
-            story.tick()
-
-        assert nvlink(story) == pytest.approx((18 * MIB, 0.0))
-
 
 def a_counter(most_bytes_per_second: int, refuse: Refusals) -> ByteCounter:
     return ByteCounter(NvmlCounter("rate", 0, 0, 1, most_bytes_per_second, False), refuse)
@@ -166,11 +147,3 @@ class TestAByteCounter:
             rate = counter.rate(count, now_ns)
 
             assert rate is None or 0.0 <= rate <= 1e12
-
-    def test_that_is_refused_once_is_counted(self, refused: Refusals) -> None:
-        counter = a_counter(10, refused)
-
-        rates = [counter.rate(count, at_s * NS_PER_S) for at_s, count in enumerate((0, 100, 105))]
-
-        assert rates == [None, None, 5.0]
-        assert refused.count == 1

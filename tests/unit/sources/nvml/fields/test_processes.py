@@ -18,7 +18,6 @@ from gpumon.sources.process_owners import ProcessNames, ProcessOwners
 from tests.builders.driver import Fake
 from tests.builders.driver_faults import LIST
 from tests.builders.nvml import NOBODYS_PID
-from tests.fakenvml import codes
 from tests.neighbours import OTHER_UID
 
 OLDER_LIST, OLDEST_LIST = LIST[:-1] + "2", LIST[:-3]
@@ -42,13 +41,6 @@ class TestTheList:
         fake.run(1, 4001)
 
         assert field.read(0) == (ProcessSample(NOBODYS_PID, reported),)
-
-    def test_is_no_answer_where_it_is_not_to_be_had(self, fake: Fake, field: ProcessField) -> None:
-        fake.fail(LIST, codes.NOT_SUPPORTED)
-
-        assert [field.read(0), field.read(0)] == [None, None]
-        assert fake.calls(LIST) == 1
-        assert fake.calls(OLDER_LIST) == 0
 
     @pytest.mark.parametrize(
         ("missing", "asked"), [((LIST,), OLDER_LIST), ((LIST, OLDER_LIST), OLDEST_LIST)]
@@ -95,16 +87,6 @@ class TestTheList:
         with_names = process_field(library, handle, nvml_options(on=["process_names"]))
         (process,) = with_names.read(0) or ()
         assert process.name == "python"
-
-    def test_shows_the_kernels_number_of_who_runs_a_process(
-        self, fake: Fake, library: NvmlLibrary, handle: int, proc: Path
-    ) -> None:
-        fake.run(0, 4000)
-        fake.run(0, 4001)
-
-        reported = ProcessField(library, handle, owners=ProcessOwners(proc)).read(0) or ()
-
-        assert {one.pid: one.uid for one in reported} == {4000: os.getuid(), 4001: None}
 
 
 @pytest.fixture
@@ -169,16 +151,6 @@ class TestAName:
 
         assert name_and_user(proc, 4000) == ("trainer", pwd.getpwuid(uid).pw_name)
 
-    def test_and_user_are_not_known_where_no_one_has_one_or_a_number_is_another_process(
-        self, proc: Path
-    ) -> None:
-        assert name_and_user(proc, 4001) == (None, None)
-
-        namespace = proc / "self" / "ns" / "pid"
-        namespace.unlink()
-        namespace.symlink_to("pid:[4026532000]")
-        assert name_and_user(proc, 4000) == (None, None)
-
 
 def shares(field: ProcessField, at_s: int) -> dict[int, float | None]:
     """Who has which share of the SMs, as it is read at that second."""
@@ -207,16 +179,6 @@ class TestAShare:
         assert reported == [{4000: None}] * 2 + [{4000: 0.8}] * 4
         assert fake.calls(SHARES) + fake.calls(OLDER_SHARES) == 3
         assert fake.calls(LIST) == 6
-
-    def test_of_an_idle_gpu_is_nothing_and_not_asked_while_no_one_is_there(
-        self, fake: Fake, field: ProcessField
-    ) -> None:
-        assert shares(field, 0) == {}
-        assert fake.calls(SHARES) + fake.calls(OLDER_SHARES) == 0
-
-        fake.run(0, 4000, sm=0)
-
-        assert shares(field, 5) == {4000: 0.0}
 
     @pytest.mark.parametrize(("call", "other"), [(SHARES, OLDER_SHARES), (OLDER_SHARES, SHARES)])
     def test_comes_from_either_generation_of_the_call_also_of_more_than_there_was_room_for(

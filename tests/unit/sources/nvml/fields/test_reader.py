@@ -20,11 +20,9 @@ from gpumon.sources.nvml.fields.reader import (
     holds_for_ns,
 )
 from gpumon.sources.nvml.fields.table import DEFAULT_OPTIONS, NVML_FIELDS
-from tests.builders.driver import DriverStory, Fake, holes_ns
-from tests.builders.driver_faults import Change
-from tests.builders.nvml import Open, Refusals, read_for, samples_of
+from tests.builders.driver import DriverStory, Fake
+from tests.builders.nvml import Open, Refusals
 from tests.fakenvml import codes
-from tests.fakenvml.control import FakeNvml
 
 OPT_INS = [field.name for field in NVML_FIELDS if field.opt_in]
 TEMPERATURE_V, TEMPERATURE = "nvmlDeviceGetTemperatureV", "nvmlDeviceGetTemperature"
@@ -91,16 +89,6 @@ class TestTheDetails:
         assert fake.calls("nvmlDeviceGetMaxClockInfo") == 2
         assert fake.calls("nvmlDeviceGetClockInfo") == 4 * 2 * 2
 
-    @pytest.mark.parametrize(
-        ("reasons", "words"), [(0, ()), (1 | 0x40 | 1 << 40, ("hw_thermal_slowdown",))]
-    )
-    def test_leave_out_idleness_and_reasons_that_no_one_knows(
-        self, fake: Fake, reasons: int, words: tuple[str, ...]
-    ) -> None:
-        fake.throttle(0, reasons)
-
-        assert fake.story().details(0).throttle_reasons == words
-
 
 class TestAnOlderDriver:
     @pytest.mark.parametrize("code", [codes.NOT_SUPPORTED, codes.FUNCTION_NOT_FOUND])
@@ -131,16 +119,6 @@ class TestAnOlderDriver:
         assert fake.calls(f"nvmlDeviceGet{newer}") == 2
         assert fake.calls(f"nvmlDeviceGet{older}") == 3 * 2
 
-    def test_that_only_fails_for_now_is_asked_by_the_newer_one_again(self, fake: Fake) -> None:
-        fake.fail(TEMPERATURE_V, codes.UNKNOWN)
-        story = fake.story(period_s=5.0)
-        assert story.sample(0).temperature_celsius is None
-        fake.fail(TEMPERATURE_V, 0)
-        story.tick()
-
-        assert story.sample(0).temperature_celsius == 54.0
-        assert fake.calls(TEMPERATURE) == 0
-
 
 SHARED = {"nvmlDeviceGetFieldValues", "nvmlDeviceGetSamples"}
 """Called for several fields."""
@@ -170,30 +148,8 @@ class TestAFieldThatIsSwitchedOff:
                 assert asked, other.name
                 assert asked <= set(without_it)
 
-    def test_leaves_no_details_where_all_of_them_are_off(self, fake: Fake) -> None:
-        off = ["clocks", "throttle_reasons", "power_limit", "performance_state", "ecc",
-               "persistence_mode"]  # fmt: skip
-        gpu = fake.story(off=off).sample(0)
-
-        assert gpu.details is None
-        assert gpu.temperature_celsius == 54.0
-
 
 class TestAFieldThatIsSlow:
-    def test_changes_nothing_of_what_belongs_to_other_gpus(
-        self, fake: Fake, open_source: Open
-    ) -> None:
-        for slot in (0, 1):
-            fake.wave(slot, period_s=0.1, busy_ratio=0.5, window_s=0.02)
-        source = open_source(slow_period_s=0.4)
-        frames = [source.read()]
-        fake.delay(TEMPERATURE_V, 300_000, gpu=0)
-        frames += read_for(source, 1.0, 0.05)
-
-        assert max(late.taken_at_ns - early.taken_at_ns for early, late in pairwise(frames)) > 3e8
-        assert holes_ns(samples_of(frames, index=1)) == []
-        assert frames[-1].gpus[1].temperature_celsius == 54.0
-
     def test_is_followed_by_another_look_at_the_rings(self, fake: Fake, open_source: Open) -> None:
         for slot in (0, 1):
             fake.wave(slot, period_s=0.1, busy_ratio=0.5, window_s=0.02)
@@ -240,38 +196,7 @@ class TestAFieldThatIsSlow:
         assert schedule.latest.at(until_ns) == {}
 
 
-class TestEnergy:
-    @pytest.mark.parametrize("trouble", [FakeNvml.reload_driver, lambda fake: fake.reset(0)])
-    def test_goes_on_where_it_was_when_the_boards_own_begins_again(
-        self, fake: Fake, trouble: Change
-    ) -> None:
-        story = fake.story()
-        before = story.sample(0).energy_joules or 0.0
-        trouble(fake)
-        fake.gpu(0).energy_mj = 0
-        fake.control.origin_ns = fake.now_ns()
-        story.tick(6)
-        after = story.sample(0).energy_joules or 0.0
-        assert before <= after <= before + 6 * 310.5
-
-        story.tick(20)
-
-        read_every_s = 5
-        grown = pytest.approx(20 * 310.5, abs=read_every_s * 310.5)
-        assert (story.sample(0).energy_joules or 0.0) - after == grown
-
-
 class TestAnAnswer:
-    def test_is_news_until_it_was_looked_at(self) -> None:
-        latest = LatestValues()
-        latest.at(0)
-        seen = [latest.has_news]
-        latest.put("memory", {}, 1)
-        seen.append(latest.has_news)
-        latest.at(0)
-
-        assert [*seen, latest.has_news] == [False, True, False]
-
     @given(st.dictionaries(st.text(max_size=3), st.integers(0, 50)), st.integers(0, 60))
     def test_is_never_older_than_it_may_be(self, untils: dict[str, int], now_ns: int) -> None:
         latest = LatestValues()
