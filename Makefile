@@ -85,7 +85,7 @@ truth: tools .venv/.dev .venv-jax/.dev .venv-tensorflow/.dev $(if $(TORCH),.venv
 	GPUMON_WHOLE_TABLE=1 $(BIN)/python -m pytest -q tests/unit/prometheus \
 		tests/unit/trainer_hooks/balance tests/faults/test_every_answer_of_the_driver.py \
 		tests/faults/test_any_sequence_of_faults.py \
-		tests/faults/test_gpu_lost_half_of_the_time.py tests/e2e/test_awkward_runs.py $(ARGS)
+		tests/faults/test_gpu_lost_half_of_the_time.py $(ARGS)
 	GPUMON_WHOLE_TABLE=1 GPUMON_REQUIRE_KERAS=1 KERAS_BACKEND=tensorflow .venv-tensorflow/bin/python -m pytest -q \
 		-m multi_gpu tests/multi_gpu $(ARGS)
 	GPUMON_WHOLE_TABLE=1 GPUMON_REQUIRE_KERAS=1 KERAS_BACKEND=tensorflow .venv-tensorflow/bin/python -m pytest -q \

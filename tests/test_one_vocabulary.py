@@ -60,7 +60,6 @@ OLD_WORDS_LEFT = {
     "docs": 17,
     "gpumon/core": 1,
     "tests/builders": 7,
-    "tests/e2e": 44,
     "tests/fuzz": 1,
     "tests/keras": 57,
     "tests/logs": 1,

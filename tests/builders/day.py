@@ -27,7 +27,6 @@ from gpumon.outlets.state_file import StateFile
 from gpumon.pipeline.monitor import Monitor, MonitorFacts
 from gpumon.pipeline.past_reports import Reports
 from gpumon.sources.nvml.source import NvmlSource
-from gpumon.sources.ring_reader.phase_rings import MAX_RINGS
 from tests.builders.monitor import reading, ring_reading
 from tests.builders.nvml import DriverClock
 from tests.fakenvml.control import FakeNvml
@@ -49,9 +48,7 @@ class Day:
         state: As of the newest.
     """
 
-    def __init__(
-        self, fake: FakeNvml, folder: Path, *, period_s: float, run_s: float, at_a_time: int = 1
-    ) -> None:
+    def __init__(self, fake: FakeNvml, folder: Path, *, period_s: float, run_s: float) -> None:
         self._fake, self._clock = fake, DriverClock(fake)
         self._period_s, self._period_ns = period_s, round(period_s * NS_PER_S)
         for slot in range(fake.control.gpu_count):
@@ -64,7 +61,7 @@ class Day:
                 boot_id="boot", started_wall_time_s=self._clock.wall_time_s(),
             )
         )  # fmt: skip
-        self._runs = RunsInTurn(run_s) if at_a_time == 1 else ShortRuns(run_s, at_a_time=at_a_time)
+        self._runs = RunsInTurn(run_s)
         self._reports = Reports()
         self._live = LiveState(self._clock, no_texts)
         self._exporter = MetricsExporter(clock=self._clock, version="0")
@@ -163,66 +160,8 @@ class RunsInTurn:
         self._rings[key] = ring_reading(facts, key=key, read_at_ns=now_ns, epoch=0)
 
 
-class ShortRuns:
-    """Several training runs at a time on eight GPUs; so many that their rings fill what is read.
-
-    Where there are more, those that ended first have been removed.
-    """
-
-    def __init__(self, run_s: float, *, at_a_time: int) -> None:
-        self._run_ns = round(run_s * NS_PER_S)
-        self._slots: list[tuple[str, int]] = [("", 0)] * at_a_time  # key, and when it ends
-        self._number = 0
-        self._rings: dict[str, RingReading] = {}
-
-    def read(self, now_ns: int, period_ns: int) -> RingsReading:
-        """What the rings hold of the last period: twenty steps of each that lives."""
-        for slot, (key, ends_ns) in enumerate(self._slots):
-            if now_ns >= ends_ns:
-                self._end(key, now_ns)
-                self._slots[slot] = self._begin(slot, now_ns), now_ns + self._run_ns
-            else:
-                self._go_on(key, now_ns, period_ns)
-        return RingsReading(rings=tuple(self._rings.values()))
-
-    def _begin(self, slot: int, now_ns: int) -> str:
-        self._number += 1
-        key = str(self._number)
-        gpu = 2 * slot + self._number // len(self._slots) % 2
-        facts = RunFacts(
-            run=f"run-{key}", job=key, pid=_PID + self._number, boot_id="boot",
-            started_ns=now_ns, gpus=(str(gpu),),
-        )  # fmt: skip
-        self._rings[key] = ring_reading(facts, key=key, read_at_ns=now_ns, epoch=0)
-        return key
-
-    def _end(self, key: str, now_ns: int) -> None:
-        if key:
-            ring = replace(self._rings[key], alive=False, ended_ns=now_ns, events=NO_RECORDS)
-            self._rings[key] = ring
-        if len(self._rings) >= MAX_RINGS:
-            del self._rings[next(key for key, ring in self._rings.items() if not ring.alive)]
-
-    def _go_on(self, key: str, now_ns: int, period_ns: int) -> None:
-        ring, step_ns = self._rings[key], period_ns // 20
-        events = []
-        for number in range(20):
-            at_ns = now_ns - period_ns + number * step_ns
-            done = ring.steps + number + 1
-            events += [
-                _enter(at_ns + 1, TrainingPhase.INPUT_WAIT),
-                _enter(at_ns + step_ns // 2, TrainingPhase.TRAIN_STEP),
-                RingEvent(RingKind.STEP, at_ns + step_ns - 1, TrainingPhase.TRAIN_STEP, done),
-            ]
-        self._rings[key] = replace(
-            ring, read_at_ns=now_ns, events=RingRecords.of(events), steps=ring.steps + 20
-        )
-
-
 @contextmanager
-def day(
-    fake: FakeNvml, folder: Path, *, period_s: float, run_s: float, at_a_time: int = 1
-) -> Iterator[Day]:
+def day(fake: FakeNvml, folder: Path, *, period_s: float, run_s: float) -> Iterator[Day]:
     """A day that is over at the end of the block.
 
     Args:
@@ -230,9 +169,8 @@ def day(
         folder: Where the state file goes.
         period_s: Time between two ticks, in seconds.
         run_s: How long a training run lasts, in seconds.
-        at_a_time: How many there are at any time; of several, each has a GPU of its own.
     """
-    one = Day(fake, folder, period_s=period_s, run_s=run_s, at_a_time=at_a_time)
+    one = Day(fake, folder, period_s=period_s, run_s=run_s)
     try:
         yield one
     finally:

@@ -12,8 +12,8 @@ from tests.daemon import FollowingDaemon
 from tests.processes import ending
 
 ROOT: Final = Path(__file__).resolve().parents[2]
-HANGS_AFTER_S: Final = 5
-FIRST_BATCH_HANGS_AFTER_S: Final = 6
+HANGS_AFTER_S: Final = 8
+FIRST_BATCH_HANGS_AFTER_S: Final = 8
 _HURRY: Final = f"""
 from gpumon.core.settings.detector import DEFAULT_SETTINGS
 object.__setattr__(DEFAULT_SETTINGS.hang, "min_ns", {HANGS_AFTER_S} * 10**9)

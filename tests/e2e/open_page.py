@@ -94,10 +94,10 @@ def showing(
 ) -> AbstractContextManager[HttpServer]:
     """A server whose ages are true; ``change`` is done to each report before it is reported."""
 
-    def said(state: MonitorState) -> Mapping[str, Any]:
+    def texts(state: MonitorState) -> Mapping[str, Any]:
         return page_text(change(report_of(state)))
 
-    return serving(*states, texts=said, listen=listen, clock=RunningClock())
+    return serving(*states, texts=texts, listen=listen, clock=RunningClock())
 
 
 def recent(state: MonitorState) -> MonitorState:
@@ -130,7 +130,7 @@ def _later(gpu: GpuState, by_ns: int) -> GpuState:
 
 
 def now(**changes: Any) -> MonitorState:
-    """A state of this moment."""
+    """A state whose tick is now."""
     return recent(monitor_state(**changes))
 
 

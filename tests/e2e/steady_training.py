@@ -5,8 +5,6 @@ python steady_training.py SPANS GPU KIND
 steady          works on and on
 hangs           waits for a batch that never comes, after 40 steps
 stops:PHASE     stops itself in that phase, or in untagged code (other), after 40 steps
-epochs          each epoch of 40 steps begins with a wait of 0.6 s
-evaluates       evaluates for a second after every 20 steps, without a tag
 scribbles       writes noise over its own ring, after 40 steps
 """
 
@@ -18,21 +16,17 @@ import random
 import signal
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
-from trainer_hooks import phase, step, timed
+from trainer_hooks import phase, step
 from trainer_hooks.examples.busy_spans import BusySpans
 
 STEPS = 40
-EPOCH_STARTS_AFTER_S = 0.6
 
 
 def main(spans: str, gpu: str, kind: str) -> None:
     """Train until the process is ended."""
     with BusySpans(Path(spans), int(gpu)) as device:
-        if kind == "epochs":
-            _train_in_epochs(device)
         for number in itertools.count(1):
             with phase("input_wait"):  # no sleep: a busy machine would make a loss of it
                 _act(kind, "input_wait", number)
@@ -44,8 +38,6 @@ def main(spans: str, gpu: str, kind: str) -> None:
 
 
 def _act(kind: str, where: str, number: int) -> None:
-    if kind == "evaluates" and where == "other" and number % 20 == 0:
-        time.sleep(1.0)
     if number != STEPS:
         return
     if kind == f"stops:{where}":
@@ -57,19 +49,6 @@ def _act(kind: str, where: str, number: int) -> None:
         with ring.open("r+b") as file:
             file.seek(512)
             file.write(random.Random(7).randbytes(ring.stat().st_size - 512))
-
-
-def _train_in_epochs(device: BusySpans) -> None:
-    while True:
-        for _ in timed(_slow_at_first()):
-            with phase("train_step"):
-                device.sleep(0.1)
-            step()
-
-
-def _slow_at_first() -> Iterator[int]:
-    time.sleep(EPOCH_STARTS_AFTER_S)
-    yield from range(STEPS)
 
 
 if __name__ == "__main__":

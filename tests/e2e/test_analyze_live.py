@@ -19,7 +19,7 @@ import pytest
 
 from tests.builders.logs import HEADER, smi_log, smi_stamp
 from tests.e2e.pty_terminal import on_a_terminal
-from tests.patience import PATIENCE_S, until, wait_until
+from tests.patience import PATIENCE_S, wait_until
 from tests.processes import ending
 
 WRITER = f"""
@@ -118,18 +118,6 @@ class TestAPipe:
         assert (process.returncode, out) == (1, "")
         assert err == "gpumon: standard input: is empty\n"
 
-    def test_with_a_name_ends_like_one_without(self, tmp_path: Path) -> None:
-        fifo = tmp_path / "fifo"
-        os.mkfifo(fifo)
-        with ending(analysis("--json", fifo)) as process, fifo.open("w") as writer:
-            writer.write(smi_log([97] * 20))
-            writer.flush()
-            wait_until(lambda: _is_drained(writer.fileno()))
-            time.sleep(0.3)
-            report = report_at_the_end(process, signal.SIGINT)
-
-        assert report["observed_seconds"] == 20.0
-
 
 def _is_drained(pipe: int) -> bool:
     import fcntl
@@ -154,16 +142,6 @@ class TestATerminal:
         assert written.exit_code == 0
         assert "Ctrl-C ends it with the report" in written.raw
         assert any("Verdict: " in line for line in written.lines)
-
-    def test_shows_that_nothing_can_be_printed_yet(self) -> None:
-        written = on_a_terminal(
-            ["bash", "-c", PIPELINE, sys.executable, "import time; print('time,util', flush=True)\n"
-             "time.sleep(60)"],
-            environ=os.environ, columns=200, ctrl_c_at="nothing yet that can be analysed",
-        )  # fmt: skip
-
-        assert written.exit_code == 1
-        assert "\x1b[?25h" in written.raw.rpartition("gpumon: ")[0]  # the cursor is back
 
 
 class TestAFollowedFile:
@@ -199,52 +177,6 @@ class TestAFollowedFile:
             "new one."
         ]
 
-    def test_that_is_written_over_with_more_is_read_from_its_beginning(
-        self, tmp_path: Path
-    ) -> None:
-        path = tmp_path / "gpu.csv"
-        path.write_text(smi_log([97] * 20))
-        with following(path) as process:
-            path.write_text(HEADER + "\n" + "".join(row(at, 97) for at in range(21, 61)))
-            wait_until(lambda: position_bytes(process, path) == path.stat().st_size)
-            report = report_at_the_end(process, signal.SIGINT)
-
-        assert report["observed_seconds"] == 60.0
-        assert report["skipped_lines"] == 0
-
-    @pytest.mark.parametrize("way", ["rotated", "truncated"])
-    def test_ends_with_the_report_where_the_new_file_has_other_columns(
-        self, tmp_path: Path, way: str
-    ) -> None:
-        path = tmp_path / "gpu.csv"
-        path.write_text(smi_log([97] * 30))
-        with following(path) as process:
-            if way == "rotated":
-                path.rename(tmp_path / "gpu.csv.1")
-            path.write_text("time;gpu_util\n" + "2026-03-02 09:01:10;97\n" * 200)
-            out, err = process.communicate(timeout=PATIENCE_S)
-        report = json.loads(out)
-
-        printed = (
-            "was replaced by a file that the reader of the first one cannot use (it begins with"
-        )
-        assert process.returncode == 1
-        assert err.startswith(f"gpumon: {path}: {printed} 'time;gpu_util'): analyze the new file")
-        assert report["gpus"][0]["samples"] == 30
-        assert any(printed in note for note in report["notes"])
-
-    def test_goes_on_by_a_new_header_of_the_same_format(self, tmp_path: Path) -> None:
-        path = tmp_path / "gpu.csv"
-        path.write_text(smi_log([97] * 30))
-        with following(path) as process:
-            path.rename(tmp_path / "gpu.csv.1")
-            new = "".join(f"{smi_stamp(at)}, 97 %, 0\n" for at in range(31, 61))
-            path.write_text("timestamp, utilization.gpu [%], index\n" + new)
-            wait_until(lambda: position_bytes(process, path) == path.stat().st_size)
-            report = report_at_the_end(process, signal.SIGINT)
-
-        assert (report["gpus"][0]["samples"], report["skipped_lines"]) == (60, 0)
-
     def test_that_stands_still_is_not_busy_now(self, tmp_path: Path) -> None:
         path = tmp_path / "gpu.csv"
         path.write_text(smi_log([97] * 60))
@@ -268,14 +200,3 @@ class TestAFollowedFile:
 
         assert waits == f"gpumon: {path}: does not exist yet: waiting for it; Ctrl-C ends it\n"
         assert report["observed_seconds"] == 20.0
-
-    def test_may_never_come(self, tmp_path: Path) -> None:
-        with ending(analysis("--follow", tmp_path / "gpu.csv")) as process:
-            assert process.stderr is not None
-            process.stderr.readline()
-            assert until(lambda: _catches(process, signal.SIGINT, signal.SIGTERM))
-            process.send_signal(signal.SIGINT)
-            out, err = process.communicate(timeout=PATIENCE_S)
-
-        assert (process.returncode, out) == (1, "")
-        assert err.endswith("gpu.csv: no such file\n")

@@ -38,6 +38,7 @@ def peaks_mib(path: Path) -> tuple[float, float]:
     return int(ours_kib) / 1024, int(childs_kib) / 1024
 
 
+@pytest.mark.soak
 def test_twice_the_log_takes_no_more_memory(tmp_path: Path) -> None:
     path = tmp_path / "gpu.csv"
     write_log(path, ROWS, gpus=8, varies=True)

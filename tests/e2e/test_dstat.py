@@ -114,41 +114,6 @@ class TestTheScreen:
         assert "\x1b[0;32m  2 " in written.raw  # darker, in the making
         assert f"{GREEN}  2 " in written.raw
 
-    def test_keeps_the_gpus_on_80_columns_beside_everything_else(self, desk: Desk) -> None:
-        with daemon(desk.runtime, STARVED, HEALTHY):
-            written = desk.shows("-cdng", "--gpu", "1", "2", columns=80)
-
-        assert "trimming" not in written.raw
-        assert header_of(written)[1].endswith("|use strv:use strv")
-        assert rows_of(written) == ["40 50? 96 2"] * 2
-
-
-class TestBothOptionsOn80Columns:
-    def test_fit_beside_cpu_disk_and_net_with_one_gpu(self, desk: Desk) -> None:
-        with daemon(desk.runtime, STARVED, HEALTHY):
-            written = desk.shows("-cdn", *BOTH, "1", "2", columns=80, DSTAT_GPU="0")
-
-        assert "gpumon:" not in written.raw
-        assert header_of(written)[1].endswith("|use mem strv|lost main cause")
-        assert rows_of(written) == ["40 50 50?| 60 40 input?"] * 2
-
-    def test_fit_with_a_total_that_names_the_worst_gpu(self, desk: Desk) -> None:
-        with daemon(desk.runtime, HEALTHY, STARVED, HEALTHY):
-            written = desk.shows("-cdn", *BOTH, "1", "2", columns=80)
-
-        assert header_of(written)[1].endswith("|use wst strv|lost wst  cause")
-        assert rows_of(written) == ["77 1 18?| 23 1 input?"] * 2
-
-    def test_say_how_to_choose_with_two(self, desk: Desk) -> None:
-        with daemon(desk.runtime, STARVED, HEALTHY):
-            written = desk.shows("-cdn", *BOTH, "1", "2", columns=80, DSTAT_GPU="0 1")
-
-        assert written.raw.count("gpumon:") == 1
-        assert (
-            "gpumon: --gpu-stall does not fit here: show fewer GPUs (DSTAT_GPU=0 or" in written.raw
-        )
-        assert header_of(written)[1].endswith("|use mem strv:use mem strv>")
-
 
 class TestWhatWasLost:
     def test_stands_beside_the_other_columns_with_its_main_cause_and_the_reason(

@@ -1,4 +1,4 @@
-"""The golden words of the page: what it says of small machines, in its lanes and its tables."""
+"""The page, pinned word for word: small machines in its headline, lanes and tables."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from gpumon.core.diagnosis.verdict_rules import diagnose
 from gpumon.core.phase import IdleCause, InputWaitReason, TrainingPhase
 from gpumon.core.report.report import Advice, Report
 from gpumon.core.ring_format.silence import RunSilence
+from gpumon.core.settings.input_model import LIKELY, UNLIKELY
 from gpumon.core.state import CollectorState, GpuState, MonitorState
 from gpumon.core.verdict import LikelyCause, VerdictName
 from tests.builders.report import gpm_fill, power_fill, seen
@@ -56,7 +57,7 @@ OTHER_ADVICE = (
             evidence="It waited for a slower GPU.", text="Split them 5:9.",
             gpus=("1", "2", "0:1")),
     replace(ADVICE, cause="unknown", lost_seconds=9.5, speedup_upper_bound=None,
-            evidence="Nothing tells why.", text="Tag the training.", gpus=("2",)),
+            evidence="The cause is unknown.", text="Tag the run.", gpus=("2",)),
     replace(ADVICE, cause="under_filled", lost_seconds=0.0, speedup_upper_bound=1.0,
             evidence="It is busy and empty.", text="Larger batches.", gpus=("3",)),
 )  # fmt: skip
@@ -84,19 +85,14 @@ def stalled(gpu: GpuState, **idle_s: int) -> GpuState:
     return gpu._replace(totals=totals, verdict=gpu.verdict._replace(name=VerdictName.STALLED))
 
 
-def suspected(index: int = 0, probability: float = 0.82) -> GpuState:
+def suspected(index: int = 0, probability: float = LIKELY) -> GpuState:
     one = used(55, index=index, unknown=25)
-    is_late = probability >= 0.5
+    is_late = probability == LIKELY
     totals = one.totals._replace(
         suspected_ns=25 * S if is_late else 0, pauses=PAUSES, gaps=PAUSES,
         suspicion=Suspicion(probability, LATE if is_late else CHECKPOINTS),
     )  # fmt: skip
     return one._replace(totals=totals, verdict=diagnose(totals))
-
-
-def late_at_first() -> GpuState:
-    """Of 30 s of waiting 27 were for the first batch; 8 s of checkpoints were lost."""
-    return starved_gpu(totals=starved_gpu().totals._replace(first_input_wait_ns=27 * S))
 
 
 def held_in_its_steps() -> GpuState:
@@ -109,12 +105,12 @@ def with_xid(gpu: GpuState, xid: int) -> GpuState:
     return gpu._replace(xid_errors=((xid, 2),), errors=ErrorTimes(((xid, ORIGIN_NS),)))
 
 
-def cut() -> GpuState:
+def partitioned() -> GpuState:
     me = device(0, "GPU-a", mig_enabled=True)
     return healthy_gpu(device=me, totals=NO_TIME, verdict=diagnose(NO_TIME), last_sample_at_ns=None)
 
 
-def part(number: int, like: GpuState) -> GpuState:
+def instance(number: int, like: GpuState) -> GpuState:
     me = device(0, f"MIG-{number}", parent_uuid="GPU-a", mig_index=number)
     return like._replace(device=me)
 
@@ -171,8 +167,8 @@ def test_words_of_the_page(visit: Any) -> Chapters:
         server.publish(states[-1])
         page.until("#notes", f"^State {len(states)}\\.$")
 
-    def says(*gpus: GpuState, **changes: Any) -> str:
-        """How grave it is, the first words of the page, what else it advises, and of each GPU."""
+    def lines_on(*gpus: GpuState, **changes: Any) -> str:
+        """The tone, the headline, the other advice, and the line and looks of each GPU."""
         shown(*gpus, **changes)
         lines = [f"[{page.tone}] {page.page.title()}".replace("\u00a0", " ")]
         lines += [page.text(name) for name in READ_FIRST if page.page.locator(name).is_visible()]
@@ -195,7 +191,7 @@ def test_words_of_the_page(visit: Any) -> Chapters:
         """... where it is given that advice, which is reported wholly."""
         nonlocal advice
         advice = shown
-        words = f"{says(*gpus)}\n{without_gaps(page.text('#more'))}"
+        words = f"{lines_on(*gpus)}\n{without_gaps(page.text('#more'))}"
         advice = None
         return words
 
@@ -205,90 +201,59 @@ def test_words_of_the_page(visit: Any) -> Chapters:
 
     lost = starved_gpu(present=False, error=LOST)
     gone = CollectorState("nvml", False, 0.0, 1, "the driver is not loaded: run `modprobe`")
-    instance = part(1, healthy_gpu())
     ended = run("old", alive=False, phase=None)
-    first = late_at_first()
     with showing(change=noted) as server:
         page = visit(server.address)
         return {
-            "no GPU": says(),
-            "a healthy one": says(used(98, index=1, unknown=2)),
-            "one that is made up": says(used(98, index=1, unknown=2), simulated=True),
-            "one of a recording": says(used(98, index=1, unknown=2), replayed=True),
-            "one that waits for input, and more is suspected": says(starved_gpu()),
-            "one that waited for its very first batch": says(first),
-            "one that lost nothing else to its input": says(
-                first._replace(verdict=diagnose(first.totals))
-            ),
-            "one that saves": says(used(80, checkpoint=20)),
-            "two that are held up": says(
-                used(80, checkpoint=20), used(88, index=1, imbalance=8, within_step=4)
-            ),
-            "one that saves, and more is unknown": says(used(70, checkpoint=14, unknown=16)),
-            "two that pause": says(suspected(), suspected(3)),
-            "one whose pauses look like checkpoints": says(suspected(probability=0.12)),
-            "one whose pauses can be either": says(suspected(probability=0.41)),
-            "one at a level": says(used(50, unknown=50)),
-            "one that has just begun": says(used(4)),
-            "one that has just begun beside another": says(used(4), healthy_gpu()),
-            "one without work": says(healthy_gpu(totals=NO_TIME, verdict=diagnose(NO_TIME))),
-            "one that a process holds, beside one without work": says(
+            "no GPU": lines_on(),
+            "a healthy one": lines_on(used(98, index=1, unknown=2)),
+            "a simulated one": lines_on(used(98, index=1, unknown=2), simulated=True),
+            "one of a recording": lines_on(used(98, index=1, unknown=2), replayed=True),
+            "one that waits for input, and more pauses are suspected": lines_on(starved_gpu()),
+            "two that pause": lines_on(suspected(), suspected(3)),
+            "one whose pauses look like checkpoints": lines_on(suspected(probability=UNLIKELY)),
+            "one that has just begun, and another": lines_on(used(4), healthy_gpu()),
+            "one without work": lines_on(healthy_gpu(totals=NO_TIME, verdict=diagnose(NO_TIME))),
+            "one that a process holds, and one without work": lines_on(
                 held(), healthy_gpu(device=device(1, "GPU-1"), totals=NO_TIME, verdict=UNUSED)
             ),
-            "one that saves, one that waits, and one that does well": says(
+            "one that saves, one that waits, and a healthy one": lines_on(
                 *list(machine(140, ROLES))[-1].gpus
             ),
-            "one that is busy and empty": says(healthy_gpu(fill=gpm_fill(0.24))),
-            "one that is busy and empty beside one that waits": says(
-                starved_gpu(), healthy_gpu(fill=gpm_fill(0.24))
-            ),
-            "one of which power suggests that": says(healthy_gpu(fill=power_fill(180.0))),
-            "one that heat holds down": says(healthy_gpu(fill=power_fill(180.0, held=0.8))),
-            "one that is lost": says(lost),
-            "one that is lost beside another": says(lost, healthy_gpu()),
-            "one that was lost before the daemon began": says(
-                healthy_gpu(), collectors=(gone._replace(message=f"GPU 7: {LOST}"),)
-            ),
-            "one that vanished beside another": says(
+            "one with low SM utilisation": lines_on(healthy_gpu(fill=gpm_fill(0.24))),
+            "one with low power": lines_on(healthy_gpu(fill=power_fill(180.0))),
+            "one that is lost, and another": lines_on(lost, healthy_gpu()),
+            "one that vanished, and another": lines_on(
                 starved_gpu(present=False, listed=False), healthy_gpu()
             ),
-            "a driver that is gone": says(collectors=(gone,)),
-            "a driver that is gone, and with it the GPU": says(
-                healthy_gpu(present=False), collectors=(gone,)
+            "a driver that is gone": lines_on(collectors=(gone,)),
+            "one with XID 79, and one that waits": lines_on(
+                starved_gpu(), with_xid(healthy_gpu(), 79)
             ),
-            "one with XID 79, and one that waits": says(starved_gpu(), with_xid(healthy_gpu(), 79)),
-            "one that is lost after XID 79, and one that waits": says(
-                starved_gpu(), with_xid(healthy_gpu(present=False, error=LOST), 79)
+            "one with XID 31, and one that waits": lines_on(
+                starved_gpu(), with_xid(healthy_gpu(), 31)
             ),
-            "one with XID 48 that does well": says(with_xid(healthy_gpu(), 48)),
-            "one with XID 31, and one that waits": says(starved_gpu(), with_xid(healthy_gpu(), 31)),
-            "one that is cut, and its instance works": says(cut(), instance),
-            "one that is cut, and one of two instances waits": says(
-                cut(), part(0, healthy_gpu()), part(1, starved_gpu())
+            "a MIG-partitioned one, and one of two instances waits": lines_on(
+                partitioned(), instance(0, healthy_gpu()), instance(1, starved_gpu())
             ),
-            "one that is cut, and an instance is taken away": says(
-                cut(), part(0, healthy_gpu()), instance._replace(present=False, listed=False)
+            "a MIG-partitioned one, and its instance has no utilisation data": lines_on(
+                partitioned(), instance(1, partitioned())
             ),
-            "one that is cut, and its instance does not tell": says(cut(), part(1, cut())),
-            "one that is cut, and has none": says(cut()),
-            "one whose training is over": says(starved_gpu(), runs=(ended,)),
-            "one whose training is not the first": says(starved_gpu(), runs=(ended, run())),
-            "one that starves now, and has not before": says(at_present(VerdictName.STARVED)),
-            "one that has recovered": says(
+            "a MIG-partitioned one without an instance": lines_on(partitioned()),
+            "one whose run is over": lines_on(starved_gpu(), runs=(ended,)),
+            "one that starves now, and has not before": lines_on(at_present(VerdictName.STARVED)),
+            "one that has recovered": lines_on(
                 at_present(VerdictName.HEALTHY, before=VerdictName.STARVED)
             ),
-            "one whose job has ended": says(at_present(VerdictName.NOT_IN_USE, is_over=True)),
-            "one whose run hangs": says(
+            "one whose job has ended": lines_on(at_present(VerdictName.NOT_IN_USE, is_over=True)),
+            "one whose run hangs": lines_on(
                 at_present(VerdictName.HANGING), runs=(run(silence=SILENCE, gpu_uuids=("GPU-0",)),)
             ),
-            "one whose run is suspended": says(
+            "one whose run is suspended": lines_on(
                 at_present(VerdictName.NOT_IN_USE, is_suspended=True),
                 runs=(run(suspended_since_ns=ORIGIN_NS + 60 * S, gpu_uuids=("GPU-0",)),),
             ),
-            "advice on its own cause, which is not the first": advised(
-                (replace(ADVICE, cause="start_up", text="Hurry."), ADVICE), starved_gpu()
-            ),
-            "advice on what two that are held up lost most to": advised(
+            "advice on the greatest losses of two": advised(
                 (replace(ADVICE, cause="within_step", text="Compile."), OTHER_ADVICE[0]),
                 stalled(starved_gpu(), imbalance=9),
                 stalled(healthy_gpu(), within_step=4, input_wait=2),
@@ -296,11 +261,10 @@ def test_words_of_the_page(visit: Any) -> Chapters:
             "advice on much else": advised(
                 (replace(ADVICE, gpus=("0",)), *OTHER_ADVICE), starved_gpu()
             ),
-            "tables of two, and no run": tables(starved_gpu(), healthy_gpu()),
-            "tables of one that was late, and two runs": tables(
+            "tables of one that started late, and two runs": tables(
                 stalled(starved_gpu(), start_up=45, checkpoint=9), runs=(ended, run())
             ),
-            "tables of a run that is held up by too few cores, and of one by Python's lock": tables(
+            "tables of a run with too few cores, and of one that waits for the GIL": tables(
                 starved_gpu(),
                 held_in_its_steps(),
                 runs=(run(reasons=(WHY, HELD_STEP)), run("bert", reasons=(HELD_STEP,))),

@@ -64,14 +64,6 @@ class TestThePageOfARecording:
         assert main(["replay", str(RECORDED), "--html", str(page)]) == 0
         return page
 
-    def test_stands_alone(self, browser: Browser, path: Path) -> None:
-        visit = opened(browser, path, "light")
-
-        assert re.match(r"Starved .*: GPU 0\b", visit.text("h1"))
-        assert "waiting for input" in visit.text("table")
-        assert visit.requested == [path.as_uri()]
-        assert visit.faults == []
-
     def test_is_printed_on_light_paper_and_within_its_edges(
         self, browser: Browser, path: Path
     ) -> None:

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import os
 import re
 from pathlib import Path
 
 from gpumon.core.ring_format.format import RING_BYTES
 from tests.builders.ring import of_version
 from tests.daemon import RunningDaemon
-from tests.e2e.ring_programs import MANY, answer
+from tests.e2e.ring_programs import MANY
 from tests.patience import wait_until
-from tests.training_processes import process, read, reader_of
+from tests.training_processes import process
 
 
 def following(folder: Path) -> RunningDaemon:
@@ -21,22 +20,6 @@ def following(folder: Path) -> RunningDaemon:
 
 
 class TestAHundredRuns:
-    def test_are_all_read_from_tick_to_tick(self, tmp_path: Path) -> None:
-        reader = reader_of(tmp_path)
-        with process(MANY, tmp_path, str(tmp_path), "100") as runs:
-            first = read(reader)
-            assert answer(runs) == "stepped\n"
-            second = read(reader)
-        ended = read(reader)
-
-        steps = [{run.facts.run: run.steps for run in reading.rings} for reading in (first, second)]
-        assert steps[0] == {f"run-{number}": number for number in range(100)}
-        assert steps[1] == {f"run-{number}": number + 1 for number in range(100)}
-        assert all(run.alive for run in second.rings)
-        assert {len(run.events) for run in second.rings} == {2}
-        assert (len(ended.rings), any(run.alive for run in ended.rings)) == (100, False)
-        assert (ended.rejected, ended.message) == (0, None)
-
     def test_are_all_shown_by_a_daemon_and_most_have_series(self, tmp_path: Path) -> None:
         with following(tmp_path) as daemon:
             with process(MANY, tmp_path, str(daemon.runtime_dir), "100"):
@@ -50,34 +33,6 @@ class TestAHundredRuns:
         assert len(with_series) == 64
         assert series['gpumon_label_sets_dropped_total{family="gpumon_training"}'] >= 36
         assert series['gpumon_collector_errors_total{collector="phase_rings"}'] == 0
-
-
-class TestThreeHundredRuns:
-    def test_are_read_up_to_256_and_the_others_counted_and_reported(self, tmp_path: Path) -> None:
-        reader = reader_of(tmp_path)
-        with process(MANY, tmp_path, str(tmp_path), "300"):
-            readings = [read(reader) for _ in range(3)]
-
-        assert [len(reading.rings) for reading in readings] == [256] * 3
-        assert [reading.left_out for reading in readings] == [((os.getuid(), 44),)] * 3
-        assert [reading.rejected for reading in readings] == [0] * 3
-        assert (readings[0].message or "").startswith("44 ")
-
-    def test_make_room_for_new_ones_as_they_end(self, tmp_path: Path) -> None:
-        reader = reader_of(tmp_path)
-        with process(MANY, tmp_path, str(tmp_path), "256"):
-            read(reader)
-            with process(MANY, tmp_path, str(tmp_path), "10"):
-                full = read(reader)
-        read(reader)  # now all of them have ended
-        with process(MANY, tmp_path, str(tmp_path), "20") as newest:
-            seen = read(reader)
-
-        assert (len(full.rings), full.left_out) == (256, ((os.getuid(), 10),))
-        living = [run for run in seen.rings if run.alive]
-        assert {run.host_pid for run in living} == {newest.pid}
-        assert (len(living), len(seen.rings)) == (20, 256)
-        assert (seen.left_out, seen.rejected) == ((), 0)
 
 
 class TestARingOfAnotherVersion:

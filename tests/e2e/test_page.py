@@ -1,4 +1,4 @@
-"""The live page in a real browser: it says what is lost, to what, and what to do."""
+"""The live page in a real browser: where the time goes, and what to do."""
 
 from __future__ import annotations
 
@@ -22,37 +22,35 @@ from tests.story_of_states import machine
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
+TOO_WIDE = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
 
-@pytest.mark.parametrize("width", [1280, 390])
-class TestAtBothWidths:
-    def test_the_first_screen_says_what_is_lost_and_what_to_do(
-        self, show: Show, width: int
+
+def advised(report: Report) -> Report:
+    """The same report with only this advice."""
+    return replace(report, advice=(ADVICE,))
+
+
+class TestThePage:
+    @pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (390, "dark")])
+    def test_has_loss_and_advice_on_the_first_screen_and_fits_its_width(
+        self, show: Show, width: int, scheme: str, tmp_path: Path
     ) -> None:
-        page = show(*story(60), change=advised, width=width)
+        long = run("a-very-long-run-name-" * 6, framework="keras/tensorflow")
+        page = show(*story(150), change=advised, width=width, scheme=scheme)
         page.until("#sentence", "^Starved")
+        folder = Path(os.environ.get("GPUMON_SCREENSHOTS", tmp_path))
+        shot = folder / f"page-{width}-{scheme}.png"
+        page.page.screenshot(path=shot, full_page=True)
 
         assert page.text("#next") == f"{ADVICE.text} At most 1.50 times as fast."
         assert page.is_hidden("#more")  # there is nothing else
         assert re.search(r"\d+\.\d s ago", page.text("#age"))
-
-    def test_nothing_scrolls_sideways(self, show: Show, width: int) -> None:
-        long = run("a-very-long-run-name-" * 6, framework="keras/tensorflow")
-        page = show(*story(60)[:-1], now(runs=(long, run("b"))), width=width)
+        assert shot.stat().st_size > 20_000
+        page.server.publish(now(runs=(long, run("b"))))
         page.until("#runs", "a-very-long")
+        assert page.page.evaluate(TOO_WIDE) <= 0
 
-        overhang = page.page.evaluate(
-            "document.documentElement.scrollWidth - document.documentElement.clientWidth"
-        )
-        assert overhang <= 0
-
-
-def advised(report: Report) -> Report:
-    """The same report with that one advice."""
-    return replace(report, advice=(ADVICE,))
-
-
-class TestAPage:
-    def test_asks_its_own_daemon_and_no_one_else(self, show: Show) -> None:
+    def test_requests_nothing_from_other_servers(self, show: Show) -> None:
         page = show(*story(30))
         page.until("#sentence", "^Starved")
         page.page.wait_for_timeout(500)
@@ -62,7 +60,7 @@ class TestAPage:
         }
         assert [url for url in page.requested if not url.startswith(page.origin)] == []
 
-    def test_says_the_lines_of_the_report_tick_for_tick(self, show: Show) -> None:
+    def test_has_the_lines_of_the_report_of_each_tick(self, show: Show) -> None:
         *reported, last = machine(115, [VerdictName.STARVED])
         page = show(*reported)
         page.until("#sentence", "^Starved")
@@ -93,21 +91,8 @@ class TestAPage:
             for like, parts in amounts
         ]
 
-    def test_never_takes_a_name_for_markup(self, show: Show) -> None:
+    def test_never_reads_a_name_as_markup(self, show: Show) -> None:
         page = show(now(runs=(run("<img src=x onerror=alert(1)>"),)))
         page.until("#runs", "<img src=x")
 
         assert page.count("img") == 0
-
-
-class TestScreenshots:
-    @pytest.mark.parametrize("width", [1280, 390])
-    @pytest.mark.parametrize("scheme", ["light", "dark"])
-    def test_are_not_blank(self, show: Show, width: int, scheme: str, tmp_path: Path) -> None:
-        page = show(*story(150), change=advised, width=width, scheme=scheme)
-        page.until("#next", "Prefetch")
-        folder = Path(os.environ.get("GPUMON_SCREENSHOTS", tmp_path))
-        shot = folder / f"page-{width}-{scheme}.png"
-        page.page.screenshot(path=shot, full_page=True)
-
-        assert shot.stat().st_size > 20_000

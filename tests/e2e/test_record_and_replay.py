@@ -180,9 +180,3 @@ class TestADaemonThatPlaysIt:
         assert after["gpus"][0]["busy_ns"] == before["gpus"][0]["busy_ns"] > 0
         assert after["gpus"][0]["present"]
         assert abs(time.monotonic_ns() - after["monotonic_ns"]) < 3_000_000_000
-
-    def test_is_what_gpumon_report_asks(self, played: Played) -> None:
-        reported = gpumon("report", environ=played.daemon.environ)
-
-        assert reported.returncode == 0, reported.stderr
-        assert OVER in reported.stdout.replace("\n      ", " ")

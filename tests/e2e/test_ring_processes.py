@@ -5,13 +5,11 @@ from __future__ import annotations
 import errno
 import os
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from gpumon.core.clock import NS_PER_S
 from gpumon.core.phase import TrainingPhase
 from tests.builders.ring import only
 from tests.needs import needed
@@ -34,17 +32,6 @@ if __name__ == "__main__":
     sys.stdin.read()
 """
 
-IN_A_CHILD = """
-import multiprocessing, sys
-from tests.e2e.training_workers import train
-if __name__ == "__main__":
-    for _ in range(2):
-        child = multiprocessing.get_context(sys.argv[1]).Process(target=train)
-        child.start()
-        child.join()
-    print("there", flush=True)
-    sys.stdin.read()
-"""
 
 EXECUTES_ITSELF = """
 import os, sys
@@ -87,9 +74,7 @@ def shared_runtime() -> Iterator[Path]:
 
 
 class TestWorkersOfADataLoader:
-    @pytest.mark.parametrize(
-        ("method", "load"), [("fork", "load"), ("fork", "load_and_tag"), ("spawn", "load")]
-    )
+    @pytest.mark.parametrize(("method", "load"), [("fork", "load_and_tag"), ("spawn", "load")])
     def test_that_are_forked_or_say_nothing_have_no_ring(
         self, tmp_path: Path, method: str, load: str
     ) -> None:
@@ -111,19 +96,6 @@ class TestWorkersOfADataLoader:
         assert 1 <= len(others) <= 2  # one quick worker may do it all
         assert sum(run.steps for run in others) == 20
         assert not any(run.alive for run in others)
-
-
-class TestATrainingInAChild:
-    @pytest.mark.parametrize("method", ["fork", "spawn"])
-    def test_has_the_childs_ring_if_its_parent_has_none(self, tmp_path: Path, method: str) -> None:
-        with process("print('there', flush=True)\n" + IN_A_CHILD, tmp_path, method) as parent:
-            assert parent.stdout is not None
-            pids = {int(parent.stdout.readline()) for _ in range(2)}
-            assert parent.stdout.readline() == "there\n"
-            rings = read(reader_of(tmp_path)).rings
-
-        assert {run.host_pid for run in rings} == pids
-        assert [(run.alive, run.steps, run.samples) for run in rings] == [(False, 5, 10)] * 2
 
 
 class TestATrainingThatExecutesItself:
@@ -206,32 +178,3 @@ class TestWithoutPermission:
         counts, _, message = seen.stdout.strip().partition(" 1 ")
         assert counts == "1"
         assert message.endswith(f".ring: {os.strerror(errno.EACCES)}")
-
-    def test_to_remove_a_ring_a_daemon_leaves_it_to_its_owner(self, shared_runtime: Path) -> None:
-        with process(TRAINING, shared_runtime) as training:
-            training.communicate("", timeout=PATIENCE_S)
-
-        seen = ran_python("-c", LOOK_AS_OTHER_USER, shared_runtime, "0", "901", "902")
-
-        assert seen.stdout == "0 0 None\n"
-        assert len(list((shared_runtime / "phases").iterdir())) == 1
-
-
-class TestARingWhoseTrainingWasKilled:
-    def test_goes_a_quarter_of_an_hour_later_and_its_neighbour_stays(self, tmp_path: Path) -> None:
-        reader = reader_of(tmp_path)
-        with process(TRAINING, tmp_path) as neighbour:
-            with process(TRAINING, tmp_path) as training:
-                assert len(read(reader).rings) == 2
-                training.kill()
-                training.wait(PATIENCE_S)
-            freed_ns = time.monotonic_ns()
-            just_freed = reader.read(freed_ns)
-            almost = reader.read(freed_ns + 15 * 60 * NS_PER_S - 1)
-            past = reader.read(freed_ns + 15 * 60 * NS_PER_S)
-
-        assert sorted(run.alive for run in just_freed.rings) == [False, True]
-        assert len(almost.rings) == 2
-        assert [run.host_pid for run in past.rings] == [neighbour.pid]
-        (left,) = (tmp_path / "phases").iterdir()
-        assert left.name.startswith(f"{neighbour.pid}-")

@@ -27,8 +27,8 @@ class Trained:
     def __init__(self, folder: Path, library: Path) -> None:
         self.folder = folder
         self.fake = fake = FakeNvml(folder / "gpus", gpus=2)
-        self.whole, self.cut = fake.uuid(1), fake.uuid(0)
-        self.beside, self.used = fake.cut(0, 2)
+        self.parent = fake.uuid(0)
+        self.peer, self.used = fake.cut(0, 2)
         for part in (0, 1):
             fake.part_wave(0, part, period_s=ROUND_S, busy_ratio=BUSY_RATIO)
         environ = fake_env(folder / "gpus", library)
@@ -66,36 +66,29 @@ def trained(tmp_path_factory: pytest.TempPathFactory, fake_library: Path) -> Tra
     return Trained(tmp_path_factory.mktemp("mig"), fake_library.parent)
 
 
-class TestATrainingOnAnInstance:
-    def test_counts_for_that_instance_alone(self, trained: Trained) -> None:
+class TestARunOnAnInstance:
+    def test_lost_there_what_it_waited_for_its_input(self, trained: Trained) -> None:
         (run,) = trained.report["runs"]
-
-        assert run["gpus"] == [trained.used]
-
-    @pytest.mark.measured
-    def test_lost_there_what_it_waited_for_its_input(
-        self, tmp_path: Path, fake_library: Path
-    ) -> None:
-        trained = Trained(tmp_path, fake_library.parent)  # again, where the machine was busy
         used = trained.gpu(trained.report, trained.used)
 
         watched_s = trained.ended_s - trained.began_s
         waited_s = (1 - BUSY_RATIO) * watched_s
+        assert run["gpus"] == [trained.used]
         assert used["idle_by_cause"]["input_wait"] == pytest.approx(waited_s, abs=0.8)
         assert used["starved_seconds"] == pytest.approx(waited_s, abs=0.8)
         assert used["busy_seconds"] / used["observed_seconds"] == pytest.approx(BUSY_RATIO, abs=0.1)
 
-    def test_says_nothing_of_the_instance_beside_it(self, trained: Trained) -> None:
-        beside = trained.gpu(trained.report, trained.beside)
+    def test_leaves_the_other_instance_alone(self, trained: Trained) -> None:
+        peer = trained.gpu(trained.report, trained.peer)
 
-        assert beside["busy_seconds"] > 1.0
-        assert beside["starved_seconds"] == beside["suspected_seconds"] == 0.0
-        assert beside["idle_by_cause"].get("input_wait", 0.0) == 0.0
+        assert peer["busy_seconds"] > 1.0
+        assert peer["starved_seconds"] == peer["suspected_seconds"] == 0.0
+        assert peer["idle_by_cause"].get("input_wait", 0.0) == 0.0
 
-    def test_leaves_the_gpu_that_is_cut_unknown(self, trained: Trained) -> None:
-        cut = trained.gpu(trained.report, trained.cut)
+    def test_leaves_the_partitioned_gpu_unknown(self, trained: Trained) -> None:
+        parent = trained.gpu(trained.report, trained.parent)
 
-        assert cut["observed_seconds"] == cut["idle_seconds"] == 0.0
-        assert f'gpumon_gpu_power_watts{{uuid="{trained.cut}"}}' in trained.metrics
-        assert f'gpumon_gpu_utilization_ratio{{uuid="{trained.cut}"}}' not in trained.metrics
+        assert parent["observed_seconds"] == parent["idle_seconds"] == 0.0
+        assert f'gpumon_gpu_power_watts{{uuid="{trained.parent}"}}' in trained.metrics
+        assert f'gpumon_gpu_utilization_ratio{{uuid="{trained.parent}"}}' not in trained.metrics
         assert f'gpumon_gpu_utilization_ratio{{uuid="{trained.used}"}}' in trained.metrics

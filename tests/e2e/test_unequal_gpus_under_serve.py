@@ -1,4 +1,4 @@
-"""Two training runs on unequal GPUs beside a real daemon: who waits for whom, and what levels them.
+"""A training run on unequal GPUs and a real daemon: who waits for whom, and what balances them.
 
 The GPUs are logical devices that sleep in proportion to their samples, and note when they did.
 """
@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -27,8 +26,7 @@ pytestmark = [pytest.mark.multi_gpu, pytest.mark.alone]
 
 PATIENCE_S = 120.0
 UUIDS = ("GPU-followed-0", "GPU-followed-1")
-STARVED_GPUS = (2, 3)
-LEVEL_FOR_S = 3.5
+BALANCED_FOR_S = 3.5
 
 Spans = list[tuple[int, int]]
 
@@ -49,8 +47,8 @@ class Seen:
     at_ns: int
     spans_ns: list[Spans]
 
-    def run(self, name: str = "unequal") -> dict[str, Any]:
-        (run,) = (run for run in self.report["runs"] if run["run"] == name)
+    def run(self) -> dict[str, Any]:
+        (run,) = self.report["runs"]
         return dict(run)
 
     def imbalance_ratios(self, since: Seen | None = None) -> list[float]:
@@ -92,13 +90,13 @@ class Seen:
         return [[span for span in spans if span[0] >= from_ns] for spans in self.spans_ns[:2]]
 
 
-def started(daemon: RunningDaemon, run: str, *words: str) -> AbstractContextManager[Training]:
-    words = ("--run", run, "--epochs", "1", *words)
-    return training(daemon, "unequal_gpus", run, *words, KERAS_BACKEND="tensorflow")
+def started(daemon: RunningDaemon) -> AbstractContextManager[Training]:
+    words = ("--run", "unequal", "--epochs", "1", "--steps", "100000")
+    return training(daemon, "unequal_gpus", "unequal", *words, KERAS_BACKEND="tensorflow")
 
 
 def look(daemon: RunningDaemon) -> Seen:
-    spans: list[Spans] = [[], [], [], []]
+    spans: list[Spans] = [[], []]
     for line in (daemon.folder / "busy.jsonl").read_text().splitlines():
         span = json.loads(line)
         spans[span["gpu"]].append((span["start_ns"], span["end_ns"]))
@@ -113,24 +111,20 @@ class Watched:
         ring_shares: What its ring reported of its shares while they were even.
         even: Once the report had advice.
         changed: A moment after the new ratios.
-        levelled: At the end.
+        balanced: At the end.
         applied: The new ratios.
         steps: That it did.
-        starved: What a second training, at the same time, reported of itself.
     """
 
     ring_shares: dict[str, float]
     even: Seen
     changed: Seen
-    levelled: Seen
+    balanced: Seen
     applied: tuple[float, ...]
     steps: int
-    starved: dict[str, Any]
 
 
-def watch(
-    daemon: RunningDaemon, unequal: Training, starved_result: Future[dict[str, Any]]
-) -> Watched:
+def watch(daemon: RunningDaemon, unequal: Training) -> Watched:
     """Follow a training run and do what the report says."""
 
     def advice() -> list[str]:
@@ -139,19 +133,18 @@ def watch(
     wait_until(lambda: "imbalance" in advice(), PATIENCE_S)
     even = look(daemon)
     rings = read(reader_of(daemon.runtime_dir)).rings
-    (ring_shares,) = (ring.facts.shares for ring in rings if ring.facts.run == "unequal")
+    (ring_shares,) = (ring.facts.shares for ring in rings)
 
     applied = tuple(even.run()["levelled_ratios"][uuid] for uuid in UUIDS)
     unequal.type(" ".join(str(ratio) for ratio in applied))
     wait_until(lambda: look(daemon).run()["ratio_changes"] == 1)
     time.sleep(1.0)  # by then the last even step is in the counters
     changed = look(daemon)
-    time.sleep(LEVEL_FOR_S)
+    time.sleep(BALANCED_FOR_S)
     unequal.type("stop")
     steps = unequal.result()["steps"]
-    printed = starved_result.result()
     daemon.settled_report()
-    return Watched(ring_shares, even, changed, look(daemon), applied, steps, printed)
+    return Watched(ring_shares, even, changed, look(daemon), applied, steps)
 
 
 @pytest.fixture(scope="module")
@@ -160,14 +153,11 @@ def watched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
         missing("tensorflow is not installed")
     folder = tmp_path_factory.mktemp("unequal")
     source = f"follow:{folder / 'busy.jsonl'}"
-    late = ("--steps", "60", "--latency-ms", "200", "--first-gpu", "2")
     with (
         RunningDaemon(folder, "--source", source, "--period", "0.5") as daemon,
-        started(daemon, "unequal", "--steps", "100000") as unequal,
-        started(daemon, "starved", *late) as starved,
-        ThreadPoolExecutor() as readers,
+        started(daemon) as unequal,
     ):
-        yield watch(daemon, unequal, readers.submit(starved.result))
+        yield watch(daemon, unequal)
 
 
 class TestTwoGpusThatAreUnequalAndGetTheSame:
@@ -202,56 +192,27 @@ class TestTwoGpusThatAreUnequalAndGetTheSame:
 
 
 class TestTheRatiosOfTheReportGivenToTheTrainingInMidFit:
-    def test_level_the_gpus_as_far_as_they_noted_themselves(self, watched: Watched) -> None:
-        levelled = watched.levelled.imbalance_ratios(since=watched.changed)
+    def test_balance_the_gpus_as_far_as_they_noted_themselves(self, watched: Watched) -> None:
+        balanced = watched.balanced.imbalance_ratios(since=watched.changed)
 
-        assert max(levelled) < 0.02
-        assert levelled == pytest.approx(
-            watched.levelled.true_imbalance_ratios(since=watched.changed), abs=0.02
+        assert max(balanced) < 0.02
+        assert balanced == pytest.approx(
+            watched.balanced.true_imbalance_ratios(since=watched.changed), abs=0.02
         )
 
     def test_make_the_skew_fall_to_what_the_gpus_noted_themselves(self, watched: Watched) -> None:
-        skew = watched.levelled.run()["skew_ratio"]
+        skew = watched.balanced.run()["skew_ratio"]
 
-        assert skew == pytest.approx(watched.levelled.true_skew_ratio(watched.changed), abs=0.02)
+        assert skew == pytest.approx(watched.balanced.true_skew_ratio(watched.changed), abs=0.02)
         assert skew < 0.04 < watched.even.run()["skew_ratio"]
 
     def test_are_reported_and_their_change_is_counted(self, watched: Watched) -> None:
         assert shares_in(watched.changed.metrics) == pytest.approx(watched.applied)
         assert changes_in(watched.changed.metrics) == 1
-        assert watched.levelled.run()["ratio_changes"] == 1
+        assert watched.balanced.run()["ratio_changes"] == 1
 
     def test_cost_no_step(self, watched: Watched) -> None:
-        assert watched.levelled.run()["steps"] == watched.steps
-
-
-class TestUnequalGpusThatWaitForInputAsWell:
-    def test_starve_both_as_long_as_nothing_was_computed_while_a_batch_came(
-        self, watched: Watched
-    ) -> None:
-        wall_s = watched.starved["wall_seconds"]
-
-        assert watched.starved["input_seconds"] > 0.25 * wall_s
-        assert idle_of_starved(watched, "input_wait") == pytest.approx(
-            [watched.starved["input_seconds"]] * 2, abs=0.02 * wall_s
-        )
-
-    def test_have_only_the_faster_one_wait_for_the_other(self, watched: Watched) -> None:
-        waited_s = watched.starved["imbalance_seconds"]
-        wall_s = watched.starved["wall_seconds"]
-
-        assert waited_s[0] > 0.1 * wall_s
-        assert idle_of_starved(watched, "imbalance") == pytest.approx(waited_s, abs=0.02 * wall_s)
-
-    def test_are_called_starved(self, watched: Watched) -> None:
-        verdicts = [watched.levelled.report["gpus"][gpu]["verdict"] for gpu in STARVED_GPUS]
-
-        assert verdicts == ["starved", "starved"]
-
-
-def idle_of_starved(watched: Watched, cause: str) -> list[float]:
-    gpus = watched.levelled.report["gpus"]
-    return [gpus[gpu]["idle_by_cause"][cause] for gpu in STARVED_GPUS]
+        assert watched.balanced.run()["steps"] == watched.steps
 
 
 def shares_in(metrics: dict[str, float]) -> tuple[float, ...]:

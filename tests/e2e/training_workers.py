@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 
 from trainer_hooks import phase, step
@@ -20,12 +19,3 @@ def load_and_tag(index: int) -> int:
         time.sleep(0.01)
     step(samples=1_000)
     return index
-
-
-def train() -> None:
-    """A training run in a process of its own: all its steps are its own."""
-    for _ in range(5):
-        with phase("train_step"):
-            time.sleep(0.01)
-        step(samples=2)
-    print(os.getpid(), flush=True)

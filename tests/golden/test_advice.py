@@ -96,6 +96,9 @@ def test_advice_on_input() -> Chapters:
             validates(40),
             run(validation_kind="DataLoader", validation_workers=0, validation_class="Held"),
         ),
+        "mostly the first batches of epochs are late": advised(
+            with_totals(gpu(40, {WAIT: 20}), epoch_input_wait_ns=s(15))
+        ),
         "the first batch was late": advised(
             with_totals(gpu(60, {WAIT: 50}), first_input_wait_ns=s(20))
         ),

@@ -1,8 +1,12 @@
-"""Thirty inputs and the first sentence of the report on each: ``first_sentences.txt``."""
+"""Thirty inputs and four recordings, and the first sentence of the report on each.
+
+The recordings were made by older versions; the sentence on each must not change.
+"""
 
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 from gpumon.core.accounting.rank_wait import RankWait
 from gpumon.core.device.held import HeldGpu
@@ -25,6 +29,7 @@ from tests.builders.report import (
     with_totals,
 )
 from tests.builders.time import s
+from tests.command_line import Shell
 from tests.golden_files import Chapters, golden_story
 
 WAIT, UNKNOWN, SAVE, STEP = (
@@ -32,6 +37,8 @@ WAIT, UNKNOWN, SAVE, STEP = (
 )  # fmt: skip
 NOT_IN_USE = IdleCause.NOT_IN_USE
 BUSY, IDLE = [97] * 10, [0] * 10
+RECORDINGS = Path(__file__).resolve().parents[1] / "recordings"
+OLDER = ("fake_boards", "nvidia-h100-80gb-hbm3", "nvidia-h100-80gb-hbm3-keras", "nvidia-h200")
 
 
 def of(*gpus: GpuReport, runs: tuple[RunReport, ...] = ()) -> str:
@@ -48,7 +55,11 @@ def of_log(percents: list[int], every_s: float = 1.0) -> str:
 
 
 @golden_story
-def test_first_sentences() -> Chapters:
+def test_first_sentences(gpumon: Shell) -> Chapters:
+    def of_recording(name: str) -> str:
+        replayed = gpumon("replay", RECORDINGS / f"{name}.gpumon").out
+        return " ".join(replayed.partition("\nWhy:")[0].split())
+
     silent = RunSilence(s(5), TrainingPhase.INPUT_WAIT, s(360), is_first_batch=True)
     late = RankWait("train-r2", 2, WAIT.value)
     waits = replace(
@@ -104,5 +115,6 @@ def test_first_sentences() -> Chapters:
         "a log of pauses": of_log((BUSY[:6] + IDLE[:4]) * 12),
         "a log that ends idle": of_log(BUSY * 60 + IDLE * 120),
         "a log of few samples": of_log([100, 0, 85], 900),
+        **{f"the recording {name}": of_recording(name) for name in OLDER},
         "a log of two pauses": of_log(BUSY * 4 + IDLE * 2 + BUSY * 4 + IDLE * 2 + BUSY * 3),
     }

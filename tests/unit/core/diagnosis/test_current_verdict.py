@@ -1,4 +1,4 @@
-"""Specification of the verdict on now, tick by tick: when a word begins, ends, and since when.
+"""Specification of the current verdict, tick by tick: when it begins, ends, and since when.
 
 How a monitor comes to it is in ``tests/unit/pipeline/test_verdict_on_now.py``.
 """
@@ -100,7 +100,7 @@ def gpu() -> Gpu:
     return Gpu()
 
 
-class TestAWordOfALoss:
+class TestALossVerdict:
     @pytest.mark.parametrize(("ratio", "name"), [(0.049, HEALTHY), (0.05, STARVED)])
     def test_begins_at_five_percent(self, gpu: Gpu, ratio: float, name: VerdictName) -> None:
         gpu.works(600, ratio)
@@ -130,7 +130,7 @@ class TestAWordOfALoss:
         assert (gpu.now.name, gpu.now.before, gpu.now.has_recovered) == (HEALTHY, STARVED, True)
         assert s(600) <= gpu.now.window_ns <= s(620)
 
-    def test_never_begins_in_the_future_or_before_the_word_before_it(self, gpu: Gpu) -> None:
+    def test_never_begins_in_the_future_or_before_the_previous_one(self, gpu: Gpu) -> None:
         for ratio in (0.0, 0.4, 0.0, 0.2, 0.0):
             gpu.works(900, ratio)
         since = [one.since_ns for one in gpu.verdicts]
@@ -140,12 +140,12 @@ class TestAWordOfALoss:
 
 
 class TestSince:
-    def test_of_a_first_word_is_when_the_job_began(self, gpu: Gpu) -> None:
+    def test_of_a_first_verdict_is_when_the_job_began(self, gpu: Gpu) -> None:
         gpu.works(300, 0.5)
 
         assert (gpu.now.name, gpu.now.since_ns) == (STARVED, 0)
 
-    def test_of_a_later_word_is_when_it_began(self, gpu: Gpu) -> None:
+    def test_of_a_later_verdict_is_when_it_began(self, gpu: Gpu) -> None:
         gpu.works(600)
         gpu.works(600, 0.5)
 
@@ -158,7 +158,7 @@ class TestSince:
 
 
 class TestAJob:
-    def test_that_ended_is_judged_as_a_whole(self, gpu: Gpu) -> None:
+    def test_that_ended_is_diagnosed_in_full(self, gpu: Gpu) -> None:
         gpu.works(1_000, 0.5)
         gpu.works(1_000)
         gpu.idles(300)
@@ -167,7 +167,7 @@ class TestAJob:
         assert gpu.now.since_ns == gpu.now.ended_ns == s(2_000)
         assert gpu.now.totals.in_use_ns == s(2_000)
 
-    def test_that_follows_knows_nothing_of_the_one_before(self, gpu: Gpu) -> None:
+    def test_that_follows_starts_without_history(self, gpu: Gpu) -> None:
         gpu.works(1_000, 0.9)
         gpu.idles(300)
         gpu.jobs = 2
@@ -176,7 +176,7 @@ class TestAJob:
         assert (gpu.now.name, gpu.now.has_recovered) == (HEALTHY, False)
         assert gpu.now.window_ns <= s(200)
 
-    def test_that_follows_at_once_has_a_word_of_its_own(self, gpu: Gpu) -> None:
+    def test_that_follows_immediately_has_its_own_verdict(self, gpu: Gpu) -> None:
         gpu.works(1_000, 0.9)
         gpu.jobs = 2
         gpu.works(200)
@@ -187,12 +187,12 @@ class TestAJob:
     def test_is_too_short_to_judge_at_first(self, gpu: Gpu) -> None:
         gpu.works(10, 0.5)
         gpu.totals = gpu.totals._replace(in_use_ns=s(9), in_use_busy_ns=s(4))
-        judged = CurrentVerdict(DEFAULT_SETTINGS)
+        fresh = CurrentVerdict(DEFAULT_SETTINGS)
         first = GpuMoment(
             s(10), gpu.totals, NOTHING_UNSETTLED, last_active_ns=s(10), jobs=1, in_job=True
         )
 
-        assert judged.update(first).name is TOO_SHORT
+        assert fresh.update(first).name is TOO_SHORT
 
 
 class TestAStandstill:

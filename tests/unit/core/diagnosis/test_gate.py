@@ -1,6 +1,6 @@
-"""Specification of the gate: which GPUs are above a limit, and of which nothing can be said.
+"""Specification of the gate: which GPUs are above a limit, and which have no verdict.
 
-Its words are in ``tests/golden``.
+Its messages are in ``tests/golden``.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ HEALTHY = gpu(60, {WAIT: 1}, index=1)
 SHORT = gpu(2, {WAIT: 1}, index=2)
 
 
-class Held(NamedTuple):
-    """How many limits are passed, how many notes there are, and whether any GPU is judged."""
+class Outcome(NamedTuple):
+    """How many limits are exceeded, how many notes there are, and whether any GPU has a verdict."""
 
     failures: int
     notes: int
     is_any_diagnosed: bool
 
 
-def held(*gpus: GpuReport, limits: Limits, runs: Sequence[RunReport] = ()) -> Held:
+def outcome(*gpus: GpuReport, limits: Limits, runs: Sequence[RunReport] = ()) -> Outcome:
     found = compared(report(*gpus, runs=tuple(runs)), limits)
     assert found.is_any_diagnosed or found.undiagnosed
-    return Held(len(found.failures), len(found.notes), found.is_any_diagnosed)
+    return Outcome(len(found.failures), len(found.notes), found.is_any_diagnosed)
 
 
 class TestALossAboveTheLimit:
@@ -53,11 +53,11 @@ class TestALossAboveTheLimit:
     def test_is_none_at_the_very_limit(self, percent: int) -> None:
         one = gpu(100 - percent, {WAIT: percent})
 
-        assert held(one, limits=Limits(lost=percent / 100)).failures == 0
-        assert held(one, limits=Limits(starved=percent / 100)).failures == 0
+        assert outcome(one, limits=Limits(lost=percent / 100)).failures == 0
+        assert outcome(one, limits=Limits(starved=percent / 100)).failures == 0
 
 
-class TestNothingToJudge:
+class TestNoVerdict:
     @pytest.mark.parametrize("limits", [STARVED_5, LOST_20], ids=["starved", "lost"])
     @pytest.mark.parametrize(
         "gpus",
@@ -75,16 +75,16 @@ class TestNothingToJudge:
             (replace(gpu(0), mig_enabled=True),),
         ],
     )
-    def test_is_what_was_never_in_use_for_long_enough(
+    def test_is_given_on_what_was_never_in_use_for_long_enough(
         self, gpus: tuple[GpuReport, ...], limits: Limits
     ) -> None:
-        assert held(*gpus, limits=limits) == (0, 0, False)
+        assert outcome(*gpus, limits=limits) == (0, 0, False)
 
-    def test_is_no_gpu_whose_instances_are_told_of(self) -> None:
-        cut = replace(gpu(0), mig_enabled=True)
+    def test_is_not_that_of_a_gpu_whose_instances_are_reported(self) -> None:
+        partitioned = replace(gpu(0), mig_enabled=True)
         instance = replace(HEALTHY, index=0, mig_index=1, parent_uuid="GPU-0")
 
-        assert held(cut, instance, limits=STARVED_5) == (0, 0, True)
+        assert outcome(partitioned, instance, limits=STARVED_5) == (0, 0, True)
 
 
 class TestARunOnNoGpu:
@@ -94,7 +94,7 @@ class TestARunOnNoGpu:
     def test_is_not_where_another_of_its_name_was_on_one(self, label: str) -> None:
         same, other = (replace(self.NOWHERE, run=name, pid=12) for name in (label, "another"))
 
-        assert held(HEALTHY, runs=[same, run()], limits=LOST_20).notes == 0
+        assert outcome(HEALTHY, runs=[same, run()], limits=LOST_20).notes == 0
         (note,) = compared(report(HEALTHY, runs=(same, run(), other, other)), LOST_20).notes
         assert note.count("another") == 1
         assert label not in note
@@ -116,13 +116,13 @@ class TestWhatIsNotKnown:
             "none of it", "suspected, and counted", "a part of a loss",
         ],
     )  # fmt: skip
-    def test_is_said_where_it_could_decide(
+    def test_is_noted_where_it_could_decide(
         self, one: GpuReport, limits: Limits, notes: int
     ) -> None:
-        assert held(one, limits=limits).notes == notes
+        assert outcome(one, limits=limits).notes == notes
 
 
-def test_a_gpu_that_gives_no_answer_now_is_judged_by_what_was_seen_and_that_is_said() -> None:
+def test_a_lost_gpu_is_compared_by_what_was_observed_with_a_note() -> None:
     lost = replace(gpu(60, {WAIT: 60}), error="the GPU is lost (NVML 15)")
 
-    assert held(lost, limits=STARVED_5) == (1, 1, True)
+    assert outcome(lost, limits=STARVED_5) == (1, 1, True)

@@ -1,4 +1,4 @@
-"""Specification of whom the GPUs of a job wait for, and why that one is slow."""
+"""Specification of the GPUs that a job waits for, and why they are slow."""
 
 from __future__ import annotations
 
@@ -38,19 +38,19 @@ def board(
     fill: GpuFill | None = None,
     tenants: tuple[Tenant, ...] = (),
     jobs: tuple[str, ...] = ("j1",),
-    **told: Any,
+    **changes: Any,
 ) -> GpuReport:
     """A GPU that trained for 100 s, and waited for a slower one in so many of them.
 
-    ``fill`` and ``tenants`` are what its board told while it worked for ``jobs``.
+    ``fill`` and ``tenants`` are what its board reported while it worked for ``jobs``.
     """
     idle = {IdleCause.IMBALANCE: waited_s} if waited_s else {}
     in_job = InJob(jobs, 1, fill, s(100) if tenants else 0, tenants)
-    return replace(gpu(100 - waited_s, idle, index=index), in_job=in_job, **told)
+    return replace(gpu(100 - waited_s, idle, index=index), in_job=in_job, **changes)
 
 
 def pair(fast: dict[str, Any], slow: dict[str, Any]) -> list[GpuReport]:
-    """Two GPUs, of which the first waits for the second."""
+    """Two GPUs; the first waits for the second."""
     return [board(0, 50, **fast), board(1, **slow)]
 
 
@@ -89,7 +89,7 @@ ITSELF = (4711, 1000, 0.9)
 
 
 class TestWhoWaitsForWhom:
-    def test_is_told_with_how_long(self) -> None:
+    def test_is_found_with_how_long(self) -> None:
         found = only(pair({}, {}), EVEN)
 
         assert found.slow == (SlowGpu("GPU-1", 2.0, ()),)
@@ -102,10 +102,10 @@ class TestWhoWaitsForWhom:
 
         assert [one.slow[0].uuid for one in found.values()] == ["GPU-1", "GPU-3"]
 
-    def test_blames_nobody_where_one_did_none_of_the_work(self) -> None:
+    def test_blames_no_gpu_where_one_did_none_of_the_work(self) -> None:
         assert only(pair({}, {}), shared_run([0.0, 1.0], [0.5, 0.5])).slow == ()
 
-    def test_is_told_of_gpus_of_which_nothing_else_is_known(self) -> None:
+    def test_is_found_for_gpus_about_which_nothing_else_is_known(self) -> None:
         assert only([], EVEN).slow == (SlowGpu("GPU-1", 2.0, ()),)
 
     def test_counts_no_run_that_was_over_before(self) -> None:
@@ -117,7 +117,7 @@ class TestWhoWaitsForWhom:
         assert only(pair({}, {}), *ranks).missing_ranks == 2
         assert only(pair({}, {}), EVEN).missing_ranks == 0
 
-    def test_is_told_of_mig_instances(self) -> None:
+    def test_is_found_for_mig_instances(self) -> None:
         part = {"parent_uuid": "GPU-a", "name": "NVIDIA A100 MIG 1g.5gb"}
         gpus = pair({**part, "mig_index": 0}, {**part, "mig_index": 1})
 
@@ -134,7 +134,7 @@ class TestLowerClocks:
 
         assert found == (LowerClocks(2.0, 0.5, None, 0.8, (HEAT,)),)
 
-    def test_are_no_reason_where_the_clock_is_full_though_something_held_it_for_moments(
+    def test_are_no_reason_where_the_clock_is_full_though_it_was_reduced_briefly(
         self,
     ) -> None:
         assert causes({}, {"fill": clocked(0.98, held=0.2)}) == ()
@@ -142,7 +142,7 @@ class TestLowerClocks:
     def test_are_no_reason_within_the_first_seconds(self) -> None:
         assert causes({"fill": clocked(1.0)}, {"fill": clocked(0.5, seconds=5)}) == ()
 
-    def test_that_are_not_told_are_no_reason(self) -> None:
+    def test_that_are_unknown_are_no_reason(self) -> None:
         assert causes({"fill": clocked(1.0)}, {"fill": GpuFill(held_known_ns=s(120))}) == ()
 
 
@@ -174,7 +174,7 @@ class TestAnotherTenant:
         assert isinstance(other, OtherTenant)
         assert other.pids == (77,)
 
-    def test_is_nobody_on_a_list_in_which_the_job_itself_is_not(self) -> None:
+    def test_is_not_on_a_list_that_lacks_the_job_itself(self) -> None:
         # As a container has it, whose pids are others.
         assert causes({}, tenants((77, None, 0.9), (78, None, 0.4))) == ()
 
@@ -232,7 +232,7 @@ class TestBetweenTwoReports:
         assert only(since.gpus, *since.runs).slow[0].causes == ()
 
 
-class TestWhatABoardToldOfAnotherJob:
+class TestWhatABoardReportedForAnotherJob:
     def test_is_no_reason_in_this_one(self) -> None:
         hot = {"fill": clocked(0.5, held=0.8), **tenants(ITSELF, (77, 1001, 0.5))}
 

@@ -20,28 +20,28 @@ J1 = ("j1",)
 LEVEL = shared_run([0.995, 1.0], shares=[0.6, 0.4])
 
 
-def bound(run: RunReport, *, saving_s: float = 0.0, **told: Any) -> float | None:
-    """Of two GPUs, of which the first waits for 20 s of the 60 s that they train.
+def bound(run: RunReport, *, saving_s: float = 0.0, **changes: Any) -> float | None:
+    """Of two GPUs; the first waits for 20 s of the 60 s that they train.
 
-    ``told``: what else the slow one tells.
+    ``changes``: what else the slow one reports.
     """
     saving = {IdleCause.CHECKPOINT: saving_s}
     fast = gpu(40, {IdleCause.IMBALANCE: 20} | saving)
-    slow = replace(gpu(60, saving, index=1), **told)
+    slow = replace(gpu(60, saving, index=1), **changes)
     found = {one.cause: one for one in advise([fast, slow], [run])}
     return found["imbalance"].speedup_upper_bound
 
 
 class TestTheMostItCanWin:
-    @pytest.mark.parametrize("run", [EVEN, shared_run([2 / 3, 1.0])], ids=["told", "even"])
-    def test_is_what_level_gpus_need(self, run: RunReport) -> None:
+    @pytest.mark.parametrize("run", [EVEN, shared_run([2 / 3, 1.0])], ids=["reported", "even"])
+    def test_is_what_balanced_gpus_need(self, run: RunReport) -> None:
         # Speeds 3:2: halves take 2/3 s and 1 s; three fifths and two fifths take 0.8 s each.
         assert bound(run) == pytest.approx(1 / 0.8)
 
     def test_is_all_the_wait_where_shares_are_not_known(self) -> None:
         assert bound(shared_run([2 / 3, 1.0], framework="loop")) == pytest.approx(1.5)
 
-    def test_is_nothing_where_ratios_have_become_level(self) -> None:
+    def test_is_nothing_where_ratios_have_become_balanced(self) -> None:
         assert bound(LEVEL) == 1.0
 
     def test_counts_only_the_part_of_the_time_that_was_waited(self) -> None:
@@ -72,7 +72,7 @@ def notes(gpus: list[GpuReport], *runs: RunReport) -> int:
 class TestWhatCannotBeSeen:
     BARE = (gpu(120), gpu(120, index=1))
 
-    def test_is_told_once_of_all_jobs_of_ranks(self) -> None:
+    def test_is_noted_once_for_all_jobs_of_ranks(self) -> None:
         others = [replace(one, job="j2") for one in RANKS]
 
         assert notes([*self.BARE], *RANKS) == 1
@@ -89,7 +89,7 @@ class TestWhatCannotBeSeen:
 
         assert notes([*self.BARE], *uneven) == 0
 
-    def test_is_not_told_within_the_first_minute(self) -> None:
+    def test_is_not_noted_within_the_first_minute(self) -> None:
         young = {TrainingPhase.TRAIN_STEP: s(30)}
 
         assert notes([*self.BARE], *(replace(one, phase_ns=young) for one in RANKS)) == 0

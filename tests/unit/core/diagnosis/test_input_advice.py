@@ -35,8 +35,8 @@ def loss(why: WaitReason, gain: float = 2.0) -> LossReason:
 
 
 def cpu(**changes: Any) -> WaitReason:
-    told: dict[str, Any] = {"tasks": 4, "wanted": 4.0, "given": 4.0, "usable": 16.0, **changes}
-    return seen(CPU, **told)
+    figures: dict[str, Any] = {"tasks": 4, "wanted": 4.0, "given": 4.0, "usable": 16.0, **changes}
+    return seen(CPU, **figures)
 
 
 class TestTheReason:
@@ -51,7 +51,7 @@ class TestTheReason:
 
         assert loss_reason(INPUT, [many], [], 2.0) is None
 
-    def test_is_never_that_nobody_knows(self) -> None:
+    def test_is_never_unknown(self) -> None:
         assert loss_reason(INPUT, [late(unknown=40)], [], 2.0) is None
 
     def test_comes_with_the_run_that_lost_most_by_it(self) -> None:
@@ -66,7 +66,7 @@ class TestTheReason:
         assert found.run is runs[1]
 
     @pytest.mark.parametrize(("locked", "is_found"), [(0.75, True), (0.5, True), (0.25, False)])
-    def test_is_unknown_but_worth_a_word_where_workers_sleep_in_a_lock(
+    def test_is_unknown_but_reported_where_workers_sleep_in_a_lock(
         self, locked: float, is_found: bool
     ) -> None:
         why = seen(InputWaitReason.UNKNOWN, tasks=4, wanted=1.0, given=1.0, locked=locked)
@@ -75,7 +75,7 @@ class TestTheReason:
 
         assert (found is not None) is is_found
 
-    def test_within_a_step_is_pythons_lock(self) -> None:
+    def test_within_a_step_is_the_gil(self) -> None:
         held = with_totals(gpu(40, {STEP: 40}), within_step_by_reason_ns={"gil_bound": s(30)})
 
         found = loss_reason(STEP, [held], [], 2.0)
@@ -97,12 +97,12 @@ class TestTheNumberOfWorkers:
     def test_takes_a_wait_off_the_thread_that_trains(self, gain: float, count: int) -> None:
         assert workers_needed(loss(cpu(tasks=1, place=TRAINING), gain)) == count
 
-    def test_of_threads_that_share_pythons_lock_is_by_the_core_they_share(self) -> None:
+    def test_of_threads_that_share_the_gil_is_by_the_core_they_share(self) -> None:
         shared = seen(GIL, tasks=8, wanted=1.4, given=1.0, usable=16.0)
 
         assert workers_needed(loss(shared, 3.0)) == 3
 
-    def test_is_unknown_where_nobody_looked(self) -> None:
+    def test_is_unknown_without_measurements(self) -> None:
         assert workers_needed(LossReason(CPU, None, None, 2.0)) is None
 
 
@@ -144,7 +144,7 @@ class TestTheAdvice:
     def advice_on(self, gpu_report: GpuReport, *reasons: WaitReason) -> Advice:
         return advise([gpu_report], [replace(run(workers=1), reasons=reasons)])[0]
 
-    def test_counts_what_pythons_lock_cost_in_waits_and_in_steps_for_one_change(self) -> None:
+    def test_counts_what_the_gil_cost_in_waits_and_in_steps_for_one_change(self) -> None:
         held = with_totals(
             gpu(40, {INPUT: 20, STEP: 20}),
             input_wait_by_reason_ns={"gil_bound": s(20)},

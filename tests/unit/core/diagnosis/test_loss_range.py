@@ -82,7 +82,7 @@ class TestWhatACauseCost:
         assert not is_wide(totals, UNKNOWN)
 
 
-class TestTheWordsForIt:
+class TestItsText:
     @pytest.mark.parametrize(
         ("less_s", "in_time", "in_percent"),
         [(0, "20 s", "20 %"), (2.9, "17.1 s", "17 %"), (3.1, "16.9 to 20 s", "17 to 20 %"),

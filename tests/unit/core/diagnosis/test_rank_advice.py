@@ -125,7 +125,7 @@ class TestTheAdvice:
     @pytest.mark.parametrize(
         "gpus",
         [[], [gpu(100)], [waiting(4, 4)], [replace(waiting(30, 30), waits_for=None)]],
-        ids=["no GPU", "no wait", "a short wait", "a wait for nobody known"],
+        ids=["no GPU", "no wait", "a short wait", "a wait for an unknown rank"],
     )
     def test_is_none_where_no_wait_for_a_known_rank_is_worth_it(
         self, gpus: list[GpuReport]

@@ -36,7 +36,7 @@ NAMES = frozenset(one.name for one in thresholds_of(DEFAULT_SETTINGS))
 
 
 class Asked:
-    """Settings that remember which thresholds somebody asked for."""
+    """Settings that record which thresholds are read."""
 
     def __init__(self, settings: object, names: set[str], group: str = "") -> None:
         self._settings, self._names, self._group = settings, names, group
@@ -106,7 +106,7 @@ EXAMPLES: dict[str, Sequence[tuple[Any, ...]]] = {
     "more_work": [(0.6, 0.4)],
     "slower_board": [("A", "B", 1.5)],
 }
-"""What each rule is asked about, to see which thresholds it reads."""
+"""Arguments for each rule, so that it reads its thresholds."""
 
 
 def asked_by(rule: Rule) -> set[str]:

@@ -1,4 +1,4 @@
-"""Specification of a training's pace: by label, over wall time, and what it became."""
+"""Specification of the pace of runs: by label, over wall time, and their speed-up."""
 
 from __future__ import annotations
 
@@ -46,11 +46,11 @@ class TestAPace:
         assert pace.samples_per_step == samples_per_step
         assert pace.samples_per_second == samples_per_second
 
-    def test_takes_runs_of_one_label_together_for_they_came_one_after_the_other(self) -> None:
+    def test_adds_up_runs_of_one_label_that_came_one_after_the_other(self) -> None:
         (pace,) = paces([named(steps=300, samples=100), named(steps=200, wall_s=40)])
 
         assert (pace.steps, pace.wall_ns) == (500, s(100))
-        assert pace.samples is None  # for one of them tells none
+        assert pace.samples is None  # one of them reports none
 
 
 class TestPairs:
@@ -93,7 +93,7 @@ class TestASpeedup:
             "of several, each weighed by the time it took",
         ],
     )  # fmt: skip
-    def test_is_told(
+    def test_is_computed(
         self, before: list[RunReport], after: list[RunReport], times: float | None
     ) -> None:
         assert pairs(before, after).speedup == (times and pytest.approx(times))

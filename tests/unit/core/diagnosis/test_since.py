@@ -18,11 +18,11 @@ from tests.builders.report import report, run
 from tests.builders.time import every, rhythm, s
 
 
-def at(ratios: list[float], *moments: int) -> list[GpuTotals]:
+def at(ratios: list[float], *seconds: int) -> list[GpuTotals]:
     """Totals after so many one-second samples."""
     ledger, states = GpuLedger(), []
     samples = every(1.0, ratios)
-    for earlier, later in zip((0, *moments), moments, strict=False):
+    for earlier, later in zip((0, *seconds), seconds, strict=False):
         ledger.observe(samples[earlier:later])
         states.append(ledger.snapshot())
     return states
@@ -59,7 +59,7 @@ class TestTheTimeBetween:
         st.lists(st.sampled_from([0.0, 0.0, 0.2, 0.5, 1.0]), min_size=2, max_size=80),
         st.data(),
     )
-    def test_closes_like_the_whole(self, ratios: list[float], data: st.DataObject) -> None:
+    def test_closes_like_the_totals(self, ratios: list[float], data: st.DataObject) -> None:
         middle = data.draw(st.integers(1, len(ratios) - 1))
         before, after = at(ratios, middle, len(ratios))
 
@@ -69,7 +69,7 @@ class TestTheTimeBetween:
         assert total_ns == between.observed_ns
 
     @given(cycles(), st.data())
-    def test_judges_no_more_pauses_than_fell_into_it(
+    def test_diagnoses_no_more_pauses_than_fell_into_it(
         self, some: list[tuple[int, int]], data: st.DataObject
     ) -> None:
         ratios = on_and_off(some)
@@ -78,8 +78,8 @@ class TestTheTimeBetween:
 
         between = totals_since(before, after)
 
-        judged_ns = between.suspected_ns + between.irregular_ns
-        assert judged_ns <= between.idle_ns.get(IdleCause.UNKNOWN, 0)
+        diagnosed_ns = between.suspected_ns + between.irregular_ns
+        assert diagnosed_ns <= between.idle_ns.get(IdleCause.UNKNOWN, 0)
         assert 0 <= between.irregular_ns <= after.irregular_ns
 
     def test_has_the_cycle_of_its_own_pauses_alone(self) -> None:

@@ -26,7 +26,7 @@ def verdict(ratios: Sequence[float]) -> Verdict:
 
 
 def tagged(ratios: Sequence[float], cause: IdleCause, explained: float = 1.0) -> Verdict:
-    """The verdict on samples of which a share of the idle time is explained by a phase."""
+    """The verdict on samples; a phase explains a share of their idle time."""
     ledger = GpuLedger()
     for sample in every(1.0, ratios):
         idle_ns = sample.end_ns - sample.start_ns
@@ -119,7 +119,7 @@ class TestAVerdictThatTagsProve:
 
 
 class TestALossInFewPauses:
-    """Fewer than ten prove nothing: as many may be checkpoints, or somebody else's turns."""
+    """Fewer than ten prove nothing: they may be checkpoints, or the work of another user."""
 
     SIX = (*rhythm(60, 30, 6), *[1.0] * 30)
     TWO_AND_A_BLIP = (*rhythm(20, 25, 2), 1.0, *[0.0] * 25, *[1.0] * 20)
@@ -182,7 +182,7 @@ class TestNoFiguresAreMadeUp:
 
         assert (found.lost_ratio, found.coverage_ratio) == (None, None)
 
-    def test_a_starved_share_never_exceeds_the_whole(self) -> None:
+    def test_a_starved_share_never_exceeds_one(self) -> None:
         ledger = GpuLedger()
         ledger.observe(every(1.0, [1.0]))
         for sample in every(1.0, [0.0] * 200, start_s=1.0):

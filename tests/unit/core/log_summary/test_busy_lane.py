@@ -78,7 +78,7 @@ class TestALane:
         assert len(busy) <= 3
         assert busy[0] * lane.cell_ns <= 700 * S < (busy[0] + 1) * lane.cell_ns
 
-    @pytest.mark.parametrize("seconds", [2, 3, 10, 1_999, 2_000, 2_001, 5_000, 100_000])
+    @pytest.mark.parametrize("seconds", [3, 1_999, 2_001, 9_000])
     def test_has_at_least_half_its_cells_whatever_the_length(self, seconds: int) -> None:
         lane = BusyLane()
         lane.observe([BusySample(at * S, (at + 1) * S, 0.5) for at in range(seconds)])

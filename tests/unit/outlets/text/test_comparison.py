@@ -1,6 +1,6 @@
 """Specification of the comparison: what was lost, what was won back, and what was promised.
 
-Its words are in ``tests/golden``.
+Its text is in ``tests/golden``.
 """
 
 from __future__ import annotations
@@ -60,16 +60,16 @@ class TestASpeedup:
             (with_runs(SLOW, "ab"), with_runs(FAST, "cd"), None),
         ],
         ids=[
-            "of one training", "beyond what was promised", "where steps were counted before alone",
-            "where they were afterwards alone", "of another machine", "of trainings of other names",
+            "of one run", "beyond the bound", "where steps were counted before alone",
+            "where they were afterwards alone", "of another machine", "of runs of other names",
         ],
     )  # fmt: skip
-    def test_is_told_where_it_is_one(
+    def test_is_printed_where_there_is_one(
         self, before: Report, after: Report, times: float | None
     ) -> None:
         assert speedup(before, after) == (times and pytest.approx(times))
-        told = re.findall(r"(\d+\.\d+) times as fast, in ", compared(before, after))
-        assert told == ([] if times is None else [f"{times:.2f}"])
+        printed = re.findall(r"(\d+\.\d+) times as fast, in ", compared(before, after))
+        assert printed == ([] if times is None else [f"{times:.2f}"])
 
 
 class TestManyRuns:

@@ -1,6 +1,6 @@
-"""Specification of the report's first lines: of which GPU they speak, and what they advise.
+"""Specification of the report's first lines: which GPU they are about, and how figures are rounded.
 
-Their words are in ``tests/golden``.
+Their text is in ``tests/golden``.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ NOT_IN_USE, CPU = IdleCause.NOT_IN_USE, InputWaitReason.CPU_BOUND
 WORKED_FOR_A_MOMENT = gpu(6, {UNKNOWN: 3, NOT_IN_USE: 1791})
 
 
-class TestTheGpuTheySpeakOf:
+class TestTheGpuTheyAreAbout:
     @pytest.mark.parametrize(
         ("gpus", "index"),
         [

@@ -1,4 +1,4 @@
-"""Specification of a headline on the present: since when, and which run stands still."""
+"""Specification of a headline on the present: since when, and which run makes no progress."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def at_work(
     index: int = 0,
     **now: Any,
 ) -> GpuReport:
-    """A GPU, of which this is the verdict at present, since 14:03, on the last 100 s in use."""
+    """A GPU with this current verdict, since 14:03, on the last 100 s in use."""
     one = gpu(200, window if whole is None else whole, index=index)
     totals = gpu(100 - sum(window.values()), window).totals
     found = NowVerdict(name, now.pop("since_ns", AT_14_03), totals, diagnose(totals), **now)
@@ -76,18 +76,18 @@ class TestTheClock:
         ("after_s", "time"),
         [(0, "14:00 UTC"), (180, "14:03 UTC"), (3599, "14:59 UTC")],
     )
-    def test_says_the_time_of_day(self, after_s: float, time: str) -> None:
+    def test_is_the_time_of_day(self, after_s: float, time: str) -> None:
         assert clock(live(gpu(60)), s(BEGAN_S + after_s)) == time
 
-    def test_says_the_day_where_it_is_not_today(self) -> None:
+    def test_has_the_day_where_it_is_not_today(self) -> None:
         long = replace(live(gpu(60)), observed_ns=s(86_400))
 
         assert clock(long, AT_14_03) == "2026-11-28 14:03 UTC"
 
-    def test_says_nothing_where_the_source_has_none(self) -> None:
+    def test_is_empty_where_the_source_has_none(self) -> None:
         assert clock(replace(live(gpu(60)), started_at=None), AT_14_03) == ""
 
-    def test_says_the_time_of_a_report_that_began_in_another_zone(self) -> None:
+    def test_is_in_the_zone_in_which_the_report_began(self) -> None:
         there = replace(live(gpu(60)), started_at="2026-11-28T16:00:00+02:00")
 
         assert clock(there, AT_14_03) == "16:03 +0200"
@@ -110,7 +110,7 @@ class TestTheTitle:
         ],
         ids=["starved", "healthy", "recovered", "of a lesser loss", "resumed", "ended", "stalled"],
     )  # fmt: skip
-    def test_says_since_when_it_has_been_so(self, one: GpuReport, title: str) -> None:
+    def test_has_since_when_it_has_been_so(self, one: GpuReport, title: str) -> None:
         assert verdict_line(live(one)).startswith(title)
 
     def test_keeps_its_severity_between_the_threshold_to_begin_and_that_to_end(self) -> None:

@@ -1,4 +1,4 @@
-"""Specification of the words of the page: the headline of a report, its tone and its title."""
+"""Specification of the texts of the page: the headline of a report, its tone and its title."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ UNUSED = VerdictName.NOT_IN_USE
 
 
 def now(one: GpuReport, **changes: Any) -> GpuReport:
-    """The GPU, of which all its time is its present."""
+    """The GPU, with all its time as its present."""
     found = NowVerdict(one.verdict.name, s(37), one.totals, one.verdict)
     return replace(one, now=found._replace(**changes))
 

@@ -1,6 +1,6 @@
-"""Specification of what a log shows beside the verdicts: which findings, and each of them once.
+"""Specification of what a log shows besides verdicts: which findings, and each of them once.
 
-Their words are in ``tests/golden``.
+Their text is in ``tests/golden``.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ SUSPECTED = gpu(30, {UNKNOWN: 30}, suspected_s=30, pauses=20)
 
 
 def found(one: Report) -> list[tuple[str, tuple[str, ...]]]:
-    """The rules that hold, and the GPUs that they speak of."""
+    """The rules that apply, and their GPUs."""
     return [(finding.rule, finding.gpus) for finding in log_findings(one)]
 
 
@@ -79,23 +79,23 @@ class TestAFinding:
 
 class TestHowOftenItPauses:
     @pytest.mark.parametrize(
-        ("period_s", "said"),
+        ("period_s", "interval"),
         [
             (1, "one every 18 s"), (2, "about one every 18 s"), (5, "about one every 20 s"),
             (10, "about one every 20 s"), (60, "about one every 60 s"),
         ],
     )  # fmt: skip
-    def test_is_no_more_precise_than_its_samples(self, period_s: float, said: str) -> None:
+    def test_is_no_more_precise_than_its_samples(self, period_s: float, interval: str) -> None:
         seldom = with_totals(gpu(300, {UNKNOWN: 90}, pauses=20), cycle_ns=s(18.4))
         sampled = sampled_every(period_s, seldom)
 
-        assert f" pauses{' of 4.5 s' * (period_s < 5)}, {said}." in verdict_line(sampled)
+        assert f" pauses{' of 4.5 s' * (period_s < 5)}, {interval}." in verdict_line(sampled)
         assert period_s > 1 or "They come every 18 s, like clockwork." in why_line(sampled)
 
 
 class TestTheLengthOfAPause:
     @pytest.mark.parametrize(("longest_s", "is_reported"), [(9, False), (10, True)])
-    def test_is_not_told_where_so_few_samples_cannot_show_it(
+    def test_is_not_printed_where_so_few_samples_cannot_show_it(
         self, longest_s: float, is_reported: bool
     ) -> None:
         pauses = replace(SUSPECTED.totals.pauses, p50_ns=s(5), longest_ns=s(longest_s))
@@ -106,5 +106,5 @@ class TestTheLengthOfAPause:
         assert (f"longest {longest_s:g} s" in why_line(one)) is is_reported
         assert (f"longest {longest_s:g} s" in levels) is is_reported
 
-    def test_nor_a_level_is_told_of_a_gpu_that_was_not_used(self) -> None:
+    def test_has_no_levels_on_a_gpu_that_was_not_used(self) -> None:
         assert levels_lines(gpu(0, {NOT_IN_USE: 60}), sampling_of(s(1))) == []

@@ -1,6 +1,6 @@
 """Specification of the text report: where every second went, on whatever the terminal can show.
 
-Its words are in ``tests/golden``.
+Its text is in ``tests/golden``.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ UNKNOWN = IdleCause.UNKNOWN
 
 class TestWhenItBegan:
     @pytest.mark.parametrize(
-        ("started_at", "said"),
+        ("started_at", "shown_as"),
         [
             ("2026-11-22T03:01:04.997788+00:00", "from 2026-11-22 03:01:04 UTC."),
             ("2026-11-22T03:01:04.500+05:30", "from 2026-11-22 03:01:04 +0530."),
@@ -34,12 +34,14 @@ class TestWhenItBegan:
         ],
         ids=["in UTC", "in the zone of the log", "without a zone", "no time at all"],
     )
-    def test_is_said_as_people_write_a_time(self, started_at: str, said: str) -> None:
-        assert said in " ".join(" ".join(shown(replace(STARVED, started_at=started_at))).split())
+    def test_is_written_as_people_write_a_time(self, started_at: str, shown_as: str) -> None:
+        text = " ".join(" ".join(shown(replace(STARVED, started_at=started_at))).split())
+
+        assert shown_as in text
 
 
 class TestARunOfBefore:
-    def test_is_not_spoken_of_where_it_ended_before_observation_began(self) -> None:
+    def test_is_left_out_where_it_ended_before_observation_began(self) -> None:
         before = replace(run(), run="yesterday", gpu_uuids=(), alive=False, ended_before=True)
         idle = gpu(20, {UNKNOWN: 40})
 

@@ -1,6 +1,6 @@
 """Specification of a report on GPUs in trouble: on one screen, in the colour of the worst of it.
 
-Its words are in ``tests/golden``.
+Its text is in ``tests/golden``.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ class TestAGpuInTrouble:
     def test_is_not_called_healthy(self, xid: int, others: tuple[()]) -> None:
         broken = replace(gpu(98), reported_troubles=reported((xid, 2)))
 
-        said = verdict_line(report(broken, *others))
+        line = verdict_line(report(broken, *others))
 
-        assert said.startswith(trouble_title(report(broken)))
-        assert "healthy" not in said.lower()
-        assert f"XID {xid}" in said
+        assert line.startswith(trouble_title(report(broken)))
+        assert "healthy" not in line.lower()
+        assert f"XID {xid}" in line
 
     def test_is_named_in_a_comparison_too(self) -> None:
         hot = report(filled(gpm_fill(0.9, held=0.4)))

@@ -1,4 +1,4 @@
-"""Two users and one GPU beside a real daemon: one trains on it, one only says so."""
+"""Two users and one GPU under a real daemon: one trains on it, the other only names it."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ pytestmark = [
     ),
 ]
 
-ONLY_SAYS_SO = """
+ONLY_NAMES_IT = """
 import time
 from trainer_hooks import phase, step
 
@@ -44,13 +44,14 @@ with phase("input_wait"):
 
 
 class Machine:
-    """A daemon, GPU 0 that Ada trains on, and a stranger who names it."""
+    """A daemon, GPU 0 that Ada trains on, and another user who names it."""
 
     def __init__(
         self, folder: Path, library: Path, daemon: ExitStack, *, hides_processes: bool
     ) -> None:
         self.folder, self.hides_processes = folder, hides_processes
         self.fake = FakeNvml(folder / "gpus", gpus=2)
+        self.uuid = self.fake.uuid(0)
         self.fake.wave(0, period_s=ROUND_S, busy_ratio=BUSY_RATIO)
         self.environ = fake_env(folder / "gpus", library)
         (folder / "run" / "phases").mkdir(parents=True)
@@ -60,7 +61,7 @@ class Machine:
         words = [*wave_words(self.fake, ROUND_S, BUSY_RATIO, math.inf), "checkpoint"]
         self.ada = self._start("ada", ADA, ON_A_WAVE, *words, on=daemon)
         self.fake.run(0, self.ada.pid)
-        self.stranger = self._start("stranger", OTHER_UID, ONLY_SAYS_SO, on=daemon)
+        self.other = self._start("other", OTHER_UID, ONLY_NAMES_IT, on=daemon)
         self.daemon = daemon.enter_context(
             RunningDaemon(
                 folder,
@@ -95,7 +96,6 @@ class Machine:
         return next(run for run in runs if run["run"] == name)
 
     def gpu(self) -> dict[str, Any]:
-        """The one that both name."""
         gpu: dict[str, Any] = self.daemon.report()["gpus"][0]
         return gpu
 
@@ -107,47 +107,30 @@ def machine(fake_library: Path, request: pytest.FixtureRequest) -> Iterator[Mach
     with tempfile.TemporaryDirectory(prefix="gpumon-test-") as name, ExitStack() as stack:
         Path(name).chmod(0o755)  # not below the test's own folder, which others may not enter
         machine = Machine(Path(name), fake_library.parent, stack, hides_processes=request.param)
-        wait_until(lambda: bool(machine.run("stranger")["refused_gpus"]), 30)
+        wait_until(lambda: bool(machine.run("other")["refused_gpus"]), 30)
         wait_until(lambda: machine.gpu()["idle_by_cause"].get("checkpoint", 0.0) > 2.0, 30)
         yield machine
         machine.fake.close()
 
 
-class TestAStrangerWhoNamesTheGpuOfAnother:
-    def test_does_not_starve_it(self, machine: Machine) -> None:
-        gpu = machine.gpu()
+class TestAnotherUserWhoNamesTheGpu:
+    def test_is_refused_noted_and_counted_and_does_not_starve_it(self, machine: Machine) -> None:
+        report, metrics, uuid = machine.daemon.report(), machine.daemon.metrics(), machine.uuid
+        gpu, ada, other = report["gpus"][0], machine.run("ada"), machine.run("other")
+        (note,) = (one for one in report["notes"] if one.startswith("Run other "))
 
-        assert gpu["starved_seconds"] == 0.0
-        assert gpu["idle_by_cause"].get("input_wait", 0.0) == 0.0
-        assert gpu["idle_by_cause"]["checkpoint"] > 2.0
-
-    def test_has_no_gpu_and_leaves_the_other_its_own(self, machine: Machine) -> None:
-        uuid = machine.fake.uuid(0)
-
-        assert machine.run("ada")["gpus"] == [uuid]
-        assert machine.run("stranger")["gpus"] == []
-        assert machine.run("stranger")["refused_gpus"] == [uuid]
-
-    def test_is_in_a_note(self, machine: Machine) -> None:
-        (note,) = (
-            one for one in machine.daemon.report()["notes"] if one.startswith("Run stranger ")
-        )
-
+        assert gpu["starved_seconds"] == gpu["idle_by_cause"].get("input_wait", 0.0) == 0.0
+        assert (ada["gpus"], other["gpus"], other["refused_gpus"]) == ([uuid], [], [uuid])
         assert f"(user {OTHER_UID}) names GPU 0, " in note
-        assert ("(hidepid)" in note) == (machine.hides_processes)
-
-    def test_is_counted_and_pages_no_one(self, machine: Machine) -> None:
-        metrics = machine.daemon.metrics()
-        uuid = machine.fake.uuid(0)
-
+        assert ("(hidepid)" in note) == machine.hides_processes
         assert metrics[f'gpumon_gpu_claims_refused_total{{uuid="{uuid}"}}'] == 1
-        assert metrics['gpumon_collector_success{collector="phase_rings"}'] == 1
-        assert metrics['gpumon_collector_success{collector="nvml"}'] == 1
+        for collector in ("phase_rings", "nvml"):  # no alert
+            assert metrics[f'gpumon_collector_success{{collector="{collector}"}}'] == 1
 
-    def test_counts_from_when_he_does_use_it(self, machine: Machine) -> None:
-        machine.fake.start(0, machine.stranger.pid)
+    def test_counts_once_it_does_use_it(self, machine: Machine) -> None:
+        machine.fake.start(0, machine.other.pid)
 
-        wait_until(lambda: bool(machine.run("stranger")["gpus"]), 30)
+        wait_until(lambda: bool(machine.run("other")["gpus"]), 30)
         wait_until(lambda: machine.gpu()["starved_seconds"] > 0.0, 30)
 
-        assert machine.run("stranger")["refused_gpus"] == []
+        assert machine.run("other")["refused_gpus"] == []
