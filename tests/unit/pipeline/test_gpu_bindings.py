@@ -260,9 +260,7 @@ class TestABinding:
         starve(story, 0.5)
         story.processes[0] = (ADAS_PROCESS,)
 
-        state = starve(story, 0.5, 0.0)
-
-        assert gpu(state).totals.starved_ns == s(2)
+        assert gpu(starve(story, 0.5, 0.0)).totals.starved_ns == s(2)
 
     def test_that_was_refused_counts_once_a_list_names_its_user(self, story: Story) -> None:
         stranger(story)
@@ -304,17 +302,7 @@ class TestABinding:
 
         assert gpu(state).totals.starved_ns == s(starved_s)
 
-    @pytest.mark.parametrize(("level", "refused"), [(0.05, 0), (0.06, 1)])
-    def test_is_decided_only_once_the_gpu_has_worked(
-        self, story: Story, level: float, refused: int
-    ) -> None:
-        stranger(story)
-
-        assert gpu(starve(story, level)).claims_refused == refused
-
-    def test_of_a_short_run_is_not_lost_because_its_process_has_left_with_it(
-        self, story: Story
-    ) -> None:
+    def test_of_a_run_whose_process_left_with_it_is_not_lost(self, story: Story) -> None:
         story.processes[0] = ()
         story.processes_at_ns = story.now_ns
         training(story)
@@ -322,9 +310,7 @@ class TestABinding:
         story.end_ring()
         story.processes_at_ns = story.now_ns + s(1)
 
-        state = story.pass_second(0.0)
-
-        assert gpu(state).totals.starved_ns == s(2)
+        assert gpu(story.pass_second(0.0)).totals.starved_ns == s(2)
 
     def test_is_awaited_by_the_report_of_a_run_that_ended_meanwhile(self, story: Story) -> None:
         reports = RunReports()

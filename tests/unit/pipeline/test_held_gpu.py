@@ -29,15 +29,11 @@ def notebook(story: Story) -> Story:
 
 
 class TestAPauseOfANotebook:
-    def test_is_pending_for_ten_minutes(self, story: Story) -> None:
-        totals = gpu(notebook(story).pass_seconds(600, 0.0)).totals
-
-        assert (totals.pending_ns, totals.in_use_ns) == (s(600), s(60))
-
-    def test_is_lost_where_work_follows_by_then(self, story: Story) -> None:
-        notebook(story).pass_seconds(600, 0.0)
+    def test_is_pending_for_ten_minutes_and_lost_if_work_follows(self, story: Story) -> None:
+        pending = gpu(notebook(story).pass_seconds(600, 0.0)).totals
         totals = gpu(story.pass_second(1.0)).totals
 
+        assert (pending.pending_ns, pending.in_use_ns) == (s(600), s(60))
         assert totals.idle_ns == {IdleCause.UNKNOWN: s(600)}
 
     def test_is_no_use_once_it_is_longer(self, story: Story) -> None:
@@ -110,16 +106,14 @@ class TestAHeldGpu:
 
         assert gpu(story.pass_seconds(700, level)).held is None
 
-    def test_is_held_again_at_once_after_a_list_that_was_empty(self, story: Story) -> None:
+    def test_stays_held_through_an_empty_and_for_a_while_through_no_list(
+        self, story: Story
+    ) -> None:
         before = gpu(notebook(story).pass_seconds(700, 0.0)).held
         story.processes[0] = ()
-        story.pass_second(0.0)
+        assert gpu(story.pass_second(0.0)).held is None
         story.processes[0] = NOTEBOOK
-
         assert gpu(story.pass_second(0.0)).held == before
-
-    def test_is_held_through_a_tick_without_a_list(self, story: Story) -> None:
-        before = gpu(notebook(story).pass_seconds(700, 0.0)).held
         story.processes[0] = None
 
         assert gpu(story.pass_second(0.0)).held == before
@@ -166,21 +160,14 @@ class TestAHeldGpu:
 
     def test_begins_a_new_job_when_it_works_again(self, story: Story) -> None:
         notebook(story).pass_seconds(700, 0.0)
+        story.errors[0] = "lost"
+        assert gpu(story.pass_second(0.0)).held is None
+        del story.errors[0]
         again = gpu(story.pass_seconds(20, 1.0))
 
         assert again.held is None
         assert again.totals.in_use_ns == again.totals.busy_ns == s(80)
         assert again.verdict.name is VerdictName.HEALTHY
-
-    @pytest.mark.parametrize("reason", ["its process has left", "the GPU cannot be read"])
-    def test_is_free_once(self, story: Story, reason: str) -> None:
-        notebook(story).pass_seconds(700, 0.0)
-        if reason == "its process has left":
-            story.processes[0] = ()
-        else:
-            story.errors[0] = "lost"
-
-        assert gpu(story.pass_second(0.0)).held is None
 
 
 class TestATaggedRun:

@@ -1,6 +1,8 @@
-"""The report of the last seconds."""
+"""The report of the last seconds, and the lanes of a report."""
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -9,17 +11,21 @@ from hypothesis import strategies as st
 from gpumon.core.accounting.ledger import GpuLedger
 from gpumon.core.accounting.totals import GpuTotals
 from gpumon.core.diagnosis.since import totals_since
-from gpumon.core.phase import IdleCause
+from gpumon.core.host.reasons import WaitReason
+from gpumon.core.phase import IdleCause, InputWaitReason, TrainingPhase
+from gpumon.core.report.lanes import Lanes, RunLane
 from gpumon.core.report.report import Report
-from gpumon.core.sample import BusySample, Frame, ProcessSample
+from gpumon.core.ring_format.fair_share import FairSlots
+from gpumon.core.sample import Frame, ProcessSample
 from gpumon.core.state import MonitorState
-from gpumon.pipeline.history import ReportHistory
+from gpumon.pipeline.history import LaneHistory, ReportHistory
 from gpumon.pipeline.reports import report_of
-from tests.builders.monitor import STEP, WAIT, Story
+from tests.builders.monitor import SAVE, STEP, WAIT, Story
+from tests.builders.state import monitor_state, run
 from tests.builders.time import every, s
 
+S = s(1)
 DAY_NS = s(24 * 3600)
-NOTEBOOK = (ProcessSample(7, 1 << 30, uid=1000),)
 
 
 class Kept(Story):
@@ -58,24 +64,17 @@ class TestTheLastSeconds:
         assert totals(found).observed_ns == kept.state.taken_at_ns - found.origin_ns == s(60)
 
     def test_are_as_many_as_requested_up_to_ten_minutes(self, kept: Kept) -> None:
-        kept.pass_seconds(1_000, 1.0)
+        kept.pass_seconds(30, 1.0)
+        assert totals(kept.last(3600)).observed_ns == s(30)
+        assert kept.last(3600).notes[-1] == "gpumon started 30 s ago: nothing earlier is kept."
+        kept.pass_seconds(970, 1.0)
 
         for wanted in (1, 5, 60, 64, 65, 100, 200, 300, 599, 600):
-            assert 0.96 * wanted <= totals(kept.last(wanted)).observed_ns / s(1) <= wanted
+            assert 0.96 * wanted <= totals(kept.last(wanted)).observed_ns / S <= wanted
         assert kept.last(60).notes[-1] == "This covers the last 60 s."
         assert "only some times older than ten minutes are kept" in kept.last(900).notes[-1]
 
-    def test_are_all_there_is_of_a_younger_daemon_which_is_noted(self, kept: Kept) -> None:
-        kept.pass_seconds(30, 1.0)
-
-        found = kept.last(3600)
-
-        assert totals(found).observed_ns == s(30)
-        assert found.notes[-1] == "gpumon started 30 s ago: nothing earlier is kept."
-
-
-class TestRunsThatHaveEnded:
-    def test_are_left_out_where_that_was_before(self, kept: Kept) -> None:
+    def test_leave_out_runs_that_had_ended_before(self, kept: Kept) -> None:
         kept.pass_seconds(10, 1.0)
         for name in ("first", "second"):
             kept.ring(name)
@@ -87,43 +86,50 @@ class TestRunsThatHaveEnded:
         listed = {wanted: [run.run for run in kept.last(wanted).runs] for wanted in (40, 120, 240)}
 
         assert listed == {40: [], 120: ["second"], 240: ["first", "second"]}
-
         kept.rings.clear()
         kept.pass_second(1.0)
         assert not kept.history._ended_ns
 
+    def test_of_a_day_cost_a_few_hundred_snapshots_and_an_hour_is_still_near(
+        self, kept: Kept
+    ) -> None:
+        state = kept.pass_second(1.0)
+        for at_ns in range(0, DAY_NS, s(10)):
+            kept.history.keep(state._replace(taken_at_ns=at_ns, gpus=()))
+        now = report_of(state)
+
+        hour, day = (kept.history.since(now, DAY_NS, h * 3600) for h in (1, 23))
+
+        assert s(3300) <= DAY_NS - hour.origin_ns <= s(3600)
+        assert s(21.5 * 3600) <= DAY_NS - day.origin_ns <= s(23 * 3600)
+        levels = kept.history._store._levels
+        assert len({id(one) for level in levels for one in level.snapshots}) <= 400
+
 
 class TestAPauseThatBeganBefore:
-    def test_is_cut_where_the_window_begins(self, kept: Kept) -> None:
+    def test_counts_as_far_as_it_is_inside(self, kept: Kept) -> None:
         kept.pass_seconds(100, 1.0)
         kept.pass_seconds(50, 0.0)
+        open_pause = totals(kept.last(30))
         kept.pass_seconds(20, 1.0)
-
         found = totals(kept.last(30))
 
+        assert (open_pause.observed_ns, open_pause.pending_ns, open_pause.idle_ns) == (
+            s(30), s(30), {},
+        )  # fmt: skip
         assert (found.observed_ns, found.busy_ns) == (s(30), s(20))
         assert found.idle_ns == {IdleCause.UNKNOWN: s(10)}
         assert found.gaps.total_ns == found.gaps.longest_ns == found.lost_ns == s(10)
 
     def test_is_no_part_of_a_window_that_began_after_it(self, kept: Kept) -> None:
-        kept.processes[0] = NOTEBOOK
+        kept.processes[0] = (ProcessSample(7, 1 << 30, uid=1000),)
         kept.pass_seconds(100, 1.0)
         kept.pass_seconds(500, 0.0)
         kept.pass_seconds(61, 1.0)
 
-        found = kept.last(60)
+        found = totals(kept.last(60))
 
-        assert (totals(found).observed_ns, totals(found).busy_ns) == (s(60), s(60))
-        assert totals(found).lost_ns == 0
-        assert found.gpus[0].verdict.name.value == "healthy"
-
-    def test_counts_as_far_as_it_is_inside_while_it_lasts(self, kept: Kept) -> None:
-        kept.pass_seconds(100, 1.0)
-        kept.pass_seconds(40, 0.0)
-
-        found = totals(kept.last(30))
-
-        assert (found.observed_ns, found.pending_ns, found.idle_ns) == (s(30), s(30), {})
+        assert (found.observed_ns, found.busy_ns, found.lost_ns) == (s(60), s(60), 0)
 
     def test_is_cut_where_a_first_batch_came_late(self, kept: Kept) -> None:
         kept.ring()
@@ -160,27 +166,143 @@ class TestAPauseThatBeganBefore:
 
         assert found.observed_ns == s(len(ratios) - middle)
         assert found.busy_ns + found.idle_total_ns + found.pending_ns == found.observed_ns
-        assert found.busy_ns == _busy_ns(samples[middle:])
+        assert found.busy_ns == sum(one.busy_ns for one in samples[middle:])
         assert min([*found.idle_ns.values(), found.pending_ns]) >= 0
         assert found.in_use_busy_ns <= found.in_use_ns <= found.observed_ns
         assert found.low_ns + found.high_ns <= found.in_use_ns
         assert found.gaps.total_ns <= before.observed_ns + found.observed_ns
 
 
-def _busy_ns(samples: list[BusySample]) -> int:
-    return sum(round((end - start) * ratio) for start, end, ratio in samples)
+class Followed:
+    """A story whose lanes are followed as a daemon does."""
+
+    def __init__(self) -> None:
+        self.story, self.history = Story(), LaneHistory()
+
+    def pass_second(self, *levels: float | None, **phases_s: float) -> None:
+        """One second in which the run ``train`` was in these phases for so long."""
+        if phases_s:
+            known = self.story.rings["train"].phase_ns
+            more = {TrainingPhase(name): s(length) for name, length in phases_s.items()}
+            total = {phase: known.get(phase, 0) + ns for phase, ns in more.items()}
+            self.story.alter_ring(phase_ns={**known, **total})
+        self.history.follow(self.story.pass_second(*levels))
+
+    @property
+    def lanes(self) -> Lanes:
+        state = self.story.state
+        return self.history.lanes(report_of(state), state.taken_at_ns)
+
+    @property
+    def run(self) -> RunLane:
+        (lane,) = self.lanes.runs
+        return lane
 
 
-class TestADay:
-    def test_costs_a_few_hundred_snapshots_and_an_hour_is_still_near(self, kept: Kept) -> None:
-        state = kept.pass_second(1.0)
-        for at_ns in range(0, DAY_NS, s(10)):
-            kept.history.keep(state._replace(taken_at_ns=at_ns, gpus=()))
-        now = report_of(state)
+@pytest.fixture
+def followed() -> Followed:
+    return Followed()
 
-        hour, day = (kept.history.since(now, DAY_NS, h * 3600) for h in (1, 23))
 
-        assert s(3300) <= DAY_NS - hour.origin_ns <= s(3600)
-        assert s(21.5 * 3600) <= DAY_NS - day.origin_ns <= s(23 * 3600)
-        levels = kept.history._store._levels
-        assert len({id(one) for level in levels for one in level.snapshots}) <= 400
+class TestTheLaneOfAGpu:
+    def test_is_as_busy_as_each_second_was(self, followed: Followed) -> None:
+        for levels in ((0.02, 1.0), (None, 1.0), (1.0, 0.0)):
+            followed.pass_second(*levels)
+
+        first, second = followed.lanes.gpus
+        assert first.busy_ns == (S // 50, 0, S)
+        assert first.active_ns == (0, 0, S)  # in which it worked at all
+        assert first.observed_ns == (S, 0, S)
+        assert second.busy_ns == (S, S, 0)
+        assert (second.start_ns, second.cell_ns, second.observed_ns) == (s(1000), S, (S, S, S))
+
+    def test_is_empty_for_one_that_was_never_observed(self, followed: Followed) -> None:
+        followed.pass_second(1.0)
+        report = report_of(followed.story.state)
+        unknown = replace(report, gpus=(replace(report.gpus[0], uuid=None),))
+
+        (lane,) = followed.history.lanes(unknown, s(1001)).gpus
+
+        assert lane.observed_ns == ()
+
+
+class TestTheLaneOfARun:
+    def test_has_the_time_in_each_phase_until_its_end(self, followed: Followed) -> None:
+        followed.pass_second(0.0)
+        followed.story.ring()
+        followed.pass_second(0.5, input_wait=0.5, train_step=0.5)
+        followed.pass_second(0.9, input_wait=0.1, train_step=0.9)
+        followed.story.end_ring()
+        for _ in range(5):
+            followed.pass_second(0.0)
+
+        run = followed.run
+        assert (run.run, run.pid, run.start_ns, run.end_ns) == ("train", 42, s(1001), s(1003))
+        assert run.phase_ns == {WAIT: (s(0.5), s(0.1)), STEP: (s(0.5), s(0.9))}
+
+    def test_has_a_long_step_at_its_time_and_not_at_its_end(self, followed: Followed) -> None:
+        followed.pass_second(0.0)
+        followed.story.ring()
+        followed.pass_second(0.0, input_wait=1.0)
+        for _ in range(3):
+            followed.pass_second(1.0)  # a step is in no sum until it ends
+        followed.pass_second(1.0, train_step=4.0)
+        followed.pass_second(1.0, checkpoint=1.0)
+
+        run = followed.run
+        assert sum(run.phase_ns[STEP]) == s(4)
+        for number in range(len(run.phase_ns[STEP])):
+            at_ns = run.start_ns + number * run.cell_ns
+            reported = {phase for phase, cells in run.phase_ns.items() if cells[number]}
+            assert STEP in reported or at_ns < s(1002) or at_ns >= s(1006) - run.cell_ns
+            assert SAVE not in reported or at_ns >= s(1006) - run.cell_ns
+
+    def test_begins_with_the_daemon_where_the_run_is_older(self, followed: Followed) -> None:
+        followed.story.ring()
+        followed.story.second += 50
+        followed.pass_second(1.0, input_wait=51.0)
+        followed.pass_second(1.0, train_step=1.0)
+
+        assert followed.run.phase_ns == {STEP: (S,)}
+
+    def test_has_the_reasons_of_its_input_waits_and_not_of_its_steps(self) -> None:
+        history, before = LaneHistory(), run(phase_ns={WAIT: 0}, wall_ns=0)
+        for second, gil_s, cpu_s in ((1, 0.5, 0.0), (2, 0.5, 0.4), (3, 0.5, 1.4)):
+            reasons = (
+                WaitReason(IdleCause.INPUT_WAIT, InputWaitReason.CPU_BOUND, s(cpu_s)),
+                WaitReason(IdleCause.INPUT_WAIT, InputWaitReason.GIL_BOUND, s(gil_s)),
+                WaitReason(IdleCause.WITHIN_STEP, InputWaitReason.GIL_BOUND, s(second)),
+            )
+            now = replace(before, reasons=reasons, phase_ns={WAIT: s(second)}, wall_ns=s(second))
+            state = monitor_state(runs=(now,), taken_at_ns=s(1000 + second))
+            history.follow(state)
+
+        (lane,) = history.lanes(replace(report_of(state), origin_ns=0), s(1003)).runs
+
+        assert lane.reason_ns == {InputWaitReason.CPU_BOUND: (s(0.4), s(1.0))}
+
+    def test_is_kept_of_living_and_of_the_newest_runs(self, followed: Followed) -> None:
+        followed.history._slots = FairSlots(3)
+        followed.pass_second(0.0)
+        for number in range(5):
+            followed.story.ring(f"run{number}", pid=number + 10)
+            followed.story.alter_ring(f"run{number}", phase_ns={STEP: S})
+            followed.pass_second(1.0)
+            if number != 1:
+                followed.story.end_ring(f"run{number}")
+
+        assert [lane.run for lane in followed.lanes.runs] == ["run1", "run3", "run4"]
+
+    def test_is_kept_of_each_user(self, followed: Followed) -> None:
+        many = [f"a{number:02}" for number in range(70)]
+        for number, key in enumerate(many):
+            followed.story.ring(key, pid=number + 10, uid=1000)
+        followed.pass_second(0.0)
+        followed.story.ring("b", pid=99, uid=1001)
+        for key in [*many, "b"]:
+            followed.story.alter_ring(key, phase_ns={STEP: S})
+        followed.pass_second(1.0)
+
+        names = [lane.run for lane in followed.lanes.runs]
+        assert "b" in names
+        assert len(names) == 64

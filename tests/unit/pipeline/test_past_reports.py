@@ -99,12 +99,6 @@ class TestTwoRunsOneAfterTheOther:
         slow.idle(5)
         return slow
 
-    def test_are_added_up_in_the_complete_report_with_a_note(self, watched: Watched) -> None:
-        assert watched.now().gpus[0].totals.busy_ns == s(30)
-        assert re.findall(r"GPU \d|\d runs|slow|saves", watched.note()) == [
-            "GPU 0", "2 runs", "slow", "saves",
-        ]  # fmt: skip
-
     @pytest.mark.parametrize(
         ("name", "busy_s", "cause"),
         [("slow", 20, IdleCause.INPUT_WAIT), ("saves", 10, IdleCause.CHECKPOINT)],
@@ -113,6 +107,10 @@ class TestTwoRunsOneAfterTheOther:
         self, watched: Watched, name: str, busy_s: int, cause: IdleCause
     ) -> None:
         (gpu,) = watched.of(name).gpus  # of two
+        assert watched.now().gpus[0].totals.busy_ns == s(30)
+        assert re.findall(r"GPU \d|\d runs|slow|saves", watched.note()) == [
+            "GPU 0", "2 runs", "slow", "saves",
+        ]  # fmt: skip
 
         assert gpu.totals.busy_ns == s(busy_s)
         assert gpu.totals.in_use_ns == s(2 * busy_s)
@@ -154,9 +152,6 @@ class TestSeveralRunsOfOneName:
     ) -> None:
         assert thrice.idle_s(name) == {cause: 10}
         assert pids_in(thrice.of(name).notes[-1])[: len(pids)] == pids
-
-    def test_are_added_up_and_listed_in_the_complete_report(self, thrice: Watched) -> None:
-        assert " 3 runs" in thrice.note()
         assert pids_in(thrice.note().partition("one of ")[2]) == ["42", "43"]
 
     def test_are_also_noted_if_both_live(self, watched: Watched) -> None:
@@ -201,10 +196,6 @@ class TestWhetherARunStarvesNow:
 
         assert not watched.starves("train")
 
-    def test_is_not_about_one_that_is_over(self, slow: Watched) -> None:
-        assert slow.now().gpus[0].totals.starved_now
-        assert not slow.starves("slow")
-
 
 class TestARun:
     def test_that_the_daemon_began_with_is_reported_up_to_now_and_may_be_older(self) -> None:
@@ -216,16 +207,13 @@ class TestARun:
         assert watched.reports.note(watched.now()) is None
         assert any(" older " in note for note in watched.of("slow").notes)
         assert not any("pid" in note for note in watched.of("slow").notes)
+        assert list(watched.reports._runs_on) == ["GPU-0"]
+        watched.reports.follow(watched.story.state._replace(gpus=()))
+        assert not watched.reports._runs_on
 
     def test_that_is_unknown_is_refused_with_the_names_there_are(self, slow: Watched) -> None:
         with pytest.raises(UsageError, match=r"'fast' .*: slow$"):
             slow.of("fast")
-
-    def test_is_found_after_its_ring_has_been_removed(self, slow: Watched) -> None:
-        slow.story.rings.clear()
-        slow.idle(5)
-
-        assert slow.idle_s("slow") == {IdleCause.INPUT_WAIT: 20}
 
     def test_with_another_on_its_gpu_has_a_note(self, watched: Watched) -> None:
         watched.train("other", STEP, 1, pid=7, ends=False)
@@ -242,16 +230,7 @@ def test_only_so_many_that_ended_are_kept(watched: Watched) -> None:
         watched.idle(1)
 
     assert len(watched.reports._finished) == 64
-    assert watched.of("run69").runs[0].run == "run69"
-
-
-def test_gpus_that_are_gone_are_forgotten(watched: Watched) -> None:
-    watched.train("slow", WAIT, 3)
-    assert list(watched.reports._runs_on) == ["GPU-0"]
-
-    watched.reports.follow(watched.story.state._replace(gpus=()))
-
-    assert not watched.reports._runs_on
+    assert watched.idle_s("run69") == {IdleCause.INPUT_WAIT: 1}  # though its ring is gone
 
 
 class TestARunThatEndedBeforeObservationBegan:
@@ -271,17 +250,13 @@ class TestARunThatEndedBeforeObservationBegan:
         for report in (now, decode_report(encode_report(now))):
             reported = {run.run: run.ended_before for run in report.runs}
             assert reported == {"yesterday": True, "today": False}
+        (_, before) = now.runs
+        assert advise(now.gpus, (before,)) == advise(now.gpus, ())
 
     @pytest.mark.parametrize("name", ["yesterday", "7"])
     def test_is_refused_with_the_reason(self, watched: Watched, name: str) -> None:
         with pytest.raises(UsageError, match=f"'{name}' .* ended before"):
             watched.of(name)
-
-    def test_changes_no_advice(self, watched: Watched) -> None:
-        gpus = watched.now().gpus
-        (_, before) = watched.now().runs
-
-        assert advise(gpus, (before,)) == advise(gpus, ())
 
 
 class TestTheLanesOfOneRun:
