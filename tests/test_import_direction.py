@@ -17,7 +17,7 @@ LAYERS = ("errors", "core", "sources", "pipeline", "outlets", "cli")
 FACADE = "__init__"
 PACKAGES_UPWARDS = {
     "gpumon.core": (
-        "clock", "phase", "verdict", "settings", "wording", "ring_format", "host", "sample",
+        "clock", "phase", "verdict", "settings", "wording", "ring_format", "waits", "sample",
         "attribution", "accounting", "device", "log_summary", "report", "state", "diagnosis",
         "codecs",
     ),

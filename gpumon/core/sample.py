@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from gpumon.core.clock import seconds
-from gpumon.core.host.evidence import NO_READING, HostReading
 from gpumon.core.ring_format.events import RingsReading
+from gpumon.core.waits.evidence import NO_READING, HostReading
 from gpumon.core.wording import gpu_label
 from gpumon.errors import InvalidSampleError
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from operator import attrgetter
 
-from gpumon.core.host.evidence import HostReading
 from gpumon.core.report.report import JobKey
 from gpumon.core.ring_format.events import RingsReading
 from gpumon.core.sample import GpuSample
 from gpumon.core.state import RunState
+from gpumon.core.waits.evidence import HostReading
 from gpumon.pipeline.gpu_join import GpuJoin
 from gpumon.pipeline.runs import GpuBinding, TrackedRun
 

@@ -9,8 +9,6 @@ from typing import Final
 from gpumon.core.attribution.idle_bounds import IdleBounds
 from gpumon.core.attribution.idle_sharing import SharedIdle, WindowParts, merge_parts
 from gpumon.core.attribution.timeline import PhaseTimeline
-from gpumon.core.host.evidence import ProcessState
-from gpumon.core.host.reasons import WITH_REASONS, RunReasons
 from gpumon.core.phase import WORK_PHASES, IdleCause, InputWaitReason, TrainingPhase
 from gpumon.core.report.report import JobKey
 from gpumon.core.ring_format.events import PresentPhase, RingKind, RingReading
@@ -18,6 +16,8 @@ from gpumon.core.ring_format.silence import RunSilence, StepClock
 from gpumon.core.sample import BusySample
 from gpumon.core.settings.detector import DEFAULT_SETTINGS
 from gpumon.core.state import RunState
+from gpumon.core.waits.evidence import ProcessState
+from gpumon.core.waits.reasons import WITH_REASONS, RunReasons
 from gpumon.pipeline.run_steps import StepBalance, StepPace
 
 _SETTINGS: Final = DEFAULT_SETTINGS

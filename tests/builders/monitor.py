@@ -8,7 +8,6 @@ from operator import attrgetter
 from typing import Any
 
 from gpumon.core.clock import NS_PER_S
-from gpumon.core.host.evidence import HostEvidence, HostReading, ProcessState
 from gpumon.core.phase import TrainingMode, TrainingPhase
 from gpumon.core.ring_format.events import (
     NO_RECORDS,
@@ -22,6 +21,7 @@ from gpumon.core.ring_format.events import (
 )
 from gpumon.core.sample import BusySample, Device, Frame, GpuSample, ProcessSample, Reading, Tick
 from gpumon.core.state import GpuState, MonitorState
+from gpumon.core.waits.evidence import HostEvidence, HostReading, ProcessState
 from gpumon.pipeline.monitor import Monitor, MonitorFacts
 from tests.builders.time import every, s
 

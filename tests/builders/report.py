@@ -15,13 +15,13 @@ from gpumon.core.codecs.report_codec import encode_report
 from gpumon.core.device.fill import GpuFill, Mean
 from gpumon.core.diagnosis.advice import advise
 from gpumon.core.diagnosis.verdict_rules import diagnose
-from gpumon.core.host.evidence import HostEvidence, TaskSample
-from gpumon.core.host.reasons import WaitFigures, WaitReason
-from gpumon.core.host.wait_rules import LoaderPlace, ShortOf
 from gpumon.core.phase import IdleCause, InputWaitReason, TrainingPhase
 from gpumon.core.report.job_balance import JobBalance, balances
 from gpumon.core.report.report import GpuReport, Report, RunReport
 from gpumon.core.sample import ActivitySample, BusySample, Device, GpuDetails, GpuSample
+from gpumon.core.waits.evidence import HostEvidence, TaskSample
+from gpumon.core.waits.reasons import WaitFigures, WaitReason
+from gpumon.core.waits.wait_rules import LoaderPlace, ShortOf
 from tests.builders.time import s
 
 NO_IDLE: Mapping[IdleCause, float] = {}

@@ -13,10 +13,10 @@ from gpumon.core.device.in_job import InJob, Tenant
 from gpumon.core.diagnosis import messages
 from gpumon.core.diagnosis.advice import advise
 from gpumon.core.diagnosis.imbalance_advice import imbalance_notes
-from gpumon.core.host.reasons import WaitReason
-from gpumon.core.host.wait_rules import LoaderPlace, ShortOf
 from gpumon.core.phase import CAUSES, IdleCause, InputWaitReason, TrainingPhase
 from gpumon.core.report.report import GpuReport, RunReport
+from gpumon.core.waits.reasons import WaitReason
+from gpumon.core.waits.wait_rules import LoaderPlace, ShortOf
 from gpumon.outlets.text.style import wrapped
 from tests.builders.report import (
     filled,

@@ -8,13 +8,13 @@ from typing import Any
 from gpumon.core.accounting.totals import GapTotals
 from gpumon.core.device.troubles import lost, vanished
 from gpumon.core.diagnosis.log_findings import log_findings
-from gpumon.core.host.reasons import WaitReason
-from gpumon.core.host.wait_rules import ShortOf
 from gpumon.core.log_summary.common_pauses import Together
 from gpumon.core.log_summary.held_memory import HeldMemory
 from gpumon.core.phase import IdleCause, InputWaitReason, TrainingPhase
 from gpumon.core.report.report import GpuReport, Report, RunReport, sampling_of
 from gpumon.core.ring_format.silence import RunSilence
+from gpumon.core.waits.reasons import WaitReason
+from gpumon.core.waits.wait_rules import ShortOf
 from gpumon.outlets.text.report_lines import levels_lines
 from gpumon.outlets.text.report_text import render_report
 from gpumon.outlets.text.style import wrapped

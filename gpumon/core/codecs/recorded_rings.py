@@ -27,14 +27,6 @@ from gpumon.core.codecs.field_codec import (
     text,
     whole,
 )
-from gpumon.core.host.evidence import (
-    MOST_TASKS,
-    NO_READING,
-    HostEvidence,
-    HostReading,
-    ProcessState,
-    TaskSample,
-)
 from gpumon.core.phase import PHASE_NUMBER, PHASES, TrainingPhase, phase_named
 from gpumon.core.ring_format.events import (
     NO_RECORDS,
@@ -47,6 +39,14 @@ from gpumon.core.ring_format.events import (
 )
 from gpumon.core.ring_format.facts import encode_facts, parse_facts
 from gpumon.core.ring_format.fair_share import MAX_OWNERS_LISTED
+from gpumon.core.waits.evidence import (
+    MOST_TASKS,
+    NO_READING,
+    HostEvidence,
+    HostReading,
+    ProcessState,
+    TaskSample,
+)
 from gpumon.errors import RingError
 
 _TOLERANCE_NS: Final = NS_PER_S

@@ -35,7 +35,6 @@ from gpumon.core.diagnosis.imbalance import (
 from gpumon.core.diagnosis.input_advice import reason_seen
 from gpumon.core.diagnosis.log_findings import log_findings
 from gpumon.core.diagnosis.run_pace import RunPace, RunPair
-from gpumon.core.host.reasons import WaitFigures, WaitReason
 from gpumon.core.log_summary.busy_lane import Lane
 from gpumon.core.log_summary.common_pauses import Together
 from gpumon.core.phase import IdleCause
@@ -53,6 +52,7 @@ from gpumon.core.report.report import (
     machine_time,
 )
 from gpumon.core.ring_format.silence import RunSilence
+from gpumon.core.waits.reasons import WaitFigures, WaitReason
 from gpumon.core.wording import label_text
 from gpumon.errors import UsageError
 

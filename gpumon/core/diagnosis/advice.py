@@ -26,7 +26,6 @@ from gpumon.core.diagnosis.rank_advice import late_rank_advice
 from gpumon.core.diagnosis.silence import hanging_text, silence_sentence
 from gpumon.core.diagnosis.speedup import speedup_upper_bound
 from gpumon.core.diagnosis.verdict_rules import main_cause
-from gpumon.core.host.reasons import WITH_REASONS
 from gpumon.core.phase import STEP_PHASES, UNPROVED, IdleCause, InputWaitReason
 from gpumon.core.report.report import (
     FIRST_INPUT_WAIT,
@@ -41,6 +40,7 @@ from gpumon.core.report.report import (
 from gpumon.core.settings.detector import DEFAULT_SETTINGS, AdviceSettings, DetectorSettings
 from gpumon.core.settings.rule import RuleKind, rule
 from gpumon.core.verdict import VerdictName
+from gpumon.core.waits.reasons import WITH_REASONS
 from gpumon.core.wording import (
     counted,
     gpus_named,

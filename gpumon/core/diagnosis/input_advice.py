@@ -15,11 +15,11 @@ from gpumon.core.diagnosis.loader_advice import (
     slow_settings,
     validation_loader_named,
 )
-from gpumon.core.host.reasons import WITH_REASONS, WaitFigures, WaitReason
-from gpumon.core.host.wait_rules import LoaderPlace, ShortOf
 from gpumon.core.phase import IdleCause, InputWaitReason
 from gpumon.core.report.report import GpuReport, RunReport, runs_concerned, runs_on
 from gpumon.core.settings.detector import DEFAULT_SETTINGS
+from gpumon.core.waits.reasons import WITH_REASONS, WaitFigures, WaitReason
+from gpumon.core.waits.wait_rules import LoaderPlace, ShortOf
 from gpumon.core.wording import counted, in_percent, in_time, listed, plainly
 
 _LIMITS: Final = DEFAULT_SETTINGS.advice

@@ -21,10 +21,10 @@ from gpumon.core.diagnosis.log_findings import (
     is_memory_held,
 )
 from gpumon.core.diagnosis.verdict_rules import VERDICT_RULES
-from gpumon.core.host.wait_rules import REASON_RULES
 from gpumon.core.report.job_balance import is_unequal
 from gpumon.core.report.report import is_too_coarse
 from gpumon.core.settings.rule import rule_of
+from gpumon.core.waits.wait_rules import REASON_RULES
 
 ALL_RULES: Final = (
     *VERDICT_RULES,

@@ -14,7 +14,6 @@ from gpumon.core.device.fill import GpuFill
 from gpumon.core.device.held import HeldGpu
 from gpumon.core.device.in_job import InJob
 from gpumon.core.device.troubles import Trouble, all_troubles
-from gpumon.core.host.reasons import WaitReason
 from gpumon.core.log_summary.common_pauses import Together
 from gpumon.core.log_summary.held_memory import HeldMemory
 from gpumon.core.phase import OUT_OF_USE, IdleCause, TrainingPhase
@@ -23,6 +22,7 @@ from gpumon.core.ring_format.silence import RunSilence
 from gpumon.core.settings.detector import DEFAULT_SETTINGS, DetectorSettings
 from gpumon.core.settings.rule import RuleKind, rule
 from gpumon.core.verdict import Severity, Verdict, VerdictName
+from gpumon.core.waits.reasons import WaitReason
 from gpumon.core.wording import gpu_label
 
 UNDER_FILLED: Final = "under_filled"

@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from typing import Final
 
 from gpumon.core.clock import NS_PER_S, seconds
-from gpumon.core.host.evidence import NO_READING, HostEvidence, HostReading
-from gpumon.core.host.wait_rules import sleeps_for_network
 from gpumon.core.phase import STEP_PHASES, TrainingPhase
 from gpumon.core.ring_format.events import PresentPhase, RingReading
 from gpumon.core.ring_format.fair_share import FairTurns
 from gpumon.core.sample import Frame
 from gpumon.core.settings.detector import DEFAULT_SETTINGS
+from gpumon.core.waits.evidence import NO_READING, HostEvidence, HostReading
+from gpumon.core.waits.wait_rules import sleeps_for_network
 from gpumon.sources.host.kept_files import KeptFiles
 from gpumon.sources.host.machine_totals import MachineRates, MachineTotals
 from gpumon.sources.host.process_states import ProcessStates

@@ -8,9 +8,9 @@ from pathlib import Path, PurePosixPath
 from typing import Final
 
 from gpumon.core.clock import NS_PER_S
-from gpumon.core.host.evidence import ProcessState
 from gpumon.core.ring_format.events import RingReading
 from gpumon.core.ring_format.fair_share import FairTurns
+from gpumon.core.waits.evidence import ProcessState
 from gpumon.sources.host.kept_files import KeptFiles
 
 _MOST_RUNS: Final = 64

@@ -14,7 +14,7 @@ from itertools import islice
 from typing import Final, NamedTuple
 
 from gpumon.core.clock import NS_PER_S
-from gpumon.core.host.evidence import MOST_TASKS, TaskSample
+from gpumon.core.waits.evidence import MOST_TASKS, TaskSample
 from gpumon.sources.host.kept_files import KeptFiles
 
 MOST_THREADS: Final = 512

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Final
 
 from gpumon.core.clock import NS_PER_S, seconds
-from gpumon.core.host.evidence import MOST_TASKS, HostEvidence, TaskSample
-from gpumon.core.host.wait_rules import is_at_it
 from gpumon.core.ring_format.events import RingReading
 from gpumon.core.settings.detector import DEFAULT_SETTINGS
+from gpumon.core.waits.evidence import MOST_TASKS, HostEvidence, TaskSample
+from gpumon.core.waits.wait_rules import is_at_it
 from gpumon.sources.host.cgroup_limits import CgroupLimits
 from gpumon.sources.host.kept_files import KeptFiles
 from gpumon.sources.host.machine_totals import MachineRates

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from gpumon.core.host.evidence import TaskSample
-from gpumon.core.host.wait_rules import (
+from gpumon.core.settings.host import DEFAULT_HOST_SETTINGS
+from gpumon.core.waits.evidence import TaskSample
+from gpumon.core.waits.wait_rules import (
     is_cpu_bound,
     is_disk_bound,
     is_gil_bound,
@@ -17,7 +18,6 @@ from gpumon.core.host.wait_rules import (
     is_memory_short,
     is_network_bound,
 )
-from gpumon.core.settings.host import DEFAULT_HOST_SETTINGS
 from tests.builders.report import MB, NAP, NETWORK, PIPE, QUEUE, gil_threads, look, task
 
 SETTINGS = DEFAULT_HOST_SETTINGS

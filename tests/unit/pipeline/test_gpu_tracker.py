@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 import pytest
 
-from gpumon.core.host.evidence import HostEvidence
 from gpumon.core.phase import IdleCause, TrainingPhase
 from gpumon.core.sample import ProcessSample
 from gpumon.core.verdict import VerdictName
+from gpumon.core.waits.evidence import HostEvidence
 from tests.builders.monitor import STEP, WAIT, Phases, Story, gpu
 from tests.builders.report import MB, gil_threads, look, task
 from tests.builders.time import s

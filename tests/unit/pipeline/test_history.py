@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 from gpumon.core.accounting.ledger import GpuLedger
 from gpumon.core.accounting.totals import GpuTotals
 from gpumon.core.diagnosis.since import totals_since
-from gpumon.core.host.reasons import WaitReason
 from gpumon.core.phase import IdleCause, InputWaitReason, TrainingPhase
 from gpumon.core.report.lanes import Lanes, RunLane
 from gpumon.core.report.report import Report
 from gpumon.core.ring_format.fair_share import FairSlots
 from gpumon.core.sample import Frame, ProcessSample
 from gpumon.core.state import MonitorState
+from gpumon.core.waits.reasons import WaitReason
 from gpumon.pipeline.history import LaneHistory, ReportHistory
 from gpumon.pipeline.reports import report_of
 from tests.builders.monitor import SAVE, STEP, WAIT, Story

@@ -14,7 +14,6 @@ from typing import Any, Final
 import pytest
 
 from gpumon.core.accounting.rank_wait import SUSPENDED, RankWait
-from gpumon.core.host.evidence import HostReading, ProcessState
 from gpumon.core.phase import IdleCause, TrainingMode, TrainingPhase
 from gpumon.core.ring_format.events import (
     RingEvent,
@@ -27,6 +26,7 @@ from gpumon.core.ring_format.events import (
 from gpumon.core.sample import BusySample, Device, Frame, GpuSample
 from gpumon.core.state import GpuState, MonitorState
 from gpumon.core.verdict import VerdictName
+from gpumon.core.waits.evidence import HostReading, ProcessState
 from tests.builders.monitor import gpu, monitor, reading, ring_reading
 from tests.builders.time import s
 from tests.calls import calls_of

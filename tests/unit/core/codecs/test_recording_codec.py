@@ -20,10 +20,10 @@ from gpumon.core.codecs.recording_codec import (
     OtherSchemaError,
     RecordingHeader,
 )
-from gpumon.core.host.evidence import NO_READING, HostReading
 from gpumon.core.phase import PHASES
 from gpumon.core.ring_format.events import RingKind, RingRecords, RingsReading
 from gpumon.core.sample import Frame, GpuSample, Reading
+from gpumon.core.waits.evidence import NO_READING, HostReading
 from tests.builders.recording import (
     BEGAN_NS,
     DEVICES,

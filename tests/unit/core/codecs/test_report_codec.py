@@ -19,11 +19,11 @@ from gpumon.core.codecs.report_codec import (
 )
 from gpumon.core.device.in_job import InJob, Tenant
 from gpumon.core.diagnosis.input_advice import reason_seen
-from gpumon.core.host.reasons import WaitReason
 from gpumon.core.log_summary.busy_lane import Lane
 from gpumon.core.phase import CAUSES, IdleCause, InputWaitReason, TrainingPhase
 from gpumon.core.report.lanes import Lanes, ReportWithLanes, RunLane
 from gpumon.core.report.report import Report
+from gpumon.core.waits.reasons import WaitReason
 from gpumon.errors import UsageError
 from tests.builders.report import gpm_fill, gpu, report, run, seen, shared_run, with_intervals
 from tests.builders.time import s

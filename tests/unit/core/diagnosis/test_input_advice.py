@@ -10,10 +10,10 @@ import pytest
 
 from gpumon.core.diagnosis.advice import advise
 from gpumon.core.diagnosis.input_advice import LossReason, bound_of, loss_reason, workers_needed
-from gpumon.core.host.reasons import WaitReason
-from gpumon.core.host.wait_rules import LoaderPlace, ShortOf
 from gpumon.core.phase import IdleCause, InputWaitReason
 from gpumon.core.report.report import Advice, GpuReport
+from gpumon.core.waits.reasons import WaitReason
+from gpumon.core.waits.wait_rules import LoaderPlace, ShortOf
 from tests.builders.report import gpu, run, seen, with_totals
 from tests.builders.time import s
 

@@ -18,7 +18,6 @@ from gpumon.core.accounting.totals import GapTotals, GpuTotals
 from gpumon.core.device.fill import NO_FILL, Mean
 from gpumon.core.diagnosis.rules import ALL_RULES, BESIDE_RULES
 from gpumon.core.diagnosis.verdict_rules import VERDICT_RULES, diagnose
-from gpumon.core.host.wait_rules import REASON_RULES
 from gpumon.core.log_summary.common_pauses import Together
 from gpumon.core.log_summary.held_memory import HeldMemory
 from gpumon.core.phase import IdleCause
@@ -28,6 +27,7 @@ from gpumon.core.settings.detector import DEFAULT_SETTINGS
 from gpumon.core.settings.rule import Rule, RuleKind
 from gpumon.core.settings.threshold import thresholds_of
 from gpumon.core.verdict import LikelyCause, VerdictName
+from gpumon.core.waits.wait_rules import REASON_RULES
 from tests.builders.report import NAP, gil_threads, gpm_fill, look, power_fill, task
 from tests.builders.time import s
 

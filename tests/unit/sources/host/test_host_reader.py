@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from gpumon.core.host.evidence import HostReading
 from gpumon.core.phase import TrainingPhase
 from gpumon.core.ring_format.events import RingEvent, RingKind, RingReading, RingRecords
 from gpumon.core.ring_format.fair_share import FairTurns
 from gpumon.core.sample import BusySample, Device, Frame, GpuSample
+from gpumon.core.waits.evidence import HostReading
 from gpumon.sources.host.host_reader import HostReader
 from gpumon.sources.host.kept_files import KeptFiles
 from tests.builders.proc import PID, MadeUpProc, reading_of

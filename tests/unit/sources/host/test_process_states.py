@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from gpumon.core.host.evidence import ProcessState
 from gpumon.core.phase import TrainingPhase
 from gpumon.core.ring_format.events import RingEvent, RingKind, RingReading, RingRecords
+from gpumon.core.waits.evidence import ProcessState
 from gpumon.sources.host.kept_files import KeptFiles
 from gpumon.sources.host.process_states import ProcessStates
 from tests.builders.proc import PID, MadeUpProc, reading_of

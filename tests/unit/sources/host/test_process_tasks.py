@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from gpumon.core.host.evidence import TaskSample
+from gpumon.core.waits.evidence import TaskSample
 from gpumon.sources.host.kept_files import KeptFiles
 from gpumon.sources.host.process_tasks import (
     MOST_ASKED,

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from gpumon.core.host.evidence import HostEvidence
+from gpumon.core.waits.evidence import HostEvidence
 from gpumon.sources.host.kept_files import KeptFiles
 from gpumon.sources.host.machine_totals import MachineRates
 from gpumon.sources.host.run_inspection import NotOursError, RunInspection
@@ -201,7 +201,7 @@ for pid in sys.argv[1:]:
     print(diagnose_wait(looks).reasons[0].value, seen.read_bytes_per_second)
 """
 IMPORTS = """
-from gpumon.core.host.wait_rules import diagnose_wait
+from gpumon.core.waits.wait_rules import diagnose_wait
 from gpumon.sources.host.kept_files import KeptFiles
 from gpumon.sources.host.machine_totals import MachineTotals
 from gpumon.sources.host.run_inspection import RunInspection

@@ -8,8 +8,10 @@ from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import Final, NamedTuple
 
-from gpumon.core.host.evidence import HostEvidence
-from gpumon.core.host.wait_rules import (
+from gpumon.core.phase import IdleCause, InputWaitReason
+from gpumon.core.settings.host import DEFAULT_HOST_SETTINGS, HostSettings
+from gpumon.core.waits.evidence import HostEvidence
+from gpumon.core.waits.wait_rules import (
     LoaderPlace,
     ShortOf,
     WaitDiagnosis,
@@ -17,8 +19,6 @@ from gpumon.core.host.wait_rules import (
     diagnose_wait,
     locked_ratio,
 )
-from gpumon.core.phase import IdleCause, InputWaitReason
-from gpumon.core.settings.host import DEFAULT_HOST_SETTINGS, HostSettings
 
 WITH_REASONS: Final = (IdleCause.INPUT_WAIT, IdleCause.WITHIN_STEP)
 """Causes that have reasons which the machine shows."""

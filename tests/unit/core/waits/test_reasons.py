@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpumon.core.clock import NS_PER_S
-from gpumon.core.host.evidence import HostEvidence
-from gpumon.core.host.reasons import RunReasons
-from gpumon.core.host.wait_rules import LoaderPlace, ShortOf
 from gpumon.core.phase import IdleCause, InputWaitReason
+from gpumon.core.waits.evidence import HostEvidence
+from gpumon.core.waits.reasons import RunReasons
+from gpumon.core.waits.wait_rules import LoaderPlace, ShortOf
 from tests.builders.report import MB, gil_threads, look, task
 
 INPUT, STEP = IdleCause.INPUT_WAIT, IdleCause.WITHIN_STEP

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from gpumon.core.host.evidence import HostEvidence
-from gpumon.core.host.wait_rules import LoaderPlace, diagnose_wait, locked_ratio
 from gpumon.core.phase import InputWaitReason
+from gpumon.core.waits.evidence import HostEvidence
+from gpumon.core.waits.wait_rules import LoaderPlace, diagnose_wait, locked_ratio
 from tests.builders.report import MB, NAP, NETWORK, PIPE, QUEUE, gil_threads, look, task
 
 CPU, GIL, DISK = (

@@ -11,10 +11,10 @@ from enum import Enum
 from itertools import chain, islice
 from typing import Final, NamedTuple, TypeAlias
 
-from gpumon.core.host.evidence import HostEvidence, TaskSample
 from gpumon.core.phase import InputWaitReason
 from gpumon.core.settings.host import DEFAULT_HOST_SETTINGS, HostSettings
 from gpumon.core.settings.rule import RuleKind, rule, rule_of
+from gpumon.core.waits.evidence import HostEvidence, TaskSample
 
 Samples: TypeAlias = Sequence[HostEvidence]
 """The last samples of a run, oldest first; at least one."""
