@@ -29,7 +29,7 @@ LOW: dict[str, tuple[GpuFill | None, bool]] = {
     "never within the first minute": (gpm_fill(0.24, seconds=59.0), False),
     "never within the first minute, by power": (power_fill(180.0, seconds=59.0), False),
     "never if memory is the limit": (gpm_fill(0.24, memory=0.7), False),
-    "never if heat held it down": (gpm_fill(0.24, held=0.6), False),
+    "never if heat held it down for half of the time": (gpm_fill(0.24, held=0.5), False),
     "never if heat held it down, by power": (power_fill(180.0, held=0.6), False),
 }
 

@@ -10,7 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpumon.core.phase import PHASES, TrainingPhase
-from gpumon.core.ring_format.events import RingEvent, RingKind, RingRecords
+from gpumon.core.ring_format.events import (
+    LOOP_BEGAN,
+    LOOP_ENDED,
+    TRAINING_OVER,
+    RingEvent,
+    RingKind,
+    RingRecords,
+)
 from gpumon.core.ring_format.format import RECORD_BYTES, RECORD_COUNT, SEQUENCE_MASK, decode_records
 from tests.ring_contents import record_words
 
@@ -40,10 +47,11 @@ def columns_of(history: Sequence[RingEvent], first_sequence: int = 0) -> RingRec
     return records
 
 
-def test_kinds_have_the_numbers_of_version_1() -> None:
+def test_kinds_and_events_have_the_numbers_of_version_1() -> None:
     names = ["ENTER", "AMOUNT", "DEVICE_DONE", "STEP", "SAMPLES", "EPOCH", "EVENT"]
 
     assert {kind.name: int(kind) for kind in RingKind} == dict(zip(names, range(1, 8), strict=True))
+    assert (TRAINING_OVER, LOOP_BEGAN, LOOP_ENDED) == (1 << 32, 1 << 33, (1 << 33) + 1)
 
 
 class TestRecordsInColumns:
