@@ -1,4 +1,4 @@
-"""Specification of the daemon's folder: private, no link, locked against a second daemon."""
+"""The daemon's folder: private, no link, locked against a second daemon."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import os
 import shutil
 import stat
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -41,11 +41,10 @@ class TestADaemonsFolder:
             os.umask(before)
 
         assert (mode(folder), mode(folder / "phases")) == (0o700, 0o700)
-
-    def test_may_be_there_already(self, tmp_path: Path) -> None:
-        first = claim_runtime_dir(environ_of(tmp_path / "a"))
-
-        assert claim_runtime_dir(environ_of(tmp_path / "a")) == first
+        assert claim_runtime_dir(environ_of(folder)) == folder  # it may be there already
+        assert runtime_dir_to_be(environ_of(folder / "c")) == (folder / "c", "")
+        assert not (folder / "c").exists()
+        assert ring_folders(folder)[0] == str(folder)
 
     def test_of_a_user_lies_in_the_session(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -85,13 +84,6 @@ class TestADaemonsFolder:
         assert str(refused.value).count(str(tmp_path)) == 1
         assert (folder, trouble.split()[:2]) == (None, [f"{tmp_path / 'new'}:", str(tmp_path)])
 
-    def test_is_checked_without_being_made(self, tmp_path: Path) -> None:
-        assert runtime_dir_to_be(environ_of(tmp_path / "a")) == (tmp_path / "a", "")
-        assert not (tmp_path / "a").exists()
-
-    def test_is_where_rings_are_looked_for_first(self, tmp_path: Path) -> None:
-        assert ring_folders(tmp_path)[0] == str(tmp_path)
-
     def test_is_no_pattern_whatever_its_name(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -120,7 +112,7 @@ def folder(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def shared(folder: Path) -> Path:
-    """One that is there already, and into which everybody may look."""
+    """One that is there already, and that all users may read."""
     folder.mkdir()
     folder.chmod(0o755)
     return folder
@@ -146,17 +138,14 @@ class TestAFolderThatIsHeld:
         assert is_locked(folder)
         assert [path.name for path in folder.iterdir()] == ["phases"]
 
-    def test_is_free_again_at_the_end(self, held: HeldFolder, folder: Path) -> None:
-        held.close()
-        held.close()
-
-        assert not is_locked(folder)
-
     def test_has_no_second_holder_and_names_the_first(self, held: HeldFolder, folder: Path) -> None:
         with pytest.raises(FolderInUseError, match=rf"pid {os.getpid()}\).* {folder}:"):
             HeldFolder(environ_of(folder))
+        held.close()
+        held.close()
+        assert not is_locked(folder)
 
-    def test_is_not_locked_by_whoever_may_look_into_it(self, shared: Path) -> None:
+    def test_is_not_locked_itself_where_others_may_open_it(self, shared: Path) -> None:
         with holding(shared):
             assert not is_locked(shared)
             assert (is_locked(shared / "daemon"), mode(shared / "daemon")) == (True, 0o700)
@@ -164,7 +153,7 @@ class TestAFolderThatIsHeld:
         assert not is_locked(shared / "daemon")
 
     @as_root
-    def test_keeps_no_lock_that_the_folders_own_user_could_not_open(self, shared: Path) -> None:
+    def test_keeps_no_lock_that_the_owner_of_the_folder_could_not_open(self, shared: Path) -> None:
         os.chown(shared, OTHER_UID, OTHER_UID)
         with holding(shared):
             within = {path.name for path in shared.iterdir()}
@@ -179,7 +168,7 @@ class TestAFolderThatIsHeld:
         with pytest.raises(GpumonError, match=f"{shared}/daemon: "):
             HeldFolder(environ_of(shared))
 
-    def test_waits_for_a_cleaner_who_looks_through_it(self, folder: Path) -> None:
+    def test_waits_for_a_cleaner_that_has_locked_it(self, folder: Path) -> None:
         folder.mkdir(mode=0o700)
         descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
         fcntl.flock(descriptor, fcntl.LOCK_EX)
@@ -191,7 +180,6 @@ class TestAFolderThatIsHeld:
 
 class TestAFolderThatIsKept:
     def test_is_made_again_as_it_was(self, shared: Path) -> None:
-        """What everybody could use before, everybody can use afterwards."""
         (shared / "phases").mkdir()
         (shared / "phases").chmod(0o1777)
         with holding(shared) as held:
@@ -210,14 +198,7 @@ class TestAFolderThatIsKept:
             assert (shared / name).is_dir()
             assert is_locked(shared / "daemon")
 
-    def test_is_locked_itself_where_it_is_made_again(self, held: HeldFolder, folder: Path) -> None:
-        assert held.keep() is None  # it is in order
-        shutil.rmtree(folder)
-        held.keep()
-
-        assert is_locked(folder)
-
-    def test_keeps_its_lock_where_others_may_look_in_from_now_on(
+    def test_keeps_its_lock_where_others_may_open_it_from_now_on(
         self, held: HeldFolder, folder: Path
     ) -> None:
         for open_to in (0o755, 0o700):
@@ -226,7 +207,9 @@ class TestAFolderThatIsKept:
             with pytest.raises(FolderInUseError):
                 HeldFolder(environ_of(folder))
 
-    def test_is_left_to_whoever_has_it_by_now(self, held: HeldFolder, folder: Path) -> None:
+    def test_is_left_to_another_daemon_that_has_it_by_now(
+        self, held: HeldFolder, folder: Path
+    ) -> None:
         shutil.rmtree(folder)
         with holding(folder) as other:
             with pytest.raises(FolderInUseError):
@@ -234,7 +217,7 @@ class TestAFolderThatIsKept:
 
             assert other.keep() is None
 
-    def test_leaves_the_lock_of_whoever_has_it_by_now(self, shared: Path) -> None:
+    def test_leaves_the_lock_of_another_daemon_that_has_it_by_now(self, shared: Path) -> None:
         with holding(shared):
             (shared / "daemon").rmdir()
             other = HeldFolder(environ_of(shared))
@@ -243,27 +226,25 @@ class TestAFolderThatIsKept:
         assert is_locked(shared / "daemon")
         other.close()
 
-    def test_is_given_up_while_it_cannot_be_trusted(self, held: HeldFolder, folder: Path) -> None:
-        folder.chmod(0o777)
-        trouble, is_lost = held.keep(), held.is_lost
-        folder.chmod(0o700)
-
-        assert "by others" in str(trouble)
-        assert (is_lost, held.keep(), held.is_lost) == (True, None, False)
-        assert is_locked(folder)
-
-    @pytest.mark.parametrize("make", [Path.touch, lambda place: place.symlink_to(".")])
-    def test_is_given_up_where_there_is_no_safe_place_for_rings(
-        self, held: HeldFolder, folder: Path, make: Callable[[Path], None]
+    @pytest.mark.parametrize("trouble", ["open to others", "no folder", "a link"])
+    def test_is_given_up_while_it_cannot_be_trusted(
+        self, held: HeldFolder, folder: Path, trouble: str
     ) -> None:
         phases = folder / "phases"
-        phases.rmdir()
-        make(phases)
-        trouble, is_lost = held.keep(), held.is_lost
-        phases.unlink()
+        if trouble == "open to others":
+            folder.chmod(0o777)
+        else:
+            phases.rmdir()
+            (phases.touch if trouble == "no folder" else lambda: phases.symlink_to("."))()
+        message, is_lost = held.keep(), held.is_lost
+        if trouble == "open to others":
+            folder.chmod(0o700)
+        else:
+            phases.unlink()
 
-        assert str(phases) in str(trouble)
+        assert ("by others" if trouble == "open to others" else str(phases)) in str(message)
         assert (is_lost, held.keep(), held.is_lost) == (True, None, False)
+        assert is_locked(folder)
 
     def test_leaves_no_descriptor_open_however_often_it_goes(
         self, held: HeldFolder, folder: Path

@@ -1,4 +1,4 @@
-"""Specification of reading one ring: new records once; records may be lost, totals never."""
+"""One ring is read: new records once; records may be lost, totals never."""
 
 from __future__ import annotations
 
@@ -23,22 +23,16 @@ def write_steps(ring: WatchedRing, count: int) -> None:
 
 
 class TestALivingRun:
-    def test_is_listed_with_its_facts_and_the_holder_of_its_lock(self, ring: WatchedRing) -> None:
+    def test_is_listed_with_its_facts_its_lock_and_what_is_new(self, ring: WatchedRing) -> None:
         with ring.held() as pid:
-            run = ring.read()
-
-        assert (run.alive, run.host_pid, run.ended_ns) == (True, pid, None)
-        assert run.facts == ring.facts
-        assert run.owner_uid == os.getuid()
-        assert f"/{ring.path.name}#" in run.key
-
-    def test_is_diagnosed_by_what_is_new_each_time(self, ring: WatchedRing) -> None:
-        with ring.held():
             first = ring.read()
             ring.writer.enter(INPUT_WAIT)
             ring.writer.step(1, 32)
             second, third = ring.read(), ring.read()
 
+        assert (first.alive, first.host_pid, first.ended_ns) == (True, pid, None)
+        assert (first.facts, first.owner_uid) == (ring.facts, os.getuid())
+        assert f"/{ring.path.name}#" in first.key
         assert kinds(first.events) == ["ENTER"]
         assert kinds(second.events) == ["ENTER", "STEP", "SAMPLES"]
         assert not third.events
@@ -58,7 +52,7 @@ class TestALivingRun:
         assert (run.steps, run.samples, run.epoch) == (2, 64, 2)
         assert TrainingPhase.TRAIN_STEP not in run.phase_ns
 
-    def test_counts_the_steps_of_its_last_records_where_it_was_killed_before_its_totals(
+    def test_that_was_killed_before_its_totals_has_the_steps_of_its_last_records(
         self, ring: WatchedRing
     ) -> None:
         ring.writer.step(2)
@@ -78,34 +72,24 @@ class TestALivingRun:
 class TestARunThatLostItsLock:
     """As a process does that closes another descriptor of its ring's file."""
 
-    def test_lives_as_long_as_it_writes_and_its_process_runs(self, ring: WatchedRing) -> None:
+    def test_lives_as_long_as_its_process_runs_and_is_gone_with_it(self, ring: WatchedRing) -> None:
         with lock_holder(ring.path) as holder:
             ring.read()
             holder.free_lock()
-            seen = []
             for _ in range(3):
                 write_steps(ring, 1)
-                seen.append(ring.read())
-            assert [run.alive for run in seen] == [True] * 3
-            assert seen[-1].steps == 3
-            assert seen[-1].ended_ns is None
-            assert ring.read().alive  # it is silent for a while
-
-        assert not ring.read().alive
-
-    def test_lives_through_a_silence_of_any_length(self, ring: WatchedRing) -> None:
-        with lock_holder(ring.path) as holder:
-            ring.read()
-            holder.free_lock()
-            alive = [
-                only(ring.read_all(later_ns=at_s * NS_PER_S)).alive for at_s in (1, 120, 1_000)
-            ]
+                assert ring.read().alive
+            silent = [only(ring.read_all(later_ns=at_s * NS_PER_S)) for at_s in (1, 120, 1_000)]
+            assert [(run.alive, run.is_gone) for run in silent] == [(True, False)] * 3
             write_steps(ring, 2)
+            last = only(ring.read_all(later_ns=1_001 * NS_PER_S))
+            assert (last.steps, last.ended_ns) == (5, None)
 
-            assert alive == [True] * 3
-            assert only(ring.read_all(later_ns=1_001 * NS_PER_S)).steps == 2
-
-        assert not only(ring.read_all(later_ns=1_002 * NS_PER_S)).alive
+        gone = only(ring.read_all(later_ns=1_002 * NS_PER_S))
+        assert (gone.is_gone, gone.alive) == (True, False)
+        last = ring.read()
+        write_steps(ring, 2)  # no process that could is left
+        assert ring.read() is last
 
     def test_has_ended_where_its_process_closed_it(self, ring: WatchedRing) -> None:
         with lock_holder(ring.path) as holder:
@@ -114,18 +98,6 @@ class TestARunThatLostItsLock:
             holder.free_lock()
 
             assert not ring.read().alive
-
-    def test_is_gone_once_its_process_is(self, ring: WatchedRing) -> None:
-        with lock_holder(ring.path) as holder:
-            ring.read()
-            holder.free_lock()
-            assert not ring.read().is_gone
-
-        gone = ring.read()
-        assert (gone.is_gone, gone.alive) == (True, False)
-        last = ring.read()
-        write_steps(ring, 2)  # no process that could is left
-        assert ring.read() is last
 
     def test_whose_process_cannot_be_seen_lives_for_a_minute_after_it_wrote(
         self, ring: WatchedRing
@@ -139,7 +111,7 @@ class TestARunThatLostItsLock:
 
 
 class TestBetweenTwoTicks:
-    def test_a_living_run_says_what_it_has_counted_since(self, ring: WatchedRing) -> None:
+    def test_a_living_run_has_newer_counts(self, ring: WatchedRing) -> None:
         with ring.held() as pid:
             ring.read()
             ring.writer.step(7, 7 * 32)
@@ -150,7 +122,7 @@ class TestBetweenTwoTicks:
         assert 0 < counts.wall_ns <= now() - ring.facts.started_ns
         assert kinds_read_later == ["STEP", "SAMPLES"]
 
-    def test_is_known_by_its_last_records_whatever_was_overwritten(
+    def test_the_last_records_are_enough_whatever_was_overwritten(
         self, ring: WatchedRing, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         read_bytes = 0
@@ -171,20 +143,16 @@ class TestBetweenTwoTicks:
         assert steps == 3_000
         assert read_bytes <= 4 * PAGE_BYTES
 
-    def test_a_run_that_has_just_ended_still_does(self, ring: WatchedRing) -> None:
+    def test_a_run_has_its_last_counts_until_its_end_is_read(self, ring: WatchedRing) -> None:
         with ring.held() as pid:
             ring.read()
         ring.writer.step(7, 0)
 
         assert ring.reader.newest_counts(now())[pid].steps == 7
-
-    def test_one_whose_end_was_read_has_nothing_to_add(self, ring: WatchedRing) -> None:
-        ring.writer.step(7, 0)
         ring.read()
-
         assert ring.reader.newest_counts(now()) == {}
 
-    def test_a_ring_that_is_damaged_says_nothing_and_is_refused_in_its_turn(
+    def test_a_damaged_ring_has_no_counts_and_is_refused_by_the_next_tick(
         self, ring: WatchedRing
     ) -> None:
         with ring.held():
@@ -197,25 +165,20 @@ class TestBetweenTwoTicks:
 
 
 class TestAnOverrunRing:
-    def test_loses_detail_and_says_how_much_but_no_totals(self, ring: WatchedRing) -> None:
+    def test_loses_detail_and_counts_how_much_but_no_totals(self, ring: WatchedRing) -> None:
         with ring.held():
             ring.read()
+            ring.writer.enter(INPUT_WAIT, 1)
             write_steps(ring, RECORD_COUNT + 100)
             run = ring.read()
 
         assert run.steps == RECORD_COUNT + 100
-        steps = [event for event in run.events if event.kind is RingKind.STEP]
-        assert len(steps) + run.lost_events == RECORD_COUNT + 100
+        first, *steps = run.events
+        assert (first.kind, first.phase, first.value) == (
+            RingKind.ENTER, TrainingPhase.INPUT_WAIT, 1,
+        )  # fmt: skip
+        assert len(steps) + run.lost_events == RECORD_COUNT + 101
         assert steps[-1].value == RECORD_COUNT + 100
-
-    def test_still_says_which_phase_is_under_way(self, ring: WatchedRing) -> None:
-        ring.writer.enter(INPUT_WAIT, 1)
-        write_steps(ring, RECORD_COUNT)
-
-        first = ring.read().events[0]
-
-        under_way = (RingKind.ENTER, TrainingPhase.INPUT_WAIT, 1)
-        assert (first.kind, first.phase, first.value) == under_way
 
     def test_is_read_across_the_seam(self, ring: WatchedRing) -> None:
         with ring.held():

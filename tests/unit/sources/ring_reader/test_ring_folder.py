@@ -1,4 +1,4 @@
-"""Specification of the listing: a full folder costs no tick much, and each owner has a cap."""
+"""The listing of a folder: a full one costs no tick much, and each owner has a cap."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ class TestAFolder:
         assert folder.ticks(1) == [True]
         assert folder.counts() == {}
 
-    def test_that_is_named_is_read_whoever_owns_it(self, tmp_path: Path) -> None:
+    def test_that_is_named_is_read_whatever_its_owner(self, tmp_path: Path) -> None:
         named = tmp_path / "[1]" / "gpumon-of-the-lab"
         named.mkdir(parents=True)
         if os.getuid() == 0:
