@@ -113,6 +113,18 @@ class SlowBatches:
         )
 
 
+def fed_by(source: Any, batches: int) -> tuple[Any, int | None]:
+    """Data that are read only when they are requested, and the steps to name.
+
+    On TensorFlow their length is unknown, elsewhere they have no end.
+    """
+    if backend() == "tensorflow":
+        from tests.keras import builders_tensorflow
+
+        return builders_tensorflow.synchronous(source, batches), None
+    return iter(source), batches
+
+
 class SlowSequence(keras.utils.PyDataset):  # type: ignore[misc]
     """Keras' own kind of dataset: it sleeps before each batch."""
 

@@ -13,22 +13,11 @@ import pytest
 from gpumon.core.phase import TrainingMode, TrainingPhase
 from gpumon.core.ring_format.events import RingKind
 from tests.keras.later import b, keras
-from tests.keras.later import on_tensorflow as t
 
 STEPS, EPOCHS, HELD_OUT = 6, 2, 3
 EACH_CALL = ("on_epoch_begin", "on_epoch_end", "on_train_batch_begin", "on_train_batch_end")
 TRAIN, VALIDATION, PREDICT = TrainingMode.TRAIN, TrainingMode.VALIDATION, TrainingMode.PREDICT
 INPUT_WAIT = TrainingPhase.INPUT_WAIT
-
-
-def fed_by(source: Any, batches: int) -> dict[str, Any]:
-    """The arguments for data that are read only when they are requested.
-
-    On TensorFlow, nothing knows their length beforehand.
-    """
-    if b.backend() == "tensorflow":
-        return {"data": t.synchronous(source, batches), "steps": None}
-    return {"data": iter(source), "steps": batches}
 
 
 def after_peeks(source: Any) -> list[tuple[int, int]]:
@@ -51,13 +40,14 @@ class Trained:
         self.sleeper = b.SleepingCallback(*EACH_CALL, seconds=0.004, async_safe=is_asynchronous)
         model = b.warmed_model(self.compute, **compiled)
         hook = b.tagger()
-        data, held_out = fed_by(self.source, STEPS), fed_by(self.held_out, HELD_OUT)
+        data, steps = b.fed_by(self.source, STEPS)
+        held_out, held_out_steps = b.fed_by(self.held_out, HELD_OUT)
         model.fit(
-            data["data"],
-            steps_per_epoch=data["steps"],
+            data,
+            steps_per_epoch=steps,
             epochs=EPOCHS,
-            validation_data=held_out["data"],
-            validation_steps=held_out["steps"],
+            validation_data=held_out,
+            validation_steps=held_out_steps,
             verbose=0,
             callbacks=[self.sleeper, hook, self.edges],
         )
@@ -157,11 +147,9 @@ class TestEvaluateAndPredict:
     ) -> None:
         source, compute = b.SlowBatches(0.01), b.SleepingCompute(0.01)
         sleeper = b.SleepingCallback("on_predict_batch_end", "on_test_batch_end", seconds=0.004)
-        model, fed = b.warmed_model(compute), fed_by(source, 4)
+        model, (data, steps) = b.warmed_model(compute), b.fed_by(source, 4)
 
-        getattr(model, call)(
-            fed["data"], steps=fed["steps"], verbose=0, callbacks=[b.tagger(), sleeper]
-        )
+        getattr(model, call)(data, steps=steps, verbose=0, callbacks=[b.tagger(), sleeper])
 
         assert sleeper.times == len(compute.spans_ns) == 4
         assert b.phases_within(after_peeks(source)) == {(INPUT_WAIT, mode)}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import time
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -11,8 +11,9 @@ from gpumon.core.phase import TrainingMode, TrainingPhase
 from gpumon.core.ring_format.events import RingKind
 from tests.keras.later import b, keras
 
-MS = 1_000_000
-STEPS, EPOCHS, WAIT_S, ASIDE_S = 6, 3, 0.02, 0.15
+STEPS, EPOCHS = 6, 3
+CALLBACKS = (TrainingPhase.CALLBACKS, TrainingMode.TRAIN)
+WAIT = (TrainingPhase.INPUT_WAIT, TrainingMode.TRAIN)
 WHILE_TRAINING = (
     "on_train_begin",
     "on_epoch_begin",
@@ -23,12 +24,12 @@ WHILE_TRAINING = (
 
 
 def cell(backend: str, steps_per_execution: int, *, eagerly: bool = False) -> Any:
-    words = {"steps_per_execution": steps_per_execution, "run_eagerly": eagerly}
-    return pytest.param(words, marks=getattr(pytest.mark, f"keras_{backend}"))
+    settings = {"steps_per_execution": steps_per_execution, "run_eagerly": eagerly}
+    return pytest.param(settings, marks=getattr(pytest.mark, f"keras_{backend}"))
 
 
 def trained_aside(**compiled: Any) -> Any:
-    """The callback, after one slow step and the other on batches that are ready."""
+    """The callback, after a fit in which it trained at every opportunity."""
     batch = b.rows_and_sums(5)
     aside = b.Does(lambda own: own.model.train_on_batch(*batch), *WHILE_TRAINING)
     model = b.small_model(b.SleepingCompute(0.01), **compiled)
@@ -44,7 +45,6 @@ def trained_aside(**compiled: Any) -> Any:
         cell("torch", 1),
         cell("tensorflow", 1),
         cell("tensorflow", 3),
-        cell("tensorflow", 1, eagerly=True),
         cell("tensorflow", 3, eagerly=True),
     ],
 )
@@ -61,94 +61,50 @@ class TestTrainingOnABatchInACallback:
         assert int(aside.model.optimizer.iterations) == steps + aside.times
         assert b.marks(RingKind.STEP)[-1] == steps
         assert b.marks(RingKind.SAMPLES)[-1] == steps * b.BATCH
-        if keras.backend.backend() == "tensorflow":
+        if b.backend() == "tensorflow":
             each = 1 if compiled["run_eagerly"] else each  # what is compiled is done all at once
             assert b.marks(RingKind.DEVICE_DONE) == list(range(each, steps + 1, each))
 
-    @pytest.mark.measured
     def test_is_callbacks_from_its_beginning_to_its_end(self, aside: Any) -> None:
-        callbacks = (TrainingPhase.CALLBACKS, TrainingMode.TRAIN)
-        assert b.phases_within(aside.spans_ns) == {callbacks}
-        assert b.phase_ns()["callbacks"] == pytest.approx(aside.spent_ns, rel=0.15)
-        assert b.phase_ns()["input_wait"] < aside.spent_ns / 4
+        assert b.phases_within(aside.spans_ns) == {CALLBACKS}
 
 
-def told_and_waited_ns(source: Any, edges: Any, begins: Any, steps: Any) -> tuple[int, int]:
-    """How long the training waited, as the tagger says, and as all others do.
+def fits_with_the_tagger(tagger: Any, other: Any) -> Callable[[Any], object]:
+    return lambda _: b.fit(other, b.SlowBatches(0.0), tagger, steps=4, epochs=1)
 
-    TensorFlow fetches ahead behind all that Keras does: it waits from where a batch is announced
-    to where the step runs. The first step is traced there, too: it is left out on both sides.
-    The others fetch when they wait.
 
-    Args:
-        source: Of the batches.
-        edges: Of the training.
-        begins: Which batches were announced when, to the last callback.
-        steps: When each really ran.
-    """
-    recorded_ns: int = b.phase_ns()["input_wait"]
-    if keras.backend.backend() != "tensorflow":
-        return recorded_ns, source.spent_ns(edges)
-    starts = zip(begins.spans_ns, steps.spans_ns, strict=True)
-    waits_ns = [to_ns - from_ns for (_, from_ns), (to_ns, _) in starts]
-    entered = [event for event in b.records() if event.kind is RingKind.ENTER]
-    first = next(at for at, event in enumerate(entered) if event.phase == "input_wait")
-    recorded_ns -= entered[first + 1].at_ns - entered[first].at_ns
-    return recorded_ns, sum(waits_ns[1:])
+def evaluates_with_the_tagger(tagger: Any, other: Any) -> Callable[[Any], object]:
+    return lambda _: other.evaluate(*b.rows_and_sums(32), verbose=0, callbacks=[tagger])
+
+
+def fits_the_same_model(tagger: Any, other: Any) -> Callable[[Any], object]:
+    return lambda own: b.fit_rows(own.model, 64) if own.times < 2 else None
 
 
 @pytest.mark.usefixtures("each_backend")
-class TestAFitInsideAFit:
-    def assert_tagged_around(self, tagger: Any, act: Any) -> None:
-        """A fit at the end of whose epochs another model does something with the same tagger."""
-        aside, edges = b.Does(act, "on_epoch_end"), b.Edges()
-        source, steps = b.SlowBatches(WAIT_S), b.Notes()
-        begins = b.Does(lambda _: None, "on_train_batch_begin", async_safe=True)
-        callbacks = (tagger, edges, aside, begins)
+class TestARunInsideAFit:
+    @pytest.mark.parametrize(
+        ("acts", "method"),
+        [
+            (fits_with_the_tagger, "on_epoch_end"),
+            (evaluates_with_the_tagger, "on_epoch_end"),
+            (fits_the_same_model, "on_epoch_end"),
+            (fits_the_same_model, "on_train_batch_end"),
+        ],
+    )
+    def test_is_callbacks_and_the_outer_one_stays_tagged(self, acts: Any, method: str) -> None:
+        tagger, source, model = b.tagger(), b.SlowBatches(0.005), b.small_model()
+        aside = b.Does(acts(tagger, b.small_model()), method)
 
-        b.fit(b.measured_model(steps), source, *callbacks, steps=STEPS, epochs=EPOCHS)
+        data, steps = b.fed_by(source, STEPS)
+        callbacks = [tagger, aside]
+        model.fit(data, steps_per_epoch=steps, epochs=EPOCHS, verbose=0, callbacks=callbacks)
 
-        assert aside.times == EPOCHS
+        inside = 2 * 4 if acts is fits_the_same_model else 0
+        assert int(model.optimizer.iterations) >= EPOCHS * STEPS + inside
         assert b.marks(RingKind.STEP)[-1] == EPOCHS * STEPS
-        recorded_ns, waited_ns = told_and_waited_ns(source, edges, begins, steps)
-        late_ns = EPOCHS * STEPS * (MS + source.late_ns)
-        assert recorded_ns == pytest.approx(waited_ns, rel=0.1, abs=late_ns)
-
-    @pytest.mark.measured
-    def test_with_the_same_tagger_leaves_the_outer_one_tagged(self) -> None:
-        tagger, inner = b.tagger(), b.small_model()
-
-        def train_another(_: Any) -> None:
-            began_s = time.monotonic()
-            b.fit(inner, b.SlowBatches(0.0), tagger, steps=4, epochs=1)
-            time.sleep(max(0.0, ASIDE_S - (time.monotonic() - began_s)))
-
-        self.assert_tagged_around(tagger, train_another)
-
-        assert int(inner.optimizer.iterations) == 4 * EPOCHS
-        assert b.phase_ns()["callbacks"] >= EPOCHS * ASIDE_S * 1e9
-
-    @pytest.mark.measured
-    def test_and_an_evaluation_with_it_do_too(self) -> None:
-        tagger, other = b.tagger(), b.small_model()
-        rows, sums = b.rows_and_sums(32)
-
-        self.assert_tagged_around(
-            tagger, lambda _: other.evaluate(rows, sums, verbose=0, callbacks=[tagger])
-        )
-
-    @pytest.mark.parametrize("method", ["on_epoch_end", "on_train_batch_end"])
-    def test_of_the_same_model_without_the_tagger_is_no_step_of_it(self, method: str) -> None:
-        def train_aside(own: Any) -> None:
-            if own.times < 2:
-                b.fit_rows(own.model, 64)
-
-        aside = b.Does(train_aside, method)
-
-        b.fit(b.small_model(), b.SlowBatches(0.0), b.tagger(), aside, steps=STEPS, epochs=EPOCHS)
-
-        assert int(aside.model.optimizer.iterations) == EPOCHS * STEPS + 2 * 4
-        assert b.marks(RingKind.STEP)[-1] == EPOCHS * STEPS
+        assert b.phases_within(aside.spans_ns) == {CALLBACKS}
+        assert b.phases_within(source.spans_ns) == {WAIT}
 
 
 @pytest.mark.usefixtures("each_backend")
