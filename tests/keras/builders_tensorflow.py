@@ -50,13 +50,10 @@ def py_dataset(workers: int) -> Callable[[Any], Any]:
 
 
 SOURCES: dict[str, Callable[[Any], Any]] = {
-    "synchronous": synchronous,
     "prefetched": prefetched,
-    "generator": iter,
-    "workers=0": py_dataset(workers=0),
     "workers=2": py_dataset(workers=2),
 }
-"""What ``fit`` may be handed, made of a source of batches."""
+"""Data for ``fit``, made of a source of batches."""
 
 
 def recorded_waits_ns(mode: TrainingMode = TrainingMode.TRAIN) -> list[int]:
@@ -71,12 +68,8 @@ def recorded_waits_ns(mode: TrainingMode = TrainingMode.TRAIN) -> list[int]:
     ]
 
 
-def gross_waits_told_ns() -> list[int]:
-    """What each execution was told to have waited inside its step.
-
-    One that only finds the end of the data is none: on a busy machine that may
-    take long enough to be told.
-    """
+def gross_waits_ns() -> list[int]:
+    """The wait recorded inside each step, without executions that only find the end of the data."""
     recorded = [event for event in b.records() if event.kind is not RingKind.SAMPLES]
     return [
         event.value
@@ -95,16 +88,16 @@ def in_a_quiet_moment(lengths_ns: list[int]) -> float:
 def usual_recorded_and_true_ns(
     train: Callable[..., object], recorded_ns: Callable[[], list[int]], batches: int = STEPS
 ) -> tuple[float, float]:
-    """By how much longer a source that sleeps is usually told to be waited for, and by how much
-    longer it usually took, by its own notes.
+    """How much longer the recorded wait usually is where a source sleeps, and how much longer the
+    source took by its own notes.
 
     What loading and compiling cost is left out, and so is what TensorFlow adds to any batch: the
-    first training only compiles, those around the slow one are on a source that does not sleep.
+    first run only compiles, those around the slow one have a source that does not sleep.
 
     Args:
-        train: Is handed data, and what ``fit`` takes by name.
-        reported_ns: What is told of each fetch so far.
-        batches: Of each training.
+        train: Receives data, and arguments of ``fit`` by name.
+        recorded_ns: The recorded waits so far.
+        batches: Of each run.
     """
     recorded: list[float] = []
     true: list[float] = []
@@ -119,7 +112,7 @@ def usual_recorded_and_true_ns(
 def true_waits_and_errors_ns(
     make: Callable[[Any], Any], compute: Any, pause_s: float
 ) -> tuple[list[float], list[float]]:
-    """How long each step really waited for a source that sleeps, and what was told beyond that.
+    """How long each step really waited for a source that sleeps, and what was recorded beyond that.
 
     A step waits from its batch's callbacks to its compute; what that takes on a source that does
     not sleep is no wait.
@@ -129,17 +122,17 @@ def true_waits_and_errors_ns(
         compute: The layer that notes when it computes.
         pause_s: Before each batch.
     """
-    fast = _gaps_and_told_ns(make, compute, 0.0)
-    gaps_ns, recorded_ns = _gaps_and_told_ns(make, compute, pause_s)
+    fast = _gaps_and_recorded_ns(make, compute, 0.0)
+    gaps_ns, recorded_ns = _gaps_and_recorded_ns(make, compute, pause_s)
     rest_ns = median(gap - recorded for gap, recorded in zip(*fast, strict=True))
     true_ns = [gap - rest_ns for gap in gaps_ns]
     return true_ns, [recorded - true for recorded, true in zip(recorded_ns, true_ns, strict=True)]
 
 
-def _gaps_and_told_ns(
+def _gaps_and_recorded_ns(
     make: Callable[[Any], Any], compute: Any, pause_s: float
 ) -> tuple[list[int], list[int]]:
-    """From a batch's callbacks to its compute, and what was told of the fetch between."""
+    """From a batch's callbacks to its compute, and the recorded wait between."""
     model, begins = b.small_model(compute), b.Does(lambda _: None, "on_train_batch_begin")
     model.fit(make(b.SlowBatches(0.0)), verbose=0, steps_per_epoch=STEPS)
     compute.spans_ns.clear()

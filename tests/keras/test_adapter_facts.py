@@ -1,4 +1,4 @@
-"""What is told of a tf.data pipeline: what its stages do, never what they are made of."""
+"""The facts about a tf.data pipeline: what its stages do, never what they are made of."""
 
 from __future__ import annotations
 
@@ -15,35 +15,38 @@ from trainer_hooks.keras.adapter_facts import adapter_facts
 pytestmark = pytest.mark.keras_tensorflow
 
 
-class TestTheFactsOfATfDataPipeline:
-    def facts(self, make: Callable[[Any], Any]) -> LoaderFacts:
-        from keras.src.trainers.data_adapters.tf_dataset_adapter import TFDatasetAdapter
+def pipeline_facts(make: Callable[[Any], Any]) -> LoaderFacts:
+    from keras.src.trainers.data_adapters.tf_dataset_adapter import TFDatasetAdapter
 
-        rows = tf.data.Dataset.from_tensor_slices([[1.0], [2.0], [3.0], [4.0]])
-        return adapter_facts(TFDatasetAdapter(make(rows)))
+    rows = tf.data.Dataset.from_tensor_slices([[1.0], [2.0], [3.0], [4.0]])
+    return adapter_facts(TFDatasetAdapter(make(rows)))
 
-    def test_say_its_kind_and_length(self) -> None:
-        facts = self.facts(lambda rows: rows.batch(2))
 
-        assert (facts["kind"], facts["adapter"]) == ("tf.data", "TFDatasetAdapter")
-        assert facts["batches"] == 2
+PLAIN = {"kind": "tf.data", "adapter": "TFDatasetAdapter", "cache": False, "parallel": False}
 
-    def test_say_that_it_prefetches_and_nothing_where_it_may(self) -> None:
-        assert self.facts(lambda rows: rows.batch(2).prefetch(2))["prefetch"] is True
-        assert self.facts(lambda rows: rows.prefetch(1).batch(2))["prefetch"] is True
-        assert "prefetch" not in self.facts(lambda rows: rows.batch(2))  # TensorFlow may add it
 
-    def test_say_whether_it_maps_in_parallel_and_caches(self) -> None:
-        def plain(rows: Any) -> Any:
-            return rows.map(lambda row: row + 1).batch(2)
+@pytest.mark.parametrize(
+    ("make", "more"),
+    [
+        (lambda rows: rows.batch(2), {}),  # TensorFlow may add prefetching itself
+        (lambda rows: rows.batch(2).prefetch(2), {"prefetch": True}),
+        (lambda rows: rows.prefetch(1).batch(2), {"prefetch": True}),
+        (lambda rows: rows.map(lambda row: row + 1).batch(2), {}),
+        (
+            lambda rows: rows.cache().map(lambda row: row + 1, num_parallel_calls=2).batch(2),
+            {"cache": True, "parallel": True},
+        ),
+    ],
+)
+def test_a_pipeline_is_described_by_its_stages(
+    make: Callable[[Any], Any], more: dict[str, bool]
+) -> None:
+    facts = pipeline_facts(make)
 
-        def tuned(rows: Any) -> Any:
-            return rows.cache().map(lambda row: row + 1, num_parallel_calls=2).batch(2)
-
-        recorded = [
-            (self.facts(one)["parallel"], self.facts(one)["cache"]) for one in (plain, tuned)
-        ]
-        assert recorded == [(False, False), (True, True)]
+    assert facts["batches"] == 2
+    assert {
+        key: facts[key] for key in facts if key not in ("batches", "batch_size")
+    } == PLAIN | more
 
 
 class TestTheFactsOfAPyDataset:

@@ -1,4 +1,4 @@
-"""What Keras fetches before it calls any callback is told: there the first batch is waited for."""
+"""What Keras fetches before it calls any callback is recorded: the wait for the first batch."""
 
 from __future__ import annotations
 
@@ -8,22 +8,21 @@ from typing import Any
 
 import pytest
 
+from gpumon.core.phase import TrainingPhase
 from tests.keras.later import b, keras
-
-FIRST_S = 0.6
 
 
 class Slept:
-    """A source whose first batch takes long, each time that it is asked for."""
+    """A source that sleeps whenever its first batch is requested, and notes when."""
 
     def __init__(self) -> None:
-        self.first_s = 0.0
+        self.spans_ns: list[tuple[int, int]] = []
 
     def batch(self, index: int) -> Any:
         if index == 0:
-            began_s = time.monotonic()
-            time.sleep(FIRST_S)
-            self.first_s += time.monotonic() - began_s
+            began_ns = time.monotonic_ns()
+            time.sleep(0.1)
+            self.spans_ns.append((began_ns, time.monotonic_ns()))
         return b.rows_and_sums(8, seed=index)
 
     def generator(self) -> Any:
@@ -32,10 +31,6 @@ class Slept:
     def py_dataset(self) -> Any:
         methods = {"__len__": lambda _: 6, "__getitem__": lambda _, index: self.batch(index)}
         return type("Dataset", (keras.utils.PyDataset,), methods)()
-
-    def fit(self, kind: str, tagger: Any) -> Any:
-        words = {"steps_per_epoch": 6, "shuffle": False, "verbose": 0}
-        return b.small_model().fit(getattr(self, kind)(), callbacks=[tagger], **words)
 
 
 def functions_of_keras() -> list[Any]:
@@ -52,28 +47,20 @@ def functions_of_keras() -> list[Any]:
 
 @pytest.mark.usefixtures("each_backend")
 @pytest.mark.parametrize("kind", ["generator", "py_dataset"])
-class TestTheWaitForTheVeryFirstBatch:
-    @pytest.mark.measured
-    def test_is_recorded_wherever_keras_fetches_it(self, kind: str) -> None:
-        source = Slept()
-        source.fit(kind, b.tagger())
+def test_the_wait_for_the_first_batch_is_recorded_and_keras_is_as_before(kind: str) -> None:
+    from trainer_hooks.keras.first_fetch import FirstFetches
 
-        recorded_ns = b.timeline().first_input_wait_ns
-        assert recorded_ns is not None
-        assert source.first_s >= FIRST_S
-        assert recorded_ns / 1e9 == pytest.approx(source.first_s, rel=0.15, abs=0.3)
+    FirstFetches.remove()  # a tagger of another test may wait for a run that never came
+    before, source = functions_of_keras(), Slept()
+    tagger = b.tagger()
+    around = functions_of_keras()
+    settings = {"steps_per_epoch": 6, "shuffle": False, "verbose": 0}
+    b.small_model().fit(getattr(source, kind)(), callbacks=[tagger], **settings)
 
-    def test_changes_nothing_in_keras_for_longer_than_until_the_training_begins(
-        self, kind: str
-    ) -> None:
-        from trainer_hooks.keras.first_fetch import FirstFetches
-
-        FirstFetches.remove()  # the tagger of another test may wait for a training that never came
-        before = functions_of_keras()
-        tagger = b.tagger()
-        around = functions_of_keras()
-        history = Slept().fit(kind, tagger)
-
-        assert all(one is not other for one, other in zip(before, around, strict=True))
-        assert functions_of_keras() == before
-        assert len(history.history["loss"]) == 1
+    assert all(one is not other for one, other in zip(before, around, strict=True))
+    assert functions_of_keras() == before
+    (first_phase,) = {phase for phase, _ in b.phases_within(source.spans_ns[:1])}
+    assert first_phase is TrainingPhase.INPUT_WAIT
+    recorded_ns = b.timeline().first_input_wait_ns
+    assert recorded_ns is not None
+    assert recorded_ns >= sum(b.lengths_ns(source.spans_ns[:1]))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from functools import cache
 from typing import Any
 
 import pytest
@@ -11,10 +12,12 @@ from tests.keras.later import b, g, keras
 from trainer_hooks import prefetch_to_device
 from trainer_hooks.taps import keras_private
 
-LOOKED_AT = (
-    "FLUSH", "RUNS_ASIDE", "BUILD", "ONE_BATCH", "ITERATOR", "DATASET", "LOADER", "TF_DATASET",
-    "JAX_STATE", "JAX_STATE_IS_SYNCED", "FINITE", "ORDER",
-)  # fmt: skip
+ON_EACH = ("FLUSH", "RUNS_ASIDE", "BUILD", "FINITE", "ORDER")
+USED_ON = {
+    "jax": (*ON_EACH, "JAX_STATE", "JAX_STATE_IS_SYNCED"),
+    "tensorflow": (*ON_EACH, "ONE_BATCH", "ITERATOR", "DATASET", "TF_DATASET"),
+    "torch": (*ON_EACH, "LOADER"),
+}
 """Of ``keras_private``, what no training needs."""
 
 
@@ -32,7 +35,7 @@ def as_py_dataset() -> Any:
 
 
 def left_by(*callbacks: Any, reads_ahead: bool, **compiled: Any) -> list[bytes]:
-    """What a training on a ``PyDataset``, and a prediction after it, leave behind."""
+    """Weights after training on a ``PyDataset``, and a prediction."""
     model, data = b.small_model(**compiled), as_py_dataset()
     if reads_ahead:
         data = prefetch_to_device(data, depth=2)
@@ -42,26 +45,39 @@ def left_by(*callbacks: Any, reads_ahead: bool, **compiled: Any) -> list[bytes]:
     return [outputs.tobytes(), *(weight.tobytes() for weight in model.get_weights())]
 
 
-@pytest.mark.parametrize("name", LOOKED_AT)
-class TestATrainingRun:
-    def test_goes_on_where_keras_calls_it_otherwise(
-        self, name: str, each_backend: str, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        several = {"steps_per_execution": 2} if each_backend == "tensorflow" else {}
-        settings = several if name in ("ONE_BATCH", "ITERATOR") else {}
-        bare = left_by(reads_ahead=False, **settings)
-        monkeypatch.setattr(keras_private, name, "_called_otherwise_tomorrow")
-
-        with warnings.catch_warnings(record=True) as warned:
-            warnings.simplefilter("always")
-            left = left_by(b.tagger(), g.NaNGuard(every=1), reads_ahead=True, **settings)
-
-        assert left == bare
-        assert len([one for one in warned if "gpumon" in str(one.message)]) <= 1
+@cache
+def left_without_hooks(**compiled: Any) -> list[bytes]:
+    return left_by(reads_ahead=False, **compiled)
 
 
-def test_nothing_else_of_that_file_is_looked_at() -> None:
+@pytest.mark.parametrize(
+    ("backend", "name"),
+    [
+        pytest.param(backend, name, marks=getattr(pytest.mark, f"keras_{backend}"))
+        for backend, names in USED_ON.items()
+        for name in names
+    ],
+)
+def test_a_training_goes_on_where_keras_has_another_name(
+    backend: str, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = {"steps_per_execution": 2} if name in ("ONE_BATCH", "ITERATOR") else {}
+    bare = left_without_hooks(**settings)
+    monkeypatch.setattr(keras_private, name, "_another_name_tomorrow")
+
+    with warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always")
+        left = left_by(b.tagger(), g.NaNGuard(every=1), reads_ahead=True, **settings)
+
+    assert left == bare
+    assert len([one for one in warned if "gpumon" in str(one.message)]) <= 1
+
+
+@pytest.mark.keras_jax
+def test_each_other_name_of_that_file_is_needed() -> None:
     needed = {"NEEDED", "COMPILED", "SEEN_IN", "MASK", "SCHEDULE", "REDUCES", "SPARED", "KEY_BASE"}
     names = {name for name in vars(keras_private) if name.isupper() and not name.startswith("_")}
 
-    assert names - needed - set(LOOKED_AT) == {"INFINITE"}  # as FINITE, of data without an end
+    assert names - needed - {*sum(USED_ON.values(), ())} == {
+        "INFINITE"
+    }  # as FINITE, without an end

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from tests.keras.later import b, tf
-from tests.needs import in_make_truth
 
 pytestmark = pytest.mark.keras_tensorflow
 ROWS = 7 * 16
-"""Seven batches: with four steps an execution the second has three."""
+"""Seven batches: with four steps an execution, the second has three."""
 
 
 @pytest.fixture(autouse=True)
@@ -32,8 +30,8 @@ def forbid_clocks() -> None:
 class Training:
     """One model, whose steps with dropout and momentum each leave other numbers behind."""
 
-    def __init__(self, steps_per_execution: int) -> None:
-        self.model = b.normalized_model(steps_per_execution=steps_per_execution)
+    def __init__(self) -> None:
+        self.model = b.normalized_model(steps_per_execution=4)
 
     def fit(self, *callbacks: Any) -> list[Any]:
         """Train for two epochs; what that leaves behind."""
@@ -43,41 +41,25 @@ class Training:
         return [history, *(weight.tobytes() for weight in self.model.get_weights())]
 
 
-def one_warning_where_clocks_are_needed(steps_per_execution: int) -> Any:
-    if steps_per_execution == 1:  # batches are fetched outside of the graph
-        return contextlib.nullcontext()
-    return b.one_warning("op determinism")
-
-
-@pytest.mark.parametrize("steps_per_execution", [pytest.param(1, marks=in_make_truth), 4])
-class TestATrainingIsThatOfBareKeras:
-    def test_where_determinism_is_on_before_the_first_fit(self, steps_per_execution: int) -> None:
+class TestATrainingRunEqualsThatOfBareKeras:
+    def test_where_determinism_is_on_before_the_first_fit(self) -> None:
         forbid_clocks()
-        bare = Training(steps_per_execution).fit()
+        bare = Training().fit()
 
-        with one_warning_where_clocks_are_needed(steps_per_execution):
-            tagged = Training(steps_per_execution).fit(b.tagger())
+        with b.one_warning("op determinism"):
+            tagged = Training().fit(b.tagger())
 
         assert tagged == bare
 
-    def test_where_it_is_switched_on_between_two_fits(self, steps_per_execution: int) -> None:
-        bare, tagged = Training(steps_per_execution), Training(steps_per_execution)
+    def test_where_it_is_switched_on_between_two_fits_or_within_one(self) -> None:
+        bare, tagged = Training(), Training()
         assert tagged.fit(b.tagger()) == bare.fit()
-        forbid_clocks()
-
-        with one_warning_where_clocks_are_needed(steps_per_execution):
-            left = tagged.fit(b.tagger())
-
-        assert left == bare.fit()
-
-    def test_where_it_is_switched_on_in_the_middle_of_one(self, steps_per_execution: int) -> None:
-        bare = Training(steps_per_execution).fit()
         switching = b.Does(lambda _: forbid_clocks(), "on_train_batch_end")
 
-        with one_warning_where_clocks_are_needed(steps_per_execution):
-            tagged = Training(steps_per_execution).fit(b.tagger(), switching)
+        with b.one_warning("op determinism"):
+            left = tagged.fit(b.tagger(), switching)
 
-        assert tagged == bare
+        assert left == bare.fit()
 
 
 class TestAGraph:

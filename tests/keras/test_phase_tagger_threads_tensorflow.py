@@ -1,4 +1,4 @@
-"""Trainings of several threads: each is timed alone, and TensorFlow's classes stay whole."""
+"""Runs of several threads: each is timed alone, and TensorFlow's classes stay as they were."""
 
 from __future__ import annotations
 
@@ -58,19 +58,6 @@ def several(*layers: Any) -> Any:
     return b.small_model(*layers, steps_per_execution=4)
 
 
-def computing(once: Callable[[], None]) -> Any:
-    """A layer that does something inside the compiled program, the first time."""
-    waiting = [once]
-
-    class Computing(b.SleepingCompute):
-        def _sleep(self, values: Any) -> Any:
-            if waiting:
-                waiting.pop()()
-            return super()._sleep(values)
-
-    return Computing(0.0)
-
-
 def traced(once: Callable[[], None]) -> Any:
     """A model that does something while its step is traced, the first time."""
     waiting: list[Callable[[], None]] = []
@@ -91,41 +78,17 @@ def fit(model: Any, *callbacks: Any) -> None:
     b.fit(model, b.SlowBatches(0.0), *callbacks, b.tagger(), steps=8, epochs=1)
 
 
-class TestTwoTrainingsAtOnce:
-    def test_that_overlap_leave_nothing_on_a_class(self) -> None:
-        """The one that began first ends first, in the middle of a step of the other."""
-        whole = methods_of_iterators()
-        in_a_step, other_began, first_over = Meeting(), Meeting(), Meeting()
-        first = several(computing(lambda: in_a_step.meet(other_began)))
-        second = several(computing(lambda: other_began.meet(first_over)))
-
-        def fit_first() -> None:
-            fit(first)
-            first_over.arrive()
-
-        one = training(fit_first)
-        in_a_step.wait()
-        other = training(lambda: fit(second))
-        ended(one, other)
-
-        assert methods_of_iterators() == whole
-
-    def test_of_which_one_lies_within_a_step_of_the_other_leave_nothing_on_a_class(self) -> None:
-        whole = methods_of_iterators()
-        in_a_step, inner_over = Meeting(), Meeting()
-
-        one = training(lambda: fit(several(computing(lambda: in_a_step.meet(inner_over)))))
-        in_a_step.wait()
-        fit(several())
-        inner_over.arrive()
-        ended(one)
-
-        assert methods_of_iterators() == whole
+class TestTwoRunsAtOnce:
+    @pytest.fixture(autouse=True)
+    def leave_nothing_on_a_class(self) -> Iterator[None]:
+        before = methods_of_iterators()
+        yield
+        assert methods_of_iterators() == before
 
     @pytest.mark.measured
     @pytest.mark.alone  # it compares waits with sleeps
     def test_are_each_timed_complete_though_one_was_traced_during_the_other(self) -> None:
-        """A trace without some of its timers would tell a part of the wait for ever."""
+        """A trace without some of its timers would lose a part of the wait for good."""
         tracing, inner_over = Meeting(), Meeting()
         outer, inner, source = traced(lambda: tracing.meet(inner_over)), several(), SlowSource()
 
@@ -134,17 +97,17 @@ class TestTwoTrainingsAtOnce:
         fit(inner)
         inner_over.arrive()
         ended(one)
-        before = len(t.gross_waits_told_ns())
+        before = len(t.gross_waits_ns())
         source.train(outer, 16)
 
-        recorded_ns = t.gross_waits_told_ns()[before:]
+        recorded_ns = t.gross_waits_ns()[before:]
         assert len(recorded_ns) == 4
         assert sum(recorded_ns) == pytest.approx(sum(source.slept_ns[-16:]), rel=0.10)
 
     @pytest.mark.measured
     @pytest.mark.alone  # it compares waits with sleeps
-    def test_count_no_batch_that_passed_while_the_other_had_the_word(self) -> None:
-        """One ring, one voice: the one that began last has it, until it ends."""
+    def test_count_no_batch_that_passed_while_the_other_was_recorded(self) -> None:
+        """One ring records one run: the one that began last, until it ends."""
         after_two, inner_began, resume, inner_over = Meeting(), Meeting(), Meeting(), Meeting()
         meetings = {
             7: lambda: after_two.meet(inner_began),
@@ -160,13 +123,13 @@ class TestTwoTrainingsAtOnce:
         before = b.recorded_steps()
         # Before the first batch of its only epoch it lets some of the other's pass.
         fit(inner, b.Does(lambda _: inner_began.meet(resume), "on_epoch_begin"))
-        after_inner, waits_before = b.recorded_steps(), len(t.gross_waits_told_ns())
+        after_inner, waits_before = b.recorded_steps(), len(t.gross_waits_ns())
         inner_over.arrive()
         ended(one)
 
         assert (before, after_inner, b.recorded_steps()) == (8, 8 + 8, 8 + 8 + 8)
         slept_ns = sum(source.slept_ns[16:24])
-        assert sum(t.gross_waits_told_ns()[waits_before:]) == pytest.approx(slept_ns, rel=0.10)
+        assert sum(t.gross_waits_ns()[waits_before:]) == pytest.approx(slept_ns, rel=0.10)
 
 
 class SlowSource:
