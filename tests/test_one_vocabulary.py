@@ -61,7 +61,6 @@ OLD_WORDS_LEFT = {
     "gpumon/core": 1,
     "tests/builders": 7,
     "tests/fuzz": 1,
-    "tests/keras": 57,
     "tests/logs": 1,
     "tests/loops": 40,
     "tests/multi_gpu": 2,

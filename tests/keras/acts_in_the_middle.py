@@ -29,7 +29,7 @@ class Training:
         hooks: Callbacks that are to change nothing.
         of: Makes the data, which is to change nothing, of any other.
         acts: Callbacks that did something, and how often they were still to do it.
-        waits: How long each epoch waited for input, where a hook told so.
+        waits: The ratio of each epoch that was a wait for input, where a hook recorded it.
     """
 
     model: Any

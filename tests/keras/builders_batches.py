@@ -1,4 +1,4 @@
-"""Models and data whose last batch is odd, and what can be seen of a training on them."""
+"""Models and data whose last batch is odd, and what training on them leaves behind."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def moving_statistics(model: Any) -> Any:
 
 
 class Source(keras.utils.PyDataset):  # type: ignore[misc]
-    """Batches of a size, and who asked for them."""
+    """Batches of a size, and which threads requested them."""
 
     def __init__(self, count: int, size: int, **workers: Any) -> None:
         super().__init__(**workers)
@@ -80,7 +80,7 @@ class Steps(keras.callbacks.Callback):  # type: ignore[misc]
 
 
 def iter_once(batch: Any) -> Any:
-    """A generator of one batch, which fit takes as it is."""
+    """A generator of one batch, which fit uses as it is."""
     yield batch
 
 

@@ -156,7 +156,7 @@ def small_model(
 ) -> Any:
     """A model of that kind, of the layers between its input and its output.
 
-    Its optimizer is the simplest, for making a graph of it is what most of these tests take.
+    Its optimizer is the simplest: most of the time of these tests is spent making graphs.
     """
     keras.utils.set_random_seed(1)
     model = kind([keras.layers.Input((FEATURES,)), *layers, keras.layers.Dense(1)])
@@ -165,7 +165,7 @@ def small_model(
 
 
 def normalized_model(**compiled: Any) -> Any:
-    """One whose numbers tell each batch from every other, and each step."""
+    """One whose numbers differ after each batch and each step."""
     keras.utils.set_random_seed(1)
     norm, dropout = keras.layers.BatchNormalization(), keras.layers.Dropout(0.3)
     rows, sums = keras.layers.Input((FEATURES,)), keras.layers.Dense(1)
@@ -222,7 +222,7 @@ def warmed_model(*layers: Any, **compiled: Any) -> Any:
 
 
 def left_by(model: Any, *callbacks: Any, **settings: Any) -> dict[str, Any]:
-    """Every number that a training leaves behind."""
+    """Every number that remains after training."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # Keras says that the data ran out: it was meant to
         history = model.fit(verbose=0, callbacks=list(callbacks), **settings)
@@ -317,7 +317,7 @@ class SleepingCallback(Does):
 
 
 def raising(error: type[Exception], *methods: str) -> Any:
-    """A callback that raises it, at the end of an epoch where nothing else is said."""
+    """A callback that raises it, by default at the end of an epoch."""
 
     def fail(_: object) -> None:
         raise error
@@ -356,7 +356,7 @@ def records() -> list[RingEvent]:
 
 
 def marks(kind: RingKind) -> list[int]:
-    """What was said with each record of a kind, such as the number of each step."""
+    """The value of each record of a kind, such as the number of each step."""
     return [event.value for event in records() if event.kind is kind]
 
 
@@ -394,7 +394,7 @@ def recorded_in(spans_ns: Sequence[tuple[int, int]]) -> list[WindowParts]:
 
 
 def facts() -> RunFacts:
-    """What is said of the run."""
+    """The facts of the run."""
     return _writer().facts
 
 

@@ -37,7 +37,7 @@ def own_runtime_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 _TRAINED: dict[object, tuple[set[str], Any, Any]] = {}
-"""By what trains and how: which tests asked for it, what it gave, and its ring."""
+"""By function and arguments: the tests that used it, its result, and its ring."""
 
 
 @pytest.fixture
@@ -46,7 +46,7 @@ def trained_once(
 ) -> Callable[..., Any]:
     """Trains for all tests that ask for the same, and each has the ring of that training.
 
-    A test that asks again, for it is measured again, has it trained anew.
+    A test that asks a second time, because it is measured again, has it trained again.
     """
     from trainer_hooks.ring import process_ring
 

@@ -9,7 +9,7 @@ from typing import Any
 from tests.programs import ran_python
 
 
-def told_by(name: str, **environ: str) -> Any:
+def json_printed_by(name: str, **environ: str) -> Any:
     """What it prints, with a ring of its own; it must end well."""
     with tempfile.TemporaryDirectory() as folder:
         environ = {"GPUMON_RUNTIME_DIR": folder, **environ}

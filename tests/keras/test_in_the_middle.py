@@ -39,7 +39,7 @@ MADE: dict[str, Callable[[Any], Any]] = {
 """What makes its data of others."""
 
 
-def a_training(hook: str, folder: Path) -> Training:
+def new_training(hook: str, folder: Path) -> Training:
     of = MADE.get(hook, lambda data: data)
     data, aside = ({"x": of(w.Source(SIZE * steps, SIZE))} for steps in (STEPS, STEPS + 3))
     x, y = w.rows_and_targets(8)
@@ -93,7 +93,7 @@ ACTS: dict[str, Callable[[Training], None]] = {
 
 @cache
 def left_without(act: str, folder: Path) -> list[Any]:
-    training = a_training("none", folder)
+    training = new_training("none", folder)
     ACTS[act](training)
     return training.left()
 
@@ -114,12 +114,12 @@ IN_CI = {
         for act in ACTS
     ],
 )
-def test_a_training_is_the_one_it_is_without_the_hook(
+def test_a_run_is_the_same_as_without_the_hook(
     hook: str, act: str, own_runtime_folder: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     daemon = FakeDaemon(own_runtime_folder)
     daemon.counts(observed_s=10, busy_s=5, in_use_s=8, starved_s=1)
-    training = a_training(hook, own_runtime_folder)
+    training = new_training(hook, own_runtime_folder)
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=".*there is no GPU.*")
         ACTS[act](training)
@@ -135,7 +135,7 @@ def test_a_training_is_the_one_it_is_without_the_hook(
 
 
 def assert_is_tagged(training: Training, steps: int) -> None:
-    """The steps of its own fits are counted, each epoch is told its wait, and nothing is left."""
+    """The steps of its own fits are counted, each epoch has its wait, and nothing is left open."""
     assert b.marks(RingKind.STEP)[-1] == steps >= EPOCHS * STEPS
     assert len(training.waits) == EPOCHS
     assert all(0 <= wait <= 1 for wait in training.waits)

@@ -58,7 +58,7 @@ def left_without_hooks(**compiled: Any) -> list[bytes]:
         for name in names
     ],
 )
-def test_a_training_goes_on_where_keras_has_another_name(
+def test_training_goes_on_where_keras_has_another_name(
     backend: str, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings = {"steps_per_execution": 2} if name in ("ONE_BATCH", "ITERATOR") else {}

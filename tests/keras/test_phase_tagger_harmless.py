@@ -104,7 +104,7 @@ def data_of(kind: str) -> dict[str, Any]:
 
 
 def numbers_of(kind: str, way: str, *callbacks: Any) -> dict[str, Any]:
-    """Everything a training leaves behind, and what is asked of the model then."""
+    """Everything that training leaves behind, and what the model computes then."""
     model = b.normalized_model(**WAYS[way])
     numbers = b.left_by(model, *callbacks, **data_of(kind))
     # What fit was given is nothing to these two.

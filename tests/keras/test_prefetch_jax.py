@@ -12,7 +12,7 @@ import pytest
 from tests.builders.prefetch import Source, most_ahead
 from tests.imported_later import ImportedLater
 from tests.keras.later import keras
-from tests.keras.output_of_script import told_by
+from tests.keras.output_of_script import json_printed_by
 from tests.loops.builders_loops import Sleeps, finds_wait, stretch
 from trainer_hooks import phase, step, timed
 from trainer_hooks.prefetch import prefetch_to_device
@@ -51,7 +51,7 @@ class TestBatches:
 
 @pytest.fixture(scope="module")
 def recorded() -> Any:
-    return told_by(
+    return json_printed_by(
         "tests.keras.prefetching_on_two_jax_devices",
         XLA_FLAGS="--xla_force_host_platform_device_count=2",
     )

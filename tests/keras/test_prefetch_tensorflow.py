@@ -11,7 +11,7 @@ import pytest
 
 from tests.builders.prefetch import Source
 from tests.keras.later import b, tf
-from tests.keras.output_of_script import told_by
+from tests.keras.output_of_script import json_printed_by
 from trainer_hooks.prefetch import prefetch_to_device
 from trainer_hooks.ring.quiet_warning import QuietWarningOnce
 
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.keras_tensorflow
 
 @pytest.fixture(scope="module")
 def recorded() -> Any:
-    return told_by("tests.keras.training_on_two_devices")
+    return json_printed_by("tests.keras.training_on_two_devices")
 
 
 class TestElementsOfTfData:
@@ -68,7 +68,7 @@ class TestATrainingOnPrefetchedElements:
     def test_is_tagged_with_the_wait_that_remains(self, recorded: Any) -> None:
         waits_s = recorded["waits"]
 
-        assert 0.01 < waits_s["true"] < 0.04  # of 50 ms, 20 of which the compute hides
+        assert 0.01 < waits_s["true"] < 0.04  # of 50 ms the compute hides 20
         assert abs(waits_s["error"]) < max(0.001, waits_s["true"] / 10)
 
 

@@ -58,7 +58,7 @@ class TestTheThreadThatCopiesToAGpu:
         return CudaHost("cuda:0", converts_arrays=False)
 
     @pytest.mark.parametrize("records", [True, False])
-    def test_leaves_captures_alone_in_the_mode_of_the_trainings(
+    def test_leaves_captures_alone_and_has_the_gradient_mode_of_the_training_thread(
         self, monkeypatch: pytest.MonkeyPatch, host: Any, records: bool
     ) -> None:
         driver = show_driver(monkeypatch)

@@ -1,4 +1,4 @@
-"""A process of its own: batches on the second of two logical devices, and trainings on both."""
+"""A process of its own: batches on the second of two logical devices, and training on both."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def gaps_s() -> dict[str, float]:
 
 
 def left_behind(make: Any) -> dict[str, Any]:
-    """What a training leaves, by what its data was made into."""
+    """What training leaves behind where ``make`` changes the data."""
 
     def data() -> Any:
         known = tf.data.experimental.assert_cardinality(BATCHES)
@@ -114,7 +114,7 @@ def there(data: Any) -> Any:
 
 
 def waits() -> dict[str, float]:
-    """Of a training that waits: what is told, and what is true, from below; in seconds.
+    """The true wait of a run, from below, and the error of the recorded one, in seconds.
 
     Measured again as a test marked ``measured`` is, where the machine was busy with others.
     """
@@ -131,7 +131,7 @@ def waits() -> dict[str, float]:
 
 
 def mirrored() -> dict[str, Any]:
-    """What trainings on both devices leave behind, bare and tagged; the last batch is shorter."""
+    """What training on both devices leaves behind, bare and tagged; the last batch is shorter."""
 
     def left_behind(*callbacks: Any) -> dict[str, Any]:
         keras.utils.set_random_seed(1)

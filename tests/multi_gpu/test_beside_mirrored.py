@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.keras.output_of_script import told_by
+from tests.keras.output_of_script import json_printed_by
 from tests.needs import in_make_truth
 
 pytestmark = [pytest.mark.multi_gpu, in_make_truth]
@@ -15,7 +15,7 @@ pytestmark = [pytest.mark.multi_gpu, in_make_truth]
 @pytest.fixture(scope="module")
 def results() -> Any:
     """How far from one device, or what was refused."""
-    return told_by("tests.multi_gpu.beside_mirrored")
+    return json_printed_by("tests.multi_gpu.beside_mirrored")
 
 
 @pytest.mark.parametrize("which", ["mirrored", "before", "beside", "cleared"])

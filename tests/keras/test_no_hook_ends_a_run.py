@@ -1,6 +1,6 @@
 """Whatever fails in the hooks, ``fit`` ends with the same weights as without them.
 
-The functions of ours that a training calls are observed while one runs. Each is called by a guard,
+The functions of ours that training calls are observed while it runs. Each is called by a guard,
 by another of ours, or makes a call of the training's.
 """
 
@@ -95,7 +95,7 @@ def warnings_of_ours(train: Callable[[], Any]) -> tuple[Any, list[str]]:
     ("backend", "way"),
     [pytest.param(*cell, marks=getattr(pytest.mark, f"keras_{cell[0]}")) for cell in CELLS],
 )
-def test_a_training_goes_on_whichever_hook_raises(
+def test_training_goes_on_whichever_hook_raises(
     backend: str, way: str, tmp_path: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
