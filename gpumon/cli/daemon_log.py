@@ -6,8 +6,8 @@ A trouble that comes and goes is logged as one.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
-from typing import Final, TypeAlias
+from collections.abc import Hashable, Iterable
+from typing import Final, Generic, TypeAlias, TypeVar
 
 from gpumon.core.clock import NS_PER_S
 from gpumon.core.device.driver_codes import xid_sentence
@@ -20,6 +20,24 @@ _STABLE_NS: Final = 10 * NS_PER_S
 """A trouble is over after this long without it."""
 _QUIET_NS: Final = 600 * NS_PER_S
 """After this long without a new one, messages on users' files may be logged again."""
+_Key = TypeVar("_Key", bound=Hashable)
+
+
+class _Recovery(Generic[_Key]):
+    """Since when each trouble has been absent."""
+
+    def __init__(self) -> None:
+        self._since_ns: dict[_Key, int] = {}
+
+    def interrupt(self, key: _Key) -> None:
+        self._since_ns.pop(key, None)
+
+    def ended_ns(self, key: _Key, now_ns: int) -> int | None:
+        """Return when an absent trouble ended; ``None``: it may still come back."""
+        since_ns = self._since_ns.setdefault(key, now_ns)
+        if now_ns - since_ns < _STABLE_NS:
+            return None
+        return self._since_ns.pop(key)
 
 
 class CollectorLog:
@@ -28,7 +46,7 @@ class CollectorLog:
     def __init__(self, log: logging.Logger) -> None:
         self._log = log
         self._failures: dict[str, list[str]] = {}
-        self._stable_since_ns: dict[str, int] = {}
+        self._recovery = _Recovery[str]()
         self._logged: dict[str, list[str]] = {}
         self._last_note_ns: dict[str, int] = {}
 
@@ -42,16 +60,18 @@ class CollectorLog:
         """Log new messages, except those that another log has ``logged``."""
         for collector in collectors:
             if not collector.success and collector.message in logged:
-                self._stable_since_ns.pop(collector.name, None)
+                self._recovery.interrupt(collector.name)
             elif not collector.success:
                 self._failed(collector.name, collector.message or "failed")
             else:
-                if collector.name in self._failures:
-                    self._works(collector.name, now_ns)
+                name = collector.name
+                if name in self._failures and self._recovery.ended_ns(name, now_ns) is not None:
+                    del self._failures[name]
+                    self._log.info("%s: works again", name)
                 self._note(collector, now_ns)
 
     def _failed(self, name: str, message: str) -> None:
-        self._stable_since_ns.pop(name, None)
+        self._recovery.interrupt(name)
         failures = self._failures.setdefault(name, [])
         if message not in failures and len(failures) < _MAX_MESSAGES:
             failures.append(message)
@@ -73,11 +93,6 @@ class CollectorLog:
             logged.append(message)
             self._log.warning("%s: %s", collector.name, message)
 
-    def _works(self, name: str, now_ns: int) -> None:
-        if now_ns - self._stable_since_ns.setdefault(name, now_ns) >= _STABLE_NS:
-            del self._failures[name], self._stable_since_ns[name]
-            self._log.info("%s: works again", name)
-
 
 class XidLog:
     """Logs the first error of each XID of a GPU, and GPUs that vanish and return.
@@ -88,40 +103,29 @@ class XidLog:
     def __init__(self, log: logging.Logger) -> None:
         self._log = log
         self._logged: set[tuple[str, int]] = set()
-        self._listed_since_ns: dict[str, int | None] = {}  # of vanished GPUs; None: still gone
+        self._vanished: set[str] = set()
+        self._recovery = _Recovery[str]()
 
     def follow(self, gpus: Iterable[GpuState], now_ns: int) -> None:
         """Log new XIDs, and GPUs that are no longer or again listed."""
         for gpu in gpus:
-            uuid = gpu.device.uuid
-            if not gpu.listed:
-                self._vanished(gpu)
-            elif uuid in self._listed_since_ns:
-                self._returned(gpu, now_ns)
+            uuid, label = gpu.device.uuid, gpu.device.label
+            # Schedulers create and destroy instances.
+            if not gpu.listed and gpu.device.parent_uuid is None:
+                self._recovery.interrupt(uuid)
+                if uuid not in self._vanished:
+                    self._vanished.add(uuid)
+                    trouble = vanished()
+                    self._log.warning(
+                        "GPU %s (%s) %s. What to do: %s.", label, uuid, trouble.text, trouble.advice
+                    )
+            elif uuid in self._vanished and self._recovery.ended_ns(uuid, now_ns) is not None:
+                self._vanished.remove(uuid)
+                self._log.info("GPU %s (%s) is listed again", label, uuid)
             for xid, _ in gpu.xid_errors:
                 if (uuid, xid) not in self._logged:
                     self._logged.add((uuid, xid))
-                    self._log.warning("GPU %s (%s): %s", gpu.device.label, uuid, xid_sentence(xid))
-
-    def _vanished(self, gpu: GpuState) -> None:
-        uuid, label = gpu.device.uuid, gpu.device.label
-        if gpu.device.parent_uuid is not None:  # schedulers create and destroy instances
-            return
-        if uuid not in self._listed_since_ns:
-            trouble = vanished()
-            self._log.warning(
-                "GPU %s (%s) %s. What to do: %s.", label, uuid, trouble.text, trouble.advice
-            )
-        self._listed_since_ns[uuid] = None
-
-    def _returned(self, gpu: GpuState, now_ns: int) -> None:
-        uuid = gpu.device.uuid
-        since_ns = self._listed_since_ns[uuid]
-        if since_ns is None:
-            self._listed_since_ns[uuid] = now_ns
-        elif now_ns - since_ns >= _STABLE_NS:
-            del self._listed_since_ns[uuid]
-            self._log.info("GPU %s (%s) is listed again", gpu.device.label, uuid)
+                    self._log.warning("GPU %s (%s): %s", label, uuid, xid_sentence(xid))
 
 
 _FieldKey: TypeAlias = tuple[str, str]
@@ -138,7 +142,7 @@ class FieldLog:
     def __init__(self, log: logging.Logger) -> None:
         self._log = log
         self._faults: dict[_FieldKey, tuple[Device, FieldFault]] = {}
-        self._stable_since_ns: dict[_FieldKey, int] = {}
+        self._recovery = _Recovery[_FieldKey]()
         self.sentences: frozenset[str] = frozenset()
 
     def follow(self, gpus: Iterable[GpuState], now_ns: int) -> None:
@@ -152,17 +156,16 @@ class FieldLog:
                 for fault in gpu.latest.faults:
                     failing[gpu.device.uuid, fault.field] = gpu.device, fault
         for key, (device, fault) in failing.items():
-            self._stable_since_ns.pop(key, None)
+            self._recovery.interrupt(key)
             if key not in self._faults:
                 self._faults[key] = device, fault
                 self._log.warning("%s", fault_sentence(device, fault))
         for key in [*self._faults]:
             if key[0] not in known:  # a destroyed instance
                 del self._faults[key]
-                self._stable_since_ns.pop(key, None)
+                self._recovery.interrupt(key)
             elif key not in failing and key[0] in answering:
-                since_ns = self._stable_since_ns.setdefault(key, now_ns)
-                if now_ns - since_ns >= _STABLE_NS:
-                    del self._stable_since_ns[key]
-                    self._log.info("%s", recovery_sentence(*self._faults.pop(key), since_ns))
+                ended_ns = self._recovery.ended_ns(key, now_ns)
+                if ended_ns is not None:
+                    self._log.info("%s", recovery_sentence(*self._faults.pop(key), ended_ns))
         self.sentences = frozenset(fault_sentence(*one) for one in failing.values())

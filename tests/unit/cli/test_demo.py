@@ -1,7 +1,4 @@
-"""Tests of `gpumon demo`: its screen, and the report of each run.
-
-tests/e2e/test_demo.py runs a complete demo.
-"""
+"""Tests of `gpumon demo`: its screen, and the report of each run. ``tests/e2e`` runs it."""
 
 from __future__ import annotations
 
@@ -26,21 +23,18 @@ STARTED_AT = "2026-11-21T08:00:00+00:00"
 
 
 class TestTheReportOfTheSecondRun:
-    def test_starts_where_the_first_one_ended(self) -> None:
+    def test_starts_at_the_end_of_the_first_one_without_notes_on_both(self) -> None:
         first = replace(report(gpu(13.0, {WAIT: 17.0})), started_at=STARTED_AT)
-        both = replace(report(gpu(23.0, {WAIT: 17.0})), started_at=STARTED_AT)
+        both = replace(
+            report(gpu(23.0, {WAIT: 17.0})), started_at=STARTED_AT, notes=("on both runs",)
+        )
 
         second = _of_one_stage(first, both)
 
         assert second.started_at == "2026-11-21T08:00:30+00:00"
         assert second.origin_ns == both.origin_ns + s(30)
         assert second.gpus[0].totals.busy_ns == s(10)
-
-    def test_has_no_notes_on_both_runs(self) -> None:
-        first, both = report(gpu(13.0, {WAIT: 17.0})), report(gpu(23.0, {WAIT: 17.0}))
-        added_up = "The figures of GPU 0 add up 2 runs since the daemon began."
-
-        assert _of_one_stage(first, replace(both, notes=(added_up,))).notes == ()
+        assert second.notes == ()
 
 
 class TestAMachine:

@@ -31,10 +31,7 @@ class TestTheOptions:
         ("words", "options"),
         [
             ("", DEFAULT_OPTIONS),
-            ("--source simulated:healthy", DEFAULT_OPTIONS),
-            ("--nvml-off memory ecc", nvml_options(off=["memory", "ecc"])),
             ("--nvml-off memory --nvml-off ecc", nvml_options(off=["memory", "ecc"])),
-            ("--nvml-off memory,ecc", nvml_options(off=["memory", "ecc"])),
             ("--nvml-off memory, ecc,", nvml_options(off=["memory", "ecc"])),
             (
                 "--nvml-on fan pcie --nvml-off processes",

@@ -1,10 +1,8 @@
-"""Specification of the progress bar: on a terminal only, and only if it takes over a second."""
+"""Tests of the progress bar of reading."""
 
 from __future__ import annotations
 
-import gzip
 import io
-import random
 import re
 from itertools import count
 from pathlib import Path
@@ -25,7 +23,7 @@ class Pipe(io.BytesIO):
 
 
 @pytest.fixture(autouse=True)
-def each_look_takes_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
+def a_second_between_checks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reading_progress, "monotonic", count().__next__)
 
 
@@ -37,29 +35,14 @@ def shown_on(stream: io.StringIO, folder: Path) -> str:
     return stream.getvalue()
 
 
-class TestABar:
-    def test_tells_of_what_and_how_long_it_will_take(self, tmp_path: Path) -> None:
+class TestTheBar:
+    def test_has_the_file_and_the_time_left(self, tmp_path: Path) -> None:
         shown = shown_on(Terminal(), tmp_path)
 
         assert "gpu[bold].csv" in shown
         assert re.search(r"\d+ %.*(\d:\d\d:\d\d|-:--:--)", shown)
 
-    def test_moves_by_the_packed_size_of_a_packed_log(self, tmp_path: Path) -> None:
-        path = tmp_path / "gpu.csv.gz"
-        noise = random.Random(1)
-        path.write_bytes(
-            gzip.compress("".join(f"{noise.random()}\n" for _ in range(60_000)).encode())
-        )
-        stream = Terminal()
-
-        with LogText(str(path)) as packed, ReadingProgress(packed, stream, check_every=50) as bar:
-            assert sum(1 for _ in bar.watched(packed.lines())) == 60_000
-
-        percents = [int(found) for found in re.findall(r"(\d+) %", stream.getvalue())]
-        assert percents[-1] >= 90
-        assert max(percents) <= 100
-
-    def test_counts_rows_where_nobody_knows_how_many_come(self) -> None:
+    def test_counts_rows_of_a_pipe(self) -> None:
         stream = Terminal()
         with LogText("-", Pipe(b"1\n" * 1000)) as piped, ReadingProgress(piped, stream) as bar:
             assert len([*bar.watched(ITEMS)]) == len(ITEMS)
@@ -67,12 +50,9 @@ class TestABar:
         assert re.search(r"standard input.* [\d,]+ rows", stream.getvalue())
         assert "%" not in stream.getvalue()
 
-    def test_is_not_shown_within_the_first_second(
+    def test_is_shown_on_a_terminal_only_and_after_a_second(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(reading_progress, "monotonic", lambda: 7.0)
-
-        assert shown_on(Terminal(), tmp_path) == ""
-
-    def test_is_not_shown_where_nobody_looks(self, tmp_path: Path) -> None:
         assert shown_on(io.StringIO(), tmp_path) == ""
+        monkeypatch.setattr(reading_progress, "monotonic", lambda: 7.0)
+        assert shown_on(Terminal(), tmp_path) == ""

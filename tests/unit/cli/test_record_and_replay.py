@@ -67,17 +67,14 @@ class TestRecord:
         assert f"{path} has {len(readings)} readings" in ended.out
         assert f"gpumon replay {path}" in ended.out
 
-    @pytest.mark.parametrize("length", [[], ["--for", "3650d"]])
-    def test_records_a_last_tick_on_sigterm(
-        self, path: Path, gpumon: Shell, length: list[str]
-    ) -> None:
+    def test_records_a_last_tick_on_sigterm(self, path: Path, gpumon: Shell) -> None:
         def end_it_once_it_records() -> None:
             wait_until(lambda: path.exists() and path.stat().st_size > 0)
             os.kill(os.getpid(), signal.SIGTERM)
 
         ender = threading.Thread(target=end_it_once_it_records)
         ender.start()
-        words = ["--source", "simulated:healthy", "--period", "10", *length]
+        words = ["--source", "simulated:healthy", "--period", "10", "--for", "3650d"]
         assert gpumon("record", path, *words).code == 0
         ender.join()
 
@@ -169,11 +166,6 @@ class TestARecording:
         assert gpumon("replay", night) == (0, render_report(report, PLAIN), "")
         assert gpumon("replay", night, "--json").document == encode_report(report)
 
-    def test_is_reported_in_parts(self, night: Path, gpumon: Shell) -> None:
-        document = gpumon("report", night, "--json", "--run", "resnet-1").document
-
-        assert [run["run"] for run in document["runs"]] == ["resnet-1"]
-
     @pytest.mark.parametrize(
         "words",
         [["replay"], ["report", "--json", "--since", "20s"]],
@@ -186,11 +178,8 @@ class TestARecording:
         assert "resnet-1" in page.read_text()
         assert '<img src="data:' in page.read_text()
 
-    def test_is_compared_with_a_limit_of_starvation(self, night: Path, gpumon: Shell) -> None:
-        assert gpumon("report", night, "--fail-if-starved-above", "5").code == 1
-
     @pytest.mark.parametrize("scope", [[], ["--since", "20s"], ["--run", "resnet-1"]])
-    def test_is_compared_in_parts_with_a_limit_of_loss(
+    def test_or_a_part_of_it_is_compared_with_a_limit(
         self, night: Path, gpumon: Shell, scope: list[str]
     ) -> None:
         words = ["report", str(night), "--json", *scope, "--fail-if-lost-above"]
@@ -208,7 +197,7 @@ class TestARecording:
         assert gpumon("report", night, "--compare", night, night).code == 2
 
 
-class TestReplayOf:
+class TestTheSource:
     @pytest.mark.parametrize(
         ("word", "meant"),
         [
@@ -218,19 +207,15 @@ class TestReplayOf:
             ("simulated:flat", None),
         ],
     )
-    def test_reads_a_recording_and_a_speed(self, word: str, meant: Replay | None) -> None:
+    def test_may_be_a_recording_with_a_speed(self, word: str, meant: Replay | None) -> None:
         assert replay_of(word) == meant
 
-    @pytest.mark.parametrize(
-        "option",
-        ["speed=", "speed=fast", "speed=0", "speed=-1", "speed=nan", "speed=inf", "speed=20000",
-         "sped=3"],
-    )  # fmt: skip
-    def test_refuses_wrong_speeds_and_options(self, option: str) -> None:
+    @pytest.mark.parametrize("option", ["speed=", "speed=0", "speed=nan", "speed=20000", "sped=3"])
+    def test_must_have_a_valid_speed(self, option: str) -> None:
         with pytest.raises(UsageError):
             replay_of(f"replay:a,{option}")
 
-    def test_accepts_a_file_that_looks_like_an_option(self, tmp_path: Path) -> None:
+    def test_may_be_a_file_whose_name_looks_like_an_option(self, tmp_path: Path) -> None:
         oddly_named = tmp_path / "a,sped=3"
         oddly_named.touch()
 

@@ -50,122 +50,102 @@ def fast(tmp_path: Path) -> str:
 
 
 def changed(tmp_path: Path, document: dict[str, Any]) -> Path:
-    """A file with a changed report."""
-    path = tmp_path / "odd.json"
+    path = tmp_path / "changed.json"
     path.write_text(json.dumps(document))
     return path
 
 
-class TestTheReportOfTheDaemon:
-    @pytest.fixture
-    def asked(self, monkeypatch: pytest.MonkeyPatch) -> list[tuple[float | None, str | None]]:
-        """The requests to a daemon that reports SLOW."""
-        asked = []
+@pytest.fixture
+def requests(monkeypatch: pytest.MonkeyPatch) -> list[tuple[float | None, str | None]]:
+    """The requests to a daemon that reports SLOW."""
+    received = []
 
-        def answer(state: object, since_s: float | None, run: str | None) -> Report:
-            asked.append((since_s, run))
-            return SLOW
+    def answer(_: object, since_s: float | None, run: str | None) -> Report:
+        received.append((since_s, run))
+        return SLOW
 
-        monkeypatch.setattr(report_module, "read_state", lambda *_: {"address": "x:1"})
-        monkeypatch.setattr(report_module, "fetch_report", answer)
-        return asked
+    def answer_with_lanes(*scope: Any) -> ReportWithLanes:
+        lane = Lane(s(7), s(8), s(1), (s(1),), (s(1),), (s(1),))
+        return ReportWithLanes(answer(*scope), Lanes((lane,)))
 
-    @pytest.mark.usefixtures("asked")
-    def test_is_shown_as_text_and_as_json(self, gpumon: Shell) -> None:
-        assert gpumon("report") == (0, render_report(SLOW, PLAIN), "")
-        assert gpumon("report", "--json").document == encode_report(SLOW)
+    monkeypatch.setattr(report_module, "read_state", lambda *_: {"address": "x:1"})
+    monkeypatch.setattr(report_module, "fetch_report", answer)
+    monkeypatch.setattr(report_module, "fetch_report_with_lanes", answer_with_lanes)
+    return received
+
+
+class TestTheReport:
+    @pytest.mark.usefixtures("requests")
+    @pytest.mark.parametrize("is_saved", [True, False], ids=["saved", "of the daemon"])
+    def test_is_printed_as_text_and_json(self, slow: str, gpumon: Shell, is_saved: bool) -> None:
+        words = ["report", slow][: 1 + is_saved]
+
+        assert gpumon(*words) == (0, render_report(SLOW, PLAIN), "")
+        assert gpumon(*words, "--json").document == encode_report(SLOW)
 
     @pytest.mark.parametrize(
         ("words", "since_s", "run"),
         [
-            ("", None, None),
             ("--since 90", 90, None),
-            ("--since 90s", 90, None),
             ("--since 15m", 900, None),
-            ("--since 1h", 3600, None),
             ("--since 2d", 172_800, None),
             ("--run train", None, "train"),
         ],
     )
     def test_may_cover_a_recent_time_or_one_run(
-        self, asked: list[object], gpumon: Shell, words: str, since_s: float, run: str
+        self, requests: list[object], gpumon: Shell, words: str, since_s: float, run: str
     ) -> None:
         assert gpumon("report", *words.split()).code == 0
-        assert asked == [(since_s, run)]
+        assert requests == [(since_s, run)]
 
 
 class TestThePage:
-    def test_has_lanes(
-        self, gpumon: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        asked, lane = [], Lane(s(7), s(8), s(1), (s(1),), (s(1),), (s(1),))
-
-        def answer(state: object, since_s: float | None, run: str | None) -> ReportWithLanes:
-            asked.append((since_s, run))
-            return ReportWithLanes(SLOW, Lanes((lane,)))
-
-        monkeypatch.setattr(report_module, "read_state", lambda *_: {"address": "x:1"})
-        monkeypatch.setattr(report_module, "fetch_report_with_lanes", answer)
+    def test_has_lanes(self, gpumon: Shell, tmp_path: Path, requests: list[object]) -> None:
         page = tmp_path / "page.html"
 
         assert gpumon("report", "--run", "train", "--html", page).out == render_report(SLOW, PLAIN)
-        assert asked == [(None, "train")]
+        assert requests == [(None, "train")]
         assert '<img src="data:' in page.read_text()
 
-    def test_is_left_out_without_matplotlib(
-        self, slow: str, gpumon: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        for name in [name for name in sys.modules if name.startswith("gpumon.outlets.plot")]:
-            monkeypatch.delitem(sys.modules, name)
-        monkeypatch.setitem(sys.modules, "matplotlib", None)
-
-        printed = gpumon("report", slow, "--html", tmp_path / "page.html")
-        limited = gpumon(
-            "report", slow, "--html", tmp_path / "page.html", "--fail-if-starved-above", "99"
-        )
-
-        assert (printed.code, printed.out) == (1, render_report(SLOW, PLAIN))
-        assert f"{sys.executable} -m pip install 'matplotlib>=3.8'" in printed.err
-        assert limited.code == 1
-        assert not (tmp_path / "page.html").exists()
-
-
-class TestASavedReport:
-    def test_has_a_page_without_a_picture(self, slow: str, gpumon: Shell, tmp_path: Path) -> None:
+    def test_of_a_saved_report_has_none(self, slow: str, gpumon: Shell, tmp_path: Path) -> None:
         page = tmp_path / "page.html"
 
         assert gpumon("report", slow, "--html", page).code == 0
         assert "<table>" in page.read_text()
         assert "<img" not in page.read_text()
 
-    def test_is_shown_as_text_and_as_json(self, slow: str, gpumon: Shell) -> None:
-        assert gpumon("report", slow) == (0, render_report(SLOW, PLAIN), "")
-        assert gpumon("report", slow, "--json").document == encode_report(SLOW)
+    def test_needs_matplotlib_and_the_report_does_not(
+        self, slow: str, gpumon: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        for name in [name for name in sys.modules if name.startswith("gpumon.outlets.plot")]:
+            monkeypatch.delitem(sys.modules, name)
+        monkeypatch.setitem(sys.modules, "matplotlib", None)
+        words = ["report", slow, "--html", tmp_path / "page.html"]
+
+        printed = gpumon(*words)
+
+        assert (printed.code, printed.out) == (1, render_report(SLOW, PLAIN))
+        assert f"{sys.executable} -m pip install 'matplotlib>=3.8'" in printed.err
+        assert gpumon(*words, STARVED, "99").code == 1
 
 
 class TestTheGate:
     @pytest.mark.parametrize(
         ("one", "limits", "code"),
         [
-            (SLOW, f"{STARVED} 5", 1),
             (SLOW, f"{STARVED} 49.9%", 1),
             (SLOW, f"{STARVED} 50", 0),
-            (SLOW, f"{STARVED} 100", 0),
             (SUSPECTED, f"{STARVED} 30", 1),
             (UNEVEN, f"{STARVED} 5", 0),
-            (UNEVEN, f"{LOST} 40", 1),
             (UNEVEN, f"{LOST} 44.9%", 1),
             (UNEVEN, f"{LOST} 45", 0),
-            (UNEVEN, f"{LOST} 46", 0),
             (UNEVEN, f"{LOST} 46 {STARVED} 5", 0),
             (UNEVEN, f"{LOST} 40 {STARVED} 5", 1),
             (UNUSED, f"{STARVED} 5", 5),
-            (UNUSED, f"{LOST} 5", 5),
             (UNUSED, "", 0),
             (ONE_WORKS, f"{STARVED} 5", 0),
             (ONE_WAITS, f"{STARVED} 5", 1),
             (report(), f"{LOST} 5", 5),
-            (report(), "", 0),
         ],
     )
     def test_fails_above_a_limit_and_prints_the_report_anyway(
@@ -194,21 +174,18 @@ class TestTheGate:
 
 
 class TestTwoSavedReports:
-    def test_are_shown_side_by_side(self, slow: str, fast: str, gpumon: Shell) -> None:
+    def test_are_compared_as_text_and_json(self, slow: str, fast: str, gpumon: Shell) -> None:
         ended = gpumon("report", "--compare", slow, fast)
+        document = gpumon("report", "--json", "--compare", slow, fast).document
 
         assert (ended.code, ended.err) == (0, "")
         assert "29 s" in ended.out
-
-    def test_are_compared_as_json(self, slow: str, fast: str, gpumon: Shell) -> None:
-        document = gpumon("report", "--json", "--compare", slow, fast).document
-
         assert document["schema"] == "gpumon.comparison/1"
         assert document["speedup"] == pytest.approx(60 / 32)
         assert document["before"]["gpus"][0]["verdict"] == "starved"
         assert document["unlike"] == []
 
-    def test_compare_the_second_with_the_limit(self, slow: str, fast: str, gpumon: Shell) -> None:
+    def test_have_a_limit_for_the_second(self, slow: str, fast: str, gpumon: Shell) -> None:
         assert gpumon("report", "--compare", slow, fast, STARVED, "5").code == 0
         assert gpumon("report", "--compare", fast, slow, STARVED, "5").code == 1
 
@@ -244,7 +221,7 @@ class TestTwoSavedReports:
 
     def test_print_no_control_characters(self, tmp_path: Path, fast: str, gpumon: Shell) -> None:
         document = encode_report(replace(SLOW, runs=(run(), replace(run(), run="b"))))
-        foul = "\x1b]0;owned\x07\x1b[2J\u202e\n"
+        hostile = "\x1b]0;owned\x07\x1b[2J\u202e\n"
         outside: list[tuple[dict[str, Any], str]] = [
             (document, "source"),
             (document["gpus"][0], "uuid name error"),
@@ -252,7 +229,7 @@ class TestTwoSavedReports:
         ]
         for number, (part, names) in enumerate(outside):
             for name in names.split():
-                part[name] = f"{foul}{name}{number}"
+                part[name] = f"{hostile}{name}{number}"
         path = changed(tmp_path, document)
 
         for files in ([path, fast], [fast, path], [path, path]):
@@ -263,16 +240,16 @@ class TestTwoSavedReports:
     @pytest.mark.parametrize(
         ("field", "value"),
         [("steps", -5), ("steps", 1e308), ("wall_seconds", -1.0), ("wall_seconds", 1e290),
-         ("samples", -3), ("samples", 1e300), ("step_seconds", 0.0), ("steps", "many"),
+         ("samples", 1e300), ("step_seconds", 0.0), ("steps", "many"),
          ("wall_seconds", float("nan")), ("samples", float("inf"))],
     )  # fmt: skip
-    @pytest.mark.parametrize("words", [[], ["--json"]], ids=["text", "json"])
-    def test_with_impossible_runs_are_compared_without_a_traceback(
-        self, tmp_path: Path, fast: str, gpumon: Shell, words: list[str], field: str, value: object
+    def test_may_have_impossible_runs(
+        self, tmp_path: Path, fast: str, gpumon: Shell, field: str, value: object
     ) -> None:
         document = encode_report(SLOW)
         document["runs"][0][field] = value
         path = changed(tmp_path, document)
 
         for files in ([path, fast], [fast, path], [path, path]):
-            assert gpumon("report", *words, "--compare", *files).code in (0, 1)
+            assert gpumon("report", "--compare", *files).code in (0, 1)
+            assert gpumon("report", "--json", "--compare", *files).code in (0, 1)

@@ -15,6 +15,13 @@ from gpumon.sources.nvml.fields.table import DEFAULT_OPTIONS
 from tests.patience import PATIENCE_S, wait_until
 
 
+def daemon_at(listen: str) -> Daemon:
+    return Daemon(
+        "simulated:healthy", listen=[listen], token=None, period_s=0.1, wait=False,
+        nvml=DEFAULT_OPTIONS,
+    )  # fmt: skip
+
+
 def test_a_daemon_without_a_folder_releases_its_port(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -24,14 +31,7 @@ def test_a_daemon_without_a_folder_releases_its_port(
         port = free.getsockname()[1]
 
     with pytest.raises(GpumonError):
-        Daemon(
-            "simulated",
-            listen=[f"127.0.0.1:{port}"],
-            token=None,
-            period_s=1.0,
-            wait=False,
-            nvml=DEFAULT_OPTIONS,
-        )
+        daemon_at(f"127.0.0.1:{port}")
 
     socket.create_server(("127.0.0.1", port)).close()
 
@@ -40,14 +40,7 @@ def test_a_fault_of_the_web_server_is_counted_in_metrics(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setenv("GPUMON_RUNTIME_DIR", str(tmp_path / "run"))
-    daemon = Daemon(
-        "simulated:healthy",
-        listen=["127.0.0.1:0"],
-        token=None,
-        period_s=0.1,
-        wait=False,
-        nvml=DEFAULT_OPTIONS,
-    )
+    daemon = daemon_at("127.0.0.1:0")
     selector = daemon._http._server._selector
     select, faults = selector.select, [RuntimeError("a fault of the loop")]
 
