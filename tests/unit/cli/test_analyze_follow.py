@@ -152,7 +152,7 @@ UNUSABLE = {
 }  # fmt: skip
 
 
-class TestANewFile:
+class TestAReplacedFile:
     @pytest.mark.parametrize("files", USABLE.values(), ids=USABLE)
     def test_is_read_if_the_reader_of_the_first_one_can(self, files: tuple[str, ...]) -> None:
         assert read_on(*files) == ("".join(files).count("\n"), None)

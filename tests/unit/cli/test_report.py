@@ -78,7 +78,7 @@ class TestTheReport:
     @pytest.mark.usefixtures("requests")
     @pytest.mark.parametrize("is_saved", [True, False], ids=["saved", "of the daemon"])
     def test_is_printed_as_text_and_json(self, slow: str, gpumon: Shell, is_saved: bool) -> None:
-        words = ["report", slow][: 1 + is_saved]
+        words: list[str | Path] = ["report", slow] if is_saved else ["report"]
 
         assert gpumon(*words) == (0, render_report(SLOW, PLAIN), "")
         assert gpumon(*words, "--json").document == encode_report(SLOW)
@@ -120,7 +120,7 @@ class TestThePage:
         for name in [name for name in sys.modules if name.startswith("gpumon.outlets.plot")]:
             monkeypatch.delitem(sys.modules, name)
         monkeypatch.setitem(sys.modules, "matplotlib", None)
-        words = ["report", slow, "--html", tmp_path / "page.html"]
+        words: list[str | Path] = ["report", slow, "--html", tmp_path / "page.html"]
 
         printed = gpumon(*words)
 

@@ -117,7 +117,7 @@ class _EndlessLine(io.RawIOBase):
 
 
 class TestALineWithoutEnd:
-    def test_comes_in_pieces_of_which_the_last_one_has_the_newline(self, tmp_path: Path) -> None:
+    def test_comes_in_pieces_and_the_last_one_has_the_newline(self, tmp_path: Path) -> None:
         line = "5" * (2 * MAX_PIECE) + "end\n"
 
         pieces = lines_of(file_with(tmp_path, line.encode() + b"next\n"))
