@@ -34,7 +34,7 @@ class DriverFault(NamedTuple):
         says: What is reported of it once it has lasted, a pattern; "" where all is well.
         blind: The GPUs whose time is not known meanwhile.
         refuses: A pattern of the error on opening NVML meanwhile; "" where it opens.
-        opens_anew: Whether NVML is closed and opened again and again meanwhile, for it may help.
+        reopens: Whether gpumon closes and reopens NVML meanwhile, because it may help.
     """
 
     name: str

@@ -163,7 +163,7 @@ class Example:
 def example(
     *lines: str, options: LogOptions = NO_OPTIONS, is_cut: bool = False, **expected: object
 ) -> Example:
-    """An example of these lines, all of which must be used unless ``skipped`` counts others.
+    """An example of these lines; ``skipped`` says how many must be unused.
 
     Args:
         lines: Of the log.

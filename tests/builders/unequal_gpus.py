@@ -38,14 +38,12 @@ _FULL_CLOCK_HERTZ: Final = 1.98e9
 
 
 class Board(NamedTuple):
-    """What a GPU says beside how busy it is.
+    """What a GPU reports besides utilisation; ``None``: not reported.
 
     Attributes:
-        clock: Of the highest, 0 to 1.
-        held_by: Why it is held down.
-        watts: What it draws; ``None``: not reported.
-        sm_active: Share of its multiprocessors that have work; ``None``: not reported.
-        processes: Who is on it; ``None``: not reported.
+        clock: As a ratio of the highest, 0 to 1.
+        held_by: Its throttle reasons.
+        sm_active: Share of active multiprocessors.
     """
 
     name: str = "NVIDIA A40"
@@ -55,8 +53,7 @@ class Board(NamedTuple):
     sm_active: float | None = None
     processes: tuple[ProcessSample, ...] | None = None
 
-    def tells(self, gpu: GpuSample, now_ns: int) -> GpuSample:
-        """The same second of a GPU, with what its board says."""
+    def added_to(self, gpu: GpuSample, now_ns: int) -> GpuSample:
         return gpu._replace(
             device=replace(gpu.device, name=self.name),
             power_watts=self.watts,
@@ -76,24 +73,21 @@ class UnequalGpus:
     Attributes:
         speeds: Samples a second of each GPU.
         ratios: How each batch is split.
-        says: Whether the training run says its shares.
         batch: Samples in a batch.
-        reduce_s: End of each step in which no GPU works, seconds.
+        reduce_s: Idle end of each step, seconds.
         input_s: Wait for input between two steps, seconds.
         is_hidden: Whether that wait is over before the slowest GPU has done its step.
         gross_s: Wait for the next batch inside the call that trains on this one, seconds.
         resolutions_s: Length of the driver's samples, of each GPU.
         idle_gpus: More GPUs that the run names and never uses.
-        framework: As the ring says.
         ranks: Whether each GPU has a process, and a ring, of its own.
         world_size: Ranks of the job; 0: those that are here.
         waits_busy: Whether a GPU that waits for another one reads as busy, as in NCCL.
-        boards: What each GPU says beside.
+        boards: What each GPU reports besides utilisation.
     """
 
     speeds: Sequence[float]
     ratios: Sequence[float]
-    tells: bool = True
     batch: int = 100
     reduce_s: float = 0.0
     input_s: float = 0.0
@@ -165,7 +159,7 @@ class UnequalGpus:
         now_ns = BEGAN_NS + s(self._second)
         gpus = [self._sampled(at) for at in range(len(self.speeds))]
         if self.boards:
-            gpus = [one.tells(gpu, now_ns) for one, gpu in zip(self.boards, gpus, strict=True)]
+            gpus = [one.added_to(gpu, now_ns) for one, gpu in zip(self.boards, gpus, strict=True)]
         for at in range(len(self.speeds), len(self.speeds) + self.idle_gpus):
             idle = BusySample(now_ns - s(1), now_ns, 0.0)
             gpus.append(GpuSample(device=Device(uuid=f"GPU-{at}", index=at), busy=(idle,)))
@@ -200,7 +194,7 @@ class UnequalGpus:
             boot_id="boot",
             started_ns=BEGAN_NS,
             gpus=tuple(str(at) for at in range(len(self.speeds) + self.idle_gpus)),
-            shares=shares if self.tells else {},
+            shares=shares,
             ratio_changes=self.changes,
         )
         reported = [facts]
@@ -209,7 +203,7 @@ class UnequalGpus:
                 replace(
                     facts, run=f"unequal-r{at}", pid=42 + at, rank=at,
                     world_size=self.world_size or len(self.speeds),
-                    gpus=(str(at),), shares={str(at): shares[str(at)]} if self.tells else {},
+                    gpus=(str(at),), shares={str(at): shares[str(at)]},
                 )
                 for at in every
             ]  # fmt: skip

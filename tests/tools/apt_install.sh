@@ -3,9 +3,9 @@
 #
 #     apt_install.sh dstat promtool=prometheus /usr/include/stdio.h=libc6-dev
 #
-# Each word is a command or a path, with "=package" where the package has another name.
-# Works as root or by a sudo that asks for no password; elsewhere it says what to run.
-# Ends with 1 while something is still missing.
+# Each argument is a command or a path, with "=package" if the package has another name.
+# Works as root or with password-less sudo; otherwise it prints the command to run.
+# Exits with 1 while something is still missing.
 set -u
 
 is_there() {
@@ -36,7 +36,7 @@ else
     exit 1
 fi
 
-# --no-remove: pcp and dstat exclude each other, and what somebody uses stays.
+# --no-remove: pcp and dstat conflict, and an installed one stays.
 install() {
     $as_root DEBIAN_FRONTEND=noninteractive apt-get install -qq -y \
         --no-install-recommends --no-remove "$@" >/dev/null 2>"$log"
@@ -53,7 +53,7 @@ for attempt in 1 2; do
         sleep 5
     else
         cat "$log" >&2
-        # One that cannot be had must not keep the others away.
+        # One missing package must not prevent the others.
         for package in $packages; do install "$package"; done
     fi
 done

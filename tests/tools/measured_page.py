@@ -1,6 +1,6 @@
-"""The pages in ``docs/measured``: their names, and the one that ``make gpu-multi`` writes.
+"""Names of the pages in ``docs/measured``, and the one that ``make gpu-multi`` writes.
 
-Standard library only, as ``run_gpu_tests``, which writes it.
+Standard library only, because ``run_gpu_tests`` imports it.
 """
 
 from __future__ import annotations
@@ -19,12 +19,7 @@ _LONGEST = 96
 
 @dataclass(frozen=True)
 class Machine:
-    """What the figures are of.
-
-    Attributes:
-        boards: The name of each GPU, in the driver's order.
-        driver: Its version.
-    """
+    """The names of all GPUs, in the driver's order, and the driver's version."""
 
     boards: tuple[str, ...]
     driver: str
@@ -39,7 +34,7 @@ class Machine:
 
     @property
     def board_page_name(self) -> str:
-        """Of the page about its first board alone, such as ``nvidia-l4.md``."""
+        """The page about its first board alone, such as ``nvidia-l4.md``."""
         return f"{_in_letters(self.boards[0])}.md"
 
 
@@ -49,10 +44,10 @@ def _in_letters(name: str) -> str:
 
 @dataclass
 class Results:
-    """What one run of pytest reported.
+    """The results of one run of pytest.
 
     Attributes:
-        python: Which interpreter and frameworks it was, for people.
+        python: The versions of the interpreter and the frameworks.
         figures: ``(what, measured, target)``; the target may be empty.
         outcomes: ``(test, "passed", "failed" or "skipped", why it was skipped)``.
     """
@@ -68,7 +63,7 @@ class Results:
 
 
 def machine_here() -> Machine:
-    """The boards and the driver of this machine; none where no driver answers."""
+    """The boards and the driver of this machine; none if no driver answers."""
     try:
         nvml = ctypes.CDLL("libnvidia-ml.so.1")
     except OSError:
@@ -76,12 +71,12 @@ def machine_here() -> Machine:
     if nvml.nvmlInit_v2() != 0:
         return Machine((), "")
     try:
-        return _asked(nvml)
+        return _read(nvml)
     finally:
         nvml.nvmlShutdown()
 
 
-def _asked(nvml: Any) -> Machine:
+def _read(nvml: Any) -> Machine:
     count = ctypes.c_uint()
     if nvml.nvmlDeviceGetCount_v2(ctypes.byref(count)) != 0:
         return Machine((), "")
@@ -114,14 +109,7 @@ def results_of(junit: Path, python: str) -> Results:
 
 
 def page_of(machine: Machine, runs: Sequence[Results], *, date: str, command: str) -> str:
-    """The page, as Markdown.
-
-    Args:
-        machine: The boards and their driver.
-        runs: One for each interpreter.
-        date: Of the day, such as ``2026-11-22``.
-        command: What was run.
-    """
+    """The page, in Markdown; one run for each interpreter."""
     lines = [f"# Measured on {machine}", "", f"`{command}` on {date}, driver {machine.driver}."]
     figures = [figure for run in runs for figure in run.figures]
     if figures:
@@ -131,11 +119,10 @@ def page_of(machine: Machine, runs: Sequence[Results], *, date: str, command: st
         counted = Counter(outcome for _, outcome, _ in run.outcomes)
         lines += ["", f"## {run.python}", ""]
         lines.append(", ".join(f"{counted[one]} {one}" for one in ("passed", "failed", "skipped")))
-        reported = [outcome for outcome in run.outcomes if outcome[1] != "passed"]
-        if reported:
-            lines += ["", *(f"- {_told(*outcome)}" for outcome in reported)]
+        others = [
+            f"- {outcome}: {name}" + (f" ({reason})" if reason else "")
+            for name, outcome, reason in run.outcomes
+            if outcome != "passed"
+        ]
+        lines += ["", *others] if others else []
     return "\n".join([*lines, ""])
-
-
-def _told(name: str, outcome: str, reason: str) -> str:
-    return f"{outcome}: {name}" + (f" ({reason})" if reason else "")

@@ -1,26 +1,23 @@
-"""Runs the tests that need an NVIDIA GPU (``make gpu``), with whichever torch is at hand.
+"""Run the tests that need an NVIDIA GPU (``make gpu``), then capture how the board behaves.
 
-    python3 tests/tools/run_gpu_tests.py [--quick | --capture] [--into FOLDER] [WORDS FOR PYTEST]
-    python3 tests/tools/run_gpu_tests.py --multi [WORDS FOR PYTEST]
+    python3 tests/tools/run_gpu_tests.py [--quick | --capture] [--into FOLDER] [PYTEST ARGUMENTS]
+    python3 tests/tools/run_gpu_tests.py --multi [PYTEST ARGUMENTS]
 
-Then it captures what the first board really does (``board_capture``) into a page of
-``docs/measured`` and a recording, within ten minutes in all. ``--quick`` captures alone, in two
-minutes, ``--capture`` alone at full length; words for pytest mean that only tests are wanted.
+The capture (``board_capture``) writes a page of ``docs/measured`` and a recording of the first
+board; tests and capture take at most ten minutes. ``--quick`` only captures, in two minutes,
+``--capture`` only captures at full length; with arguments for pytest only tests run.
 
-The interpreter is ``$GPU_PYTHON`` where that is set, else that of ``.venv-torch`` where
-it was made, else this one; it must have a torch for CUDA, which is not installed here:
-it has to suit the driver. What else the tests need and it lacks goes into ``.venv-gpu``,
-an environment that sees all packages of that interpreter; ``$WHEELS`` may name a folder of
-wheels, from which it is installed then, without any network. Where that cannot be had, the tests
-are left out and the capture is made all the same: it needs NVML's Python binding, and PyTorch
-for what is measured under load.
+The interpreter is ``$GPU_PYTHON``, else that of ``.venv-torch``, else this one. It must have a
+torch for CUDA, which is not installed here because it must match the driver. Other missing packages
+are installed into ``.venv-gpu``, which sees all packages of that interpreter; if ``$WHEELS`` names
+a folder of wheels, from there and without network. If that fails, only the capture runs. It needs
+NVML's Python binding, and PyTorch for what is measured under load.
 
-``--multi`` (``make gpu-multi``) runs those that need several GPUs, with TensorFlow or torch or
-both: ``$GPU_PYTHON`` may name several interpreters, one for each; without it those of
-``.venv-torch`` and ``.venv-tensorflow`` are taken. What was measured is written to a page of
-``docs/measured``.
+``--multi`` (``make gpu-multi``) runs the tests that need several GPUs, with TensorFlow or torch or
+both. ``$GPU_PYTHON`` may name several interpreters, one for each; without it those of
+``.venv-torch`` and ``.venv-tensorflow`` run. The figures go to a page of ``docs/measured``.
 
-Exit codes: pytest's; 3 where there is no GPU (or no second); 1 where the tests cannot be run.
+Exit codes: pytest's; 3 without a GPU (or a second one); 1 if the tests cannot run.
 Standard library only: nothing is installed yet when this starts.
 """
 
@@ -64,23 +61,21 @@ NEEDS: Final = {
     "prometheus_client": "prometheus-client>=0.20",
     "rich": "rich>=13",
 }
-"""Modules that the tests import, and what pip calls them."""
+"""Modules that the tests import, and their requirements."""
 
 FRAMEWORKS: Final = ("tensorflow", "torch")
 COMPUTE: Final = ("torch", "jax")
-"""What the board is kept busy with; one is enough."""
+"""Keeps the board busy; one is enough."""
 
 ALL_S: Final = 600.0
-"""What the tests and the capture may take together."""
 SPARE_S: Final = 60.0
-TAKEN_DOWN_S: Final = 20.0
-"""What pytest has to take its tests down once it is asked to end."""
+STOP_TIMEOUT_S: Final = 20.0
 OVER_TIME: Final = 1
 LONGEST_CAPTURE_S: Final = 400.0
 SHORTEST_CAPTURE_S: Final = 100.0
-"""What is left to it, however long the tests take."""
+"""Reserved, however long the tests take."""
 
-_LOOK: Final = """
+_INSPECT: Final = """
 import json, sys
 from importlib.util import find_spec
 print(json.dumps([[name for name in sys.argv[1:] if find_spec(name) is None], sys.path[1:]]))
@@ -101,7 +96,7 @@ print(", ".join(found))
 
 
 class CannotRunError(Exception):
-    """Why the tests cannot be run, as a sentence; the exit code is ``CANNOT``."""
+    """Why the tests cannot run, as a sentence; the exit code is ``CANNOT``."""
 
 
 def gpus_here() -> int:
@@ -110,7 +105,7 @@ def gpus_here() -> int:
 
 
 def chosen_pythons(*environments: str) -> list[str]:
-    """The interpreters that are named, else those of our environments, else this one."""
+    """The named interpreters, else those of our environments, else this one."""
     named = os.environ.get("GPU_PYTHON", "").split()
     if named:
         return [_program(name) for name in named]
@@ -125,26 +120,26 @@ def _program(named: str) -> str:
     return str(Path(found).absolute())
 
 
-def look_into(python: str, frameworks: tuple[str, ...] = ("torch",)) -> tuple[set[str], list[str]]:
-    """Which needed modules that interpreter lacks, and where it looks for modules."""
+def inspected(python: str, frameworks: tuple[str, ...] = ("torch",)) -> tuple[set[str], list[str]]:
+    """The needed modules that an interpreter lacks, and its module path."""
     done = subprocess.run(
-        [python, "-c", _LOOK, *frameworks, *NEEDS], capture_output=True, text=True, check=False
+        [python, "-c", _INSPECT, *frameworks, *NEEDS], capture_output=True, text=True, check=False
     )
     if done.returncode != 0:
-        raise CannotRunError(f"{python} is no Python that starts: {done.stderr.strip()}")
+        raise CannotRunError(f"{python} does not start: {done.stderr.strip()}")
     lacking, folders = json.loads(done.stdout)
     return set(lacking), folders
 
 
 def with_all_needs(python: str, frameworks: tuple[str, ...] = ("torch",), number: int = 1) -> str:
-    """An interpreter that has one of the frameworks, and whatever else the tests import.
+    """An interpreter with one of the frameworks, and all that the tests import.
 
     Args:
-        python: That has the framework.
+        python: The interpreter with the framework.
         frameworks: It must have one of them.
-        number: Of the environment that is made where it lacks something else.
+        number: Of the environment that is made if it lacks something else.
     """
-    lacking, folders = look_into(python, frameworks)
+    lacking, folders = inspected(python, frameworks)
     if lacking.issuperset(frameworks):
         words = " and no ".join(frameworks)
         target = "gpu" if frameworks == ("torch",) else "gpu-multi"
@@ -158,58 +153,58 @@ def with_all_needs(python: str, frameworks: tuple[str, ...] = ("torch",), number
 
 
 def _environment_around(python: str, folders: list[str], suffix: str) -> str:
-    """``.venv-gpu``, made again if need be: the packages of ``python``, and what it lacks."""
+    """Make ``.venv-gpu``: the packages of ``python``, and those that it lacks."""
     environment = ENVIRONMENT.with_name(ENVIRONMENT.name + suffix)
     inside = environment / "bin" / "python"
     try:
         made = [python, "-m", "venv", "--system-site-packages", str(environment)]
         subprocess.run(made, check=True)
-        # Where ``python`` is of an environment itself, its packages are not the system's.
+        # If ``python`` is in an environment itself, its packages are not the system's.
         (site,) = environment.glob("lib/python*/site-packages")
         packages = [folder for folder in folders if folder.endswith("-packages")]
         (site / "packages-around.pth").write_text("\n".join([*packages, ""]), encoding="utf-8")
-        lacking, _ = look_into(str(inside))
+        lacking, _ = inspected(str(inside))
         wanted = [NEEDS[name] for name in NEEDS if name in lacking]
         if wanted:
             print(f"Installing {', '.join(wanted)} into {environment.name} ...", flush=True)
-            pip = [str(inside), "-m", "pip", "install", "-q", *install_words()]
+            pip = [str(inside), "-m", "pip", "install", "-q", *_install_arguments()]
             subprocess.run([*pip, *wanted], check=True)
     except (OSError, ValueError, subprocess.CalledProcessError) as error:
         raise CannotRunError(f"{environment.name} could not be made: {error}") from error
     return str(inside)
 
 
-def install_words() -> list[str]:
-    """What makes pip take the wheels of ``$WHEELS``, and ask no one."""
+def _install_arguments() -> list[str]:
+    """Make pip use only the wheels of ``$WHEELS``, if set."""
     wheels = os.environ.get("WHEELS")
     return ["--no-index", "--find-links", str(Path(wheels).absolute())] if wheels else []
 
 
 def main() -> int:
-    """Run pytest, or say in a sentence why not; the exit code."""
+    """Run pytest, or print why not; the exit code."""
     words = sys.argv[1:]
     is_multi = words[:1] == ["--multi"]
     target = "make gpu-multi" if is_multi else "make gpu"
     boards = gpus_here()
     if boards == 0:
-        return _say(
-            f"{target}: no NVIDIA GPU answers on this machine, so none of its tests was run "
+        return _failed(
+            f"{target}: no NVIDIA GPU answers on this machine, so no test was run "
             "(gpumon doctor says what is missing).",
             NO_GPU,
         )
     if is_multi and boards == 1:
-        return _say(
-            f"{target}: it needs two NVIDIA GPUs or more and one answers on this machine, so none "
-            "of its tests was run (make gpu runs those of one).",
+        return _failed(
+            f"{target}: it needs at least two NVIDIA GPUs and one answers on this machine, so no "
+            "test was run (make gpu runs those of one).",
             NO_GPU,
         )
     try:
         return run_multi(words[1:]) if is_multi else run_single(words)
     except CannotRunError as error:
-        return _say(f"{target}: {error}.", CANNOT)
+        return _failed(f"{target}: {error}.", CANNOT)
 
 
-def _say(sentence: str, exit_code: int) -> int:
+def _failed(sentence: str, exit_code: int) -> int:
     print(sentence, file=sys.stderr)
     return exit_code
 
@@ -219,7 +214,7 @@ def run_single(words: list[str]) -> int:
     began_s = time.monotonic()
     ours, for_pytest = _sorted_words(words)
     python = chosen_pythons("torch")[0]
-    lacking, _ = look_into(python, COMPUTE)
+    lacking, _ = inspected(python, COMPUTE)
     if lacking.issuperset(COMPUTE):
         raise CannotRunError(
             f"there is no torch in {python}, and no jax: name a Python that has one of them for "
@@ -231,7 +226,7 @@ def run_single(words: list[str]) -> int:
     except CannotRunError as error:
         if for_pytest or "pynvml" in lacking:
             raise
-        print(f"make gpu: {error}: its tests are left out", file=sys.stderr, flush=True)
+        print(f"make gpu: {error}: only the capture runs", file=sys.stderr, flush=True)
         return _capture(python, ours, began_s)
     code = 0
     if not {"--quick", "--capture"}.intersection(ours):
@@ -244,22 +239,16 @@ def run_single(words: list[str]) -> int:
 
 
 def code_within(limit_s: float | None, command: Sequence[str], folder: Path) -> int:
-    """The exit code of a program; one that takes longer is asked to end, and then made to.
-
-    Args:
-        limit_s: How long it may take; ``None``: as long as it likes.
-        command: Its words.
-        folder: Where it runs.
-    """
+    """The exit code of a program; after ``limit_s`` it is interrupted, and then killed."""
     child = subprocess.Popen(command, cwd=folder, preexec_fn=_accept_interrupts)
     try:
         return child.wait(limit_s)
     except subprocess.TimeoutExpired:
-        sentence = f"make gpu: the tests have taken {limit_s:.0f} s and are ended"
+        sentence = f"make gpu: the tests have taken {limit_s:.0f} s and are stopped"
         print(sentence, file=sys.stderr, flush=True)
-        child.send_signal(signal.SIGINT)  # pytest then says what it has so far
+        child.send_signal(signal.SIGINT)  # pytest then prints its results so far
         try:
-            return child.wait(TAKEN_DOWN_S) or OVER_TIME
+            return child.wait(STOP_TIMEOUT_S) or OVER_TIME
         except subprocess.TimeoutExpired:
             return OVER_TIME
     finally:
@@ -268,12 +257,12 @@ def code_within(limit_s: float | None, command: Sequence[str], folder: Path) -> 
 
 
 def _accept_interrupts() -> None:
-    """A shell has what it starts with ``&`` ignore them, and whoever that starts."""
+    """A shell makes what it starts with ``&`` ignore them, and its children inherit that."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def _sorted_words(words: list[str]) -> tuple[list[str], list[str]]:
-    """Those for the capture, and those for pytest."""
+    """Arguments for the capture, and those for pytest."""
     ours, rest = [], list(words)
     while rest and rest[0] in ("--quick", "--capture", "--into", "--recordings", "--limit"):
         count = 1 if rest[0] in ("--quick", "--capture") else 2
@@ -283,11 +272,11 @@ def _sorted_words(words: list[str]) -> tuple[list[str], list[str]]:
 
 
 def _capture(python: str, words: list[str], began_s: float) -> int:
-    """What the first board does, with what is left of the time; the exit code."""
+    """Capture the first board in the remaining time; the exit code."""
     left_s = ALL_S - SPARE_S - (time.monotonic() - began_s)
     reported = [word for word in words if word != "--capture"]
     if "--limit" not in reported and "--quick" not in reported:
-        limit_s = max(SHORTEST_CAPTURE_S - TAKEN_DOWN_S, min(LONGEST_CAPTURE_S, left_s))
+        limit_s = max(SHORTEST_CAPTURE_S - STOP_TIMEOUT_S, min(LONGEST_CAPTURE_S, left_s))
         reported = ["--limit", f"{limit_s:.0f}", *reported]
     command = [python, "-m", "tests.tools.board_capture", *reported]
     return subprocess.run(command, cwd=ROOT, check=False).returncode
@@ -306,7 +295,7 @@ def run_multi(words: list[str]) -> int:
         worst = max(worst, code)
         runs += [] if results is None else [results]
     if not runs:
-        return worst  # pytest was asked to do something else, or did not start
+        return worst  # pytest did something else, or did not start
     if not any(run.ran for run in runs):
         raise CannotRunError("every test was skipped, for the reasons above; no page was written")
     machine = machine_here()
@@ -320,7 +309,7 @@ def run_multi(words: list[str]) -> int:
 
 
 def _run_multi_with(python: str, words: list[str]) -> tuple[int, Results | None]:
-    lacking, _ = look_into(python, FRAMEWORKS)
+    lacking, _ = inspected(python, FRAMEWORKS)
     os.environ["KERAS_BACKEND"] = "torch" if "tensorflow" in lacking else "tensorflow"
     # Several frameworks and processes share the boards: none takes all memory at once.
     os.environ["TF_FORCE_GPU_ALLOW_GROWTH"] = "true"

@@ -1,1 +1,1 @@
-"""Makes lines of the product wrong, one at a time, and says which the tests notice."""
+"""Breaks random lines of the product, one at a time, and reports which the tests notice."""

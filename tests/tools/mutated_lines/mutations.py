@@ -1,4 +1,4 @@
-"""What can be made wrong about a line of Python, and where in its file that stands."""
+"""The ways to break a line of Python, and its position in the file."""
 
 from __future__ import annotations
 
@@ -22,24 +22,24 @@ CLEANERS: Final = (
     "cancel", "clear", "close", "disable", "discard", "drop", "end", "forget", "join", "kill",
     "pop", "release", "remove", "restore", "shutdown", "stop", "terminate", "unlink", "unregister",
 )  # fmt: skip
-"""Calls that only tidy up: what no one misses at once."""
+"""Calls that clean up, which no test misses at once."""
 CLEANING_UP: Final = ("__exit__", "__del__", "close", "_close", "stop", "drain", "_drain", "forget")
-Place = tuple[int, int]
-"""A line, from 1, and the byte in it, from 0."""
+Position = tuple[int, int]
+"""A line, from 1, and a byte in it, from 0."""
 
 
 @dataclass(frozen=True)
 class Mutation:
-    """One line made wrong in one way.
+    """One line broken in one way.
 
     Attributes:
         path: The file, from the root of the tree.
         line: Its number, from 1.
-        within: The class and function around it, such as ``Ledger.take``.
-        was: What stood there, as written.
-        becomes: What stands there instead.
-        marked_line: The line of the statement around it, before which another one may stand.
-        count_before: How often ``was`` stands earlier in the same line.
+        within: The class and function around it, such as ``Ledger.observe``.
+        was: The original text.
+        becomes: Its replacement.
+        marked_line: The line of its statement, before which another statement may be inserted.
+        count_before: How often ``was`` occurs earlier in the line.
     """
 
     path: str
@@ -55,10 +55,10 @@ class Mutation:
         return f"{self.path}:{self.line}: {was}  ->  {self.becomes}"
 
     def made_in(self, source: str) -> str:
-        """The text of the file with this line wrong.
+        """The file with this line broken.
 
         Raises:
-            ValueError: The line is another one by now.
+            ValueError: The line has changed.
         """
         lines = source.splitlines(keepends=True)
         head, rest = "".join(lines[: self.line - 1]), "".join(lines[self.line - 1 :])
@@ -70,18 +70,15 @@ class Mutation:
 
 
 def mutations_of(path: str, source: str, *, subtle: bool) -> list[Mutation]:
-    """All that can be made wrong in a file, in the order of its lines.
+    """All mutations of a file, in the order of its lines.
 
-    Args:
-        path: Its name, from the root of the tree.
-        source: Its text.
-        subtle: Only what is easily overlooked: boundaries, bounds, and what tidies up.
+    ``subtle``: only those that are easily missed: boundaries, bounds and clean-up.
     """
     return sorted(_Reader(path, source, subtle).of_body(ast.parse(source)), key=lambda m: m.line)
 
 
 def drawn(found: Sequence[Mutation], count: int, seed: int) -> list[Mutation]:
-    """One mutation each of lines drawn at random, as many from each room as its lines ask for."""
+    """One mutation each of random lines, from each folder in proportion to its size."""
     lines = [list(ways) for _, ways in groupby(found, key=lambda m: (m.path, m.line))]
     lines.sort(key=lambda ways: (ways[0].path.rpartition("/"), ways[0].line))
     chance = random.Random(seed)
@@ -92,9 +89,9 @@ def drawn(found: Sequence[Mutation], count: int, seed: int) -> list[Mutation]:
 
 
 def found_again(mutation: Mutation, present: Sequence[Mutation]) -> Mutation | None:
-    """The same mistake where its line is by now; ``None`` where no such line is left.
+    """The same mutation where its line is now; ``None`` if there is no such line.
 
-    A line is known by what it says, then by the function and by the file that it stands in.
+    A line is identified by its text, then by its function and file.
     """
     alike = [m for m in present if (m.was, m.becomes) == (mutation.was, mutation.becomes)]
 
@@ -119,25 +116,28 @@ class _Reader:
         self._path, self._subtle = path, subtle
         self._lines = source.encode().splitlines(keepends=True)
         self._within: tuple[str, ...] = ()
-        self._tidies = False
+        self._cleans_up = False
 
     def of_body(self, node: ast.AST) -> Iterator[Mutation]:
         for name in ("body", "orelse", "handlers", "finalbody", "cases"):
             inside = getattr(node, name, [])
-            tidied, self._tidies = self._tidies, self._tidies or name in ("handlers", "finalbody")
+            outer, self._cleans_up = (
+                self._cleans_up,
+                self._cleans_up or name in ("handlers", "finalbody"),
+            )
             for child in inside if isinstance(inside, list) else []:
                 yield from self._of_statement(child)
-            self._tidies = tidied
+            self._cleans_up = outer
 
     def _of_statement(self, node: ast.AST) -> Iterator[Mutation]:
-        if _says_nothing(node):
+        if _is_trivial(node):
             return
         if isinstance(node, ast.FunctionDef | ast.ClassDef):
-            outer = self._within, self._tidies
+            outer = self._within, self._cleans_up
             self._within = (*self._within, node.name)
-            self._tidies = node.name in CLEANING_UP
+            self._cleans_up = node.name in CLEANING_UP
             yield from self.of_body(node)
-            self._within, self._tidies = outer
+            self._within, self._cleans_up = outer
             return
         if isinstance(node, ast.stmt):
             yield from self._dropped(node)
@@ -152,18 +152,18 @@ class _Reader:
             if ast.unparse(node) not in ("return", "return None"):
                 yield self._mutation(node, "return None", node)
         elif self._within[-1:] == ("__init__",) and isinstance(node, ast.Assign):
-            return  # any use of the object would notice
-        elif _can_be_dropped(node) and (not self._subtle or self._tidies or _tidies_up(node)):
+            return  # any use of the object notices
+        elif _can_be_dropped(node) and (not self._subtle or self._cleans_up or _is_clean_up(node)):
             yield self._mutation(node, "pass", node)
         if isinstance(node, ast.If | ast.While) and not self._subtle:
             yield self._mutation(node.test, f"not ({ast.unparse(node.test)})", node)
 
     def _of_expression(self, node: ast.AST, statement: ast.stmt) -> Iterator[Mutation]:
-        """With all that stands in it, but for text."""
+        """Of the expression and its parts, except for text."""
         if isinstance(node, ast.JoinedStr | ast.Lambda):
             return
-        for wrong in _wrong(node, self._subtle):
-            yield self._mutation(node, wrong, statement)
+        for replacement in _replacements(node, self._subtle):
+            yield self._mutation(node, replacement, statement)
         for child in ast.iter_child_nodes(node):
             yield from self._of_expression(child, statement)
 
@@ -180,7 +180,7 @@ class _Reader:
         return Mutation(self._path, node.lineno, within, was, becomes, marked, before.count(was))
 
     def _first_line_of(self, statement: ast.stmt) -> int:
-        """Of an ``elif`` the line of its ``if``: nothing may stand between them."""
+        """Of an ``elif`` the line of its ``if``: no statement may precede the ``elif``."""
         number = statement.lineno
         indent = b" " * statement.col_offset
         if self._lines[number - 1].startswith(indent + b"elif "):
@@ -188,14 +188,14 @@ class _Reader:
                 number -= 1
         return number
 
-    def _text(self, start: Place, end: Place) -> str:
+    def _text(self, start: Position, end: Position) -> str:
         lines = self._lines[start[0] - 1 : end[0]]
         lines[-1] = lines[-1][: end[1]]
         lines[0] = lines[0][start[1] :]
         return b"".join(lines).decode()
 
 
-def _says_nothing(node: ast.AST) -> bool:
+def _is_trivial(node: ast.AST) -> bool:
     if isinstance(node, ast.If):
         return ast.unparse(node.test) in ("TYPE_CHECKING", "__name__ == '__main__'")
     if isinstance(node, ast.Expr):
@@ -204,7 +204,7 @@ def _says_nothing(node: ast.AST) -> bool:
 
 
 def _expressions(node: ast.stmt) -> list[ast.AST]:
-    """What a statement computes: no annotation, and not the sentence of an error."""
+    """What a statement computes, without annotations and messages of errors."""
     if isinstance(node, ast.Raise):
         return []
     if isinstance(node, ast.AnnAssign):
@@ -221,7 +221,7 @@ def _can_be_dropped(node: ast.stmt) -> bool:
     return isinstance(node, ast.AugAssign | ast.Raise)
 
 
-def _tidies_up(node: ast.stmt) -> bool:
+def _is_clean_up(node: ast.stmt) -> bool:
     call = node.value if isinstance(node, ast.Expr) else None
     if not isinstance(call, ast.Call):
         return False
@@ -229,7 +229,7 @@ def _tidies_up(node: ast.stmt) -> bool:
     return name.lstrip("_").split("_")[0] in CLEANERS
 
 
-def _wrong(node: ast.AST, subtle: bool) -> Iterator[str]:
+def _replacements(node: ast.AST, subtle: bool) -> Iterator[str]:
     if isinstance(node, ast.Compare) and len(node.ops) == 1:
         if not subtle or isinstance(node.ops[0], BOUNDARIES):
             swapped = ast.Compare(node.left, [_other(node.ops[0])], node.comparators)
@@ -241,14 +241,14 @@ def _wrong(node: ast.AST, subtle: bool) -> Iterator[str]:
     elif isinstance(node, ast.IfExp) and not subtle:
         yield f"({ast.unparse(ast.IfExp(node.test, node.orelse, node.body))})"
     elif isinstance(node, ast.Constant) and type(node.value) in (int, float):
-        yield from _beside(node.value, subtle)
+        yield from _other_numbers(node.value, subtle)
     elif subtle and _is_clamp(node):
         assert isinstance(node, ast.Call)
         yield f"({ast.unparse(node.args[1])})"
 
 
-def _beside(value: object, subtle: bool) -> Iterator[str]:
-    """A number off by one, or by half where it has a fraction."""
+def _other_numbers(value: object, subtle: bool) -> Iterator[str]:
+    """An integer off by one; a float half as large again."""
     if isinstance(value, float):
         yield repr(value * 1.5 or 0.5)
     elif isinstance(value, int):

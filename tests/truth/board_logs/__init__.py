@@ -1,1 +1,1 @@
-"""Bare logs of one board, of trainings whose kind of pauses is known."""
+"""Logs of a real board during training runs that pause for known reasons."""

@@ -1,10 +1,10 @@
-"""Logs a board with nvidia-smi and records it with gpumon while trainings of each kind run in turn.
+"""Log a board with nvidia-smi and record it with gpumon during a training run of each kind.
 
     python -m tests.truth.board_logs FOLDER [SECONDS]
 
 FOLDER gets ``board.csv`` (nvidia-smi, a row a second), ``board.dmon``, ``board.gpumon`` (a
-recording with what the trainings say of themselves) and ``kinds.json``: from when to when, as
-UTC, each kind ran. One training takes SECONDS, 55 unless told. No setting of the board is changed.
+recording, with the tags of the runs) and ``kinds.json`` (begin and end of each run, UTC). A run
+takes SECONDS (55). No setting of the board is changed.
 """
 
 from __future__ import annotations
@@ -20,15 +20,9 @@ from pathlib import Path
 from typing import Final
 
 KINDS: Final = (
-    "late_loader",
-    "checkpoints",
-    "shard_fetch",
-    "requests",
-    "rounds",
-    "erratic_storage",
-    "asynchronous_checkpoints",
-    "late_validation",
-)
+    "late_loader", "checkpoints", "shard_fetch", "requests", "rounds", "erratic_storage",
+    "asynchronous_checkpoints", "late_validation",
+)  # fmt: skip
 ROWS: Final = (
     "nvidia-smi --format=csv -l 1 --query-gpu=timestamp,index,uuid,name,utilization.gpu,"
     "utilization.memory,memory.used,power.draw,clocks.sm"
@@ -36,7 +30,7 @@ ROWS: Final = (
 PCIE: Final = "nvidia-smi dmon -s puctm -o DT"
 
 
-def main(folder: Path, seconds: float) -> None:
+def main(folder: Path, seconds: str) -> None:
     """Log all kinds, one after the other."""
     folder.mkdir(parents=True, exist_ok=True)
     ran = []
@@ -48,9 +42,9 @@ def main(folder: Path, seconds: float) -> None:
         loggers.callback(_end, subprocess.Popen(recorder))
         time.sleep(3)
         for kind in KINDS:
-            training = [sys.executable, "-m", "tests.truth.board_logs.training", kind, str(seconds)]
+            run = [sys.executable, "-m", "tests.truth.board_logs.training", kind, seconds]
             from_utc = datetime.now(timezone.utc).isoformat()
-            code = subprocess.run(training, env=os.environ | {"GPUMON_RUN": kind}, check=False)
+            code = subprocess.run(run, env=os.environ | {"GPUMON_RUN": kind}, check=False)
             ran.append((kind, from_utc, datetime.now(timezone.utc).isoformat(), code.returncode))
             print(*ran[-1], flush=True)
             (folder / "kinds.json").write_text(json.dumps(ran, indent=1), encoding="utf-8")
@@ -66,4 +60,4 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), float((sys.argv[2:] or ["55"])[0]))
+    main(Path(sys.argv[1]), (sys.argv[2:] or ["55"])[0])

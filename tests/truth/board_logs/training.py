@@ -1,9 +1,9 @@
-"""One training that pauses for one known reason, tagged, on CUDA or to try it on the CPU.
+"""A tagged training run that pauses for one known reason, on CUDA or, to try it, on the CPU.
 
     python -m tests.truth.board_logs.training KIND SECONDS [cpu]
 
-Needs PyTorch and NumPy. It really does what its kind is named after, but for other machines,
-people and far storage: those are waited for as long as a draw says.
+Needs PyTorch and NumPy. It really does what its kind is named after. Only waits for other machines,
+people and remote storage are random sleeps.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ PRODUCT_SIDE: Final = {"cuda": 8192, "cpu": 512}
 CHECKPOINT_BYTES: Final = {"cuda": 3 << 30, "cpu": 64 << 20}
 KERNELS_AHEAD: Final = 4
 STEPS_BETWEEN: Final = 50
-"""Two pauses of a training that pauses after its steps."""
+"""From one pause to the next."""
 
 
 class Board:
-    """Products of matrices that fill the device for as long as is wanted."""
+    """Matrix products that keep the device busy."""
 
     def __init__(self, device: str) -> None:
         side = PRODUCT_SIDE[device]
@@ -51,7 +51,6 @@ class Board:
             torch.cuda.synchronize()
 
     def work(self, seconds: float) -> None:
-        """Keep the device busy for so long, as one training step does."""
         count = max(1, round(seconds / self._product_s))
         for number in range(count):
             torch.mm(self._rows, self._rows)
@@ -61,7 +60,7 @@ class Board:
 
 
 class Decoded(torch.utils.data.Dataset):  # type: ignore[misc, type-arg, unused-ignore]
-    """Samples that cost the worker that makes them about so many seconds of its core."""
+    """Samples that each cost their worker about ``cost_s`` seconds of a core."""
 
     def __init__(self, count: int, cost_s: float) -> None:
         self._count, self._cost_s = count, cost_s
@@ -70,7 +69,7 @@ class Decoded(torch.utils.data.Dataset):  # type: ignore[misc, type-arg, unused-
         return self._count
 
     def __getitem__(self, index: int) -> Any:
-        size = random.Random(index).lognormvariate(0.0, 0.1)  # some pictures are larger
+        size = random.Random(index).lognormvariate(0.0, 0.1)
         until_s = time.thread_time() + self._cost_s * size
         picture = numpy.random.default_rng(index).random((256, 256))
         while time.thread_time() < until_s:
@@ -79,13 +78,13 @@ class Decoded(torch.utils.data.Dataset):  # type: ignore[misc, type-arg, unused-
 
 
 def decoded(count: int, cost_s: float, workers: int) -> Iterator[Any]:
-    """Batches of a loader whose workers decode, tagged."""
+    """Tagged batches of a loader whose workers decode."""
     pictures = Decoded(count, cost_s)
     return iter(timed(torch.utils.data.DataLoader(pictures, batch_size=1, num_workers=workers)))
 
 
 def fetched(every: int, wait_s: Callable[[], float]) -> Iterator[int]:
-    """Batches from shards, tagged: each so many, the next shard is waited for."""
+    """Tagged batches from shards: every so many batches, wait for the next shard."""
 
     def shards() -> Iterator[int]:
         for number in itertools.count():
@@ -97,7 +96,7 @@ def fetched(every: int, wait_s: Callable[[], float]) -> Iterator[int]:
 
 
 class Pauses:
-    """What a training does in its pauses; each method is called after a step."""
+    """What a run does in its pauses; each method is called after a step."""
 
     def __init__(self, board: Board, rng: random.Random) -> None:
         self._board, self._rng = board, rng
@@ -111,7 +110,7 @@ class Pauses:
             _write(self._state)
 
     def write_beside(self) -> None:
-        """A checkpoint that is copied to the host and written beside the training."""
+        """A checkpoint that is copied to the host and written in the background."""
         with phase("checkpoint"):
             kept = [self._state.cpu() for _ in range(2)]
         if self._writer is None or not self._writer.is_alive():
@@ -124,7 +123,7 @@ class Pauses:
             time.sleep(3.0 * self._rng.lognormvariate(0.0, 0.25))
 
     def validate(self) -> None:
-        """A validation whose data come late."""
+        """A validation with a slow loader."""
         with phase("validation"):
             for _ in decoded(6, cost_s=1.0, workers=2):
                 self._board.work(0.1)
@@ -137,7 +136,6 @@ def _write(state: object) -> None:
 
 
 def train(kind: str, seconds: float, device: str) -> None:
-    """Train in that way for so long."""
     board, rng = Board(device), random.Random(kind)
     until_s = time.monotonic() + seconds
     if kind == "requests":

@@ -1,4 +1,4 @@
-"""Workloads of some minutes in which one thing is late, so often and for so long as a test says."""
+"""Workloads of some minutes in which one thing is late, as often and as long as a test wants."""
 
 from __future__ import annotations
 
@@ -19,13 +19,7 @@ _NOTHING: Final[Mapping[int, int]] = MappingProxyType({})
 
 @dataclass
 class CostsOf:
-    """What each batch costs its worker: as usual, but for those that are named.
-
-    Attributes:
-        usual_ms: Most batches.
-        late_ms: Others, by their number from 0.
-        loaded: How many were loaded before.
-    """
+    """What each batch costs its worker; ``late_ms`` has exceptions by number from 0."""
 
     usual_ms: int
     late_ms: Mapping[int, int]
@@ -49,11 +43,11 @@ def training(
     """A run with steps of 0.1 s whose one worker is one batch ahead unless given otherwise.
 
     Args:
-        seconds: How long it is watched.
-        steps: After so many the training run is done, and its process ends.
-        cost_ms: What its worker takes for a batch.
-        late_ms: What it takes for these batches instead, by their number from 0.
-        begins_s: When it asks for its first batch.
+        seconds: How long it is observed.
+        steps: Its process ends after so many.
+        cost_ms: Time of its worker for a batch.
+        late_ms: Time for these batches instead, by their number from 0.
+        begins_s: When it requests its first batch.
         plan: As in ``TrainingPlan``.
     """
     usual: dict[str, Any] = {
@@ -67,5 +61,5 @@ def training(
 
 
 def late_every(steps: int, late_ms: int, *, first: int = 0, until: int = 100_000) -> dict[int, int]:
-    """Each so manieth batch is late."""
+    """Every ``steps`` batches, one is late."""
     return dict.fromkeys(range(first or steps, until, steps), late_ms)

@@ -1,8 +1,7 @@
-"""Every rule has a workload in which it must apply, and one in which it must not.
+"""Every rule has a test in which it applies, and one in which it does not.
 
-The class is called as the rule: ``starvation_suspected`` is held by
-``TestStarvationSuspected``, with tests called ``test_speaks_...`` and
-``test_is_silent_...``.
+The tests of a rule are in a class of its name (``TestMemoryHeld`` for ``memory_held``) or in the
+table of its kind.
 """
 
 from __future__ import annotations
@@ -10,33 +9,28 @@ from __future__ import annotations
 import ast
 from pathlib import Path
 
-import pytest
-
 from gpumon.core.diagnosis.rules import ALL_RULES
-from gpumon.core.settings.rule import Rule
+from tests.truth.rules import test_reason_rules, test_verdict_rules
 
 
-def truths() -> dict[str, list[str]]:
-    """The tests in each class of this room."""
+def names_by_class() -> dict[str, str]:
+    """The names of the tests of each class in this folder."""
     return {
-        node.name: [each.name for each in node.body if isinstance(each, ast.FunctionDef)]
+        node.name: " ".join(one.name for one in node.body if isinstance(one, ast.FunctionDef))
         for path in sorted(Path(__file__).parent.glob("test_*_rules.py"))
         for node in ast.parse(path.read_text(encoding="utf-8")).body
-        if isinstance(node, ast.ClassDef)
+        if isinstance(node, ast.ClassDef) and node.name.startswith("Test")
     }
 
 
-def class_of(rule: Rule) -> str:
-    return "Test" + "".join(part.capitalize() for part in rule.id.split("_"))
+def test_every_rule_is_tested_both_ways() -> None:
+    in_tables = {*test_reason_rules.RULES, *(name.value for name in test_verdict_rules.RULES)}
+    in_classes = {
+        f"Test{rule.id.title().replace('_', '')}" for rule in ALL_RULES if rule.id not in in_tables
+    }
+    tests = names_by_class()
 
-
-class TestEveryRule:
-    @pytest.mark.parametrize("rule", ALL_RULES, ids=lambda rule: rule.id)
-    def test_has_a_workload_where_it_speaks_and_one_where_it_is_silent(self, rule: Rule) -> None:
-        tests = truths().get(class_of(rule), [])
-
-        assert [name for name in tests if name.startswith("test_speaks_")]
-        assert [name for name in tests if name.startswith("test_is_silent_")]
-
-    def test_here_is_one_that_there_is(self) -> None:
-        assert truths().keys() == {class_of(rule) for rule in ALL_RULES}
+    assert in_tables <= {rule.id for rule in ALL_RULES}
+    assert in_classes == set(tests)
+    assert all("test_applies_" in names for names in tests.values())
+    assert all("test_does_not_apply_" in names for names in tests.values())

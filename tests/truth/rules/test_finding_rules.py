@@ -1,4 +1,4 @@
-"""Truth of the findings' rules: where each must speak, and where it must not, just beside."""
+"""Rules of findings: where each applies, and a similar case where it does not."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ HEAT = ("hw_thermal_slowdown",)
 
 
 def fill_after(*stretches: tuple[int, tuple[str, ...]], works: float = 0.9) -> GpuFill:
-    """What is known of a board of which so much works, hot or not for so many seconds each."""
+    """The fill of a board after stretches of seconds, each with its throttle reasons."""
     ledger, from_s = FillLedger(), 0
     for seconds, reasons in stretches:
         for sample in seconds_of(seconds, sm_active=works, reasons=reasons, from_s=from_s):
@@ -30,13 +30,13 @@ def last(workload: Workload) -> GpuState:
 
 
 class TestStarvedNow:
-    def test_speaks_while_the_loader_is_late(self) -> None:
+    def test_applies_while_the_loader_is_late(self) -> None:
         workload = training(late_ms={1_500: 6_000, 1_600: 6_000})
 
         assert workload.gpus[0].starved[-1, 1] > 170_000
         assert last(workload).totals.starved_now
 
-    def test_is_silent_a_minute_and_a_half_after_it_was(self) -> None:
+    def test_does_not_apply_a_minute_and_a_half_after_it_was(self) -> None:
         workload = training(late_ms={600: 6_000, 700: 6_000})
 
         assert workload.gpus[0].starved[-1, 1] < 100_000
@@ -45,33 +45,33 @@ class TestStarvedNow:
 
 
 class TestUnderFilled:
-    def test_speaks_of_a_busy_board_of_which_two_fifths_work(self) -> None:
+    def test_applies_to_a_busy_board_with_two_fifths_of_its_sms_active(self) -> None:
         assert is_under_filled(fill_after((120, ()), works=0.4))
 
-    def test_is_silent_where_three_fifths_do(self) -> None:
+    def test_does_not_apply_with_three_fifths_active(self) -> None:
         assert not is_under_filled(fill_after((120, ()), works=0.6))
 
-    def test_is_silent_within_the_first_minute(self) -> None:
+    def test_does_not_apply_within_the_first_minute(self) -> None:
         assert not is_under_filled(fill_after((55, ()), works=0.4))
 
 
 class TestHeldDown:
-    def test_speaks_where_heat_slows_a_board_for_most_of_two_minutes(self) -> None:
+    def test_applies_where_heat_slows_a_board_for_most_of_two_minutes(self) -> None:
         assert is_held_down(fill_after((50, ()), (70, HEAT)))
 
-    def test_is_silent_where_it_does_for_less_than_half_of_them(self) -> None:
+    def test_does_not_apply_where_it_does_for_less_than_half_of_them(self) -> None:
         assert not is_held_down(fill_after((70, ()), (50, HEAT)))
 
 
 class TestThrottled:
-    def test_speaks_where_heat_slows_a_board_for_a_fifth_of_a_minute(self) -> None:
+    def test_applies_where_heat_slows_a_board_for_a_fifth_of_a_minute(self) -> None:
         assert is_throttled(fill_after((48, ()), (12, HEAT)))
 
-    def test_is_silent_at_the_power_limit(self) -> None:
+    def test_does_not_apply_at_the_power_limit(self) -> None:
         assert not is_throttled(fill_after((60, ("sw_power_cap",))))
 
-    def test_is_silent_where_a_warm_board_steps_down_for_moments(self) -> None:
+    def test_does_not_apply_where_a_warm_board_is_throttled_briefly(self) -> None:
         assert not is_throttled(fill_after((95, ()), (5, HEAT)))
 
-    def test_is_silent_within_the_first_seconds(self) -> None:
+    def test_does_not_apply_within_the_first_seconds(self) -> None:
         assert not is_throttled(fill_after((5, HEAT)))

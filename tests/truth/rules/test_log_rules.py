@@ -1,4 +1,4 @@
-"""Truth of what a log says beside its verdicts: where each rule must speak, and where not."""
+"""Rules on logs beyond verdicts: a workload where each applies, and one where it does not."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ def at_work(*spans_s: tuple[float, float]) -> Spans:
 
 
 def gpu(busy: Spans, memory_mib: int = 0, *held_s: tuple[float, float]) -> GpuTruth:
-    """A GPU that works in these spans, with memory taken in those."""
+    """A GPU that works in these spans, with memory held in those."""
     jobs = np.array([[busy[0, 0], busy[-1, 1]]]) if len(busy) else at_work()
     return GpuTruth(
         busy=busy, starved=at_work(), jobs=jobs, held=at_work(*held_s), memory_mib=memory_mib
     )
 
 
-def spoke(report: Report) -> list[tuple[str, tuple[str, ...]]]:
-    """The rules that held, and the GPUs they spoke of."""
+def findings(report: Report) -> list[tuple[str, tuple[str, ...]]]:
+    """The rules that apply, and their GPUs."""
     return [(finding.rule, finding.gpus) for finding in log_findings(report)]
 
 
 def every(seconds: float, busy: float, *, until: float = 600.0, first: float = 0.0) -> Spans:
-    """Works for so long in every so many seconds."""
+    """A burst of ``busy`` seconds every ``seconds``."""
     starts = np.arange(first, until, seconds)
     return at_work(*((at, at + busy) for at in starts.tolist()))
 
@@ -43,81 +43,81 @@ def machine(*gpus: GpuTruth, duration_ms: int = 600_000) -> Workload:
 
 
 class TestAllPauseTogether:
-    def test_speaks_where_one_loader_feeds_two_gpus_and_is_late(self) -> None:
+    def test_applies_where_one_loader_feeds_two_gpus_and_is_late(self) -> None:
         late = training(late_ms=dict.fromkeys(range(100, 1_800, 100), 4_000))
         both = Workload("two", 0, late.duration_ms, (late.gpus[0], late.gpus[0]))
 
         report = in_log(both)
 
-        assert ("all_pause_together", ("0", "1")) in spoke(report)
+        assert ("all_pause_together", ("0", "1")) in findings(report)
         truth_s = 1e-3 * float(np.diff(late.gpus[0].starved).sum())
         assert report.together is not None
         assert abs(report.together.all_paused_ns / 1e9 - truth_s) < 0.15 * truth_s
 
-    def test_is_silent_where_two_jobs_pause_as_often_each_in_its_own_rhythm(self) -> None:
+    def test_does_not_apply_where_two_jobs_pause_as_often_each_in_its_own_rhythm(self) -> None:
         report = in_log(machine(gpu(every(10, 6)), gpu(every(13, 8))))
 
         assert report.together is not None
         assert report.together.all_paused_ns > 0.1 * report.together.in_use_ns
-        assert "all_pause_together" not in dict(spoke(report))
+        assert "all_pause_together" not in dict(findings(report))
 
 
 class TestIdleBesidePeer:
-    def test_speaks_of_a_gpu_that_no_one_uses(self) -> None:
+    def test_applies_to_a_gpu_that_no_one_uses(self) -> None:
         report = in_log(machine(gpu(every(10, 9.9)), gpu(at_work())))
 
-        assert spoke(report) == [("idle_beside_peer", ("1",))]
+        assert findings(report) == [("idle_beside_peer", ("1",))]
 
-    def test_speaks_of_one_that_waits_for_its_peer(self) -> None:
+    def test_applies_to_one_that_waits_for_its_peer(self) -> None:
         report = in_log(machine(gpu(every(10, 9.9)), gpu(every(10, 6))))
 
-        assert spoke(report) == [("idle_beside_peer", ("1",))]
+        assert findings(report) == [("idle_beside_peer", ("1",))]
         idle_ns = report.gpus[1].idle_beside_peer_ns
         assert idle_ns is not None
         assert abs(idle_ns / 1e9 - 0.39 * 600) < 0.1 * 600
 
-    def test_is_silent_where_both_pause_at_the_same_time(self) -> None:
+    def test_does_not_apply_where_both_pause_at_the_same_time(self) -> None:
         report = in_log(machine(gpu(every(10, 6)), gpu(every(10, 6))))
 
-        assert "idle_beside_peer" not in dict(spoke(report))
+        assert "idle_beside_peer" not in dict(findings(report))
 
-    def test_is_silent_where_they_worked_at_different_hours(self) -> None:
+    def test_does_not_apply_where_they_worked_at_different_hours(self) -> None:
         one = gpu(every(10, 9.9, until=300), 0)
         other = gpu(every(10, 9.9, first=40, until=310), 0)
 
-        assert "idle_beside_peer" not in dict(spoke(in_log(machine(one, other))))
+        assert "idle_beside_peer" not in dict(findings(in_log(machine(one, other))))
 
 
 class TestMemoryHeld:
-    def test_speaks_of_a_notebook_that_no_one_ended(self) -> None:
+    def test_applies_to_a_notebook_that_no_one_ended(self) -> None:
         report = in_log(machine(gpu(every(5, 4.9, until=120), FORTY_GIB_MIB, (0, 600))))
 
-        assert spoke(report) == [("memory_held", ("0",))]
+        assert findings(report) == [("memory_held", ("0",))]
         held = report.gpus[0].held_memory
         assert held is not None
         assert 0.98 * 480 < held.idle_ns / 1e9 < 480  # the logger misses rows
         assert held.longest_ns == held.idle_ns
         assert held.peak_bytes >> 30 == 40
 
-    def test_is_silent_where_the_memory_was_given_back(self) -> None:
+    def test_does_not_apply_where_the_memory_was_given_back(self) -> None:
         report = in_log(machine(gpu(every(5, 4.9, until=120), FORTY_GIB_MIB, (0, 125))))
 
-        assert spoke(report) == []
+        assert findings(report) == []
         assert report.gpus[0].held_memory == (0, 0, 0)
 
-    def test_is_silent_of_a_job_that_only_pauses(self) -> None:
+    def test_does_not_apply_to_a_job_that_only_pauses(self) -> None:
         report = in_log(machine(gpu(every(50, 10), FORTY_GIB_MIB, (0, 600))))
 
-        assert "memory_held" not in dict(spoke(report))
+        assert "memory_held" not in dict(findings(report))
 
 
 class TestSamplingTooCoarse:
-    def test_speaks_at_one_sample_a_minute(self) -> None:
+    def test_applies_at_one_sample_a_minute(self) -> None:
         workload = machine(gpu(at_work((0, 3_600))), duration_ms=HOUR_MS)
 
-        assert spoke(in_log(workload, period_s=60)) == [("sampling_too_coarse", ())]
+        assert findings(in_log(workload, period_s=60)) == [("sampling_too_coarse", ())]
 
-    def test_is_silent_at_one_in_two_seconds(self) -> None:
+    def test_does_not_apply_at_one_in_two_seconds(self) -> None:
         workload = machine(gpu(at_work((0, 3_600))), duration_ms=HOUR_MS)
 
-        assert spoke(in_log(workload, period_s=2)) == []
+        assert findings(in_log(workload, period_s=2)) == []

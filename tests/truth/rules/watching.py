@@ -1,4 +1,4 @@
-"""How a workload is watched: by the daemon's own detector, with tags or without, or in a log."""
+"""Observe a workload: by the daemon's detector, with or without tags, or in a log."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ _WINDOW_MS: Final = 200.0
 
 
 def in_log(workload: Workload, period_s: float = 1.0) -> Report:
-    """What ``gpumon analyze`` says of the log that nvidia-smi would have written."""
+    """The report of ``gpumon analyze`` on the log that nvidia-smi would have written."""
     return analysed(as_csv(workload, period_s, Draws.of("logger", 0).rng))
 
 
 def watched(workload: Workload, *, tagged: bool, for_ms: int | None = None) -> Report:
-    """What the daemon says of it in the end, or after so many milliseconds."""
+    """The daemon's report at the end, or after ``for_ms``."""
     return report_of(watched_state(workload, tagged=tagged, for_ms=for_ms))
 
 
 def watched_state(workload: Workload, *, tagged: bool, for_ms: int | None = None) -> MonitorState:
-    """The daemon's last state, after a tick a second over samples of 0.2 s."""
+    """The daemon's last state: a tick a second, samples of 0.2 s."""
     windows = [DriverWindows(gpu, workload.duration_ms, _WINDOW_MS, 0.0) for gpu in workload.gpus]
     for at_ms, state in daemon_states(workload, windows, tagged=tagged):  # noqa: B007
         if for_ms is not None and at_ms >= for_ms:

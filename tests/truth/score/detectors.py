@@ -159,8 +159,8 @@ def mean_below_70(percents: Percents) -> Finding:
 def sagemaker(percents: Percents) -> Finding:
     """SageMaker Debugger: p95 below 70 % is low use; p95 above and p5 below 10 % fluctuation.
 
-    Over windows of 500 readings, the first of which ends with reading 1,000. It reports nothing on
-    shorter logs; here all their readings count.
+    Over windows of 500 readings; the first ends with reading 1,000. It reports nothing on shorter
+    logs; here all their readings count.
     """
     if len(percents) >= 1_000:
         percents = percents[500:]
