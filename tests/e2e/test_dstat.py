@@ -106,14 +106,6 @@ class TestTheScreen:
             assert f"{GREEN}  2 " in row
             assert f"{YELLOW} 10 " in row
 
-    def test_refines_a_long_row_in_place(self, desk: Desk) -> None:
-        with daemon(desk.runtime, HEALTHY):
-            written = desk.shows("--gpu", "2", "2")
-
-        assert written.exit_code == 0
-        assert "\x1b[0;32m  2 " in written.raw  # darker, in the making
-        assert f"{GREEN}  2 " in written.raw
-
 
 class TestWhatWasLost:
     def test_stands_beside_the_other_columns_with_its_main_cause_and_the_reason(

@@ -132,11 +132,6 @@ class TestTheOrder:
             ORDERED, [{"at": at, "gpus": gpus} for at, gpus in ticks]
         )
 
-    def test_is_by_what_was_lost_whatever_the_verdict_is_called(self, ordered: Any) -> None:
-        gpus = [("a", "stalled", 5), ("b", "starved", 7), ("c", "partial", 9), ("d", "healthy", 99)]
-
-        assert ordered((1, gpus)) == ["cbad"]
-
     def test_is_kept_while_two_lose_about_as_much(self, ordered: Any) -> None:
         def tick(at: int, lost: int) -> tuple[int, Gpus]:
             return at, [("a", "starved", 100), ("b", "starved", lost)]

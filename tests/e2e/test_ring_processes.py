@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,7 +15,7 @@ from tests.needs import needed
 from tests.neighbours import as_root, become, shared_runtime_folder
 from tests.patience import PATIENCE_S, until
 from tests.programs import ran, ran_python
-from tests.training_processes import ROOT, TRAINING, process, read, reader_of
+from tests.training_processes import TRAINING, process, read, reader_of
 
 WITH_WORKERS = """
 import multiprocessing, sys
@@ -139,17 +138,6 @@ class TestATrainingInAPidNamespace:
             ended = only(read(reader))
 
         assert (ended.host_pid, ended.steps) == (alive.host_pid, 3)
-
-    def test_cannot_be_reported_by_a_daemon_in_another_one(
-        self, tmp_path: Path, unshare: tuple[str, ...]
-    ) -> None:
-        """A pid that means nothing to the reader is none: then the run's own value counts."""
-        with process(TRAINING, tmp_path) as training:
-            seen = ran(
-                *unshare, sys.executable, "-c", LOOK, tmp_path, environ={"PYTHONPATH": str(ROOT)}
-            )
-
-        assert seen.stdout == f"True {training.pid}\n", seen.stderr
 
 
 @as_root

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import tempfile
-import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
@@ -12,41 +11,17 @@ from subprocess import Popen
 
 import pytest
 
-from gpumon.core.clock import NS_PER_S
-from gpumon.core.ring_format.format import RING_BYTES
 from gpumon.sources.ring_reader.phase_rings import PhaseRingReader
 from tests.calls import calls_of
-from tests.e2e.ring_programs import JUNK, MANY, THIRD_UID, answer, by, daemon_in
-from tests.neighbours import OTHER_UID, as_root, become, shared_runtime_folder
+from tests.e2e.ring_programs import JUNK, MANY, THIRD_UID, by, daemon_in
+from tests.neighbours import OTHER_UID, as_root, shared_runtime_folder
 from tests.patience import until, wait_until
-from tests.programs import ran_python
 from tests.training_processes import TRAINING, process, read, reader_of
 
-QUARTER_NS = 15 * 60 * NS_PER_S
 REPORTED = f"4,745 phase rings are not read, for there are more than 256: 4,745 of uid {OTHER_UID}"
 
 MOST_CALLS = 15_000
 """For 512 names that are listed and 256 files that are tried: 10 ms, where a call takes 0.7 us."""
-
-LATER = f"""
-reader = gpumon.sources.ring_reader.phase_rings.PhaseRingReader(
-    [sys.argv[1]], boot_id=gpumon.sources.system_clock.read_boot_id())
-now_ns = time.monotonic_ns()
-for later_ns in (0, {QUARTER_NS}):
-    print(len(reader.read(now_ns + later_ns).rings))
-"""
-"""How many rings there are now, and a quarter of an hour later."""
-
-TAKES_BACK = """
-import sys
-from trainer_hooks.ring.process_ring import process_ring
-ring = process_ring()
-print("there", flush=True)
-sys.stdin.readline()
-ring.withdraw()
-print("taken back", flush=True)
-sys.stdin.readline()
-"""
 
 
 @pytest.fixture
@@ -100,21 +75,6 @@ class TestFilesOfANeighbour:
 
         assert during == [{before.pid}] * 8
         assert found == {before.pid, after.pid}
-
-    def test_beyond_his_part_are_reported_with_his_uid_and_are_no_failure(
-        self, shared: Path, junk: Beside
-    ) -> None:
-        reader = reader_of(shared)
-        with process(TRAINING, shared):
-            read(reader)
-            with junk(5000, content="garbage"):
-                read_until_listed(reader)
-                reported = read(reader)
-
-        assert reported.left_out == ((OTHER_UID, 5_001 - 256),)
-        assert reported.message == REPORTED
-        assert reported.is_whole
-        assert reported.rejected <= 255
 
     def test_are_read_no_more_often_than_there_are_places(self, shared: Path, junk: Beside) -> None:
         reader = reader_of(shared)
@@ -200,57 +160,3 @@ class TestADaemonBesideAGreedyNeighbour:
 
             assert shown() == wanted
             assert daemon.metrics()[left_out] > 100
-
-
-@as_root
-class TestTheOwnerOfTheFolder:
-    @pytest.mark.parametrize("owner", [0, OTHER_UID])
-    def test_removes_and_frees_what_any_user_left_a_quarter_of_an_hour_ago(
-        self, shared: Path, owner: int
-    ) -> None:
-        os.chown(shared / "phases", owner, owner)
-        with process(by(THIRD_UID, TRAINING), shared):
-            assert [ring.stat().st_size for ring in (shared / "phases").iterdir()] == [RING_BYTES]
-        modules = "sys, time, gpumon.sources.ring_reader.phase_rings, gpumon.sources.system_clock"
-
-        seen = ran_python("-c", become(owner, modules) + LATER, shared)
-
-        assert seen.stdout.split() == ["1", "0"], seen.stderr
-        assert list((shared / "phases").iterdir()) == []
-
-
-class TestAFileThatIsTakenAway:
-    def test_from_a_run_that_lives_does_not_end_it(self, tmp_path: Path) -> None:
-        reader = reader_of(tmp_path)
-        before = open_files()
-        with process(TRAINING, tmp_path) as training:
-            read(reader)
-            remove_all(tmp_path)
-            living = [pids(reader) for _ in range(3)]
-        ended_ns = time.monotonic_ns()
-        ended = [reader.read(ended_ns + n) for n in (0, 14 * 60 * NS_PER_S, QUARTER_NS)]
-
-        assert living == [{training.pid}] * 3
-        assert [[run.steps for run in reading.rings] for reading in ended] == [[3], [3], []]
-        assert open_files() == before
-
-    def test_by_a_run_that_takes_its_ring_back_is_forgotten(self, tmp_path: Path) -> None:
-        """A process that only asked what it would say has never been a run."""
-        reader = reader_of(tmp_path)
-        with process(TAKES_BACK, tmp_path) as training:
-            seen = read(reader).rings
-            assert answer(training) == "taken back\n"
-            after = [read(reader).rings for _ in range(2)]
-
-        assert len(seen) == 1
-        assert after == [(), ()]
-
-
-def remove_all(runtime: Path) -> None:
-    for path in (runtime / "phases").iterdir():
-        path.unlink()
-    (runtime / "phases").rmdir()
-
-
-def open_files() -> int:
-    return len(list(Path("/proc/self/fd").iterdir()))

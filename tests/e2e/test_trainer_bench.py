@@ -73,17 +73,6 @@ def bench(capsys: pytest.CaptureFixture[str]) -> Any:
     return run
 
 
-@pytest.fixture
-def result_of(bench: Any) -> Any:
-    """Run the command on simulated GPUs with ``--json``."""
-
-    def run(words: str) -> dict[str, Any]:
-        answer: dict[str, Any] = json.loads(bench("--simulate", *words.split(), "--json")[1])
-        return answer
-
-    return run
-
-
 @golden_story
 def test_words_of_trainer_bench(bench: Any, monkeypatch: pytest.MonkeyPatch) -> Chapters:
     chapters = {}
@@ -120,20 +109,6 @@ class TestRow5TheArticlesCommands:
 
         runs = [int(speed) for speed in re.findall(r"(\d+)sps$", out, re.MULTILINE)]
         assert runs == pytest.approx(3 * speeds, rel=0.03)
-
-
-class TestWhatProgramsAreReported:
-    def test_of_a_batch_that_is_looked_for_is_what_each_gpu_of_the_article_holds(
-        self, result_of: Any
-    ) -> None:
-        found = result_of("--gpus 0 1 --find-batch")
-
-        (notice,) = found["notices"]
-        rows = found["gpus"]
-        assert f"({max(row['advised'] for row in rows)} here)" in notice
-        assert [(row["gpu"], row["fits"]) for row in rows] == [("GPU:0", 1024), ("GPU:1", 640)]
-        assert all(row["advised"] <= 0.95 * row["fits"] for row in rows)
-        assert any(one["samples_per_second"] is None for one in rows[0]["tries"])
 
 
 def test_the_help_ends_with_examples_that_work(bench: Any) -> None:

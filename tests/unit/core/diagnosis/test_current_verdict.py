@@ -37,11 +37,6 @@ class Gpu:
         for _ in range(seconds // 10):
             self._pass(0.0, IdleCause.NOT_IN_USE, in_job=False)
 
-    def waits(self, seconds: int, **since_s: int | None) -> None:
-        """It was not used yet, and a run waits for its first batch."""
-        for _ in range(seconds // 10):
-            self._pass(0.0, IdleCause.NOT_IN_USE, in_job=False, **since_s)
-
     def works(
         self,
         seconds: int,
@@ -130,14 +125,6 @@ class TestALossVerdict:
         assert (gpu.now.name, gpu.now.before, gpu.now.has_recovered) == (HEALTHY, STARVED, True)
         assert s(600) <= gpu.now.window_ns <= s(620)
 
-    def test_never_begins_in_the_future_or_before_the_previous_one(self, gpu: Gpu) -> None:
-        for ratio in (0.0, 0.4, 0.0, 0.2, 0.0):
-            gpu.works(900, ratio)
-        since = [one.since_ns for one in gpu.verdicts]
-
-        assert since == sorted(since)
-        assert all(at <= s(10 * (tick + 1)) for tick, at in enumerate(since))
-
 
 class TestSince:
     def test_of_a_first_verdict_is_when_the_job_began(self, gpu: Gpu) -> None:
@@ -150,11 +137,6 @@ class TestSince:
         gpu.works(600, 0.5)
 
         assert s(600) < gpu.now.since_ns <= s(700)
-
-    def test_before_a_job_is_when_the_gpu_was_first_seen_idle(self, gpu: Gpu) -> None:
-        gpu.idles(500)
-
-        assert (gpu.now.name, gpu.now.since_ns, gpu.now.ended_ns) == (UNUSED, s(10), None)
 
 
 class TestAJob:
@@ -175,14 +157,6 @@ class TestAJob:
 
         assert (gpu.now.name, gpu.now.has_recovered) == (HEALTHY, False)
         assert gpu.now.window_ns <= s(200)
-
-    def test_that_follows_immediately_has_its_own_verdict(self, gpu: Gpu) -> None:
-        gpu.works(1_000, 0.9)
-        gpu.jobs = 2
-        gpu.works(200)
-
-        assert (gpu.now.name, gpu.now.has_recovered) == (HEALTHY, False)
-        assert gpu.now.since_ns == s(1_000)
 
     def test_is_too_short_to_judge_at_first(self, gpu: Gpu) -> None:
         gpu.works(10, 0.5)
@@ -231,22 +205,3 @@ class TestSinceAfterSomethingElse:
         gpu.works(20, 0.5)
 
         assert (gpu.now.name, gpu.now.since_ns) == (STARVED, s(910))
-
-    def test_is_when_it_went_on_after_a_hang(self, gpu: Gpu) -> None:
-        gpu.works(300, 0.5)
-        gpu.works(100, 1.0, hanging_since_s=300)
-        gpu.works(20, 0.5)
-
-        assert gpu.now.since_ns == s(410)
-
-
-class TestBeforeTheFirstBatch:
-    def test_a_run_may_hang(self, gpu: Gpu) -> None:
-        gpu.waits(400, hanging_since_s=0)
-
-        assert (gpu.now.name, gpu.now.since_ns) == (HANGING, 0)
-
-    def test_a_run_may_be_suspended(self, gpu: Gpu) -> None:
-        gpu.waits(60, suspended_since_s=30)
-
-        assert (gpu.now.is_suspended, gpu.now.since_ns) == (True, s(30))

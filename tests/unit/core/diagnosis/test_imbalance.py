@@ -95,18 +95,8 @@ class TestWhoWaitsForWhom:
         assert found.slow == (SlowGpu("GPU-1", 2.0, ()),)
         assert (found.peer, found.waits_ns) == ("GPU-0", {"GPU-0": s(50)})
 
-    def test_is_a_matter_of_each_job(self) -> None:
-        other = replace(rank_of(2, 0.5), job="j2"), replace(rank_of(3, 1.0), job="j2")
-
-        found = imbalances([board(at) for at in range(4)], [EVEN, *other])
-
-        assert [one.slow[0].uuid for one in found.values()] == ["GPU-1", "GPU-3"]
-
     def test_blames_no_gpu_where_one_did_none_of_the_work(self) -> None:
         assert only(pair({}, {}), shared_run([0.0, 1.0], [0.5, 0.5])).slow == ()
-
-    def test_is_found_for_gpus_about_which_nothing_else_is_known(self) -> None:
-        assert only([], EVEN).slow == (SlowGpu("GPU-1", 2.0, ()),)
 
     def test_counts_no_run_that_was_over_before(self) -> None:
         assert imbalances(pair({}, {}), [replace(EVEN, ended_before=True)]) == {}
@@ -116,14 +106,6 @@ class TestWhoWaitsForWhom:
 
         assert only(pair({}, {}), *ranks).missing_ranks == 2
         assert only(pair({}, {}), EVEN).missing_ranks == 0
-
-    def test_is_found_for_mig_instances(self) -> None:
-        part = {"parent_uuid": "GPU-a", "name": "NVIDIA A100 MIG 1g.5gb"}
-        gpus = pair({**part, "mig_index": 0}, {**part, "mig_index": 1})
-
-        (found,) = only(gpus, EVEN).slow
-
-        assert (found.uuid, found.causes) == ("GPU-1", ())
 
 
 class TestLowerClocks:
@@ -138,12 +120,6 @@ class TestLowerClocks:
         self,
     ) -> None:
         assert causes({}, {"fill": clocked(0.98, held=0.2)}) == ()
-
-    def test_are_no_reason_within_the_first_seconds(self) -> None:
-        assert causes({"fill": clocked(1.0)}, {"fill": clocked(0.5, seconds=5)}) == ()
-
-    def test_that_are_unknown_are_no_reason(self) -> None:
-        assert causes({"fill": clocked(1.0)}, {"fill": GpuFill(held_known_ns=s(120))}) == ()
 
 
 class TestAnotherTenant:

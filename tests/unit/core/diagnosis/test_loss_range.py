@@ -19,8 +19,7 @@ from gpumon.core.diagnosis.loss_range import (
     possible_causes,
 )
 from gpumon.core.phase import UNPROVED, IdleCause
-from gpumon.core.verdict import VerdictName
-from tests.builders.report import gpu, with_totals
+from tests.builders.report import gpu
 from tests.builders.time import s
 
 WAIT, STEP, SAVE = IdleCause.INPUT_WAIT, IdleCause.WITHIN_STEP, IdleCause.CHECKPOINT
@@ -125,22 +124,3 @@ class TestASplit:
         totals = totals._replace(idle_ns={**totals.idle_ns, cause: s(50)})
 
         assert possible_causes(totals) == [WAIT]
-
-    def test_has_a_cause_that_may_have_cost_something_where_its_best_estimate_is_nothing(
-        self,
-    ) -> None:
-        totals = used({WAIT: 30}, less_s={WAIT: 27}, more_s={STEP: 27})
-
-        assert possible_causes(totals) == [WAIT, STEP]
-
-
-class TestTheVerdictOnAnOpenSplit:
-    @pytest.mark.parametrize("low_s", [0, 1, 4.9])
-    def test_is_never_healthy_or_partial(self, low_s: float) -> None:
-        one = with_totals(
-            gpu(94, {WAIT: 6}),
-            may_be_less_ns={WAIT: s(6 - low_s)},
-            may_be_more_ns={STEP: s(6 - low_s)},
-        )
-
-        assert one.verdict.name is VerdictName.STALLED

@@ -67,9 +67,6 @@ class TestPairs:
         assert len(found.both) == 1
         assert found.is_whole
 
-    def test_leave_out_what_had_ended_before(self) -> None:
-        assert not pairs([replace(named(), ended_before=True)], [named()]).both
-
 
 class TestASpeedup:
     @pytest.mark.parametrize(

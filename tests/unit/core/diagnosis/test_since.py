@@ -89,14 +89,6 @@ class TestTheTimeBetween:
         assert totals_since(before, pausing).cycle_ns == s(45)
         assert totals_since(pausing, working).cycle_ns is None
 
-    def test_suspects_no_more_than_what_is_unknown_of_it(self) -> None:
-        before, after = at(on_and_off(late_waves(40)), 200, 320)
-
-        between = totals_since(before, after)
-
-        assert after.suspected_ns > before.suspected_ns
-        assert between.suspected_ns <= between.idle_ns[IdleCause.UNKNOWN]
-
 
 class TestTheRuns:
     @pytest.mark.parametrize(("was_alive", "is_reported"), [(True, True), (False, False)])

@@ -8,7 +8,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpumon.core.log_summary.held_memory import HeldMemory, HeldMemoryTracker
-from gpumon.core.sample import BusySample
 from gpumon.core.settings.detector import DEFAULT_SETTINGS
 from tests.builders.time import every, s
 
@@ -50,13 +49,6 @@ class TestMemory:
         tracker.observe(every(1, [0] * 50) + every(1, [0] * 40, start_s=53), [MUCH] * 90)
 
         assert tracker.finish() == (s(90), s(90), MUCH)
-
-    def test_is_not_known_to_be_held_through_a_silence(self) -> None:
-        tracker = HeldMemoryTracker(DEFAULT_SETTINGS)
-
-        tracker.observe([BusySample(0, s(50), 0.0), BusySample(s(500), s(550), 0.0)], [MUCH] * 2)
-
-        assert tracker.finish() == HeldMemory()
 
 
 class TestLaws:

@@ -110,12 +110,3 @@ class TestTheToneAndTheTitle:
 
         assert (page["tone"], page["title"]) == ("good", "0 % lost")
         assert page["verdict"].startswith("Recovered at")
-
-
-def test_the_notes_and_the_advice_are_those_of_the_document() -> None:
-    one = replace(report(now(STARVED)), notes=("GPU 1 is no longer there.",))
-
-    page = page_text(one)
-
-    assert page["notes"] == ["GPU 1 is no longer there."]
-    assert [advice["text"] for advice in page["advice"]] == [one.text for one in one.advice]
