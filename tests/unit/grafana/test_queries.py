@@ -1,4 +1,4 @@
-"""Tests of the dashboard's expressions with known time counters."""
+"""The dashboard's expressions, with known time counters."""
 
 from __future__ import annotations
 

@@ -75,7 +75,7 @@ class Target:
 
     def lines(self, rhythm: Rhythm, minutes: int) -> list[dict[str, str]]:
         """The ``input_series`` of promtool."""
-        known = [(f'up{{job="{self.job}",instance="{self.instance}"}}', _one), *self.series]
+        known = [(f'up{{job="{self.job}",instance="{self.instance}"}}', always(1)), *self.series]
         return [
             {"series": name, "values": " ".join(self._values(name, value, rhythm, minutes))}
             for name, value in known
@@ -100,10 +100,6 @@ class Target:
         return value(second) if self.answers(second) else None
 
 
-def _one(second: float) -> float:
-    return 1.0
-
-
 def daemon(
     target: Target, gpus: Mapping[str, Spans], *, lost_at: Mapping[str, float] | None = None
 ) -> Target:
@@ -120,13 +116,13 @@ def daemon(
     def success(second: float) -> float:
         return float(not any(second >= at for at in lost.values()))
 
-    target.has("gpumon_build_info", _one, version="1.0")
+    target.has("gpumon_build_info", always(1), version="1.0")
     target.has("gpumon_samples_total", target.running_s)
     target.has("gpumon_collector_success", success, collector="nvml")
     for index, (uuid, absent) in enumerate(gpus.items()):
         gpu = Gpu(target, absent, lost.get(uuid, math.inf))
         name = {"gpu": str(index), "name": "H200", "driver_version": "570.1"}
-        target.has("gpumon_gpu_info", gpu.shown(_one), uuid=uuid, **name)
+        target.has("gpumon_gpu_info", gpu.shown(always(1)), uuid=uuid, **name)
         target.has("gpumon_gpu_observed_seconds_total", gpu.shown(target.running_s), uuid=uuid)
         target.has("gpumon_last_sample_timestamp_seconds", gpu.last_sample, uuid=uuid)
     return target
@@ -150,6 +146,67 @@ class Gpu:
         newest_s = min(second - 0.3, self.lost_s)
         is_known = newest_s >= second - self.target.running_s(second)
         return newest_s if is_known and not within(second, self.absent) else None
+
+
+def always(number: float) -> Value:
+    return lambda second: number
+
+
+def until(minute: float, *, since: float = 0.0) -> Value:
+    """1 between two minutes; no series before and after."""
+    return lambda second: 1.0 if since * 60 <= second < minute * 60 else None
+
+
+def grows(per_second: float, *, since: float = 0.0, lump: float = 0.0, at: float = 1e9) -> Value:
+    """Grows from a minute on, and by a lump at a minute."""
+    return lambda second: (
+        per_second * max(0.0, second - since * 60) + (lump if second >= at * 60 else 0.0)
+    )
+
+
+def restarted(target: Target, value: Value) -> Value:
+    """The value by the daemon's running time, which restarts with it."""
+    return lambda second: value(target.running_s(second))
+
+
+def healthy(
+    target: Target,
+    gpus: Mapping[str, Spans],
+    *,
+    reloaded: Spans = (),
+    collectors: Mapping[str, Value] | None = None,
+) -> Target:
+    """A daemon with busy GPUs and all its series.
+
+    Args:
+        target: Its target.
+        gpus: As of ``daemon``.
+        reloaded: When the driver is away; its count of memory errors restarts then.
+        collectors: Those that do not always succeed.
+    """
+    daemon(target, {uuid: (*spans, *reloaded) for uuid, spans in gpus.items()})
+    target.has("process_start_time_seconds", lambda second: second - target.running_s(second))
+    for family in ("gpumon_gpu", "gpumon_training", "gpumon_gpu_xid_errors_total"):
+        target.has("gpumon_label_sets_dropped_total", always(0), family=family)
+    for name in ("phase_rings", "host_evidence", "state_file", "web_server", "metrics_gpu_time"):
+        value = (collectors or {}).get(name, always(1))
+        target.has("gpumon_collector_success", value, collector=name)
+
+    def old_errors(second: float) -> float:
+        return 0.0 if any(second >= first * 60 for first, _ in reloaded) else 3.0
+
+    for uuid in gpus:
+        gpu = Gpu(target, reloaded)
+        idle = {"checkpoint": 0.08, "imbalance": 0.05, "unknown": 0.02, "not_in_use": 0.0}
+        busy = restarted(target, grows(0.85))
+        target.has("gpumon_gpu_busy_seconds_total", gpu.shown(busy), uuid=uuid)
+        for cause, share in idle.items():
+            value = gpu.shown(restarted(target, grows(share)))
+            target.has("gpumon_gpu_idle_seconds_total", value, uuid=uuid, cause=cause)
+        target.has("gpumon_gpu_rank_wait_seconds_total", gpu.shown(always(0)), uuid=uuid)
+        name = "gpumon_gpu_ecc_errors_total"
+        target.has(name, gpu.shown(old_errors), uuid=uuid, kind="uncorrected")
+    return target
 
 
 @dataclass

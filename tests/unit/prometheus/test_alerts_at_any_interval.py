@@ -1,10 +1,12 @@
-"""Tests of alerts with scrapes and evaluations every 15 s and 1 m.
+"""Alerts with scrapes and evaluations every 15 s and 1 m.
 
-A scrape that fails for a minute, and a restart of the daemon, neither start nor end a page.
+A scrape that fails for a minute, and a restart of the daemon, neither start nor end an alert.
+``make truth`` tries all four pairs of intervals.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -14,11 +16,17 @@ from tests.unit.prometheus.builders_promtool import (
     Spans,
     Story,
     Target,
-    Value,
     Verify,
+    always,
     daemon,
+    grows,
+    healthy,
+    restarted,
+    until,
+    within,
 )
 
+TWO: dict[str, Spans] = {f"GPU-{number}": () for number in range(2)}
 THREE: dict[str, Spans] = {f"GPU-{number}": () for number in range(3)}
 EIGHT: dict[str, Spans] = {f"GPU-{number}": () for number in range(8)}
 ANY = "Gpumon.*"
@@ -26,29 +34,18 @@ ANY = "Gpumon.*"
 pytestmark = pytest.mark.prometheus
 
 
-def until(minute: float) -> Value:
-    return lambda second: 1.0 if second < minute * 60 else None
-
-
-def always(number: float) -> Value:
-    return lambda second: number
-
-
-def part_of_its_time(target: Target, share: float) -> Value:
-    return lambda second: share * target.running_s(second)
-
-
 class TestAHealthyMachine:
-    def test_raises_no_alert(self, verify: Verify) -> None:
-        story = Story(30, (daemon(Target(), THREE),))
-
-        verify(story.is_silent(ANY, 0, 30, state=".*"))
-
     def test_raises_no_alert_when_scrapes_fail_or_the_daemon_restarts(self, verify: Verify) -> None:
-        target = Target(unscraped=((10, 11),), down=((30, 30.4), (45, 46)))
-        story = Story(70, (daemon(target, THREE),)).is_silent(ANY, 0, 70)
+        target = healthy(Target(unscraped=((10, 11), (50, 51)), down=((30, 30.4), (38, 38.4))), TWO)
+        story = Story(75, (target,)).is_silent(ANY, 0, 75)
+        story.is_silent("Gpumon(SamplesStale|RestartsOften)", 0, 30, state=".*")
 
-        verify(story.is_silent("GpumonSamplesStale", 0, 70, state=".*"))
+        verify(story)
+
+    def test_raises_no_alert_when_the_driver_is_reloaded(self, verify: Verify) -> None:
+        target = healthy(Target(unscraped=((40, 41),)), TWO, reloaded=((20, 21.5),))
+
+        verify(Story(100, (target,)).is_silent(ANY, 0, 100))
 
     @pytest.mark.parametrize("behind_s", [45.0, -3600.0], ids=["behind", "ahead"])
     def test_may_have_a_wrong_clock(self, behind_s: float, verify: Verify) -> None:
@@ -57,6 +54,117 @@ class TestAHealthyMachine:
         target.has("gpumon_last_sample_timestamp_seconds", lambda now: now - behind_s, uuid="GPU-0")
 
         verify(Story(30, (target,)).is_silent(ANY, 0, 30))
+
+    def test_raises_no_alert_by_time_that_is_counted_at_once_or_a_collector_that_fails_briefly(
+        self, verify: Verify
+    ) -> None:
+        def briefly(second: float) -> float:
+            return float(not within(second, ((15, 19), (30, 34))))
+
+        target = healthy(Target(), {"GPU-0": ()}, collectors={"phase_rings": briefly})
+        for uuid, cause in (("GPU-1", "checkpoint"), ("GPU-2", "imbalance")):
+            name = "gpumon_gpu_idle_seconds_total"
+            target.has("gpumon_gpu_observed_seconds_total", grows(1.0), uuid=uuid)
+            target.has("gpumon_gpu_busy_seconds_total", grows(1.0, since=25), uuid=uuid)
+            target.has(name, grows(0.0, lump=1500.0, at=25), uuid=uuid, cause=cause)
+            target.has(name, always(0), uuid=uuid, cause="unknown")
+
+        verify(Story(120, (target,)).is_silent(ANY, 0, 120))
+
+
+def lost_time(counter: str, share: float, **labels: str) -> Callable[[Target], None]:
+    """GPU-0 loses this share of its time, and GPU-1 a little."""
+
+    def add(target: Target) -> None:
+        for uuid, lost in (("GPU-0", share), ("GPU-1", 0.02)):
+            busy = restarted(target, grows(1 - lost))
+            target.has("gpumon_gpu_busy_seconds_total", busy, uuid=uuid)
+            target.has(counter, restarted(target, grows(lost)), uuid=uuid, **labels)
+
+    return add
+
+
+def collector(name: str) -> Callable[[Target], None]:
+    return lambda target: target.has("gpumon_collector_success", always(0), collector=name)
+
+
+def throttled(target: Target) -> None:
+    for reason in ("hw_thermal_slowdown", "sw_power_cap"):
+        target.has("gpumon_gpu_throttled", always(1), uuid="GPU-0", reason=reason)
+
+
+def failing_field(target: Target, until_minute: float = 999) -> None:
+    """Temperature fails twice a minute; another error came once, long ago."""
+    function = "nvmlDeviceGetTemperatureV"
+    target.has(
+        "gpumon_nvml_errors_total",
+        lambda second: 1.0 + min(target.running_s(second), 60 * until_minute) // 30,
+        function=function,
+        code="999",
+    )
+    target.has("gpumon_nvml_errors_total", always(1), function=function, code="4")
+    target.has("gpumon_collector_success", always(0), collector="nvml")
+
+
+def dropped_series(target: Target) -> None:
+    dropped = restarted(target, grows(2.0))
+    target.has("gpumon_label_sets_dropped_total", dropped, family="gpumon_nvml_errors_total")
+
+
+IDLE = "gpumon_gpu_idle_seconds_total"
+
+
+class TestAnAlert:
+    @pytest.mark.parametrize(
+        ("alert", "trouble", "silent_until", "fires_from"),
+        [
+            ("GpumonGPUStarved", lost_time("gpumon_gpu_starved_seconds_total", 0.4), 9, 17),
+            (
+                "GpumonGPUStarvationSuspected",
+                lost_time("gpumon_gpu_suspected_seconds_total", 0.4),
+                9,
+                22,
+            ),
+            ("GpumonJobImbalanced", lost_time(IDLE, 0.3, cause="imbalance"), 14, 22),
+            ("GpumonJobImbalanced", lost_time("gpumon_gpu_rank_wait_seconds_total", 0.3), 14, 22),
+            ("GpumonCheckpointsCostly", lost_time(IDLE, 0.25, cause="checkpoint"), 44, 50),
+            ("GpumonGPUThrottled", throttled, 4, 9),
+            ("GpumonFieldFailing", failing_field, 4, 14),
+            ("GpumonMetricsIncomplete", collector("metrics_gpu_time"), 4, 13),
+            ("GpumonCollectorFailing", collector("web_server"), 4, 13),
+            ("GpumonLabelSetsDropped", dropped_series, 0, 4),
+        ],
+        ids=lambda value: value if isinstance(value, str) else "",
+    )
+    def test_fires_without_a_gap_despite_failed_scrapes_and_restarts(
+        self, alert: str, trouble: Callable[[Target], None], silent_until: float,
+        fires_from: float, verify: Verify,
+    ) -> None:  # fmt: skip
+        target = Target(unscraped=((58, 59),), down=((65, 65.4), (75, 76)))
+        trouble(daemon(target, TWO))
+        story = Story(90, (target,)).fires(alert, fires_from, 90)
+        if silent_until:
+            story.is_silent(alert, 0, silent_until)
+        story.is_silent("GpumonGPUMissing", 0, 90)
+
+        verify(story)
+
+    def test_needs_no_name_of_the_gpu(self, verify: Verify) -> None:
+        target = Target()
+        target.has("gpumon_gpu_observed_seconds_total", target.running_s, uuid="GPU-0")
+        target.has("gpumon_gpu_starved_seconds_total", target.running_s, uuid="GPU-0")
+
+        verify(Story(40, (target,)).fires("GpumonGPUStarved", 17, 40))
+
+    def test_stops_firing_when_the_cause_is_fixed(self, verify: Verify) -> None:
+        target = daemon(Target(), {"GPU-0": ()})
+        starved = "gpumon_gpu_starved_seconds_total"
+        target.has(starved, lambda second: 0.4 * min(second, 1800), uuid="GPU-0")
+        failing_field(target, until_minute=3)
+        story = Story(60, (target,)).fires("GpumonGPUStarved", 17, 30)
+
+        story.is_silent("GpumonGPUStarved", 43, 60, state=".*")
+        verify(story.is_silent("GpumonFieldFailing", 0, 60))
 
 
 class TestStaleSamples:
@@ -90,7 +198,7 @@ class TestStaleSamples:
 
 
 class TestADaemonDown:
-    @pytest.mark.parametrize("job", ["gpumon", "monitoring/gpumon", "gpus"])
+    @pytest.mark.parametrize("job", ["monitoring/gpumon", "gpus"])
     def test_pages_while_it_is_in_discovery(self, job: str, verify: Verify) -> None:
         target = daemon(Target(job=job, down=((10, 999),)), THREE)
         minutes = 150 if job == "gpus" else 30
@@ -98,18 +206,16 @@ class TestADaemonDown:
 
         verify(story.fires("GpumonDown", 14, minutes))
 
-    def test_pages_for_an_hour_when_its_target_left_discovery(self, verify: Verify) -> None:
-        gone = daemon(Target(undiscovered=((10, 999),)), THREE)
-        story = Story(100, (gone,)).fires("GpumonDown", 15, 68)
+    @pytest.mark.parametrize("down_from", [None, 10])
+    def test_pages_for_an_hour_when_its_target_left_discovery(
+        self, down_from: float | None, verify: Verify
+    ) -> None:
+        down = () if down_from is None else ((down_from, 30),)
+        gone = Target(job="gpus", down=down, undiscovered=((30 if down else 10, 999),))
+        story = Story(100, (daemon(gone, THREE),)).fires("GpumonDown", 15, 68)
         story.is_silent("GpumonGPUMissing|GpumonSamplesStale", 0, 100)
 
-        verify(story.is_silent(ANY, 78, 100, state=".*"))
-
-    def test_keeps_paging_when_its_target_leaves_discovery(self, verify: Verify) -> None:
-        target = Target(job="gpus", down=((10, 30),), undiscovered=((30, 999),))
-        story = Story(90, (daemon(target, THREE),)).fires("GpumonDown", 14, 68)
-
-        verify(story.is_silent(ANY, 78, 90, state=".*"))
+        verify(story.is_silent(ANY, 98, 100, state=".*"))
 
     def test_pages_even_if_another_target_has_the_same_gpus(self, verify: Verify) -> None:
         gone = daemon(Target("a:19835", undiscovered=((10, 999),)), THREE)
@@ -135,6 +241,15 @@ class TestADaemonDown:
         story = Story(30, (daemon(Target(), THREE), other, left))
 
         verify(story.is_silent(ANY, 0, 30, state=".*"))
+
+    def test_again_and_again_pages_until_it_stays_up(self, verify: Verify) -> None:
+        starts = tuple((minute, minute + 0.4) for minute in range(10, 60, 3))
+        upgraded = Target("b:19835", down=((10, 11),), unscraped=((20, 24), (30, 34)))
+        targets = healthy(Target(down=starts), TWO), healthy(upgraded, TWO)
+        story = Story(110, targets).is_silent(ANY, 0, 20)
+        story.fires("GpumonRestartsOften", 26, 60)
+
+        verify(story.is_silent("GpumonRestartsOften", 95, 110))
 
 
 class TestAMissingGpu:
@@ -163,15 +278,10 @@ class TestAMissingGpu:
         target = Target(down=((20, 22),))
         target.has("gpumon_build_info", always(1), version="1.0")
         target.has("gpumon_samples_total", target.running_s)
-        for place, (driver, name, spans) in enumerate(
-            [("570.1", "NVIDIA H200", (0, 20)), ("580.2", "NVIDIA H200 SXM", (20, 999))]
-        ):
-            labels = {"uuid": "GPU-0", "gpu": str(place), "name": name, "driver_version": driver}
-
-            def info(second: float, spans: tuple[float, float] = spans) -> float | None:
-                return 1.0 if spans[0] * 60 <= second < spans[1] * 60 else None
-
-            target.has("gpumon_gpu_info", info, **labels)
+        old = {"gpu": "0", "name": "NVIDIA H200", "driver_version": "570.1"}
+        new = {"gpu": "1", "name": "NVIDIA H200 SXM", "driver_version": "580.2"}
+        target.has("gpumon_gpu_info", until(20), uuid="GPU-0", **old)
+        target.has("gpumon_gpu_info", until(999, since=20), uuid="GPU-0", **new)
         story = Story(60, (target,)).is_silent(ANY, 0, 60)
         newest = 'count(instance_uuid:gpumon_gpu_info:last1d{name="NVIDIA H200 SXM",gpu="1"})'
 
@@ -184,14 +294,7 @@ class TestAMissingGpu:
 
         verify(Story(60, (target,)).is_silent(ANY, 0, 60))
 
-    def test_informs_even_if_only_the_other_gpu_is_known(self, verify: Verify) -> None:
-        target = Target()
-        target.has("gpumon_gpu_info", always(1), uuid="GPU-0", gpu="0", name="H200")
-        target.has("gpumon_gpu_info", until(20), uuid="GPU-1", gpu="1", name="H200")
-
-        verify(Story(50, (target,)).fires("GpumonGPUMissing", 38, 50))
-
-    def test_informs_for_a_day(self, tmp_path: Path) -> None:
+    def test_informs_for_a_day_even_if_only_the_other_gpu_is_known(self, tmp_path: Path) -> None:
         day = 24 * 60
         target = daemon(Target(), {"GPU-0": (), "GPU-1": ((20, 9999),)})
         story = Story(day + 60, (target,)).fires("GpumonGPUMissing", 40, 60)
@@ -201,51 +304,9 @@ class TestAMissingGpu:
         assert story.failures(Rhythm(60, 60, 20), tmp_path) == ""
 
 
-class TestLostTime:
-    @pytest.mark.parametrize(
-        ("alert", "counter", "within_minutes"),
-        [
-            ("GpumonGPUStarved", "gpumon_gpu_starved_seconds_total", 17),
-            ("GpumonGPUStarvationSuspected", "gpumon_gpu_suspected_seconds_total", 22),
-        ],
-        ids=["starved", "suspected"],
-    )
-    def test_fires_without_a_gap(
-        self, alert: str, counter: str, within_minutes: int, verify: Verify
-    ) -> None:
-        target = Target(unscraped=((30, 31),), down=((40, 40.4), (50, 52)))
-        daemon(target, {"GPU-0": (), "GPU-1": ()})
-        for uuid, share in (("GPU-0", 0.4), ("GPU-1", 0.02)):
-            target.has(counter, part_of_its_time(target, share), uuid=uuid)
-        story = Story(65, (target,)).is_silent(alert, 0, 9).fires(alert, within_minutes, 65)
-
-        verify(story)
-
-    def test_fires_without_a_name(self, verify: Verify) -> None:
-        target = Target()
-        target.has("gpumon_gpu_observed_seconds_total", target.running_s, uuid="GPU-0")
-        target.has("gpumon_gpu_starved_seconds_total", target.running_s, uuid="GPU-0")
-
-        verify(Story(40, (target,)).fires("GpumonGPUStarved", 17, 40))
-
-    def test_stops_firing_when_it_is_fixed(self, verify: Verify) -> None:
-        target = daemon(Target(), {"GPU-0": ()})
-        starved = "gpumon_gpu_starved_seconds_total"
-        target.has(starved, lambda second: 0.4 * min(second, 1800), uuid="GPU-0")
-        story = Story(60, (target,)).fires("GpumonGPUStarved", 17, 30)
-
-        verify(story.is_silent("GpumonGPUStarved", 43, 60, state=".*"))
-
-    def test_to_throttling_fires_without_a_gap(self, verify: Verify) -> None:
-        target = daemon(Target(unscraped=((30, 31),), down=((40, 42),)), {"GPU-0": ()})
-        target.has("gpumon_gpu_throttled", always(1), uuid="GPU-0", reason="hw_thermal_slowdown")
-        target.has("gpumon_gpu_throttled", always(1), uuid="GPU-0", reason="sw_power_cap")
-
-        verify(Story(60, (target,)).fires("GpumonGPUThrottled", 9, 60))
-
-
-class TestAnXid:
-    def error(self, target: Target, *counts: tuple[float, float, float]) -> Story:
+class TestErrorsOfAGpu:
+    @staticmethod
+    def xid(target: Target, *counts: tuple[float, float, float]) -> Story:
         """XID 79 of GPU-0, with this count between two minutes."""
         daemon(target, {"GPU-0": ()})
 
@@ -258,58 +319,31 @@ class TestAnXid:
         target.has("gpumon_gpu_xid_errors_total", count, uuid="GPU-0", xid="79")
         return Story(90, (target,))
 
-    def test_pages_for_15_minutes_even_if_the_daemon_restarts(self, verify: Verify) -> None:
-        story = self.error(Target(down=((33, 33.4),), unscraped=((36, 37),)), (30, 33, 1))
+    def test_page_for_15_minutes_even_if_the_daemon_restarts(self, verify: Verify) -> None:
+        story = self.xid(Target(down=((33, 33.4),), unscraped=((36, 37),)), (30, 33, 1))
         story.is_silent(ANY, 0, 30).fires("GpumonGPUXidErrors", 33, 45)
 
         verify(story.is_silent("GpumonGPUXidErrors", 56, 90))
 
-    def test_pages_again_when_it_occurs_again_after_a_restart(self, verify: Verify) -> None:
-        story = self.error(Target(down=((30, 31),)), (10, 30, 1), (60, 999, 1))
+    def test_page_again_when_they_occur_again_after_a_restart(self, verify: Verify) -> None:
+        story = self.xid(Target(down=((30, 31),)), (10, 30, 1), (60, 999, 1))
         story.is_silent("GpumonGPUXidErrors", 36, 60)
 
         verify(story.fires("GpumonGPUXidErrors", 63, 75))
 
     @pytest.mark.parametrize("minutes", [1, 7], ids=["for a minute", "for seven"])
-    def test_of_yesterday_does_not_page_after_failed_scrapes(
+    def test_of_yesterday_do_not_page_after_failed_scrapes(
         self, minutes: int, verify: Verify
     ) -> None:
-        story = self.error(Target(unscraped=((40, 40 + minutes),)), (0, 999, 2))
+        story = self.xid(Target(unscraped=((40, 40 + minutes),)), (0, 999, 2))
 
         verify(story.is_silent("GpumonGPUXidErrors", 25, 90))
 
+    def test_in_memory_page_for_15_minutes_despite_failed_scrapes(self, verify: Verify) -> None:
+        target = daemon(Target(unscraped=((24, 25),)), TWO)
+        name, new = "gpumon_gpu_ecc_errors_total", grows(0.0, lump=1.0, at=20)
+        target.has(name, new, uuid="GPU-0", kind="uncorrected")
+        target.has(name, always(4), uuid="GPU-1", kind="uncorrected")
+        story = Story(60, (target,)).is_silent(ANY, 0, 20).fires("GpumonGPUEccErrors", 23, 34)
 
-class TestAFailingField:
-    def failing(self, target: Target, until_minute: float = 999) -> Target:
-        """Temperature fails twice a minute; on another GPU, it failed once, long ago."""
-        failing = daemon(target, THREE)
-        function = "nvmlDeviceGetTemperatureV"
-        failing.has(
-            "gpumon_nvml_errors_total",
-            lambda second: 1.0 + min(target.running_s(second), 60 * until_minute) // 30,
-            function=function,
-            code="999",
-        )
-        failing.has("gpumon_nvml_errors_total", always(1), function=function, code="4")
-        failing.has("gpumon_collector_success", always(0), collector="nvml")
-        return failing
-
-    def test_informs_of_its_function_but_not_of_a_missing_gpu(self, verify: Verify) -> None:
-        target = self.failing(Target(unscraped=((30, 31),), down=((40, 41),)))
-        story = Story(60, (target,)).fires("GpumonFieldFailing", 14, 60)
-
-        verify(story.is_silent("GpumonGPUMissing", 0, 60))
-
-    def test_is_silent_once_it_works_again(self, verify: Verify) -> None:
-        story = Story(60, (self.failing(Target(), until_minute=3),))
-
-        verify(story.is_silent("GpumonFieldFailing", 0, 60))
-
-
-def test_incomplete_metrics_inform(verify: Verify) -> None:
-    target = daemon(Target(unscraped=((30, 31),), down=((40, 41),)), THREE)
-    target.has("gpumon_collector_success", always(0), collector="metrics_gpu_time")
-    target.has("gpumon_collector_success", always(1), collector="metrics_training")
-    story = Story(60, (target,)).fires("GpumonMetricsIncomplete", 13, 60)
-
-    verify(story)
+        verify(story.is_silent("GpumonGPUEccErrors", 43, 60))
