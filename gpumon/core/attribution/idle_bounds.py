@@ -74,11 +74,37 @@ _OF_STEPS: Final = {IdleCause.WITHIN_STEP, IdleCause.IMBALANCE}
 
 
 class _Kept(NamedTuple):
-    """A window of the present block; ``usual_ns`` are the shares of ``share_idle``."""
+    """A window of a block; ``usual_ns`` are the shares of ``share_idle``."""
 
     window: LoopWindow
     usual_ns: Mapping[IdleCause, int]
     bounds: Bounds
+
+
+class _OpenBlock:
+    """Windows without a gap, with which models will be compared.
+
+    Attributes:
+        ranges: How many of them have a range.
+        row: How many of the last ones were idle for as long as the host waited.
+        begins_idle: Whether the device had nothing to do when the first one began.
+    """
+
+    def __init__(self) -> None:
+        self.kept: list[_Kept] = []
+        self.ranges = self.row = 0
+        self.begins_idle = True
+
+    @property
+    def is_full(self) -> bool:
+        return self.ranges >= _BLOCK or len(self.kept) >= _MOST_WINDOWS
+
+    def trace(self, *, has_own_steps: bool) -> LoopTrace:
+        return LoopTrace(
+            [one.window for one in self.kept],
+            has_own_steps=has_own_steps,
+            begins_idle=self.begins_idle,
+        )
 
 
 class _Block:
@@ -144,14 +170,12 @@ class IdleBounds:
 
     def __init__(self) -> None:
         self.is_exact = False
-        self._kept: list[_Kept] = []  # the present block
+        self._block = _OpenBlock()
         self._past: list[_Block] = []
-        self._ranges = 0  # its windows with a range
-        self._row = 0  # its last windows that were idle for as long as the host waited
         self._overlaps = 0  # a bit for each of the last windows with waits
         self._idle_parts: dict[IdleCause, float] = {}  # idle part of each cause's time, 0 to 1
         self._errors: dict[str, tuple[float, float]] = {}  # of earlier blocks: squares and count
-        self._begins_idle = self._was_idle = True
+        self._was_idle = True
         self._is_idle_in_waits_alone = False  # though some of its time is untagged
         self._skipped = self._skips = self._tracked = 0
 
@@ -202,9 +226,9 @@ class IdleBounds:
         usual_ns = with_untagged(idle_ns, shared.idle_ns)
         if not self._keep(sample, parts, timeline, usual_ns, bounds, was_idle=was_idle):
             return bounds, None
-        self._ranges += has_range
+        self._block.ranges += has_range
         is_tracked = self._tracked >= _TRACKED
-        if self._is_full or (has_range and (self._must_compare or is_tracked)):
+        if self._block.is_full or (has_range and (self._must_compare or is_tracked)):
             return bounds, self._decide(timeline)
         return bounds, None
 
@@ -221,16 +245,16 @@ class IdleBounds:
         start_ns, end_ns, _ = sample
         spans = timeline.spans(start_ns, end_ns)
         if spans is None or parts.gross_input_wait_ns or timeline.has_amounts(start_ns, end_ns):
-            self._begin_block()
+            self._block = _OpenBlock()
             return False
-        if self._kept and self._kept[-1].window.end_ns != start_ns:
-            self._begin_block()
-        if not self._kept:
-            self._begins_idle = was_idle
+        if self._block.kept and self._block.kept[-1].window.end_ns != start_ns:
+            self._block = _OpenBlock()
+        if not self._block.kept:
+            self._block.begins_idle = was_idle
         steps_ns = timeline.steps_between(start_ns, end_ns)
         window = LoopWindow(start_ns, end_ns, sample.idle_ns, *spans, steps_ns)
-        self._kept.append(_Kept(window, usual_ns, bounds))
-        self._row += 1
+        self._block.kept.append(_Kept(window, usual_ns, bounds))
+        self._block.row += 1
         return True
 
     def _note_tracking(self, idle_ns: int, waited_ns: int, length_ns: int) -> None:
@@ -243,19 +267,16 @@ class IdleBounds:
         if abs(idle_ns - waited_ns) <= _ALIKE * length_ns:
             self._tracked += 1
         else:
-            self._tracked, self._row = 0, -1
-
-    @property
-    def _is_full(self) -> bool:
-        return self._ranges >= _BLOCK or len(self._kept) >= _MOST_WINDOWS
+            self._tracked, self._block.row = 0, -1
 
     @property
     def _must_compare(self) -> bool:
+        block = self._block
         if self._past:
-            return self._skips > 0 and self._ranges == _ENOUGH
-        if self._ranges in _EARLY_COMPARISONS:
-            return self._tracked > 0 and self._row == len(self._kept)
-        return self._ranges in _FIRST_COMPARISONS
+            return self._skips > 0 and block.ranges == _ENOUGH
+        if block.ranges in _EARLY_COMPARISONS:
+            return self._tracked > 0 and block.row == len(block.kept)
+        return block.ranges in _FIRST_COMPARISONS
 
     def _note_overlap(
         self, sample: BusySample, parts: WindowParts, shared: SharedIdle, timeline: PhaseTimeline
@@ -275,28 +296,21 @@ class IdleBounds:
             self.is_exact, timeline.keeps_steps = False, True
             self._start_over()
 
-    def _begin_block(self) -> None:
-        self._kept, self._ranges, self._row = [], 0, 0
-
     def _start_over(self) -> None:
         """Forget what was known of the loop: it is settled, or no longer true."""
-        self._begin_block()
+        self._block = _OpenBlock()
         self._past, self._errors, self._idle_parts = [], {}, {}
         self._skipped = self._skips = self._tracked = 0
 
     def _decide(self, timeline: PhaseTimeline) -> Narrowed | None:
-        trace = LoopTrace(
-            [one.window for one in self._kept],
-            has_own_steps=timeline.has_own_steps,
-            begins_idle=self._begins_idle,
-        )
+        trace = self._block.trace(has_own_steps=timeline.has_own_steps)
         fits = trace.fits()
-        block = _Block(self._kept, trace, fits)
+        block = _Block(self._block.kept, trace, fits)
         errors = self._errors_with(fits)
         believed = _believed(errors)
         if self._tracked >= _TRACKED and self._may_be_usual(block, errors, believed):
             # Different windows before this row stay as they are.
-            row = self._kept[-self._row :]
+            row = self._block.kept[-self._block.row :]
             bounds = all_of(one.bounds for one in row)
             usual_ns = sums_of(one.usual_ns for one in row)
             if usual_ns.get(IdleCause.UNKNOWN, 0) > _HAS_RANGE * sum(usual_ns.values()):
@@ -311,15 +325,15 @@ class IdleBounds:
         if believed and not any(block.is_usual([name]) for name in believed):
             best = next(fit for fit in fits if fit.name == believed[0])
             self._idle_parts = trace.idle_parts(best)
-        fits_none = not believed and self._ranges >= _ENOUGH
-        if not self._is_full and not fits_none:
+        fits_none = not believed and self._block.ranges >= _ENOUGH
+        if not self._block.is_full and not fits_none:
             return None
         # If no model fits, compare again later, at growing intervals.
         self._skips = min(_MOST_SKIPPED, 4 * self._skips or _BLOCK) if fits_none else 0
         self._skipped = self._skips
         self._errors = errors
         self._past = [*self._past, block][-_MOST_BLOCKS:]
-        self._begin_block()
+        self._block = _OpenBlock()
         return together([one.by_models(believed) for one in self._past])
 
     def _may_be_usual(

@@ -16,6 +16,7 @@ from gpumon.core.ring_format.events import RingEvent, RingKind
 from gpumon.core.sample import BusySample
 from tests.truth.loops.machine import NS_PER_MS, Rank
 from tests.unit.core.attribution.builders_bounds import (
+    WAIT,
     FollowedLoop,
     asynchronous,
     device_done,
@@ -103,6 +104,23 @@ class TestDeviceMarks:
         assert +low_ns == +best_ns == +high_ns
         for cause in (INPUT_WAIT, CALLBACKS):
             assert best_ns[cause] == pytest.approx(true_ns[cause], abs=ROUNDING * loop.idle_ns)
+
+
+class TestALoopThatTagsOnlyItsWaits:
+    def test_idles_in_its_waits_alone_once_they_are_as_long_as_its_idle_time(self) -> None:
+        rank = Rank(1, 0.05)
+        for _ in range(400):
+            with rank.phase(WAIT):
+                rank.work(40)
+            rank.launch(60)
+            rank.synchronise()
+
+        loop = followed(rank)
+
+        low_ns, best_ns, high_ns = loop.totals
+        assert low_ns[INPUT_WAIT] > 0.9 * loop.idle_ns
+        assert best_ns[INPUT_WAIT] > loop.shared_ns[INPUT_WAIT]
+        assert low_ns[INPUT_WAIT] <= true_idle_ns(rank)[INPUT_WAIT] <= 1.01 * high_ns[INPUT_WAIT]
 
 
 class TestALoopThatBecomesSynchronous:
