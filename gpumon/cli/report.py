@@ -303,8 +303,7 @@ def _unfit(path: str, why: str, instead: str = "") -> UnreadableLogError:
 def comparison(before: Report, after: Report) -> dict[str, object]:
     """The ``--json`` document of a comparison."""
     from gpumon.core.diagnosis.run_pace import pairs_of
-    from gpumon.core.diagnosis.speedup import speedup
-    from gpumon.core.diagnosis.unlike import unlike
+    from gpumon.core.diagnosis.unlike import speedup, unlike
 
     pairs = pairs_of(before, after)
     runs = [

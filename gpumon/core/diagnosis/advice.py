@@ -20,11 +20,16 @@ from gpumon.core.diagnosis.held_advice import held_advice
 from gpumon.core.diagnosis.imbalance_advice import imbalance_bound
 from gpumon.core.diagnosis.input_advice import LossReason, bound_of, held_up_sentence, loss_reason
 from gpumon.core.diagnosis.log_coverage import few_samples_advice, is_few
-from gpumon.core.diagnosis.loss_range import cost_ns, cost_of_use, is_wide, possible_causes
+from gpumon.core.diagnosis.loss_range import (
+    cost_ns,
+    cost_of_use,
+    is_wide,
+    possible_causes,
+    speedup_upper_bound,
+)
 from gpumon.core.diagnosis.messages import WORD_OF_CAUSE
 from gpumon.core.diagnosis.rank_advice import late_rank_advice
 from gpumon.core.diagnosis.silence import hanging_text, silence_sentence
-from gpumon.core.diagnosis.speedup import speedup_upper_bound
 from gpumon.core.diagnosis.verdict_rules import main_cause
 from gpumon.core.phase import STEP_PHASES, UNPROVED, IdleCause, InputWaitReason
 from gpumon.core.report.report import (
@@ -41,15 +46,7 @@ from gpumon.core.settings.detector import DEFAULT_SETTINGS, AdviceSettings, Dete
 from gpumon.core.settings.rule import RuleKind, rule
 from gpumon.core.verdict import VerdictName
 from gpumon.core.waits.reasons import WITH_REASONS
-from gpumon.core.wording import (
-    counted,
-    gpus_named,
-    in_about,
-    in_percent,
-    in_time,
-    listed,
-    part_of,
-)
+from gpumon.core.wording import counted, gpus_named, in_about, in_percent, in_time, listed, part_of
 
 _LIMITS: Final = DEFAULT_SETTINGS.advice
 

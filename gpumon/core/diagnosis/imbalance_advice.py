@@ -21,8 +21,7 @@ from gpumon.core.diagnosis.imbalance import (
     imbalances,
     missing_ranks,
 )
-from gpumon.core.diagnosis.loss_range import cost_ns
-from gpumon.core.diagnosis.speedup import speedup_upper_bound
+from gpumon.core.diagnosis.loss_range import cost_ns, speedup_upper_bound
 from gpumon.core.phase import IdleCause, TrainingPhase
 from gpumon.core.report.job_balance import JobBalance
 from gpumon.core.report.report import GpuReport, JobKey, RunReport
@@ -153,7 +152,6 @@ def _of_job(
 
 
 def _why(slow: SlowGpu, found: JobImbalance, labels: Mapping[str, str]) -> Iterator[str]:
-    """Why a GPU is slow, what explains most first."""
     peer, shares = _name(found.peer, labels), found.balance.shares
     causes = [_cause(cause, peer) for cause in slow.causes]
     if len(causes) > 1 or not slow.is_explained:
@@ -292,7 +290,6 @@ def _meets_in_nccl(of_job: Sequence[RunReport]) -> bool:
 
 
 def _has_worked(of_job: Sequence[RunReport]) -> bool:
-    """Whether it has trained for long enough for its GPUs to be compared."""
     in_steps_ns = [run.phase_ns.get(TrainingPhase.TRAIN_STEP, 0) for run in of_job]
     return min(in_steps_ns) >= DEFAULT_SETTINGS.imbalance.compared_from_ns
 

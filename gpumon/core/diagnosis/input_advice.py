@@ -187,7 +187,6 @@ def workers_needed(loss: LossReason) -> int | None:
 
 
 def _workers_at_once(loss: LossReason) -> int | None:
-    """As many workers as are needed, but no more than can compute at once."""
     needed, usable = workers_needed(loss), loss.usable_cores
     return needed if needed is None or usable is None else min(needed, usable)
 
@@ -213,8 +212,10 @@ def _text_of(loss: LossReason) -> str:
             return messages.NETWORK_BOUND.format(count=loss.times, loader=loader)
         case InputWaitReason.DISK_BOUND:
             return messages.DISK_BOUND
-        case _:
+        case InputWaitReason.MEMORY_PRESSURE:
             return messages.MEMORY_PRESSURE
+        case InputWaitReason.UNKNOWN:
+            raise AssertionError("an unknown reason is advised on only in a lock")
 
 
 def _cpu_text(loss: LossReason) -> str:
@@ -276,9 +277,9 @@ def reason_seen(why: WaitReason) -> str:
     >>> reason_seen(WaitReason(IdleCause.INPUT_WAIT, InputWaitReason.UNKNOWN, 5))
     ''
     """
-    if why.figures is None or why.reason is InputWaitReason.UNKNOWN:
+    seen = "" if why.figures is None else _seen(why, why.figures)
+    if not seen:
         return ""
-    seen = _seen(why, why.figures)
     also = [messages.WORD_OF_REASON[one] for one in why.also if one is not InputWaitReason.UNKNOWN]
     return messages.SEEN_AS_WELL.format(seen=seen, reasons=", ".join(also)) if also else seen
 
@@ -299,8 +300,10 @@ def _seen(why: WaitReason, figures: WaitFigures) -> str:
             return messages.SEEN_NETWORK_RATE.format(rate=plainly(received / 1e6, 2))
         case InputWaitReason.MEMORY_PRESSURE:
             return _memory_seen(figures)
-        case _:
+        case InputWaitReason.LATENCY_BOUND:
             return messages.SEEN_LATENCY
+        case InputWaitReason.UNKNOWN:
+            return ""
 
 
 def _cpu_seen(why: WaitReason, figures: WaitFigures) -> str:

@@ -9,13 +9,7 @@ from gpumon.core.diagnosis.log_coverage import has_gaps, is_few
 from gpumon.core.diagnosis.messages import Counted
 from gpumon.core.log_summary.common_pauses import Together
 from gpumon.core.log_summary.held_memory import HeldMemory
-from gpumon.core.report.report import (
-    GpuReport,
-    LogFinding,
-    Report,
-    diagnosed,
-    well_sampled,
-)
+from gpumon.core.report.report import GpuReport, LogFinding, Report, diagnosed, well_sampled
 from gpumon.core.settings.detector import DEFAULT_SETTINGS, DetectorSettings
 from gpumon.core.settings.rule import RuleKind, rule
 from gpumon.core.wording import gpus_named, in_gibibytes, in_percent, in_time

@@ -71,3 +71,16 @@ def cost_in_percent(totals: GpuTotals, cause: IdleCause, *limits: float) -> str:
 def cost_of_use(totals: GpuTotals, cause: IdleCause) -> str:
     """What a cause cost, of the time in use."""
     return f"{cost_in_time(totals, cause)} of {in_time(totals.in_use_ns)}"
+
+
+def speedup_upper_bound(in_use_ns: int, lost_ns: float) -> float:
+    """How many times faster work can become at most, when time lost to one cause is won back.
+
+    Infinite only where all time was lost, which a GPU in use never does;
+    then, and without any time in use, 1 is all that can be promised.
+
+    >>> speedup_upper_bound(100, 50)
+    2.0
+    """
+    left_ns = in_use_ns - lost_ns
+    return max(1.0, in_use_ns / left_ns) if left_ns > 0 else 1.0

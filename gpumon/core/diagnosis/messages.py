@@ -732,7 +732,6 @@ RUN_STANDS_STILL: Final = "The run on GPU {gpu} makes no progress."
 HUNG_UNTIL_ITS_END: Final = "The run on GPU {gpu} hung for {time} before it ended."
 
 NO_GPU: Final = "no GPU was observed."
-NO_GPU_READ: Final = "no GPU can be read: {error}."
 NO_GPU_ON_CPU: Final = Counted(
     "no GPU: the run {runs} computes on the CPU.", "no GPU: the runs {runs} compute on the CPU."
 )

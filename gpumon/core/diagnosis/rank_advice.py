@@ -10,7 +10,7 @@ from gpumon.core.accounting.rank_wait import RankWait
 from gpumon.core.accounting.totals import GpuTotals
 from gpumon.core.clock import seconds
 from gpumon.core.diagnosis import messages
-from gpumon.core.diagnosis.speedup import speedup_upper_bound
+from gpumon.core.diagnosis.loss_range import speedup_upper_bound
 from gpumon.core.diagnosis.verdict_rules import may_wait_for_rank
 from gpumon.core.phase import IdleCause
 from gpumon.core.report.report import LATE_RANK, Advice, GpuReport, RunReport

@@ -15,11 +15,7 @@ from gpumon.core.diagnosis.imbalance import (
     is_shared,
     is_slower_board,
 )
-from gpumon.core.diagnosis.log_findings import (
-    all_pause_together,
-    idles_beside_peer,
-    is_memory_held,
-)
+from gpumon.core.diagnosis.log_findings import all_pause_together, idles_beside_peer, is_memory_held
 from gpumon.core.diagnosis.verdict_rules import VERDICT_RULES
 from gpumon.core.report.job_balance import is_unequal
 from gpumon.core.report.report import is_too_coarse

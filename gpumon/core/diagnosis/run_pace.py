@@ -134,3 +134,22 @@ def _pace(label: str, runs: Sequence[RunReport]) -> RunPace:
         samples=sum(counted) if len(counted) == len(runs) else None,
         step_ns=medians[-1] if medians else None,
     )
+
+
+def compute_speedup(before: Report, after: Report) -> float | None:
+    """By how much the compute of a step itself became faster: no advice on waiting did that.
+
+    ``None`` where it is not known what of the busy time was whose.
+    """
+    pairs = pairs_of(before, after)
+    if not pairs.is_whole:
+        return None
+    if any(pair.has_unlike_steps for pair in pairs.both):
+        work = [(pair.before.samples or 0, pair.after.samples or 0) for pair in pairs.both]
+    else:
+        work = [(pair.before.steps, pair.after.steps) for pair in pairs.both]
+    slow, fast = (sum(amounts) for amounts in zip(*work, strict=True)) if work else (0, 0)
+    slow_ns, fast_ns = before.in_use_busy_ns, after.in_use_busy_ns
+    if not (slow and fast and slow_ns and fast_ns):
+        return None
+    return (slow_ns / slow) / (fast_ns / fast)

@@ -45,6 +45,16 @@ def unlike(before: Report, after: Report) -> tuple[Unlikeness, ...]:
     )
 
 
+def speedup(before: Report, after: Report) -> float | None:
+    """How many times as fast the work became.
+
+    ``None`` where steps were not counted in both, or other hardware did the work.
+    """
+    if any(one.of_work for one in unlike(before, after)):
+        return None
+    return pairs_of(before, after).speedup
+
+
 def _machines(before: Report, after: Report) -> Iterator[Unlikeness]:
     are_both_simulated = before.simulated and after.simulated
     if before.simulated == after.simulated and _are_of_one_kind(before, after):

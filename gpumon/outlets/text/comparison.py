@@ -7,8 +7,7 @@ from typing import Final
 
 from gpumon.core.clock import NS_PER_S
 from gpumon.core.diagnosis.messages import WORD_OF_CAUSE, WORD_OF_FIRST_WAIT
-from gpumon.core.diagnosis.run_pace import RunPair, RunPairs, pairs_of
-from gpumon.core.diagnosis.speedup import WAVERS, compute_speedup, promise_was_kept
+from gpumon.core.diagnosis.run_pace import RunPair, RunPairs, compute_speedup, pairs_of
 from gpumon.core.diagnosis.unlike import Unlikeness, unlike
 from gpumon.core.phase import CAUSES, OUT_OF_USE, IdleCause
 from gpumon.core.report.report import BESIDE_CAUSES, FIRST_INPUT_WAIT, Report, idle_in
@@ -25,6 +24,8 @@ from gpumon.outlets.text.headline import verdict_line
 from gpumon.outlets.text.report_lines import in_all, in_milliseconds, main_advice
 from gpumon.outlets.text.style import TextStyle, wrapped
 
+_WAVERS: Final = 1.02
+"""Two measurements of the same work differ by as much."""
 _MOST_RUNS: Final = 8
 """With more runs than that, the table shows the first of them."""
 _LONG_STEP_NS: Final = 10 * NS_PER_S
@@ -136,9 +137,14 @@ def _speed(before: Report, after: Report, pairs: RunPairs, found: Sequence[Unlik
         is_first = advice.cause == FIRST_INPUT_WAIT
         cause = WORD_OF_FIRST_WAIT if is_first else WORD_OF_CAUSE[IdleCause(advice.cause)]
         row = _PROMISE_OF_MORE if advice.may_be_more else _promise(bound, measured)
-        tolerance = in_percent(WAVERS - 1)
+        tolerance = in_percent(_WAVERS - 1)
         sentences.append(row.format(cause=cause, bound=f"{bound:.2f}", tolerance=tolerance))
     return " ".join(sentences)
+
+
+def promise_was_kept(bound: float, measured: float) -> bool:
+    """Whether a gain stayed within its upper bound, give or take what a measurement wavers."""
+    return measured <= bound * _WAVERS
 
 
 def _promise(bound: float, measured: float) -> str:
@@ -146,7 +152,7 @@ def _promise(bound: float, measured: float) -> str:
         return _PROMISE_EXCEEDED
     if round(measured, 2) > round(bound, 2):
         return _PROMISE_NEARLY_KEPT
-    return _PROMISE_UNUSED if measured < WAVERS < bound else _PROMISE_KEPT
+    return _PROMISE_UNUSED if measured < _WAVERS < bound else _PROMISE_KEPT
 
 
 def _verdicts(before: Report, after: Report, titles: tuple[str, str]) -> list[str]:

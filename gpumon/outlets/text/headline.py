@@ -24,14 +24,7 @@ from gpumon.core.phase import IdleCause
 from gpumon.core.report.report import GpuReport, Report, diagnosed
 from gpumon.core.settings.detector import DEFAULT_SETTINGS
 from gpumon.core.verdict import Severity, VerdictName
-from gpumon.core.wording import (
-    capital,
-    in_percent,
-    in_time,
-    label_text,
-    listed,
-    part_of,
-)
+from gpumon.core.wording import capital, in_percent, in_time, label_text, listed, part_of
 from gpumon.outlets.text.now_lines import (
     clock,
     ended_in_a_hang,

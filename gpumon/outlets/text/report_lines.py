@@ -50,12 +50,7 @@ from gpumon.core.wording import (
 )
 from gpumon.outlets.text.headline import main_gpu
 from gpumon.outlets.text.now_lines import clock, what_to_do_now, what_to_do_without_a_gpu
-from gpumon.outlets.text.statements import (
-    greatest_proved,
-    has_few_pauses,
-    joined,
-    waits_for_rank,
-)
+from gpumon.outlets.text.statements import greatest_proved, has_few_pauses, joined, waits_for_rank
 from gpumon.outlets.text.style import wrapped
 from gpumon.outlets.text.trouble_lines import first_remedy, remedy_of_the_source
 

@@ -30,12 +30,7 @@ from gpumon.core.wording import (
     parts_in_unit_of,
     time_range,
 )
-from gpumon.outlets.text.headline import (
-    has_instance,
-    main_gpu,
-    verdict_line,
-    why_line,
-)
+from gpumon.outlets.text.headline import has_instance, main_gpu, verdict_line, why_line
 from gpumon.outlets.text.report_lines import (
     findings_beside,
     levels_lines,

@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from gpumon.core.codecs.report_codec import decode_report
-from gpumon.core.diagnosis.speedup import promise_was_kept, speedup
+from gpumon.core.diagnosis.unlike import speedup
 from gpumon.core.report.report import Report
+from gpumon.outlets.text.comparison import promise_was_kept
 from tests.truth.advice.runs import CASES, SIDES
 from tests.truth.host.cells import trained
 from tests.truth.host.surroundings import little_memory, must_read_from_a_device

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from gpumon.core.accounting.totals import GpuTotals
 from gpumon.core.diagnosis.loss_range import (
@@ -17,6 +19,7 @@ from gpumon.core.diagnosis.loss_range import (
     is_wide,
     most_ns,
     possible_causes,
+    speedup_upper_bound,
 )
 from gpumon.core.phase import UNPROVED, IdleCause
 from tests.builders.report import gpu
@@ -124,3 +127,9 @@ class TestASplit:
         totals = totals._replace(idle_ns={**totals.idle_ns, cause: s(50)})
 
         assert possible_causes(totals) == [WAIT]
+
+
+class TestTheSpeedup:
+    @given(st.integers(0, 10**15), st.integers(0, 10**15))
+    def test_is_at_least_1_and_never_infinite(self, in_use_ns: int, lost_ns: int) -> None:
+        assert 1.0 <= speedup_upper_bound(in_use_ns, lost_ns) < float("inf")

@@ -11,10 +11,10 @@ from dataclasses import replace
 
 import pytest
 
-from gpumon.core.diagnosis.speedup import speedup
+from gpumon.core.diagnosis.unlike import speedup
 from gpumon.core.phase import IdleCause
 from gpumon.core.report.report import Report
-from gpumon.outlets.text.comparison import side_by_side
+from gpumon.outlets.text.comparison import promise_was_kept, side_by_side
 from tests.builders.report import gpu, report, run
 from tests.unit.outlets.report_lines import PLAIN
 
@@ -70,6 +70,14 @@ class TestASpeedup:
         assert speedup(before, after) == (times and pytest.approx(times))
         printed = re.findall(r"(\d+\.\d+) times as fast, in ", compared(before, after))
         assert printed == ([] if times is None else [f"{times:.2f}"])
+
+
+class TestAPromise:
+    @pytest.mark.parametrize(
+        ("bound", "measured", "kept"), [(2.0, 1.9, True), (2.0, 2.03, True), (2.0, 2.05, False)]
+    )
+    def test_is_kept_within_two_percent(self, bound: float, measured: float, kept: bool) -> None:
+        assert promise_was_kept(bound, measured) is kept
 
 
 class TestManyRuns:

@@ -15,10 +15,7 @@ from gpumon.core.report.report import GpuReport, Report, RunReport
 from gpumon.core.ring_format.silence import RunSilence
 from gpumon.core.verdict import VerdictName
 from gpumon.outlets.text.headline import main_gpu, verdict_line, why_line
-from gpumon.outlets.text.now_lines import (
-    clock,
-    waits_for_first_batch,
-)
+from gpumon.outlets.text.now_lines import clock, waits_for_first_batch
 from gpumon.outlets.text.report_lines import next_line
 from tests.builders.report import gpu, report, run, with_totals
 from tests.builders.time import s
