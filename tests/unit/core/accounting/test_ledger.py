@@ -168,6 +168,14 @@ class TestPauses:
         assert first % s(3) == 0
         assert suspected[-1] == s(90)
 
+    def test_are_suspected_as_far_as_no_tag_explains_them(self) -> None:
+        ledger = GpuLedger()
+        for sample in every(1.0, on_and_off(late_waves(30))):
+            explained_ns = sample.idle_ns * 2 // 5
+            ledger.observe_shared(sample, SharedIdle({IdleCause.CHECKPOINT: explained_ns}))
+
+        assert ledger.snapshot().suspected_ns == s(54)
+
     def test_own_the_idle_part_of_the_samples_at_their_edges(self) -> None:
         edged = [[*[1.0] * (busy - 1), 0.5, *[0.0] * 3, 0.5] for busy, _ in late_waves(30)]
         totals = settled(every(1.0, [*itertools.chain(*edged), 1.0]))
