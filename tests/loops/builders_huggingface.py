@@ -1,4 +1,4 @@
-"""A tiny BERT, made from a config, in a Trainer whose waits are sleeps that time themselves."""
+"""A tiny BERT in a Hugging Face Trainer that sleeps, and times its sleeps."""
 
 from __future__ import annotations
 
@@ -17,29 +17,29 @@ _WORDS, _LENGTH = 50, 8
 
 
 class SlowSentences(torch.utils.data.Dataset):  # type: ignore[misc]
-    """Sentences of which the first of each batch takes a while to come."""
+    """Sentences: the first of each batch takes a while."""
 
     def __init__(self, batches: int, waits: Sleeps) -> None:
         generator = torch.Generator().manual_seed(5)
         self._words = torch.randint(0, _WORDS, (batches * BATCH, _LENGTH), generator=generator)
         self._waits = waits
-        self._asked = 0
+        self._fetched = 0
 
     def __len__(self) -> int:
         return len(self._words)
 
     def __getitem__(self, index: int) -> dict[str, Any]:
-        self._asked += 1  # the order is shuffled: so not by the index
-        if self._asked % BATCH == 1:
+        self._fetched += 1  # the order is shuffled: so not by the index
+        if self._fetched % BATCH == 1:
             self._reading = self._waits.around()
             self._reading.__enter__()
-        elif self._asked % BATCH == 0:
+        elif self._fetched % BATCH == 0:
             self._reading.__exit__(None, None, None)
         return {"input_ids": self._words[index], "labels": self._words[index][0] % 2}
 
 
 class SleepingTrainer(transformers.Trainer):  # type: ignore[misc]
-    """A trainer of the user's own: it sleeps in the middle of what it does."""
+    """A user's subclass that sleeps in its methods."""
 
     waits: Waits
     fails_at: int | None = None
@@ -72,7 +72,7 @@ class SleepingTrainer(transformers.Trainer):  # type: ignore[misc]
 
 
 def callback(**methods: Any) -> Any:
-    """One with these methods."""
+    """A callback with these methods."""
     return type("Acting", (Callback,), methods)()
 
 
@@ -84,7 +84,7 @@ def trainer(
     evaluated: int = 4,
     **settings: Any,
 ) -> Any:
-    """A quiet one on the CPU; of its own callbacks, one takes its time after each step."""
+    """A quiet trainer on the CPU; one callback sleeps after each step."""
     waits = waits or Waits()
     torch.manual_seed(2)
     model = transformers.BertForSequenceClassification(
@@ -117,7 +117,7 @@ def trainer(
 
 
 def time_optimizer(trainer: Any) -> None:
-    """Have its optimizer's steps timed from below whatever is put on it."""
+    """Time its optimizer's steps below any patch."""
     spans = []
 
     def begins(*_: Any) -> None:
@@ -133,7 +133,7 @@ def time_optimizer(trainer: Any) -> None:
 
 
 def shadowed(trainer: Any) -> set[str]:
-    """What is in front of methods of its class, or of its handler's, or is a tagger's."""
+    """Patched methods of it or its handler, and attributes of a tagger."""
     return {
         name
         for owner in (trainer, trainer.callback_handler)
@@ -143,7 +143,7 @@ def shadowed(trainer: Any) -> set[str]:
 
 
 def outcome(trained: Any) -> tuple[Any, ...]:
-    """Losses and weights after a training."""
+    """Losses and weights after a run."""
     recorded = [
         {name: value for name, value in line.items() if "loss" in name or "grad" in name}
         for line in trained.state.log_history

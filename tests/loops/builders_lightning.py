@@ -1,4 +1,4 @@
-"""A small Lightning training whose waits are sleeps that time themselves."""
+"""A small Lightning model and loader that sleep, and time their sleeps."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ tagger, Callback = PhaseTagger, pl.Callback
 
 
 class SlowLoader(torch.utils.data.DataLoader):  # type: ignore[misc]
-    """A loader whose every batch takes a while to come."""
+    """A loader whose batches take a while."""
 
     def __init__(self, dataset: Any, waits: Sleeps, **named: Any) -> None:
         super().__init__(dataset, **named)
@@ -85,7 +85,7 @@ def model(
 
 
 def model_that_optimizes_by_hand(*, fails_at: int | None = None) -> Any:
-    """One with two optimizers, as a GAN has."""
+    """A model with two optimizers, like a GAN."""
 
     class ByHand(type(model(fails_at=fails_at))):  # type: ignore[misc]
         def __init__(self) -> None:
@@ -107,7 +107,7 @@ def model_that_optimizes_by_hand(*, fails_at: int | None = None) -> Any:
 
 
 def model_that_fetches(waits: Waits) -> Any:
-    """One that asks for its batches itself."""
+    """A model that fetches its batches itself."""
 
     class Fetching(type(model(waits))):  # type: ignore[misc]
         def training_step(self, dataloader_iter: Iterator[Any]) -> Any:
@@ -129,12 +129,12 @@ def slow_checkpoints(waits: Waits, folder: Path, package: ModuleType = pl) -> An
 
 
 def callback(package: ModuleType = pl, **methods: Any) -> Any:
-    """One with these methods."""
+    """A callback with these methods."""
     return type("Acting", (package.Callback,), methods)()
 
 
 def trainer(folder: Path, *callbacks: Any, package: ModuleType = pl, **settings: Any) -> Any:
-    """A quiet one on the CPU."""
+    """A quiet trainer on the CPU."""
     quiet: dict[str, Any] = {
         "accelerator": "cpu",
         "default_root_dir": folder,

@@ -1,4 +1,4 @@
-"""What a ring says, and data and sleeps that know from below the hooks how long they took."""
+"""The contents of a ring, and sleeps that time themselves below the hooks."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from trainer_hooks.ring.ring_writer import RingWriter
 
 @contextmanager
 def own_ring(folder: Path) -> Iterator[None]:
-    """As if a process had just begun: no ring yet, and a folder for it."""
+    """As in a new process: no ring yet, and a folder for it."""
     before = os.environ.get("GPUMON_RUNTIME_DIR"), process_ring._Slot.ring
     os.environ["GPUMON_RUNTIME_DIR"] = str(folder)
     process_ring._Slot.ring = None
@@ -35,7 +35,7 @@ def own_ring(folder: Path) -> Iterator[None]:
 
 
 class Sleeps:
-    """Sleeps, and knows how long that, or what it was around, really took."""
+    """Sleeps, and times that and the block around which it is."""
 
     def __init__(self, seconds: float = 0.0) -> None:
         self.seconds = seconds
@@ -44,7 +44,7 @@ class Sleeps:
 
     @property
     def held_up_ns(self) -> int:
-        """How long this thread had no processor since: a busy machine's doing, and no hook's."""
+        """How long this thread had no processor since: on a busy machine, not because of a hook."""
         return held_up_ns() - self._held_up_before_ns
 
     def __call__(self) -> None:
@@ -70,7 +70,7 @@ class Sleeps:
         return sum(end - start for start, end in self.spans_ns)
 
     def spent_within_ns(self, others: Sleeps) -> int:
-        """How much of this lay within what the others were around."""
+        """How much of this was within the spans of the others."""
         return sum(
             end - start
             for start, end in self.spans_ns
@@ -79,11 +79,11 @@ class Sleeps:
 
 
 class Waits:
-    """Where a training sleeps, and for how long, in seconds.
+    """Where a training run sleeps, and for how long, in seconds.
 
     Attributes:
-        validation: Around the whole of each validation.
-        optimizer: Around what an optimizer does, which may call for the step itself.
+        validation: Around each validation.
+        optimizer: Around the optimizer, which may call the step itself.
     """
 
     def __init__(
@@ -111,7 +111,7 @@ class Waits:
         return self.fetch.times + self.validation_fetch.times
 
     def in_phase_ns(self, phase: str) -> int:
-        """How long the training really was in a phase."""
+        """How long the run really was in a phase."""
         if phase == "train_step":
             within_ns = self.step.spent_within_ns(self.optimizer)
             return self.optimizer.spent_ns + self.step.spent_ns - within_ns
@@ -124,7 +124,7 @@ class Waits:
 
 
 class RingContents:
-    """What the ring of this process holds at one moment."""
+    """The ring of this process, now."""
 
     def __init__(self) -> None:
         pen = writer()
@@ -139,13 +139,13 @@ class RingContents:
         self.records = records_in(raw)
         self.steps = max(totals.steps, self._newest(RingKind.STEP))
         self.samples = max(totals.samples, self._newest(RingKind.SAMPLES))
-        self._add_what_the_totals_do_not_say_yet(totals)
+        self._add_newer_than_the_totals(totals)
 
     def _newest(self, kind: RingKind) -> int:
         return max((e.value for e in self.records if e.kind is kind), default=0)
 
-    def _add_what_the_totals_do_not_say_yet(self, totals: RingTotals) -> None:
-        """They lag by some milliseconds, as a reader knows: the records go on."""
+    def _add_newer_than_the_totals(self, totals: RingTotals) -> None:
+        """The totals lag by some milliseconds; the records continue."""
         phase, since_ns = totals.present, totals.since_ns
         for event in self.records:
             if event.kind is RingKind.ENTER and event.at_ns > totals.since_ns:
@@ -159,13 +159,13 @@ class RingContents:
 
 
 class Stretch:
-    """What a piece of training took, by the clock and by its ring.
+    """A part of a run, by the clock and by its ring.
 
     Attributes:
         wall_ns: By the clock.
-        phase_ns: By the ring: nanoseconds of the stretch in each phase.
-        held_up_ns: How long its thread had no processor, on a machine that is busy with others.
-        after: What the ring said at its end.
+        phase_ns: By the ring: nanoseconds in each phase.
+        held_up_ns: How long its thread had no processor on a busy machine.
+        after: The ring at its end.
     """
 
     def __init__(self, before: RingContents, after: RingContents) -> None:
@@ -175,7 +175,7 @@ class Stretch:
         self.after = after
 
     def share(self, phase: str) -> float:
-        """Of the wall, in this phase; 0 to 1."""
+        """The part of the wall time in this phase, 0 to 1."""
         return self.phase_ns[phase] / self.wall_ns
 
 
@@ -198,7 +198,7 @@ def present() -> tuple[str, int]:
 
 
 class WrongInTheMiddleError(OSError):
-    """What goes wrong in the middle of something."""
+    """Something goes wrong in the middle."""
 
 
 def raise_error(*_: object, **__: object) -> Any:
@@ -206,7 +206,7 @@ def raise_error(*_: object, **__: object) -> Any:
 
 
 def writer() -> RingWriter:
-    """The pen of this process."""
+    """The ring writer of this process."""
     pen = process_ring.process_ring().writer
     assert pen is not None
     return pen
@@ -215,8 +215,7 @@ def writer() -> RingWriter:
 def finds_wait(seen: Stretch, true_ns: int, *, steps: int) -> bool:
     """Whether a wait for input was found: within 10 % or 1 ms a step, whichever is larger.
 
-    And within what the machine itself took: whoever is held up between a fetch and the hook that
-    tells of it is held up in that wait.
+    And within what the machine itself took: a thread may be held up between a fetch and its hook.
     """
     error_ns = seen.phase_ns["input_wait"] - true_ns
     return abs(error_ns) <= max(0.1 * true_ns, steps * 1_000_000) + seen.held_up_ns

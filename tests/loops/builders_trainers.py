@@ -1,4 +1,4 @@
-"""Lightning and the Hugging Face Trainer, asked for the same things in the same words."""
+"""Lightning and the Hugging Face Trainer behind one interface."""
 
 from __future__ import annotations
 
@@ -14,20 +14,18 @@ from tests.loops.builders_loops import Waits, writer
 
 
 def callback_ns() -> dict[str, int]:
-    """Nanoseconds by class of callback, as this process' ring says them to others."""
+    """Nanoseconds by class of callback, as readers of this process' ring see them."""
     raw = writer()._memory.path.read_bytes()
     return parse_facts(raw[FACTS_OFFSET : FACTS_OFFSET + parse_header(raw).facts_bytes]).callback_ns
 
 
-class Asked(NamedTuple):
-    """What a training is to be like.
+class Wanted(NamedTuple):
+    """A training run.
 
     Attributes:
-        waits: Where it sleeps.
-        batches: In an epoch.
-        epochs: How many.
-        validated: Batches of a validation after each; 0: none.
-        changed: Makes another module of the one that has the weights.
+        batches: Per epoch.
+        validated: Batches of the validation after each epoch; 0: none.
+        changed: Replaces the module with the weights.
     """
 
     waits: Waits | None = None
@@ -38,14 +36,14 @@ class Asked(NamedTuple):
 
 
 class Adapter(ABC):
-    """Trains with one of them.
+    """One of the trainers.
 
     Attributes:
         name: Of the module with its tagger, in ``trainer_hooks``.
-        other: The name of the other one.
-        events: Its names for the events of a training.
-        folder: What is written goes there.
-        b: What its trainings are built with.
+        other: The name of the other trainer.
+        events: Its names for the events of a run.
+        folder: For its files.
+        b: The module with its builders.
         tagger: Makes its tagger.
     """
 
@@ -59,7 +57,7 @@ class Adapter(ABC):
         self.tagger = self.b.tagger
 
     def callback(self, name: str, does: Callable[[], object], *events: str) -> Any:
-        """One of a class of that name, which does something at these events."""
+        """A callback of a class of that name, which acts at these events."""
 
         def method(*_: object, **__: object) -> None:
             does()
@@ -68,16 +66,16 @@ class Adapter(ABC):
         type(made).__name__ = name
         return made
 
-    def train(self, *callbacks: Any, **asked: Any) -> Any:
-        """Train a small model, asked for by the fields of ``Asked``; what came of it."""
-        return self._train(callbacks, Asked(**asked))
+    def train(self, *callbacks: Any, **wanted: Any) -> Any:
+        """Train a small model, as given by the fields of ``Wanted``; the results."""
+        return self._train(callbacks, Wanted(**wanted))
 
     @abstractmethod
-    def _train(self, callbacks: Sequence[Any], asked: Asked) -> Any: ...
+    def _train(self, callbacks: Sequence[Any], wanted: Wanted) -> Any: ...
 
     @abstractmethod
     def evaluate(self, *callbacks: Any) -> None:
-        """Evaluate a small model that nobody trains."""
+        """Evaluate a small untrained model."""
 
 
 class OnLightning(Adapter):
@@ -92,13 +90,13 @@ class OnLightning(Adapter):
         "validation_end": "on_validation_end",
     }
 
-    def _train(self, callbacks: Sequence[Any], asked: Asked) -> Any:
-        model = self.b.model(asked.waits)
-        if asked.changed is not None:
-            model.linear = asked.changed(model.linear)
-        trainer = self.b.trainer(self.folder, *callbacks, max_epochs=asked.epochs)
-        validated = self.b.loader(asked.validated) if asked.validated else None
-        trainer.fit(model, self.b.loader(asked.batches), validated)
+    def _train(self, callbacks: Sequence[Any], wanted: Wanted) -> Any:
+        model = self.b.model(wanted.waits)
+        if wanted.changed is not None:
+            model.linear = wanted.changed(model.linear)
+        trainer = self.b.trainer(self.folder, *callbacks, max_epochs=wanted.epochs)
+        validated = self.b.loader(wanted.validated) if wanted.validated else None
+        trainer.fit(model, self.b.loader(wanted.batches), validated)
         return model.losses, self.b.weights(model)
 
     def evaluate(self, *callbacks: Any) -> None:
@@ -118,18 +116,18 @@ class OnHuggingFace(Adapter):
         "validation_end": "on_evaluate",
     }
 
-    def _train(self, callbacks: Sequence[Any], asked: Asked) -> Any:
+    def _train(self, callbacks: Sequence[Any], wanted: Wanted) -> Any:
         trainer = self.b.trainer(
             self.folder,
             *callbacks,
-            waits=asked.waits,
-            batches=asked.batches,
-            evaluated=max(1, asked.validated),
-            num_train_epochs=asked.epochs,
-            eval_strategy="epoch" if asked.validated else "no",
+            waits=wanted.waits,
+            batches=wanted.batches,
+            evaluated=max(1, wanted.validated),
+            num_train_epochs=wanted.epochs,
+            eval_strategy="epoch" if wanted.validated else "no",
         )
-        if asked.changed is not None:
-            trainer.model.classifier = asked.changed(trainer.model.classifier)
+        if wanted.changed is not None:
+            trainer.model.classifier = wanted.changed(trainer.model.classifier)
         trainer.train()
         return self.b.outcome(trainer)
 

@@ -30,7 +30,7 @@ _NEEDED = {
 
 @pytest.fixture(autouse=True, scope="module")
 def frameworks(request: pytest.FixtureRequest) -> Iterator[None]:
-    """What the tests of a file train with must be there; torch then takes one core."""
+    """Skip without the frameworks of the file; torch then uses one core."""
     needed = next(
         names
         for start, names in _NEEDED.items()
@@ -53,7 +53,7 @@ def frameworks(request: pytest.FixtureRequest) -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def b(request: pytest.FixtureRequest) -> Any:
-    """The builders of the framework in the file's name: torch is there only where they are used."""
+    """The builders of the framework in the file's name."""
     framework = request.module.__name__.rpartition(".")[2].split("_")[1]
     return import_module(f"tests.loops.builders_{framework}")
 
@@ -76,7 +76,7 @@ def on_huggingface(tmp_path: Path) -> OnHuggingFace:
 
 @pytest.fixture(scope="module")
 def frozen_heap(b: Any) -> Iterator[None]:
-    """What was imported so far is not looked through by each collection that a trainer asks for."""
+    """Trainers collect garbage often: skip all that was imported so far."""
     gc.collect()
     gc.freeze()
     yield
@@ -85,7 +85,7 @@ def frozen_heap(b: Any) -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def own_runtime_folder(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[None]:
-    """Each test has a ring of its own, but where its class trains once for all its tests."""
+    """Each test has its own ring, unless its class trains once for all its tests."""
     if "training" in request.fixturenames:
         yield
         return

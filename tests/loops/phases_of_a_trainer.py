@@ -1,4 +1,4 @@
-"""What holds of a training that mostly validates and saves, whichever trainer ran it."""
+"""The contract of a run that mostly validates and saves, for each trainer."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def slow_everywhere() -> Waits:
 
 
 class Training:
-    """One training: what it really waited for, and what its ring says."""
+    """One run: what it really waited for, and what its ring shows."""
 
     def __init__(self, waits: Waits, seen: Stretch, trainer: Any, *, global_step: int) -> None:
         self.waits, self.seen, self.trainer = waits, seen, trainer
@@ -28,12 +28,12 @@ class Training:
 
 
 class PhasesOfATrainer:
-    """To be inherited beside a fixture ``training``, and ``b``, what it was built with.
+    """To be inherited next to a fixture ``training``.
 
     Attributes:
-        framework: What the ring says that trains.
-        own_class: Whose data they are.
-        asked_in: The file that asks for a validation.
+        framework: As recorded in the ring.
+        own_class: The class of its data.
+        asked_in: The file that calls for a validation.
     """
 
     framework: str
@@ -47,17 +47,17 @@ class PhasesOfATrainer:
         assert finds_wait(training.seen, waits.input_wait_ns, steps=waits.fetches)
 
     @pytest.mark.parametrize("phase", ["checkpoint", "validation", "callbacks"])
-    def test_so_is(self, training: Training, phase: str) -> None:
+    def test_the_share_of_a_phase_is_true(self, training: Training, phase: str) -> None:
         true_share = training.waits.in_phase_ns(phase) / training.seen.wall_ns
 
         assert training.seen.share(phase) == pytest.approx(true_share, abs=0.02)
 
-    def test_a_step_is_what_the_model_computes_and_the_optimizer(self, training: Training) -> None:
+    def test_a_step_includes_the_optimizer(self, training: Training) -> None:
         computed_share = training.waits.in_phase_ns("train_step") / training.seen.wall_ns
 
         assert 0 <= training.seen.share("train_step") - computed_share < 0.1
 
-    def test_nothing_of_the_loop_is_left_over(self, training: Training) -> None:
+    def test_almost_nothing_is_other(self, training: Training) -> None:
         assert training.seen.share("other") < 0.02
         assert training.seen.share("between_epochs") < 0.03
         assert sum(training.seen.phase_ns.values()) == pytest.approx(
@@ -71,14 +71,14 @@ class PhasesOfATrainer:
         assert after.samples == EPOCHS * BATCHES * b.BATCH
         assert after.epoch == EPOCHS - 1
 
-    def test_the_facts_say_what_trains_and_how_it_loads(self, training: Training, b: Any) -> None:
+    def test_the_facts_have_the_framework_and_the_loader(self, training: Training, b: Any) -> None:
         facts = training.seen.after.facts
         loads = {"kind": "DataLoader", "workers": 0, "batch_size": b.BATCH, "batches": BATCHES}
 
         assert facts.framework == self.framework
         assert {name: facts.loader[name] for name in loads} == loads
 
-    def test_the_facts_say_whose_loader_it_is_and_who_asked_to_train_and_validate(
+    def test_the_facts_have_the_loaders_class_and_the_lines_that_made_and_used_it(
         self, training: Training
     ) -> None:
         loader, built_in = training.seen.after.facts.loader, f"builders_{self.framework}.py"
@@ -92,12 +92,10 @@ class PhasesOfATrainer:
             assert str(loader[f"{whose}made_at"]).startswith(f"{file}:")
         assert (loader["validation_workers"], loader["validation_batches"]) == (0, VALIDATED)
 
-    def test_what_comes_afterwards_is_no_training(self, training: Training) -> None:
+    def test_the_time_afterwards_is_other(self, training: Training) -> None:
         assert (training.seen.after.present, training.seen.after.mode) == ("other", 0)
 
-    def test_a_wait_inside_validation_is_recorded_from_one_in_training(
-        self, training: Training
-    ) -> None:
+    def test_a_wait_in_validation_has_another_mode(self, training: Training) -> None:
         waits = {mode for phase, mode in training.seen.after.phases() if phase == "input_wait"}
 
         assert waits == {0, 1}

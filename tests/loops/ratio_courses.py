@@ -15,7 +15,7 @@ class Course:
 
     Attributes:
         batch: Samples of a batch, on average over the ranks.
-        ratios: Of three ranks, of which two take the first two; ``None``: ``RATIOS``.
+        ratios: Of three ranks; two use the first two. Default: ``RATIOS``.
         epochs: At least 20 steps in total.
         accumulated: Batches per rank and optimizer step.
         loss: "mean" or "sum" over samples, or "labels": a mean over labels, whose number varies by

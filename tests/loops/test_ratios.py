@@ -65,9 +65,9 @@ def jobs(tmp_path_factory: pytest.TempPathFactory) -> Jobs:
     """All is trained at once: importing the trainers lasts longer than training with them."""
     folder = tmp_path_factory.mktemp("ranks")
     environ = {"OMP_NUM_THREADS": "1", "GPUMON_RUNTIME_DIR": str(folder / "run")}
-    worlds = map(str, RATIOS)
+    counts = map(str, RATIOS)
     done = ran_python(
-        "-m", "tests.loops.ratio_ranks", folder, "gloo", *worlds, environ=environ, timeout_s=250
+        "-m", "tests.loops.ratio_ranks", folder, "gloo", *counts, environ=environ, timeout_s=250
     )
     assert done.returncode == 0, done.stderr
     return Jobs(folder)

@@ -1,22 +1,19 @@
-"""How long each class of callback took, under Lightning and the Hugging Face Trainer."""
+"""The time of each class of callback in Lightning and the Hugging Face Trainer."""
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.daemon import RunningDaemon
-from tests.loops.builders_loops import Sleeps, Waits, own_ring, stretch
+from tests.loops.builders_loops import Sleeps, Waits, stretch
 from tests.loops.builders_trainers import Adapter, OnHuggingFace, OnLightning, callback_ns
-from tests.patience import wait_until
 
 pytestmark = pytest.mark.keras_torch
 
 
 def about(truth: Sleeps) -> Any:
-    """Within 10 %, of sleeps that timed themselves, or what the machine itself took."""
+    """Within 10 % of sleeps that timed themselves, or what the machine itself took."""
     return pytest.approx(truth.spent_ns, rel=0.1, abs=truth.held_up_ns)
 
 
@@ -43,7 +40,7 @@ class TestTheTimeOfACallback:
         assert plots.times == 2
         assert callback_ns()["Plot"] == about(plots)
 
-    def test_adds_up_over_the_trainings_of_a_process(self, on: Adapter) -> None:
+    def test_adds_up_over_the_runs_of_a_process(self, on: Adapter) -> None:
         uploads = Sleeps(0.03)
 
         for _ in range(2):
@@ -52,27 +49,27 @@ class TestTheTimeOfACallback:
         assert uploads.times == 2
         assert callback_ns()["Upload"] == about(uploads)
 
-    def test_is_recorded_of_one_that_raised(self, on: Adapter) -> None:
-        asks = Sleeps(0.05)
+    def test_is_recorded_for_one_that_raised(self, on: Adapter) -> None:
+        uploads = Sleeps(0.05)
 
         def fail() -> None:
-            asks()
+            uploads()
             raise OSError("no network")
 
         with pytest.raises(OSError, match="no network"):
             on.train(on.tagger(), on.callback("Remote", fail, "batch_end"))
 
-        assert callback_ns()["Remote"] == about(asks)
+        assert callback_ns()["Remote"] == about(uploads)
 
     @pytest.mark.measured
-    def test_is_none_where_a_callback_does_nothing(self, on: Adapter) -> None:
+    def test_is_left_out_where_a_callback_does_nothing(self, on: Adapter) -> None:
         on.train(on.tagger(), on.callback("Idle", Sleeps()))
 
         assert "Idle" not in callback_ns()
         assert not any("Flow" in name or "Tagger" in name for name in callback_ns())
 
     @pytest.mark.measured
-    def test_of_checkpoints_stays_checkpoint(self, on_lightning: OnLightning) -> None:
+    def test_of_checkpoints_is_checkpoint(self, on_lightning: OnLightning) -> None:
         on, waits = on_lightning, Waits(checkpoint=0.2)
         with stretch() as found:
             on.train(on.tagger(), on.b.slow_checkpoints(waits, on.folder))
@@ -82,7 +79,7 @@ class TestTheTimeOfACallback:
         assert found[0].phase_ns["callbacks"] < waits.checkpoint.spent_ns / 4
 
     @pytest.mark.measured
-    def test_does_not_hold_what_it_evaluates(self, on_huggingface: OnHuggingFace) -> None:
+    def test_excludes_an_evaluation_in_it(self, on_huggingface: OnHuggingFace) -> None:
         on, thinks, waits = on_huggingface, Sleeps(0.05), Waits(validation_step=0.05)
 
         def evaluate() -> None:
@@ -100,12 +97,12 @@ class TestTheTimeOfACallback:
 
 
 class TestTheCallbacksOfATrainer:
-    def test_are_the_list_that_they_were(self, on_huggingface: OnHuggingFace) -> None:
+    def test_are_the_same_list_as_before(self, on_huggingface: OnHuggingFace) -> None:
         on, seen = on_huggingface, []
-        looking = on.callback(
-            "Looking", lambda: seen.append(list(trainer.callback_handler.callbacks)), "epoch_end"
+        listing = on.callback(
+            "Listing", lambda: seen.append(list(trainer.callback_handler.callbacks)), "epoch_end"
         )
-        trainer = on.b.trainer(on.folder, on.tagger(), looking, batches=2)
+        trainer = on.b.trainer(on.folder, on.tagger(), listing, batches=2)
         before = trainer.callback_handler.callbacks
         kept = list(before)
         trainer.train()
@@ -113,7 +110,7 @@ class TestTheCallbacksOfATrainer:
         assert trainer.callback_handler.callbacks is before
         assert seen == [kept, kept]
 
-    def test_may_be_added_in_the_middle(self, on_huggingface: OnHuggingFace) -> None:
+    def test_may_be_added_during_a_run(self, on_huggingface: OnHuggingFace) -> None:
         on, late = on_huggingface, Sleeps(0.02)
         added = on.callback("Late", late, "batch_end")
         adding = on.callback("Adding", lambda: trainer.add_callback(added), "epoch_end")
@@ -123,28 +120,3 @@ class TestTheCallbacksOfATrainer:
         assert late.times >= 5
         assert trainer.callback_handler.callbacks.count(added) == 2
         assert callback_ns()["Late"] == about(late)
-
-
-def callbacks_reported(daemon: RunningDaemon) -> dict[str, int]:
-    """Nanoseconds by class of callback, as the report of a daemon says."""
-    runs = daemon.report()["runs"]
-    recorded = runs[0]["callback_seconds"] if runs else {}
-    return {name: round(seconds * 1e9) for name, seconds in recorded.items()}
-
-
-class TestTheReport:
-    @pytest.mark.measured
-    def test_reports_which_callbacks_took_how_long(
-        self, on_lightning: OnLightning, tmp_path: Path
-    ) -> None:
-        on, uploads = on_lightning, Sleeps(0.05)
-        with (
-            RunningDaemon(tmp_path, "--source", "simulated:input-bound") as daemon,
-            own_ring(Path(daemon.environ["GPUMON_RUNTIME_DIR"])),
-        ):
-            on.train(on.tagger(), on.callback("Upload", uploads, "batch_end"))
-            wait_until(lambda: callbacks_reported(daemon) == callback_ns())
-            recorded_ns = callbacks_reported(daemon)
-
-        assert uploads.times == 12
-        assert recorded_ns["Upload"] == about(uploads)

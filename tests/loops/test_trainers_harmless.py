@@ -1,4 +1,4 @@
-"""What a tagger of either trainer leaves as it was where it can do nothing, and its copies."""
+"""What a tagger leaves as it was: results, the user's profiler, itself when copied."""
 
 from __future__ import annotations
 
@@ -11,65 +11,79 @@ from typing import Any
 import pytest
 
 from tests.loops.builders_loops import RingContents
-from tests.loops.builders_trainers import Adapter
+from tests.loops.builders_trainers import Adapter, OnHuggingFace, OnLightning
 from tests.needs import in_make_truth
 from trainer_hooks.ring import process_ring
+from trainer_hooks.trainers.lightning_phases import LightningPhases
 
 pytestmark = pytest.mark.keras_torch
 
 
-def pickled(one: Any) -> Any:
-    return pickle.loads(pickle.dumps(one))
+def lightning_outcome(on: OnLightning, *hooks: Any, **settings: Any) -> tuple[Any, ...]:
+    """Losses, weights, a validation, and the kinds of callbacks that a checkpoint holds."""
+    b = on.b
+    model = b.model()
+    saved = b.pl.callbacks.ModelCheckpoint(dirpath=on.folder, save_last=True)
+    trainer = b.trainer(on.folder, *hooks, saved, **settings)
+    trainer.fit(model, b.loader(9), b.loader(2))
+    validated = float(trainer.callback_metrics["validated"])
+    path = saved.last_model_path
+    checkpoint = b.torch.load(path, weights_only=False)
+    kinds = {key.partition("{")[0] for key in checkpoint["callbacks"]}
+    return model.losses, b.weights(model), validated, kinds
 
 
-COPIES: list[Any] = [copy.copy, pytest.param(copy.deepcopy, marks=in_make_truth), pickled]
+def huggingface_outcome(on: OnHuggingFace, *hooks: Any, **settings: Any) -> tuple[Any, ...]:
+    trainer = on.b.trainer(on.folder, *hooks, batches=6, **settings)
+    trainer.train()
+    predicted = trainer.predict(trainer.eval_dataset)
+    return on.b.outcome(trainer), predicted.metrics["test_loss"]
 
 
-@pytest.fixture
-def own_kind(on: Adapter) -> Iterator[Any]:
-    """Makes a tagger of a user's own kind."""
-
-    class TaggerOfAnExperiment(on.tagger):  # type: ignore[misc,name-defined]
-        """It takes and keeps what it likes."""
-
-        def __init__(self, experiment: dict[str, Any], *, seed: int) -> None:
-            super().__init__(run=f"{experiment['name']}-{seed}")
-            self.experiment, self.seed = experiment, seed
-
-    TaggerOfAnExperiment.__qualname__ = "TaggerOfAnExperiment"  # found by its name
-    globals()["TaggerOfAnExperiment"] = TaggerOfAnExperiment
-    yield lambda: TaggerOfAnExperiment({"name": "sweep"}, seed=3)
-    del globals()["TaggerOfAnExperiment"]
-
-
-@pytest.mark.parametrize("copied", COPIES)
-class TestACopyOfATagger:
-    def test_is_a_callback_for_the_same_run(self, on: Adapter, copied: Any) -> None:
-        one = copied(on.tagger(run="resnet", gpus=[1]))
-
-        assert isinstance(one, on.b.Callback)
-        assert one._run == "resnet"
-
-    def test_of_a_users_own_kind_is_of_that_kind(
-        self, on: Adapter, own_kind: Any, copied: Any
+class TestResults:
+    @pytest.mark.parametrize(
+        "settings",
+        [
+            {"accumulate_grad_batches": 2},
+            pytest.param({"gradient_clip_val": 0.5}, marks=in_make_truth),
+            {"val_check_interval": 3},
+        ],
+        ids=str,
+    )
+    def test_are_the_same_in_lightning(
+        self, on_lightning: OnLightning, settings: dict[str, Any]
     ) -> None:
-        one = copied(own_kind())
+        bare = lightning_outcome(on_lightning, **settings)
 
-        assert isinstance(one, globals()["TaggerOfAnExperiment"])
-        assert type(one) is not type(on.tagger())
-        assert (one.experiment, one.seed) == ({"name": "sweep"}, 3)
+        assert lightning_outcome(on_lightning, on_lightning.tagger(), **settings) == bare
+        assert bare[3] == {"ModelCheckpoint"}
 
-    def test_tags_after_the_original(self, on: Adapter, own_kind: Any, copied: Any) -> None:
-        one = own_kind()
-        on.train(one, epochs=1)
-        on.train(copied(one), epochs=1)
+    @pytest.mark.parametrize(
+        "settings",
+        [{"eval_strategy": "epoch", "save_strategy": "epoch"}, {"gradient_accumulation_steps": 3}],
+        ids=str,
+    )
+    def test_are_the_same_in_hugging_faces_trainer(
+        self, on_huggingface: OnHuggingFace, settings: dict[str, Any]
+    ) -> None:
+        bare = huggingface_outcome(on_huggingface, **settings)
 
-        assert (RingContents().steps, RingContents().facts.run) == (12, "sweep-3")
-        assert RingContents().present == "other"
+        assert huggingface_outcome(on_huggingface, on_huggingface.tagger(), **settings) == bare
 
+    def test_are_the_same_after_an_error_of_ours_with_one_warning(
+        self, on_lightning: OnLightning, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def fail(*_: object) -> None:
+            raise RuntimeError("a mistake")
 
-class TestATrainingWhoseRingCannotBeMade:
-    def test_comes_to_the_same_results(
+        bare = lightning_outcome(on_lightning)
+        monkeypatch.setattr(LightningPhases, "end", fail)
+
+        with pytest.warns(RuntimeWarning, match="stopped tagging") as caught:
+            assert lightning_outcome(on_lightning, on_lightning.tagger()) == bare
+        assert len([w for w in caught if "gpumon" in str(w.message)]) == 1
+
+    def test_are_the_same_without_a_ring(
         self, on: Adapter, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         bare = on.train(validated=2)
@@ -80,3 +94,96 @@ class TestATrainingWhoseRingCannotBeMade:
         with pytest.warns(RuntimeWarning, match="records no phases"):
             hook = on.tagger()
         assert on.train(hook, validated=2) == bare
+
+
+class TestAProfilerOfTheUser:
+    def listening(self, pl: Any) -> Any:
+        class Listening(pl.profilers.Profiler):  # type: ignore[misc]
+            def __init__(self) -> None:
+                super().__init__()
+                self.lines: list[str] = []
+
+            def start(self, action_name: str) -> None:
+                self.lines.append(f"+{action_name}")
+
+            def stop(self, action_name: str) -> None:
+                self.lines.append(f"-{action_name}")
+
+        return Listening()
+
+    def test_receives_the_same_actions_in_the_same_order(self, on_lightning: OnLightning) -> None:
+        b, received = on_lightning.b, []
+        for hooks in ([], [b.tagger()]):
+            profiler = self.listening(b.pl)
+            trainer = b.trainer(on_lightning.folder, *hooks, profiler=profiler)
+            trainer.fit(b.model(), b.loader(3), b.loader(2))
+            received.append([line for line in profiler.lines if "PhaseTagger" not in line])
+
+        assert received[0] == received[1]
+        assert any("run_training_batch" in line for line in received[0])
+
+    def test_appears_as_the_trainers(self, on_lightning: OnLightning, tmp_path: Path) -> None:
+        b, seen = on_lightning.b, []
+
+        def ask(_: Any, trainer: Any, *__: object) -> None:
+            trainer.profiler.note = "mine"
+            is_simple = isinstance(trainer.profiler, b.pl.profilers.SimpleProfiler)
+            seen.append((is_simple, trainer.profiler.note))
+
+        profiler = b.pl.profilers.SimpleProfiler(dirpath=tmp_path, filename="report")
+        asking = b.callback(on_train_batch_end=ask)
+        trainer = b.trainer(tmp_path, b.tagger(), asking, profiler=profiler, max_epochs=1)
+        trainer.fit(b.model(), b.loader(2))
+
+        assert seen == [(True, "mine"), (True, "mine")]
+        assert profiler.note == "mine"
+        assert "run_training_batch" in (tmp_path / "fit-report.txt").read_text()
+
+    def test_that_replaces_another_during_training_stays(self, on_lightning: OnLightning) -> None:
+        b = on_lightning.b
+        other = self.listening(b.pl)
+
+        def replace(_: Any, trainer: Any, *__: object) -> None:
+            trainer.profiler = other
+
+        replacing = b.callback(on_train_epoch_start=replace)
+        trainer = b.trainer(on_lightning.folder, b.tagger(), replacing, max_epochs=1)
+        trainer.fit(b.model(), b.loader(2))
+
+        assert trainer.profiler is other
+
+
+def pickled(one: Any) -> Any:
+    return pickle.loads(pickle.dumps(one))
+
+
+@pytest.fixture
+def own_kind(on: Adapter) -> Iterator[Any]:
+    """Makes a tagger of a user's own subclass."""
+
+    class TaggerOfAnExperiment(on.tagger):  # type: ignore[misc,name-defined]
+        def __init__(self, experiment: dict[str, Any], *, seed: int) -> None:
+            super().__init__(run=f"{experiment['name']}-{seed}")
+            self.experiment, self.seed = experiment, seed
+
+    TaggerOfAnExperiment.__qualname__ = "TaggerOfAnExperiment"  # pickle finds it by its name
+    globals()["TaggerOfAnExperiment"] = TaggerOfAnExperiment
+    yield lambda: TaggerOfAnExperiment({"name": "sweep"}, seed=3)
+    del globals()["TaggerOfAnExperiment"]
+
+
+@pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy, pickled])
+class TestACopyOfATagger:
+    def test_is_of_the_users_own_class_and_tags_after_the_original(
+        self, on: Adapter, own_kind: Any, copied: Any
+    ) -> None:
+        one = own_kind()
+        on.train(one, epochs=1)
+        other = copied(one)
+        on.train(other, epochs=1)
+
+        assert isinstance(other, on.b.Callback)
+        assert isinstance(other, globals()["TaggerOfAnExperiment"])
+        assert (other.experiment, other.seed) == ({"name": "sweep"}, 3)
+        assert (RingContents().steps, RingContents().facts.run) == (12, "sweep-3")
+        assert RingContents().present == "other"

@@ -1,4 +1,4 @@
-"""Lightning and the Hugging Face Trainer inside of what somebody else says, and what follows."""
+"""Lightning and the Hugging Face Trainer inside other phases, and the phase that follows."""
 
 from __future__ import annotations
 
@@ -15,10 +15,8 @@ from trainer_hooks import phase
 pytestmark = pytest.mark.keras_torch
 
 
-class TestInsideARegionOfTheUsersOwn:
-    def test_an_evaluation_goes_back_to_it_and_from_an_inner_one_to_the_outer(
-        self, on: Adapter
-    ) -> None:
+class TestInsideARegionOfTheUser:
+    def test_an_evaluation_returns_to_it(self, on: Adapter) -> None:
         with phase("validation"):
             with phase("checkpoint"):
                 on.evaluate(on.tagger())
@@ -28,38 +26,34 @@ class TestInsideARegionOfTheUsersOwn:
 
         assert present() == ("other", 0)
 
-    def test_a_training_goes_back_to_it(self, on: Adapter) -> None:
+    def test_a_run_returns_to_it_even_if_it_raises(self, on: Adapter) -> None:
         with phase("checkpoint"):
             on.train(on.tagger(), epochs=1)
             assert present() == ("checkpoint", 0)
-
-    def test_a_training_that_raises_goes_back_to_it(self, on: Adapter) -> None:
-        with phase("checkpoint"):
             with pytest.raises(WrongInTheMiddleError):
                 on.train(on.tagger(), on.callback("Remote", raise_error, "batch_end"))
             assert present() == ("checkpoint", 0)
 
 
-class TestInsideOfATraining:
-    def test_an_evaluation_by_a_callback_goes_back_to_the_callback(self, on: Adapter) -> None:
-        seen = []
+def test_an_evaluation_in_a_callback_returns_to_the_callback(on: Adapter) -> None:
+    seen = []
 
-        def evaluate_another() -> None:
-            on.evaluate(on.tagger())
-            seen.append(present())
+    def evaluate_another() -> None:
+        on.evaluate(on.tagger())
+        seen.append(present())
 
-        on.train(on.tagger(), on.callback("Probe", evaluate_another, "epoch_end"))
+    on.train(on.tagger(), on.callback("Probe", evaluate_another, "epoch_end"))
 
-        assert seen == [("callbacks", 0), ("callbacks", 0)]
-        assert (present(), RingContents().steps) == (("other", 0), 12)
+    assert seen == [("callbacks", 0), ("callbacks", 0)]
+    assert (present(), RingContents().steps) == (("other", 0), 12)
 
 
-class TestATrainingThatRaisedBetweenTwoSteps:
-    """Nothing that is shadowed raises there: only what goes with the error tells of it."""
+class TestARunThatRaisedBetweenTwoSteps:
+    """No patched method raises there: only what is freed with the error shows it."""
 
     @pytest.fixture
     def kept(self, on_huggingface: OnHuggingFace) -> Iterator[list[BaseException]]:
-        """Its error, which nobody collects before it is let go of."""
+        """Its error, which is not collected before it is released."""
         trainer = on_huggingface.b.trainer(on_huggingface.folder, on_huggingface.tagger())
         trainer.fails_at, trainer.fails_in = 3, "_get_learning_rate"
         kept: list[BaseException] = []
@@ -73,33 +67,29 @@ class TestATrainingThatRaisedBetweenTwoSteps:
         yield kept
         gc.enable()
 
-    def let_go_elsewhere(self, kept: list[BaseException]) -> None:
-        def let_go() -> None:
+    def release_elsewhere(self, kept: list[BaseException]) -> None:
+        def release() -> None:
             kept.clear()
             gc.collect()
 
-        beside = threading.Thread(target=let_go)
-        beside.start()
-        beside.join()
+        thread = threading.Thread(target=release)
+        thread.start()
+        thread.join()
 
-    def test_ends_in_other_though_another_thread_collects_it(
-        self, kept: list[BaseException]
-    ) -> None:
+    def test_ends_in_other_when_another_thread_collects_it(self, kept: list[BaseException]) -> None:
         assert present() != ("other", 0)
-        self.let_go_elsewhere(kept)
+        self.release_elsewhere(kept)
 
         assert (present(), RingContents().steps) == (("other", 0), 3)
 
-    def test_lets_a_region_end_first_that_was_entered_since(
-        self, kept: list[BaseException]
-    ) -> None:
+    def test_ends_after_a_region_that_was_entered_since(self, kept: list[BaseException]) -> None:
         with phase("checkpoint"):
-            self.let_go_elsewhere(kept)
+            self.release_elsewhere(kept)
             assert present() == ("checkpoint", 0)
 
         assert present() == ("other", 0)
 
-    def test_is_nothing_that_another_run_goes_back_to(
+    def test_is_no_phase_that_another_run_returns_to(
         self, kept: list[BaseException], on_huggingface: OnHuggingFace
     ) -> None:
         on_huggingface.evaluate(on_huggingface.tagger())

@@ -143,29 +143,15 @@ class TestConstantSpeeds:
 
         assert len(balance(machine, controller, intervals=300).changes) <= 2
 
-    def test_that_are_equal_are_left_alone(self) -> None:
-        machine = affine(1.0, 1.0)
-
-        assert balance(machine, controller_of(machine, 200)).changes == ()
-
 
 class TestAnInterval:
-    def test_that_is_odd_once_changes_nothing(self) -> None:
+    def test_that_is_odd_changes_the_split_when_measured_twice(self) -> None:
         controller = RatioController((50, 50))
-        for _ in range(5):
-            assert controller.advance((50, 50), (0.1, 0.1)) is None
+        usual, odd = (0.1, 0.1), (0.1, 0.3)
 
-        assert controller.advance((50, 50), (0.1, 0.3)) is None
-        assert controller.advance((50, 50), (0.1, 0.1)) is None
-
-    def test_that_is_odd_twice_changes_the_split(self) -> None:
-        controller = RatioController((50, 50))
-        for _ in range(5):
-            controller.advance((50, 50), (0.1, 0.1))
-
-        controller.advance((50, 50), (0.1, 0.3))
-        change = controller.advance((50, 50), (0.1, 0.3))
-
+        changes = [controller.advance((50, 50), times) for times in [usual] * 5 + [odd, usual, odd]]
+        assert changes == [None] * 8
+        change = controller.advance((50, 50), odd)
         assert change is not None
         assert change.new[0] > 50 > change.new[1]
 

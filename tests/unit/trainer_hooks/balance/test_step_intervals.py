@@ -32,38 +32,29 @@ class TestAnInterval:
         gathered = intervals(step(1.0, 9.0), step(3.0, 2.0), step(8.0, 4.0), step(9.0, 7.0))
 
         assert gathered.interval() == THE_SAME
+        gathered.clear()
+        assert gathered.interval() is None
 
-    def test_needs_three_steps(self) -> None:
-        assert intervals(SAME, SAME).interval() is None
-        assert intervals(SAME, SAME, SAME).interval() == THE_SAME
+    @pytest.mark.parametrize(
+        "others",
+        [
+            [],
+            [step(0.1, 0.1, (6, 4))] * 2,
+            [step(1.0, 1.0, (50, 50))] * 9,
+            [step(1.0, 1.0, (1, 0))] * 5,
+            [step(0.0, 1.0), step(float("nan"), 1.0), step(-1.0, 1.0)],
+        ],
+        ids=["alone", "another size", "an earlier split", "a GPU without samples", "invalid times"],
+    )
+    def test_needs_three_usual_steps_and_ignores_others(self, others: list[TimedStep]) -> None:
+        assert intervals(*others, SAME, SAME).interval() is None
+        assert intervals(*others, SAME, SAME, SAME).interval() == THE_SAME
 
-    def test_ignores_batches_of_another_size(self) -> None:
+    def test_may_be_that_of_another_size(self) -> None:
         odd = [step(0.1, 0.1, (6, 4))] * 3
 
-        assert intervals(*odd, *[SAME] * 4).interval() == THE_SAME
         found = intervals(*odd, *[SAME] * 3).interval(total=10)
         assert found == SplitTimes((6, 4), (0.1, 0.1))
-
-    def test_uses_the_current_split(self) -> None:
-        before = [step(1.0, 1.0, (50, 50))] * 9
-
-        assert intervals(*before, SAME, SAME).interval() is None
-        assert intervals(*before, SAME, SAME, SAME).interval() == THE_SAME
-
-    def test_ignores_batches_with_fewer_samples_than_gpus(self) -> None:
-        assert intervals(*[step(1.0, 1.0, (1, 0))] * 5).interval() is None
-
-    def test_ignores_invalid_times(self) -> None:
-        broken = [step(0.0, 1.0), step(float("nan"), 1.0), step(-1.0, 1.0)]
-
-        assert intervals(*broken, SAME, SAME).interval() is None
-        assert intervals(*broken, SAME, SAME, SAME).interval() == THE_SAME
-
-    def test_starts_again_after_clear(self) -> None:
-        gathered = intervals(*[step(1.0, 1.0)] * 3)
-        gathered.clear()
-
-        assert gathered.interval() is None
 
 
 class TestASpeedThatChangesWithTheSplit:

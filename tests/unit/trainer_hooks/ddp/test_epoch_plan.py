@@ -52,31 +52,25 @@ def samples_of(plan: EpochPlan, batches: Iterable[int], rank: int = 0) -> list[i
 
 class TestAnEpoch:
     @given(plans())
-    def test_takes_every_sample_once_in_one_batch_of_all_ranks_per_step(
+    def test_has_every_sample_once_in_one_batch_of_all_ranks_per_step(
         self, shaped: tuple[EpochShape, EpochPlan]
     ) -> None:
         shape, plan = shaped
         taken: dict[int, list[int]] = {step: [] for step in range(shape.step_count)}
+        weights = [0.0] * shape.step_count
         for at in batches_of_ranks(shape):
-            share = plan.share(*at)
-            taken[share.step] += list(plan.positions(*at))[: share.samples]  # with a weight
+            share, positions = plan.share(*at), plan.positions(*at)
+            taken[share.step] += list(positions)[: share.samples]  # with a weight
+            weights[share.step] += share.weight / shape.world_size
+            begin = share.step * shape.batch_size
+            assert len(positions) == (share.samples or 2)
+            assert all(begin <= one < begin + share.step_samples for one in positions)
 
         end = min(shape.samples, shape.step_count * shape.batch_size)
         assert [sorted(samples) for samples in taken.values()] == [
             list(range(end))[at : at + shape.batch_size] for at in range(0, end, shape.batch_size)
         ]
-
-    @given(plans())
-    def test_weights_the_losses_of_a_step_to_a_mean(
-        self, shaped: tuple[EpochShape, EpochPlan]
-    ) -> None:
-        shape, plan = shaped
-        sums = [0.0] * shape.step_count
-        for at in batches_of_ranks(shape):
-            share = plan.share(*at)
-            sums[share.step] += share.weight / shape.world_size
-
-        assert sums == pytest.approx([1.0] * shape.step_count)
+        assert weights == pytest.approx([1.0] * shape.step_count)
 
     @given(plans())
     def test_lets_all_ranks_step_after_the_same_batches(
@@ -91,17 +85,6 @@ class TestAnEpoch:
         assert all(mine == ends[0] for mine in ends)
         assert sum(ends[0]) == shape.step_count
         assert ends[0][-1]
-
-    @given(plans())
-    def test_gives_every_rank_a_batch_to_compute(
-        self, shaped: tuple[EpochShape, EpochPlan]
-    ) -> None:
-        shape, plan = shaped
-        for at in batches_of_ranks(shape):
-            share, positions = plan.share(*at), plan.positions(*at)
-            begin = share.step * shape.batch_size
-            assert len(positions) == (share.samples or 2)
-            assert all(begin <= one < begin + share.step_samples for one in positions)
 
 
 class TestAStep:

@@ -74,12 +74,6 @@ class TestTheLargestBatch:
     def test_is_none_where_not_even_one_sample_fits(self) -> None:
         assert find_batch(holding(0)) is None
 
-    @pytest.mark.parametrize("most", [100, 4096])
-    def test_is_never_above_the_allowed_one(self, most: int) -> None:
-        found = found_in(1 << 30, most=most)
-
-        assert found.fits == max(one.batch for one in found.tries) == most
-
 
 @dataclass
 class Endless:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import sys
-from pathlib import Path
-from xml.etree import ElementTree
 
 import pytest
 from matplotlib.axes import Axes
@@ -15,7 +13,6 @@ from trainer_hooks.trainer_bench.plot import (
     Series,
     figure_of,
     require_matplotlib,
-    write_plot,
 )
 
 Points = tuple[tuple[float, float], ...]
@@ -32,14 +29,6 @@ def axes_of(*series: Series) -> Axes:
 
 
 class TestAPlot:
-    def test_names_title_axes_and_series(self) -> None:
-        axes = axes_of(Series("GPU:0", SPEED))
-
-        plot = plot_of()
-        assert axes.get_title() == plot.subtitle
-        assert (axes.get_xlabel(), axes.get_ylabel()) == (plot.x_name, plot.y_name)
-        assert [name.get_text() for name in axes.get_legend().get_texts()] == ["GPU:0"]
-
     @pytest.mark.parametrize(
         "points", [SPEED, ((64.0, 684.0), (1e6, 3e5)), ((0.0, 0.0),), ((3.0, 1e-3),), ()]
     )
@@ -60,23 +49,6 @@ class TestAPlot:
         )
 
         assert [line.get_linestyle() for line in axes.lines] == ["-", "--", "None"]
-
-    @pytest.mark.parametrize(
-        ("name", "begin"), [("a.svg", b"<?xml"), ("a.png", b"\x89PNG"), ("a.pdf", b"%PDF")]
-    )
-    def test_is_a_file_of_the_kind_of_its_suffix(
-        self, name: str, begin: bytes, tmp_path: Path
-    ) -> None:
-        write_plot(plot_of(Series("GPU:0", SPEED)), tmp_path / name)
-
-        assert (tmp_path / name).read_bytes().startswith(begin)
-
-    def test_escapes_its_title(self, tmp_path: Path) -> None:
-        write_plot(plot_of(Series("a", SPEED)), tmp_path / "a.svg")
-
-        text = (tmp_path / "a.svg").read_text(encoding="utf-8")
-        ElementTree.fromstring(text)
-        assert "Speed &lt;1&gt; $x$" in text
 
 
 def test_missing_matplotlib_is_reported_with_the_command_to_install_it(

@@ -45,13 +45,6 @@ class TestTheArticlesMachine:
 
 
 class TestASimulatedGpu:
-    def test_is_linear_between_and_beyond_its_points(self) -> None:
-        gpu = SimulatedGpu(name="a", points=AFFINE)
-
-        assert [gpu.seconds_of(n) for n in (0, 50, 100, 300)] == pytest.approx(
-            [0.05, 0.1, 0.15, 0.35]
-        )
-
     def test_in_waves_takes_as_long_for_a_partial_wave(self) -> None:
         gpu = SimulatedGpu(name="a", points=AFFINE, wave=32)
 
@@ -64,12 +57,6 @@ class TestASimulatedGpu:
         seconds = [machine.train([100]).seconds for _ in range(4)]
 
         assert seconds == pytest.approx([0.15, 0.15, 0.225, 0.225])
-
-    def test_has_the_same_noise_for_the_same_seed(self) -> None:
-        gpu = SimulatedGpu(name="a", points=AFFINE, noise=0.05)
-        one, same, other = (SimulatedMachine((gpu,), seed=seed) for seed in (1, 1, 2))
-
-        assert one.train([50]) == same.train([50]) != other.train([50])
 
 
 def test_several_gpus_wait_for_the_slowest_and_then_for_each_other() -> None:

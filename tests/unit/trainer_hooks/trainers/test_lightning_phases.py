@@ -1,4 +1,4 @@
-"""Specification of what Lightning's actions say about phases, without Lightning."""
+"""The phases of Lightning's actions, without Lightning."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ VAL_BEGIN = "[LightningModule]Net.on_validation_model_eval"
 VAL_END = "[Strategy]SingleDeviceStrategy.on_validation_end"
 
 
-class NotedPen:
+class FakeWriter:
     """Keeps what is written."""
 
     def __init__(self) -> None:
@@ -26,19 +26,19 @@ class NotedPen:
 
 
 def entered(settings: str, *, after: str = "", moves_batches: bool = False) -> Any:
-    """The phases that follow when Lightning says so: ``+`` begins an action, ``-`` ends one."""
-    pen: Any = NotedPen()
-    phases = LightningPhases(pen, moves_batches=moves_batches)
-    for words in filter(None, (after, settings)):
-        if words is settings and after:
-            pen.entered.clear()
-        for word in words.split():
+    """The phases that follow on actions: ``+`` begins one, ``-`` ends one."""
+    writer: Any = FakeWriter()
+    phases = LightningPhases(writer, moves_batches=moves_batches)
+    for actions in filter(None, (after, settings)):
+        if actions is settings and after:
+            writer.entered.clear()
+        for word in actions.split():
             action = Action[word.strip("+-")]
             if not word.startswith("-"):
                 phases.begin(action)
             if not word.startswith("+"):
                 phases.end(action)
-    return pen.entered
+    return writer.entered
 
 
 def kind_of_callback(key: str, hook: str) -> Action | None:
@@ -86,7 +86,7 @@ class TestAnAction:
             "[Callback]Mine.on_save_checkpoint",  # part of a checkpoint
         ],
     )
-    def test_that_changes_no_phase_is_passed_by(self, name: str) -> None:
+    def test_without_a_phase_is_skipped(self, name: str) -> None:
         assert action_named(name, kind_of_callback) is None
 
 
@@ -104,13 +104,13 @@ class TestInATraining:
             pytest.param("VALIDATION_BEGINS FETCH TRANSFER CALLBACK CHECKPOINT EVALUATION_ENDS",
                          ["validation v", "input_wait v", "validation v",
                           "checkpoint", "validation v", "callbacks"],
-                         id="a validation tells only the wait and checkpoints apart"),
+                         id="a validation separates only the wait and checkpoints"),
             pytest.param("VALIDATION_BEGINS VALIDATION_BEGINS EVALUATION_ENDS",
                          ["validation v", "callbacks"],
-                         id="a validation is begun once however often that is said"),
+                         id="a validation begins once"),
             pytest.param("-EPOCH CALLBACK", ["between_epochs", "callbacks", "between_epochs"],
                          id="after an epoch is between epochs"),
-            pytest.param("-FETCH", [], id="the end of what never began says nothing"),
+            pytest.param("-FETCH", [], id="the end of what never began changes nothing"),
         ],
     )  # fmt: skip
     def test_phases_follow_each_other(self, settings: str, recorded: list[str]) -> None:

@@ -1,4 +1,4 @@
-"""Specification of what is said of a loader, untouched: whose it is, and how it is set."""
+"""Facts about a loader, which stays untouched: its class and its settings."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ class Joined:
         self.datasets = list(datasets)
 
 class DataLoader:
-    def __init__(self, dataset, num_workers=0, **said):
+    def __init__(self, dataset, num_workers=0, **settings):
         self.dataset, self.num_workers = dataset, num_workers
-        vars(self).update(said)
+        vars(self).update(settings)
     def __len__(self):
         return 3
     def __iter__(self):
@@ -71,10 +71,6 @@ class Slow:
         raise AssertionError("asked for a sample")
 
 
-class Rows(Slow):
-    """What it does is in the class that it derives from."""
-
-
 @dataclass
 class Record:
     count: int = 0
@@ -87,54 +83,50 @@ def batches() -> Iterator[int]:
     yield from range(2)
 
 
-class TestWhoseDataTheyAre:
-    def test_is_the_user_s_own_class_and_where_it_is_defined(self) -> None:
-        line = vars(Slow).get("__firstlineno__", line_in(Slow.__len__))
+class Source:
+    def __iter__(self) -> Iterator[int]:
+        yield 1
 
-        assert source_facts(Slow()) == {"class": "Slow", "defined_at": f"{HERE}:{line}"}
 
-    def test_is_what_is_inside_a_library_s_wrappers(self, library: ModuleType) -> None:
-        joined = library.Joined(library.Subset(library.Subset(Slow())))
+SLOW = {
+    "class": "Slow",
+    "defined_at": f"{HERE}:{vars(Slow).get('__firstlineno__', line_in(Slow.__len__))}",
+}
 
-        assert source_facts(joined) == source_facts(Slow())
 
-    def test_is_the_innermost_class_of_a_library_where_there_is_no_other(
-        self, library: ModuleType
+class TestTheSource:
+    @pytest.mark.parametrize(
+        ("source", "facts"),
+        [
+            (lambda library: Slow(), SLOW),
+            (lambda library: library.Joined(library.Subset(library.Subset(Slow()))), SLOW),
+            (lambda library: library.Subset([1, 2]), {"class": "list"}),
+            (
+                lambda library: batches(),
+                {"class": "batches", "defined_at": f"{HERE}:{line_in(batches)}"},
+            ),
+            (
+                lambda library: iter(Source()),
+                {"class": "Source.__iter__", "defined_at": f"{HERE}:{line_in(Source.__iter__)}"},
+            ),
+            (lambda library: library.repeated([1]), {}),
+        ],
+        ids=["a user's class", "inside a library's wrappers", "a library's innermost class",
+             "a generator", "a method", "a library's generator"],
+    )  # fmt: skip
+    def test_is_the_users_own_class_or_generator(
+        self, library: ModuleType, source: Callable[[Any], object], facts: dict[str, str]
     ) -> None:
-        assert source_facts(library.Subset([1, 2])) == {"class": "list"}
+        assert source_facts(source(library)) == facts
 
-    def test_is_a_generator_s_function(self) -> None:
-        assert source_facts(batches()) == {
-            "class": "batches",
-            "defined_at": f"{HERE}:{line_in(batches)}",
-        }
-
-    def test_is_a_method_with_its_class_where_that_makes_the_generator(self) -> None:
-        class Source:
-            def __iter__(self) -> Iterator[int]:
-                yield 1
-
-        assert source_facts(iter(Source()))["class"] == "Source.__iter__"
-
-    def test_is_a_place_without_a_name_where_that_reports_nothing(self) -> None:
+    def test_without_a_name_is_a_place(self) -> None:
         begins_at = sys._getframe().f_lineno
         nameless: list[Any] = [(row for row in [1]), (lambda: (yield))()]
 
         place = f"{HERE}:{begins_at + 1}"
         assert [source_facts(one) for one in nameless] == [{"defined_at": place}] * 2
 
-    def test_is_no_one_s_where_a_library_s_generator_gives_them(self, library: ModuleType) -> None:
-        assert source_facts(library.repeated([1])) == {}
-
-    def test_has_no_line_where_nothing_is_written_in_the_class(self) -> None:
-        recorded = source_facts(Rows())
-
-        assert recorded["class"] == "Rows"
-        assert ("defined_at" in recorded) is ("__firstlineno__" in vars(Rows))
-
-    def test_has_the_line_of_what_is_written_and_not_of_what_was_made_for_it(
-        self, library: ModuleType
-    ) -> None:
+    def test_has_the_line_of_written_code_not_of_generated(self, library: ModuleType) -> None:
         class Wrapped:
             @library.passed_on  # type: ignore[untyped-decorator]
             def __getitem__(self, index: int) -> int:
@@ -148,10 +140,10 @@ class TestWhoseDataTheyAre:
         assert source_facts(Record())["defined_at"] == f"{HERE}:{line}"
 
     @pytest.mark.parametrize("one", [7, b"", range(3), functools.partial(int), len, type, None])
-    def test_of_what_is_written_in_c_has_no_place(self, one: object) -> None:
+    def test_written_in_c_has_no_place(self, one: object) -> None:
         assert "defined_at" not in source_facts(one)
 
-    def test_is_asked_of_no_attribute_of_the_user_s(self) -> None:
+    def test_reads_no_attribute_of_the_user(self) -> None:
         class Loud:
             def __getattribute__(self, name: str) -> Any:
                 raise RuntimeError(name)
@@ -166,7 +158,7 @@ class TestWhoseDataTheyAre:
         assert source_facts(Loud())["class"] == "Loud"
         assert source_facts(object.__new__(Louder)) == {}
 
-    def test_never_ends_where_wrappers_wrap_each_other(self, library: ModuleType) -> None:
+    def test_ends_where_wrappers_wrap_each_other(self, library: ModuleType) -> None:
         around = library.Subset(None)
         around.dataset = around
 
@@ -174,7 +166,7 @@ class TestWhoseDataTheyAre:
 
 
 class TestTheFactsOfALoader:
-    def test_say_how_it_is_set_and_whose_data_it_loads(self, library: ModuleType) -> None:
+    def test_are_its_settings_and_its_source(self, library: ModuleType) -> None:
         context = SimpleNamespace(_name="spawn")
         settings = {"prefetch_factor": 2, "pin_memory": True, "persistent_workers": False}
         loader = library.DataLoader(
@@ -194,9 +186,7 @@ class TestTheFactsOfALoader:
             **source_facts(Slow()),
         }
 
-    def test_name_the_loader_s_own_class_where_the_data_have_none(
-        self, library: ModuleType
-    ) -> None:
+    def test_name_the_loaders_class_where_the_data_has_none(self, library: ModuleType) -> None:
         class Own(library.DataLoader):  # type: ignore[misc, name-defined]
             def __len__(self) -> int:
                 return 1
@@ -204,7 +194,7 @@ class TestTheFactsOfALoader:
         assert loader_facts(Own([1]))["class"] == "Own"
         assert loader_facts(Own(Slow()))["class"] == "Slow"
 
-    def test_stay_where_the_data_are_odd(self, library: ModuleType) -> None:
+    def test_stay_where_the_data_is_odd(self, library: ModuleType) -> None:
         class Odd:
             @property  # type: ignore[misc]
             def __class__(self) -> type:
@@ -220,13 +210,10 @@ class TestTheFactsOfALoader:
         [(batches, "generator"), (Slow, "iterable"), (lambda: [Slow()], None), (list, None)],
         ids=["a generator", "of one's own", "a list of batches", "an empty list"],
     )
-    def test_of_something_else_say_what_is_the_user_s_own(
+    def test_of_something_else_have_a_kind_if_it_is_the_users(
         self, make: Callable[[], object], kind: str | None
     ) -> None:
         assert loader_facts(make()).get("kind") == kind
-
-    def test_of_a_library_s_generator_say_its_kind_alone(self, library: ModuleType) -> None:
-        assert loader_facts(library.repeated([1])) == {"kind": "generator"}
 
     def test_are_short_whatever_the_names(self) -> None:
         huge = type("\N{GRINNING FACE}" * 5_000, (Slow,), {"__module__": __name__})
@@ -234,19 +221,17 @@ class TestTheFactsOfALoader:
         assert len(str(source_facts(huge())["class"])) <= 48
 
 
-class TestTellingOfThem:
+class TestReporting:
     def recorded(self, writer: RingWriter) -> LoaderFacts:
         return parse_facts(encode_facts(writer.facts)).loader
 
-    def test_reports_where_it_was_asked_for(self, writer: RingWriter) -> None:
+    def test_includes_the_calling_line(self, writer: RingWriter) -> None:
         line = sys._getframe().f_lineno + 1
         report_loader({"workers": 1}, by_trainer=False)
 
         assert self.recorded(writer) == {"workers": 1, "made_at": f"{HERE}:{line}"}
 
-    def test_reports_who_called_the_trainer_and_not_the_callback_that_it_calls(
-        self, writer: RingWriter
-    ) -> None:
+    def test_includes_the_line_that_called_the_trainer(self, writer: RingWriter) -> None:
         names: dict[str, Any] = {}
         fit = "def fit(callback): callback()"
         exec(compile(fit, "/opt/lib/site-packages/trainer.py", "exec"), names)
@@ -259,7 +244,7 @@ class TestTellingOfThem:
 
         assert self.recorded(writer)["made_at"] == f"{HERE}:{line}"
 
-    def test_keeps_what_belongs_to_the_other_loader(self, writer: RingWriter) -> None:
+    def test_keeps_the_facts_of_the_other_loader(self, writer: RingWriter) -> None:
         report_loader({"workers": 1})
         report_loader({"kind": "arrays", "workers": 2}, validates=True)
         report_loader({"kind": "tf.data"}, validates=True)
@@ -270,7 +255,7 @@ class TestTellingOfThem:
         }
         assert named == {"workers": 3, "validation_kind": "tf.data"}
 
-    def test_has_room_for_all_that_two_loaders_say(self, writer: RingWriter) -> None:
+    def test_has_room_for_two_loaders(self, writer: RingWriter) -> None:
         facts: LoaderFacts = {f"persistent_fact_{n}": "\N{GRINNING FACE}" * 48 for n in range(3)}
         facts |= {f"fact_{n}": n for n in range(10)}
         report_loader(facts)

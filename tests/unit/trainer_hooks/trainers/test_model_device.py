@@ -1,4 +1,4 @@
-"""Specification of where a model computes: on the CPU only where its framework states it."""
+"""A model computes on the CPU only where its framework states it."""
 
 from __future__ import annotations
 

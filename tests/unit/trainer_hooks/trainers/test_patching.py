@@ -1,4 +1,4 @@
-"""Specification of shadows, methods of one object that are given back, and of clocks on batches."""
+"""Patched methods that are restored, and loaders that report each fetch."""
 
 from __future__ import annotations
 
@@ -21,44 +21,33 @@ def louder(method: Callable[[], str]) -> Callable[[], str]:
     return lambda: method().upper()
 
 
-class TestAShadow:
-    def test_is_in_front_of_the_method_of_its_object_alone(self) -> None:
-        one, other = Trainer(), Trainer()
+class TestAPatchedMethod:
+    def test_is_patched_on_its_object_until_it_is_removed(self) -> None:
+        trainer, other, patched = Trainer(), Trainer(), PatchedMethods()
 
-        assert PatchedMethods().place(one, "train", louder)
-        assert (one.train(), other.train()) == ("TRAINED", "trained")
-
-    def test_is_gone_after_remove(self) -> None:
-        trainer, shadows = Trainer(), PatchedMethods()
-        shadows.place(trainer, "train", louder)
-        shadows.remove()
-
+        assert patched.place(trainer, "train", louder)
+        assert not patched.place(trainer, "evaluate", louder)
+        assert (trainer.train(), other.train()) == ("TRAINED", "trained")
+        patched.remove()
         assert trainer.train() == "trained"
         assert vars(trainer) == {}
 
-    def test_gives_back_what_the_object_had_of_its_own(self) -> None:
-        trainer, shadows = Trainer(), PatchedMethods()
+    def test_leaves_what_the_user_has_set_before_or_since(self) -> None:
+        trainer, patched = Trainer(), PatchedMethods()
         trainer.train = own = lambda: "own"  # type: ignore[method-assign]
-        shadows.place(trainer, "train", louder)
+        patched.place(trainer, "train", louder)
         assert trainer.train() == "OWN"
-        shadows.remove()
-
+        patched.remove()
         assert trainer.train is own
 
-    def test_leaves_alone_what_a_user_put_in_front_of_it(self) -> None:
-        trainer, shadows = Trainer(), PatchedMethods()
-        shadows.place(trainer, "train", louder)
+        patched.place(trainer, "train", louder)
         trainer.train = newer = lambda: "newer"  # type: ignore[method-assign]
-        shadows.remove()
-
+        patched.remove()
         assert trainer.train is newer
-
-    def test_of_what_is_not_there_is_none(self) -> None:
-        assert not PatchedMethods().place(Trainer(), "evaluate", louder)
 
 
 class Notes:
-    """What a listener was told."""
+    """What a listener received."""
 
     def __init__(self) -> None:
         self.recorded: list[tuple[object, ...]] = []
@@ -94,7 +83,7 @@ class Reader:
 
 
 class TestTheBatchesOfAStep:
-    def test_are_recorded_of_one_by_one_and_which_is_the_last(self) -> None:
+    def test_are_reported_one_by_one_with_the_last(self) -> None:
         notes = Notes()
         batches = TimedBatches(Reader(), notes, 2)
 
@@ -106,13 +95,9 @@ class TestTheBatchesOfAStep:
             ("ends", "b", True),
         ]
 
-    def test_end_with_those_of_the_original(self) -> None:
+    def test_seem_to_be_the_original(self) -> None:
         assert list(TimedBatches(Reader(), Notes(), 8)) == ["a", "b", "c"]
-
-    def test_have_the_attributes_of_the_original(self) -> None:
         assert TimedBatches(Reader(), Notes(), 2).epoch == 3
-
-    def test_lack_what_the_original_lacks(self) -> None:
         with pytest.raises(AttributeError, match="nothing"):
             _ = TimedBatches(Reader(), Notes(), 2).nothing
 
@@ -127,13 +112,9 @@ class TestTheLoaderOfAnEvaluation:
 
         assert isinstance(loader, Loader)
         assert (len(loader), loader.sampler) == (2, "by length")
-
-    def test_can_be_gone_through_again(self) -> None:
-        loader = TimedLoader(Loader(["a", "b"]), Notes())
-
         assert list(loader) == list(loader) == ["a", "b"]
 
-    def test_records_of_every_fetch_and_of_the_one_that_finds_nothing(self) -> None:
+    def test_reports_every_fetch_and_the_one_that_finds_nothing(self) -> None:
         notes = Notes()
         for _ in TimedLoader(Loader(["a"]), notes):
             notes.recorded.append(("evaluates",))

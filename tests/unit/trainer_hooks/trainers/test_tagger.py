@@ -1,4 +1,4 @@
-"""Specification of what somebody is told who has another trainer's tagger, or no trainer at all."""
+"""The errors of a tagger in another trainer, or without its trainer."""
 
 from __future__ import annotations
 
@@ -11,17 +11,15 @@ from tests.programs import ran_python
 from trainer_hooks.trainers.tagger import Tagger
 
 
-class OneWithHooks(Tagger):
+class WithHooks(Tagger):
     def on_fit_end(self) -> None:
-        """Python would guess that the trainer had meant this."""
+        """Python would suggest this name."""
 
 
 class TestTheErrorOfAMistakenTagger:
-    def test_ends_with_its_own_sentence_and_no_guess_of_pythons(
-        self, capsys: pytest.CaptureFixture[str]
-    ) -> None:
+    def test_has_no_suggestion_of_python(self, capsys: pytest.CaptureFixture[str]) -> None:
         with pytest.raises(AttributeError) as raised:
-            OneWithHooks().on_init_end  # noqa: B018
+            WithHooks().on_init_end  # noqa: B018
 
         sys.__excepthook__(raised.type, raised.value, None)
         printed = capsys.readouterr().err
