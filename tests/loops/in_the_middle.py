@@ -135,8 +135,8 @@ class Outer(ABC):
         return [self.hook if whose == "the same" else self.b.tagger()]
 
     @abstractmethod
-    def run(self, where: str, act: Act, *more: Any) -> tuple[tuple[Any, ...], int]:
-        """Train, with that act there, and more callbacks; the results and the steps."""
+    def run(self, where: str, act: Act) -> tuple[tuple[Any, ...], int]:
+        """Train, with that act there; the results and the steps."""
 
     @abstractmethod
     def train(self, whose: str) -> None:
@@ -167,8 +167,8 @@ class OnLightning(Outer):
         super().__init__(folder, hook)
         self.model = self.b.model()
 
-    def run(self, where: str, act: Act, *more: Any) -> tuple[tuple[Any, ...], int]:
-        hooks = [*self.taggers("the same"), *more]
+    def run(self, where: str, act: Act) -> tuple[tuple[Any, ...], int]:
+        hooks = self.taggers("the same")
         if where == "training_step":
             step = before_each(act, self.model.training_step)
             # Lightning looks at the names of the arguments.
@@ -261,8 +261,8 @@ class OnHuggingFace(Outer):
         name: ("callbacks" if name.startswith("on_") else "train_step", 0) for name in at
     }
 
-    def run(self, where: str, act: Act, *more: Any) -> tuple[tuple[Any, ...], int]:
-        hooks = [*self.taggers("the same"), *more]
+    def run(self, where: str, act: Act) -> tuple[tuple[Any, ...], int]:
+        hooks = self.taggers("the same")
         if where.startswith("on_"):
             hooks.append(self.b.callback(**{where: act}))
         self.trainer = self.b.trainer(self.folder, *hooks, **self.short)
@@ -361,7 +361,7 @@ class Seen(NamedTuple):
     recorded: Recorded | None
 
 
-def train(kind: type[Outer], folder: Path, does: Does, where: str, hook: Any, *more: Any) -> Seen:
+def train(kind: type[Outer], folder: Path, does: Does, where: str, hook: Any) -> Seen:
     """Train, and do something in the middle of it."""
     with alone(folder):
         outer, after = kind(folder, hook), set()
@@ -371,7 +371,7 @@ def train(kind: type[Outer], folder: Path, does: Does, where: str, hook: Any, *m
             after.update([present()] if hook is not None else [])
 
         act = Act(acts, *kind.at[where])
-        results, steps = outer.run(where, act, *more)
+        results, steps = outer.run(where, act)
         assert len(act.spans_ns) == len(kind.at[where])
         return Seen((*results, outer.others, steps), hook and recorded(act, after))
 

@@ -85,22 +85,15 @@ class TestAnEvaluationOutsideOfTraining:
         assert caught.tb is not None  # also while its frames are kept
         assert "evaluation_loop" not in vars(trainer)
 
-    @pytest.mark.parametrize("then", ["predict", "train"])
-    def test_that_has_nothing_to_evaluate_changes_no_phase(
-        self, b: Any, tmp_path: Path, then: str
-    ) -> None:
+    def test_that_has_nothing_to_evaluate_changes_no_phase(self, b: Any, tmp_path: Path) -> None:
         trainer = b.trainer(tmp_path, b.tagger(), **SHORT)
         trainer.eval_dataset = None
         with pytest.raises(ValueError, match="eval_dataset"):
             trainer.evaluate()
         assert RingContents().present == "start_up"
 
-        if then == "predict":
-            trainer.predict(trainer.train_dataset)
-            assert ("predict", 2) in RingContents().phases()
-        else:
-            trainer.train()
-            assert (RingContents().present, RingContents().steps) == ("other", 2)
+        trainer.train()
+        assert (RingContents().present, RingContents().steps) == ("other", 2)
         assert ("validation", 1) not in RingContents().phases()
         assert "evaluation_loop" not in vars(trainer)
 

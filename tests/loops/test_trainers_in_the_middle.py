@@ -5,15 +5,13 @@ from __future__ import annotations
 import gc
 import threading
 import weakref
-from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.imported_later import ImportedLater
-from tests.loops.builders_loops import RingContents, WrongInTheMiddleError, raise_error
+from tests.loops.builders_loops import RingContents, WrongInTheMiddleError
 from tests.loops.in_the_middle import (
     FAILS_IN,
     Act,
@@ -24,7 +22,6 @@ from tests.loops.in_the_middle import (
     PhaseMode,
     Recorded,
     alone,
-    train,
     train_bare_and_tagged,
 )
 from tests.needs import in_make_truth
@@ -156,53 +153,6 @@ class TestInTheMiddleOfARun:
         assert recorded.present == ("other", 0)
 
 
-class TestTheTrainerItselfInTheMiddle:
-    @pytest.mark.parametrize("stage", ["validate", "fit"])
-    def test_raises_in_lightning_as_untagged_and_is_tagged_the_next_time(
-        self, tmp_path: Path, stage: str
-    ) -> None:
-        """Lightning continues neither after its ``validate`` nor after its ``fit``."""
-        b = on_lightning
-
-        def again(outer: OnLightning) -> None:
-            getattr(outer.trainer, stage)(outer.model, b.loader(2))
-
-        for hook in (None, b.tagger()):
-            with pytest.raises(AssertionError):
-                train(OnLightning, tmp_path / f"{hook is None}", again, "on_train_batch_end", hook)
-
-        b.trainer(tmp_path, hook, max_epochs=1).fit(b.model(), b.loader(5))
-        assert (RingContents().steps, RingContents().present) == (5, "other")
-
-    @pytest.mark.parametrize("raises", [False, True], ids=["", "and raises"])
-    @pytest.mark.parametrize("where", ["compute_loss", "on_step_end"])
-    def test_trains_no_step_of_the_outer_run_of_hugging_face(
-        self, tmp_path: Path, where: str, raises: bool
-    ) -> None:
-        """Its ``train`` inside its ``train`` takes its state along: the outer one ends soon."""
-        b, stepped = on_huggingface, list[int]()
-
-        def again(outer: OnHuggingFace) -> None:
-            before = len(stepped)
-            if raises:
-                outer.fail("train", of=outer.trainer, within=outer.between)
-            else:
-                outer.trainer.train()
-            del stepped[before:]  # they are not its own
-
-        seen = []
-        for hook in (None, b.tagger()):
-            stepped.clear()
-            noting = b.callback(on_step_end=lambda *_, **__: stepped.append(1))
-            folder = tmp_path / f"{hook is None}"
-            seen.append(train(OnHuggingFace, folder, again, where, hook, noting))
-
-        assert seen[1].results == seen[0].results
-        assert seen[1].recorded is not None
-        assert seen[1].recorded.steps == len(stepped) > 0
-        assert seen[1].recorded.present == ("other", 0)
-
-
 @on_each
 def test_an_evaluation_continues_after_a_run_with_the_same_tagger_in_it(
     tmp_path: Path, kind: type[Outer]
@@ -281,18 +231,9 @@ class TestACallbackThatTrainsToFindASetting:
     """It runs the loop of the trainer itself, with other callbacks, and takes all of it back."""
 
     def finder(self, pl: Any, finds: str) -> Any:
-        class Later(pl.callbacks.LearningRateFinder):  # type: ignore[misc]
-            def on_fit_start(self, *_: object) -> None:
-                """Not yet."""
-
-            def on_train_epoch_start(self, trainer: Any, pl_module: Any) -> None:
-                if trainer.current_epoch == 1:
-                    self.lr_find(trainer, pl_module)
-
         if finds == "batch size":
             return pl.callbacks.BatchSizeFinder(steps_per_trial=2, max_trials=2)
-        kind = Later if finds == "learning rate later" else pl.callbacks.LearningRateFinder
-        return kind(num_training_steps=8, early_stop_threshold=None)
+        return pl.callbacks.LearningRateFinder(num_training_steps=8, early_stop_threshold=None)
 
     def outcome(self, folder: Path, finds: str, *hooks: Any) -> tuple[Any, ...]:
         from torch.utils.data import DataLoader
@@ -301,8 +242,7 @@ class TestACallbackThatTrainsToFindASetting:
         model, seen = b.model(), []
         model.learning_rate, model.batch_size = 0.05, b.BATCH
         model.train_dataloader = lambda: DataLoader(b.loader(6).dataset, model.batch_size)
-        if finds != "learning rate later":  # else Lightning tries no rate there
-            model.val_dataloader = lambda: b.loader(1)
+        model.val_dataloader = lambda: b.loader(1)
         model.on_train_epoch_start = lambda: seen.append(RingContents().phases()[-1:])
         often = {"max_epochs": 4, "val_check_interval": 2 if finds == "learning rate" else 1.0}
         trainer = b.trainer(folder, *hooks, self.finder(b.pl, finds), **often)
@@ -310,7 +250,7 @@ class TestACallbackThatTrainsToFindASetting:
         assert not hooks or seen[-3] == [("callbacks", 0)]  # in the second epoch of four
         return trainer.global_step, model.losses, b.weights(model)
 
-    @pytest.mark.parametrize("finds", ["learning rate", "learning rate later", "batch size"])
+    @pytest.mark.parametrize("finds", ["learning rate", "batch size"])
     def test_makes_no_step_of_the_run(self, tmp_path: Path, finds: str) -> None:
         bare = self.outcome(tmp_path, finds)
         tagged = self.outcome(tmp_path, finds, on_lightning.tagger())
@@ -320,60 +260,22 @@ class TestACallbackThatTrainsToFindASetting:
         assert tagged == bare
         assert contents.steps == tagged[0] < len(tagged[1])
         assert phases.count("train_step") == tagged[0]
-        validations = {"learning rate": 4 * 3, "learning rate later": 0, "batch size": 4}[finds]
+        validations = {"learning rate": 4 * 3, "batch size": 4}[finds]
         assert phases.count("validation") == 2 * validations  # none of them its own
         assert (contents.samples, phases[-1]) == (4 * 6 * BATCH, "other")
 
 
-class TestAnErrorThatTheTrainerSurvives:
-    @pytest.mark.parametrize(
-        ("catches_in", "settings"),
-        [
-            ("_maybe_log_save_evaluate", {"eval_strategy": "epoch"}),
-            ("_evaluate", {"eval_on_start": True}),
-        ],
-    )
-    def test_of_an_evaluation_that_its_own_kind_catches_leaves_it_tagged(
-        self, tmp_path: Path, catches_in: str, settings: dict[str, Any]
-    ) -> None:
-        def catching(self: Any, *args: Any, **named: Any) -> None:
-            with suppress(OSError):
-                getattr(super(kind, self), catches_in)(*args, **named)
+def test_a_run_that_begins_again_with_smaller_batches_has_the_same_result(tmp_path: Path) -> None:
+    def out_of_memory() -> None:
+        raise RuntimeError("CUDA out of memory.")
 
-        kind = type("Catching", (on_huggingface.SleepingTrainer,), {catches_in: catching})
+    b, outcomes = on_huggingface, []
+    settings = {**OnHuggingFace.short, "auto_find_batch_size": True, "num_train_epochs": 1}
+    for hooks in ([], [b.tagger()]):
+        failing = b.callback(on_step_begin=Act(out_of_memory, 2))
+        trainer = b.trainer(tmp_path, failing, *hooks, **settings)
+        trainer.train()
+        outcomes.append((b.outcome(trainer), trainer.state.global_step))
 
-        def prepare(trainer: Any) -> None:
-            trainer.__class__, trainer.prediction_step = kind, raise_error
-
-        self.same_with_and_without(tmp_path, prepare, settings)
-
-        contents = RingContents()
-        phases = contents.phases()
-        assert (contents.steps, phases.count(("train_step", 0))) == (6, 6)
-        assert ("validation", 1) in phases
-
-    def test_of_memory_lets_it_begin_again_with_smaller_batches(self, tmp_path: Path) -> None:
-        def out_of_memory() -> None:
-            raise RuntimeError("CUDA out of memory.")
-
-        def prepare(trainer: Any) -> None:
-            failing = on_huggingface.callback(on_step_begin=Act(out_of_memory, 2))
-            trainer.callback_handler.callbacks.insert(0, failing)
-
-        settings = {"auto_find_batch_size": True, "num_train_epochs": 1}
-        steps = self.same_with_and_without(tmp_path, prepare, settings)
-
-        assert (RingContents().steps, RingContents().present) == (1 + steps, "other")
-
-    def same_with_and_without(
-        self, folder: Path, prepare: Callable[[Any], None], settings: dict[str, Any]
-    ) -> int:
-        """Train without and with a tagger; the steps."""
-        outcomes = []
-        for hooks in ([], [on_huggingface.tagger()]):
-            trainer = on_huggingface.trainer(folder, *hooks, **{**OnHuggingFace.short, **settings})
-            prepare(trainer)
-            trainer.train()
-            outcomes.append((on_huggingface.outcome(trainer), trainer.state.global_step))
-        assert outcomes[0] == outcomes[1]
-        return int(outcomes[0][1])
+    assert outcomes[0] == outcomes[1]
+    assert (RingContents().steps, RingContents().present) == (1 + outcomes[1][1], "other")

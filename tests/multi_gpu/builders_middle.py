@@ -152,13 +152,9 @@ def checkpoints(name: str, **arguments: Any) -> Kind:
     return made
 
 
-def backups(save_freq: Any) -> Kind:
-    kept = {"save_freq": save_freq, "delete_checkpoint": False, "double_checkpoint": True}
-
-    def made(trained: Trained, monitor: str) -> list[Any]:
-        return [keras.callbacks.BackupAndRestore(str(trained.folder / "backup"), **kept)]
-
-    return made
+def backups(trained: Trained, monitor: str) -> list[Any]:
+    kept = {"save_freq": 3, "delete_checkpoint": False, "double_checkpoint": True}
+    return [keras.callbacks.BackupAndRestore(str(trained.folder / "backup"), **kept)]
 
 
 def reading(act: Callable[[Trained], None]) -> Kind:
@@ -213,14 +209,8 @@ WORSE: dict[str, Any] = {"mode": "max", "patience": 1}
 
 KINDS: dict[str, Kind] = {
     "checkpoints every third batch": checkpoints("{epoch}-{batch}.keras", save_freq=3),
-    "checkpoints every epoch": checkpoints("{epoch}.keras"),
-    "the best checkpoint": checkpoints("best.keras", save_best_only=True),
-    "checkpoints of weights every third batch": checkpoints(
-        "{epoch}-{batch}.weights.h5", save_freq=3, save_weights_only=True
-    ),
     "checkpoints of weights every epoch": checkpoints("{epoch}.weights.h5", save_weights_only=True),
-    "a backup every third batch": backups(3),
-    "a backup every epoch": backups("epoch"),
+    "a backup every third batch": backups,
     "early stopping": lambda _, monitor: [
         keras.callbacks.EarlyStopping(monitor, restore_best_weights=True, **WORSE)
     ],

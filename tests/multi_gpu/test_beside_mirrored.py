@@ -14,16 +14,10 @@ pytestmark = [pytest.mark.multi_gpu, in_make_truth]
 
 @pytest.fixture(scope="module")
 def results() -> Any:
-    """How far from one device, or what was refused."""
+    """How far from one device."""
     return json_printed_by("tests.multi_gpu.beside_mirrored")
 
 
 @pytest.mark.parametrize("which", ["mirrored", "before", "beside", "cleared"])
 def test_both_train_as_on_one_device_after_clear_session_too(results: Any, which: str) -> None:
     assert results[which] <= 1e-6
-
-
-@pytest.mark.parametrize("kind", ["arrays", "tf.data"])
-@pytest.mark.parametrize("act", ["evaluate", "validation"])
-def test_it_does_not_evaluate_copies_of_samples(results: Any, act: str, kind: str) -> None:
-    assert "evaluate" in results[f"{act} of {kind}"]

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from tests.multi_gpu.later import b, keras, kinds
+from tests.needs import in_make_truth
 
 pytestmark = [pytest.mark.multi_gpu, pytest.mark.versions]
 
@@ -96,9 +97,22 @@ WITHOUT_BATCH_NORM_OR_DROPOUT: dict[str, Callable[[], Any]] = {
     ),
 }
 
+IN_MAKE_TRUTH = (
+    "momentum with global_clipnorm, run eagerly",
+    "moving averages of the weights of a subclass",
+    "an optimizer that no configuration describes",
+    "a mean over weighted samples",
+)
+
 
 class TestTraining:
-    @pytest.mark.parametrize("name", WITHOUT_BATCH_NORM_OR_DROPOUT)
+    @pytest.mark.parametrize(
+        "name",
+        [
+            pytest.param(name, marks=in_make_truth if name in IN_MAKE_TRUTH else ())
+            for name in WITHOUT_BATCH_NORM_OR_DROPOUT
+        ],
+    )
     def test_has_the_same_numbers_and_steps(self, name: str) -> None:
         training = WITHOUT_BATCH_NORM_OR_DROPOUT[name]()
 
@@ -144,6 +158,7 @@ class TestEachReplica:
 
         assert len({rows.tobytes() for rows in seen}) == len(seen) == 3
 
+    @in_make_truth
     def test_on_one_device_has_the_dropout_of_the_model_alone(self) -> None:
         training = b.Training(build=lambda: b.normalized(dropout=0.5), evaluates=False)
         one = training.on_one()

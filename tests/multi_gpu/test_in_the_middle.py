@@ -19,10 +19,9 @@ SEVERAL = (2, 3) if IS_COMPLETE else (2,)
 
 
 KINDS = (
-    "checkpoints every third batch", "checkpoints every epoch", "the best checkpoint",
-    "checkpoints of weights every third batch", "checkpoints of weights every epoch",
-    "a backup every third batch", "a backup every epoch",
-    "early stopping", "a lower rate on a plateau", "averages swapped in",
+    "checkpoints every third batch", "checkpoints of weights every epoch",
+    "a backup every third batch", "early stopping", "a lower rate on a plateau",
+    "averages swapped in",
     "get_weights", "serialize", "save", "predict", "evaluate",
 )  # fmt: skip
 

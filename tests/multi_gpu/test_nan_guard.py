@@ -23,15 +23,15 @@ def model() -> Any:
     return model
 
 
-@pytest.mark.parametrize("tail", ["drop", "repeat", "pad"])
-def test_row_6_no_moving_statistic_is_nan_after_an_odd_last_batch(model: Any, tail: str) -> None:
-    guard = g.NaNGuard(every=1, on_found="raise")
+def test_row_6_no_moving_statistic_is_nan_after_an_odd_last_batch(model: Any) -> None:
+    for tail in ("drop", "repeat", "pad"):
+        guard = g.NaNGuard(every=1, on_found="raise")
+        batches = fixed_batches(w.rows_and_targets(9), 4, multiple_of=2, tail=tail)
 
-    batches = fixed_batches(w.rows_and_targets(9), 4, multiple_of=2, tail=tail)
-    model.fit(batches, verbose=0, callbacks=[guard])
+        model.fit(batches, verbose=0, callbacks=[guard])
 
-    assert guard.found is None
-    assert not any(np.isnan(weight).any() for weight in model.template.get_weights())
+        assert guard.found is None, tail
+        assert not any(np.isnan(weight).any() for weight in model.template.get_weights()), tail
 
 
 def test_a_layer_of_the_copies_is_named(model: Any) -> None:

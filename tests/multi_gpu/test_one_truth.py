@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import pickle
 import threading
 from collections.abc import Callable
@@ -38,7 +37,6 @@ READERS: dict[str, Callable[[Any, Path], Any]] = {
     "a call": lambda single, folder: single,
     "export": exported,
     "a pickle": lambda single, folder: pickle.loads(pickle.dumps(single)),
-    "a deep copy": lambda single, folder: copy.deepcopy(single),
     "a traced function": lambda single, folder: tf.function(single),
 }
 
@@ -113,14 +111,11 @@ def other_weights(single: Any) -> list[Any]:
     return [np.full_like(weight, OTHER) for weight in single.get_weights()]
 
 
-def by_load_weights(which: str) -> Callable[[Any, Any, Path], None]:
-    def load(single: Any, model: Any, folder: Path) -> None:
-        donor = m.single_model()
-        donor.set_weights(other_weights(single))
-        donor.save_weights(folder / "other.weights.h5")
-        {"single": single, "model": model}[which].load_weights(folder / "other.weights.h5")
-
-    return load
+def by_load_weights(single: Any, model: Any, folder: Path) -> None:
+    donor = m.single_model()
+    donor.set_weights(other_weights(single))
+    donor.save_weights(folder / "other.weights.h5")
+    model.load_weights(folder / "other.weights.h5")
 
 
 def by_assign(single: Any, model: Any, folder: Path) -> None:
@@ -142,10 +137,8 @@ def by_training_it_alone(single: Any) -> None:
 
 
 SETTERS: dict[str, Callable[[Any, Any, Path], None]] = {
-    "load_weights": by_load_weights("single"),
-    "load_weights of the model": by_load_weights("model"),
+    "load_weights of the model": by_load_weights,
     "set_weights": lambda single, model, folder: single.set_weights(other_weights(single)),
-    "set_weights of the model": lambda single, model, _: model.set_weights(other_weights(single)),
     "set_weights of its layers": by_layers,
     "assign": by_assign,
 }

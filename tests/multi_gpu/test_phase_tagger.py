@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import time
-from functools import cache, partial
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from gpumon.core.phase import TrainingMode
 from gpumon.core.ring_format.events import RingKind
 from tests.imported_later import ImportedLater
 from tests.keras.later import b as k
-from tests.keras.later import on_tensorflow as t
 from tests.multi_gpu.later import b, keras, tf
 from trainer_hooks.examples.busy_spans import unoccupied_seconds
 
@@ -121,15 +119,6 @@ class TestATaggedTraining:
 
 @pytest.mark.alone
 class TestTheTapOnASplitModel:
-    @pytest.mark.measured
-    def test_separates_the_wait_for_input_from_the_step(self, model: Any) -> None:
-        reported_ns, true_ns = t.usual_recorded_and_true_ns(
-            model.fit, partial(t.recorded_waits_ns, TrainingMode.TRAIN), batches=8
-        )
-
-        assert true_ns > 40 * MS
-        assert reported_ns == t.within_a_tenth(true_ns)
-
     @pytest.mark.measured
     def test_counts_tracing_as_compile_time_and_new_ratios_need_none(self) -> None:
         traced_ns = []

@@ -8,7 +8,6 @@ from functools import cache
 from itertools import pairwise
 from typing import Any
 
-import numpy as np
 import pytest
 
 from tests.imported_later import ImportedLater
@@ -51,7 +50,10 @@ def new_balancer(**arguments: Any) -> Any:
 class TestUnequalDevices:
     @pytest.mark.parametrize(
         ("sample_seconds", "steps"),
-        [((FAST, SLOW), 34), ((1 / 2_000, 1 / 6_000, 1 / 4_000), 46)],
+        [
+            ((FAST, SLOW), 34),
+            pytest.param((1 / 2_000, 1 / 6_000, 1 / 4_000), 46, marks=in_make_truth),
+        ],
     )
     def test_are_balanced_from_equal_parts(
         self, sample_seconds: tuple[float, ...], steps: int
@@ -62,9 +64,8 @@ class TestUnequalDevices:
         assert 1 <= len(balancer.changes) <= 10
         assert training.part_of_the_best_speed() >= 0.98
 
-    @pytest.mark.parametrize(
-        ("slow_from", "steps"), [pytest.param(15, 60, marks=in_make_truth), (33, 78)]
-    )
+    @in_make_truth
+    @pytest.mark.parametrize(("slow_from", "steps"), [(15, 60), (33, 78)])
     def test_are_balanced_again_where_one_slows_down(self, slow_from: int, steps: int) -> None:
         """At step 15 the first change, made at step 11, is still being measured."""
         balancer, training = new_balancer(), training_on(FAST, SLOW)
@@ -91,17 +92,16 @@ class TestUnequalDevices:
         assert training.model.ratios[0] / BATCH == pytest.approx(0.6, abs=0.015)
 
 
+@in_make_truth
 @pytest.mark.alone
-class TestEqualDevices:
-    @pytest.mark.measured
-    def test_are_left_alone(self) -> None:
-        balancer = new_balancer(dead_band=0.01)
-        training = training_on(2 * SLOW, 2 * SLOW).fit(
-            balancer, steps=32
-        )  # long: few hold-ups show
+@pytest.mark.measured
+def test_equal_devices_are_left_alone() -> None:
+    balancer = new_balancer(dead_band=0.01)
+    # Long steps: few hold-ups show.
+    training = training_on(2 * SLOW, 2 * SLOW).fit(balancer, steps=32)
 
-        assert balancer.changes == ()
-        assert training.model.ratios == (1, 1)
+    assert balancer.changes == ()
+    assert training.model.ratios == (1, 1)
 
 
 class TestMemoryLimits:
@@ -125,11 +125,6 @@ class TestMemoryLimits:
         training.model.fit(stream, steps_per_epoch=4, verbose=0, callbacks=[balancer])
 
         assert training.devices.samples_of(1) == [300] + [250] * 3
-
-    def test_may_just_hold_the_batch(self) -> None:
-        training = training_on(0.0, 0.0).fit(new_balancer(max_samples=[300, 300]), steps=2)
-
-        assert training.counts() == (300, 300)
 
     def test_that_cannot_hold_the_batch_are_refused_before_the_first_step(self) -> None:
         training = training_on(FAST, SLOW)
@@ -157,12 +152,11 @@ class TestAChange:
 
     def test_does_not_change_the_gradient(self) -> None:
         balancer = new_balancer(every=3)
-        balanced = training_on(FAST, SLOW).fit(balancer, steps=12)
-        bare = slow.SlowTraining(0.0, 0.0, batch=BATCH).fit(steps=12)
+        bare = training_on(0.0, 0.0).fit(steps=12).model.get_weights()
+        balanced = training_on(FAST, SLOW).fit(balancer, steps=12).model.get_weights()
 
         assert balancer.changes
-        for one, other in zip(balanced.model.get_weights(), bare.model.get_weights(), strict=True):
-            np.testing.assert_allclose(one, other, rtol=0, atol=1e-6)
+        assert b.furthest(balanced, bare) <= 1e-6
 
     @pytest.mark.measured
     def test_is_counted_in_the_ring(self) -> None:
@@ -236,6 +230,7 @@ class TestATrainingRunThatCannotBeBalanced:
         assert training.devices.samples_of(0) == [300] * 4
         assert balancer.changes == ()
 
+    @in_make_truth
     def test_is_left_alone_in_eager_mode(self) -> None:
         balancer = new_balancer(every=1)
         training = slow.SlowTraining(FAST, SLOW, batch=BATCH, run_eagerly=True)

@@ -49,7 +49,7 @@ def new_run(devices: int, folder: Path) -> Training:
 @pytest.mark.parametrize(
     "act",
     [
-        "an evaluation of another model with the same callbacks",
+        pytest.param("an evaluation of another model with the same callbacks", marks=in_make_truth),
         pytest.param("a save", marks=in_make_truth),
         "a fit of the same model at a batch's end",
         pytest.param("a fit of another model at a batch's end", marks=in_make_truth),
@@ -71,7 +71,9 @@ def pair() -> list[Any]:
 
 
 @pytest.mark.alone
-@pytest.mark.parametrize("which", ["the same model", "another that fails"])
+@pytest.mark.parametrize(
+    "which", ["the same model", pytest.param("another that fails", marks=in_make_truth)]
+)
 def test_the_outer_fit_is_balanced_after_an_inner_one(which: str, pair: list[Any]) -> None:
     """The first device takes four times as long for a sample as the second."""
     training, other = (each.reset(4e-4, 1e-4) for each in pair)

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import signal
+from itertools import count
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from tests.imported_later import ImportedLater
 from tests.multi_gpu.later import b, keras, m, multi_gpu
 from tests.needs import in_make_truth
-from tests.programs import ran_python
-
-killed: Any = ImportedLater("tests.multi_gpu.killed_training")
 
 pytestmark = pytest.mark.multi_gpu
 
@@ -105,22 +101,35 @@ class TestAParallelModel:
             assert np.array_equal(kept.numpy(), had.value.numpy()), kept.path
 
     @in_make_truth
-    def test_continues_within_an_epoch_after_its_process_was_killed_as_on_one_device(
-        self, tmp_path: Path
-    ) -> None:
-        """On one device it is an exception that ends it: the backup is the same."""
-        one, several = (str(tmp_path / name) for name in ("one", "several"))
-        ended = ran_python("-m", "tests.multi_gpu.killed_training", several, timeout_s=120)
-        assert ended.returncode == -signal.SIGKILL
-        with pytest.raises(ZeroDivisionError):
-            killed.trained(1, one, ended_by=lambda: 1 / 0)
+    def test_continues_from_a_backup_within_an_epoch_as_on_one_device(self, tmp_path: Path) -> None:
+        for devices in (1, 3):
+            with pytest.raises(ZeroDivisionError):
+                with_backups(devices, tmp_path, ends_at=5)
 
-        models = killed.trained(1, one), killed.trained(3, several)
+        models = [with_backups(devices, tmp_path) for devices in (1, 3)]
 
         assert int(models[0].optimizer.iterations.numpy()) > 3
         assert near(*models)
         states = (m.numbers(model.optimizer.variables) for model in models)
         assert b.furthest(*states) <= b.SINGLE_PRECISION
+
+
+def with_backups(devices: int, folder: Path, *, ends_at: int = 0) -> Any:
+    """A model trained with a backup after every second step; continues from a backup, if any."""
+    steps = count(1)
+
+    def end(batch: int, logs: Any) -> None:
+        if next(steps) == ends_at:
+            raise ZeroDivisionError
+
+    model = compiled(b.dense() if devices == 1 else b.parallel(b.dense()))
+    x, y, _ = b.rows()
+    callbacks = [
+        keras.callbacks.BackupAndRestore(str(folder / str(devices)), save_freq=2),
+        keras.callbacks.LambdaCallback(on_train_batch_end=end),
+    ]
+    model.fit(x, y, batch_size=28, epochs=2, shuffle=False, verbose=0, callbacks=callbacks)
+    return model
 
 
 class TestAFileThatCannotBeUsed:
@@ -152,20 +161,3 @@ class TestAFileThatCannotBeUsed:
         for variable in model.template.variables:
             copies = model._parts.strategy.experimental_local_results(variable.value)
             assert all(np.array_equal(copy, copies[0]) for copy in copies)
-
-    @in_make_truth
-    def test_on_a_full_disk_ends_only_the_fit(self, tmp_path: Path) -> None:
-        full = tmp_path / "full.keras"
-        full.symlink_to("/dev/full")
-        template, (x, y, _) = b.dense(), b.rows()
-        model, one = compiled(b.parallel(template)), compiled(b.dense())
-        arguments = {"batch_size": 28, "shuffle": False, "verbose": 0}
-        checkpoint = keras.callbacks.ModelCheckpoint(str(full), save_freq=2)
-
-        with pytest.raises(OSError, match="No space"):
-            model.fit(x, y, callbacks=[checkpoint], **arguments)
-        assert not template.compiled
-        model.fit(x[56:], y[56:], **arguments)  # the batch that was not reached
-        one.fit(x, y, **arguments)
-
-        assert near(template, one)

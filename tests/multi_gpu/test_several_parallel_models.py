@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from tests.multi_gpu.later import b, keras, m, multi_gpu
-from tests.needs import in_make_truth
 
 pytestmark = pytest.mark.multi_gpu
 
@@ -84,17 +83,3 @@ class TestAnUnreferencedModel:
             return m.plain(model).get_weights()
 
         assert m.trains_alike(left, 2)
-
-    @in_make_truth
-    def test_may_be_the_parallel_one_while_the_single_one_is_used(self) -> None:
-        single, model = m.made(2)
-        x, y = m.rows()
-        model.train_on_batch(x, y)
-        expected = model(x)
-
-        del model
-        gc.collect()
-
-        assert single.predict(x, verbose=0) == pytest.approx(expected.numpy(), abs=m.CLOSE)
-        single.compile("sgd", "mse")
-        single.train_on_batch(x, y)

@@ -12,7 +12,7 @@ import pytest
 
 from tests.imported_later import ImportedLater
 from tests.keras.later import b as k
-from tests.multi_gpu.later import b, keras, tf
+from tests.multi_gpu.later import b, tf
 from tests.needs import in_make_truth
 
 eager_fetch: Any = ImportedLater("tests.keras.fetching_eagerly")
@@ -56,20 +56,3 @@ class TestTheLossOfEachOutput:
         assert split.keys() == alone.keys()
         for name, losses in alone.items():
             np.testing.assert_allclose(split[name], losses, rtol=1e-6, err_msg=name)
-
-
-@in_make_truth
-class TestTheOutputsOfABatch:
-    def test_have_its_static_size(self) -> None:
-        model, seen = b.parallel(b.of_two_inputs_and_outputs()), []
-
-        def loss(_: Any, predicted: Any) -> Any:
-            seen.append(predicted.shape[0])
-            return keras.ops.mean(predicted, axis=-1)
-
-        model.compile("sgd", {"kind": loss, "size": "mse"})
-        x, y, _ = b.named_rows()
-        rows = tf.data.Dataset.from_tensor_slices((x, y)).batch(BATCH, drop_remainder=True)
-        model.fit(rows, verbose=0)
-
-        assert BATCH in seen

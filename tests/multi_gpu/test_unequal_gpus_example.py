@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import signal
-import subprocess
-import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,17 +10,7 @@ import pytest
 
 from tests.imported_later import ImportedLater
 from tests.multi_gpu.later import b, keras
-from tests.needs import in_make_truth
-from tests.patience import wait_until
-from tests.processes import ending
 from trainer_hooks.examples.busy_spans import unoccupied_seconds
-
-ROOT = Path(__file__).resolve().parent.parent.parent
-INTERRUPTIBLE = """
-import runpy, signal
-signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it
-runpy.run_path("examples/unequal_gpus.py", run_name="__main__")
-"""
 
 example: Any = ImportedLater("examples.unequal_gpus")
 
@@ -86,20 +72,3 @@ class TestTheExample:
 
         assert ended.value.code == 2
         assert "one number for each GPU" in capsys.readouterr().err
-
-    @in_make_truth
-    def test_prints_its_results_when_it_is_interrupted(self, tmp_path: Path) -> None:
-        spans = tmp_path / "busy.jsonl"
-        training = subprocess.Popen(
-            [sys.executable, "-c", INTERRUPTIBLE, "--spans", str(spans), "--steps", "1000"],
-            cwd=ROOT, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True,
-        )  # fmt: skip
-        with ending(training):
-            wait_until(lambda: spans.is_file() and spans.stat().st_size > 500, 60)
-            training.send_signal(signal.SIGINT)
-            out, _ = training.communicate(timeout=60)
-
-        results = json.loads(out.splitlines()[-1])
-        assert training.returncode == 130
-        assert results["steps"] > 0
-        assert min(results["busy_seconds"]) > 0
