@@ -13,12 +13,8 @@ _ROUND_TO: Final = 8
 LARGEST: Final = 1 << 20
 
 
-@dataclass(frozen=True, slots=True)
-class Try:
-    """A batch and its samples per second; ``None`` where memory ran out."""
-
-    batch: int
-    samples_per_second: float | None
+Try = tuple[int, float | None]
+"""A batch and its samples per second; ``None`` where memory ran out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,14 +52,14 @@ def find_batch(
         ``None`` where not even one sample fits.
 
     >>> found = find_batch(lambda batch: 100.0 if batch <= 1000 else None)
-    >>> found.fits, found.advised, [one.batch for one in found.tries[:6]]
+    >>> found.fits, found.advised, [batch for batch, _ in found.tries[:6]]
     (1000, 944, [64, 128, 256, 512, 1024, 768])
     """
     tries: list[Try] = []
 
     def fits(batch: int) -> bool:
-        tries.append(Try(batch, train(batch)))
-        return tries[-1].samples_per_second is not None
+        tries.append((batch, train(batch)))
+        return tries[-1][1] is not None
 
     largest, too_large = _doubled(fits, min(first, most), most)
     while largest and too_large is not None and too_large - largest > max(1, largest // _PRECISION):

@@ -118,11 +118,11 @@ class Measured:
         """Over all GPUs."""
         return self.samples / self.seconds if self.seconds else 0.0
 
-    @property
-    def samples_per_second_by_gpu(self) -> tuple[float, ...]:
-        """Each GPU's part of ``samples_per_second``."""
-        total = self.samples_per_second
-        return tuple(total * batch / self.global_batch for batch in self.batches)
+    def by_gpu(self) -> list[tuple[str, int, float]]:
+        """The name, batch and samples per second of each GPU."""
+        part = self.samples_per_second / self.global_batch
+        named = zip(self.gpus or (DEFAULT_GPU,), self.batches, strict=True)
+        return [(gpu, batch, part * batch) for gpu, batch in named]
 
     @property
     def step_seconds(self) -> float:

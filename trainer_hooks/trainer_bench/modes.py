@@ -46,9 +46,7 @@ class Session:
     """The engine and options of a mode, and its output.
 
     Attributes:
-        engine: Trains.
         gpus: Named by the user; empty for the default GPU.
-        batches: As given by the user.
         seconds: Of each run.
         is_quiet: Print nothing, because JSON is wanted.
         notices: Remarks on the figures; also in JSON.
@@ -65,20 +63,31 @@ class Session:
         if not self.is_quiet:
             print(line, flush=True)
 
-    def measure(self, gpus: Sequence[str], batches: Sequence[int]) -> Measured:
+    def measure(
+        self, gpus: Sequence[str], batches: Sequence[int], feed: Feed | None = None
+    ) -> Measured:
         """One run.
 
         Raises:
             GpuOutOfMemoryError: A GPU does not hold its part.
         """
-        (measured,) = runs_of(self.engine, gpus, batches, runs=1, seconds=self.seconds)
+        (measured,) = runs_of(self.engine, gpus, batches, runs=1, seconds=self.seconds, feed=feed)
+        return measured
+
+    def measure_aloud(self, gpus: Sequence[str], batches: Sequence[int]) -> Measured:
+        """Like ``measure``, and print the result."""
+        try:
+            measured = self.measure(gpus, batches)
+        except GpuOutOfMemoryError:
+            self.print(f"{_split(gpus, batches)}: out of memory")
+            raise
+        self.print(f"{_split(gpus, batches)}: {measured.samples_per_second:.0f}sps")
         return measured
 
     def notice(self, sentence: str | None) -> None:
-        if sentence is None:
-            return
-        self.notices.append(sentence)
-        self.print(f"\nNotice: {sentence}")
+        if sentence is not None:
+            self.notices.append(sentence)
+            self.print(f"\nNotice: {sentence}")
 
     def notice_of(self, batch: int) -> None:
         """Add a notice where the global batch is large."""
@@ -99,27 +108,18 @@ class Outcome:
 
 def fields_of(measured: Measured) -> Json:
     """A run for JSON; rates in samples per second, times in seconds."""
-    each = zip(
-        measured.gpus or (DEFAULT_GPU,),
-        measured.batches,
-        measured.samples_per_second_by_gpu,
-        strict=True,
-    )
     return {
         "gpus": [
             {"gpu": gpu, "batch": batch, "samples_per_second": round(speed, 2)}
-            for gpu, batch, speed in each
+            for gpu, batch, speed in measured.by_gpu()
         ],
         "global_batch": measured.global_batch,
         "samples": measured.samples,
         "seconds": round(measured.seconds, 6),
         "steps": measured.steps,
         "samples_per_second": round(measured.samples_per_second, 2),
-        "busy_seconds": (
-            None
-            if measured.busy_seconds is None
-            else [round(seconds, 6) for seconds in measured.busy_seconds]
-        ),
+        "busy_seconds": measured.busy_seconds
+        and [round(seconds, 6) for seconds in measured.busy_seconds],
     }
 
 
@@ -135,14 +135,11 @@ def training_runs(session: Session, runs: int) -> Outcome:
         totals.append(measured)
         _print_run(session, measured)
     session.notice_of(sum(session.batches))
-    names = session.gpus or (DEFAULT_GPU,)
     series = [
-        Series(
-            f"{name} [{batch}]", tuple((m.seconds, m.samples_per_second_by_gpu[at]) for m in totals)
-        )
-        for at, (name, batch) in enumerate(zip(names, session.batches, strict=True))
+        Series(f"{name} [{batch}]", tuple((m.seconds, m.by_gpu()[at][2]) for m in totals))
+        for at, (name, batch, _) in enumerate(totals[0].by_gpu())
     ]
-    if len(names) > 1:
+    if len(series) > 1:
         series.append(Series("Total", tuple((m.seconds, m.samples_per_second) for m in totals)))
     plot = Plot(
         "Training speed", f"global batch {sum(session.batches)}, mean since the warm-up",
@@ -158,9 +155,7 @@ def _print_run(session: Session, measured: Measured) -> None:
         session.print(f"{after} {name} {measured.samples_per_second:.0f}sps")
         return
     session.print(after)
-    for name, batch, speed in zip(
-        measured.gpus, measured.batches, measured.samples_per_second_by_gpu, strict=True
-    ):
+    for name, batch, speed in measured.by_gpu():
         session.print(f"{name}[{batch}] {speed:.0f}sps")
     session.print(f"Total:[{measured.global_batch}] {measured.samples_per_second:.0f}sps")
 
@@ -175,18 +170,8 @@ def best_ratio(session: Session) -> Outcome:
         raise UsageError(f"--batches {batch} is too small: each of {len(gpus)} GPUs needs a sample")
     most_runs = max(RUNS_OF_THE_AUTHOR - 1, 2 * len(gpus) + 2)
 
-    def trained(names: Sequence[str], batches: Sequence[int]) -> Measured:
-        try:
-            measured = session.measure(names, batches)
-        except GpuOutOfMemoryError:
-            session.print(f"{_split(names, batches)}: out of memory")
-            raise
-        session.print(f"{_split(names, batches)}: {measured.samples_per_second:.0f}sps")
-        return measured
-
-    search = RatioSearch(trained, gpus, batch)
     session.print(f"\nEach GPU alone at two batch sizes, then all of them at {batch}")
-    found = search.search(most_runs=most_runs)
+    found = RatioSearch(session.measure_aloud, gpus, batch).search(most_runs=most_runs)
     best = found.best
     alone = ", ".join(_split(one.gpus, one.batches) for one in found.best_alone)
     session.print(
@@ -251,14 +236,7 @@ def prefetching(session: Session, batch_ms: float) -> Outcome:
     series = []
     for name, is_ahead in (("on demand", False), ("prefetched", True)):
         feed = Feed(batch_ms / 1e3, is_ahead)
-        (measured,) = runs_of(
-            session.engine,
-            session.gpus,
-            session.batches,
-            runs=1,
-            seconds=session.seconds,
-            feed=feed,
-        )
+        measured = session.measure(session.gpus, session.batches, feed)
         gap_ms = 1e3 * measured.gap_seconds / measured.steps
         step_ms = 1e3 * measured.step_seconds
         session.print(
@@ -285,12 +263,9 @@ def largest_batches(session: Session, margin: float) -> Outcome:
 
         def trained(batch: int, gpu: str = gpu) -> float | None:
             try:
-                speed = session.measure([gpu], [batch]).samples_per_second
+                return session.measure_aloud([gpu], [batch]).samples_per_second
             except GpuOutOfMemoryError:
-                session.print(f"{gpu}[{batch}]: out of memory")
                 return None
-            session.print(f"{gpu}[{batch}]: {speed:.0f}sps")
-            return speed
 
         session.print(f"\nThe largest batch that fits on {gpu}")
         most = MOST_ON_CPU if gpu.startswith("CPU") else LARGEST
@@ -301,14 +276,12 @@ def largest_batches(session: Session, margin: float) -> Outcome:
         session.print(
             f"{gpu}: {found.fits} fit{end}; {found.advised} with a margin of {margin:.0%}"
         )
-        rows.append(
-            {"gpu": gpu, "fits": found.fits, "advised": found.advised,
-             "tries": [{"batch": one.batch, "samples_per_second": _rounded(one.samples_per_second)}
-                       for one in found.tries]}
-        )  # fmt: skip
-        points = {
-            (float(t.batch), t.samples_per_second) for t in found.tries if t.samples_per_second
-        }
+        tries = [
+            {"batch": batch, "samples_per_second": speed and round(speed, 2)}
+            for batch, speed in found.tries
+        ]
+        rows.append({"gpu": gpu, "fits": found.fits, "advised": found.advised, "tries": tries})
+        points = {(float(batch), speed) for batch, speed in found.tries if speed}
         series.append(Series(gpu, tuple(sorted(points))))
     session.notice_of(max(row["advised"] for row in rows))
     session.print(f"\n--batches {' '.join(str(row['advised']) for row in rows)}")
@@ -319,10 +292,6 @@ def largest_batches(session: Session, margin: float) -> Outcome:
     return Outcome({"mode": "find_batch", "gpus": rows}, plot)
 
 
-def _rounded(speed: float | None) -> float | None:
-    return None if speed is None else round(speed, 2)
-
-
 def scaling(session: Session, counts: tuple[int, ...]) -> Outcome:
     """Each GPU alone, then growing numbers of them together, each with the same batch."""
     gpus = session.gpus or session.engine.gpus()
@@ -331,13 +300,10 @@ def scaling(session: Session, counts: tuple[int, ...]) -> Outcome:
         raise UsageError(f"--scaling needs {max(counts)} GPUs, and there are {len(gpus)}{more}")
     (batch,) = session.batches
 
-    def trained(names: Sequence[str]) -> Measured:
-        return session.measure(names, (batch,) * len(names))
-
     session.print("\nEach GPU alone; efficiency is relative to their sum")
     alone: list[Measured] = []
     for gpu in gpus[: max(counts)]:
-        alone.append(trained([gpu]))
+        alone.append(session.measure([gpu], [batch]))
         session.print(f"{gpu}[{batch}]: {alone[-1].samples_per_second:.0f}sps")
     session.print(
         f"\n{'GPUs':>4} {'batch':>7} {'samples/s':>10} {'speed-up':>9} {'efficiency':>11}"
@@ -345,7 +311,7 @@ def scaling(session: Session, counts: tuple[int, ...]) -> Outcome:
     rows: list[Json] = []
     why: str | None = None
     for count in counts:
-        measured = alone[0] if count == 1 else trained(gpus[:count])
+        measured = alone[0] if count == 1 else session.measure(gpus[:count], [batch] * count)
         speed, possible = measured.samples_per_second, speed_of(alone[:count])
         gain = speed / (rows[0]["samples_per_second"] if rows else speed)
         rows.append(

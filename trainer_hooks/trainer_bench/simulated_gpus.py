@@ -13,18 +13,6 @@ from gpumon.errors import UsageError
 from trainer_hooks.trainer_bench.measuring import BenchStep, Feed, GpuOutOfMemoryError
 
 
-class SimulatedOutOfMemoryError(Exception):
-    """A simulated GPU got more samples than fit in its memory.
-
-    Attributes:
-        gpu: The position of the GPU in the step, from 0.
-    """
-
-    def __init__(self, gpu: int, samples: int) -> None:
-        super().__init__(f"GPU {gpu} of this step does not hold {samples} samples")
-        self.gpu = gpu
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SimulatedGpu:
     """One GPU.
@@ -57,14 +45,6 @@ class SimulatedGpu:
         return max(seconds, 1e-6) * (self.slower_by if slower else 1.0)
 
 
-@dataclass(frozen=True, slots=True)
-class SimulatedStep:
-    """How long a step took and each of its GPUs was busy."""
-
-    seconds: float
-    busy_seconds: tuple[float, ...]
-
-
 @dataclass(slots=True)
 class SimulatedMachine:
     """Some GPUs, and the time that a step takes besides the samples.
@@ -87,7 +67,7 @@ class SimulatedMachine:
     def __post_init__(self) -> None:
         self._random = Random(self.seed)
 
-    def train(self, counts: Sequence[int], gpus: Sequence[int] | None = None) -> SimulatedStep:
+    def train(self, counts: Sequence[int], gpus: Sequence[int] | None = None) -> BenchStep:
         """Do one step.
 
         Args:
@@ -95,18 +75,18 @@ class SimulatedMachine:
             gpus: Their numbers; default all, in order.
 
         Raises:
-            SimulatedOutOfMemoryError: A GPU does not hold its samples; the machine is unchanged.
+            GpuOutOfMemoryError: A GPU does not hold its samples; the machine is unchanged.
         """
         chosen = range(len(self.gpus)) if gpus is None else gpus
         for place, (number, count) in enumerate(zip(chosen, counts, strict=True)):
             if count > self.gpus[number].holds:
-                raise SimulatedOutOfMemoryError(place, count)
-        busy = [
+                raise GpuOutOfMemoryError(place, [f"GPU:{at}" for at in chosen], counts)
+        busy = tuple(
             self._busy_seconds(self.gpus[number], count)
             for number, count in zip(chosen, counts, strict=True)
-        ]
+        )
         self.step += 1
-        return SimulatedStep(max(busy) + self._overhead_s(len(busy)), tuple(busy))
+        return BenchStep(sum(counts), max(busy) + self._overhead_s(len(busy)), busy)
 
     def true_speed(self, counts: Sequence[int], gpus: Sequence[int] | None = None) -> float:
         """Samples per second with that split, without noise, as of the present step."""
@@ -220,16 +200,12 @@ class SimulatedEngine:
             raise UsageError(f"there is no {unknown[0]}; the simulated GPUs are {', '.join(known)}")
         numbers = [known.index(gpu) for gpu in gpus] or [0]
         try:
-            self._step(numbers, batches)
+            self._machine.train(batches, numbers)
             while True:
-                step = self._step(numbers, batches)
+                step = self._machine.train(batches, numbers)
                 yield step if feed is None else _fed(step, feed)
-        except SimulatedOutOfMemoryError as error:
-            raise GpuOutOfMemoryError(error.gpu, gpus, batches) from error
-
-    def _step(self, numbers: Sequence[int], batches: Sequence[int]) -> BenchStep:
-        step = self._machine.train(batches, numbers)
-        return BenchStep(sum(batches), step.seconds, step.busy_seconds)
+        except GpuOutOfMemoryError as error:  # by the names that were given
+            raise GpuOutOfMemoryError(error.gpu, gpus, batches) from None
 
 
 def _fed(step: BenchStep, feed: Feed) -> BenchStep:

@@ -196,7 +196,7 @@ class TestAnInterval:
         machine = affine(1.0, 3.0)
         balance(machine, controller := controller_of(machine, 400), intervals=10)
 
-        first = controller.advance((100, 100), machine.train((100, 100)).busy_seconds)
+        first = controller.advance((100, 100), machine.train((100, 100)).busy_seconds or ())
 
         assert first is not None
         assert machine.true_speed(first.new) >= 0.98 * machine.true_speed((150, 50))

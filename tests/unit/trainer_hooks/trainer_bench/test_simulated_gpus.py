@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from trainer_hooks.trainer_bench.measuring import GpuOutOfMemoryError
 from trainer_hooks.trainer_bench.simulated_gpus import (
     SimulatedGpu,
     SimulatedMachine,
-    SimulatedOutOfMemoryError,
     article_machine,
 )
 
@@ -36,7 +36,7 @@ class TestTheArticlesMachine:
 
         machine.train([1024], [0])
         machine.train([820, 568])
-        with pytest.raises(SimulatedOutOfMemoryError) as caught:
+        with pytest.raises(GpuOutOfMemoryError) as caught:
             machine.train([1024, 710])
 
         assert caught.value.gpu == 1
