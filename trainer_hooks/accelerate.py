@@ -148,7 +148,7 @@ def why_not_split(accelerator: Any, loader: Any, balancer: object = None) -> str
     from torch.utils.data import IterableDataset
 
     if isinstance(getattr(loader, "dataset", None), IterableDataset):
-        return None  # refused by epoch_of
+        return None  # refused by ratio_sampler_for
     if balancer is not None:
         return (
             "RatioBalancer works in your own loop with DistributedDataParallel and in Lightning: "

@@ -75,7 +75,6 @@ class SpeedCurve:
     trend: float | None = field(default=None, repr=False, compare=False)
 
     def point_at(self, samples: int) -> Point | None:
-        """The point at exactly that count, if there is one."""
         at = self._at(samples)
         found = at < len(self.points) and self.points[at].samples == samples
         return self.points[at] if found else None

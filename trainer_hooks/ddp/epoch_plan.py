@@ -139,18 +139,15 @@ class EpochShape:
 
     @property
     def step_count(self) -> int:
-        """Optimizer steps in an epoch: the same on every rank."""
         full, rest = divmod(self.samples, self.batch_size)
         return full + bool(rest and not self.drop_last)
 
     @property
     def batch_count(self) -> int:
-        """Batches of each rank in an epoch."""
         last = self.step_count - 1
         return last * self.micro_batches + self.pieces_of(last)
 
     def samples_in(self, step: int) -> int:
-        """Samples of all ranks in a step."""
         return min(self.batch_size, self.samples - step * self.batch_size)
 
     def pieces_of(self, step: int) -> int:
@@ -194,7 +191,6 @@ class EpochPlan:
         self._changes.append((step, ratios))
 
     def ratios_in(self, step: int) -> Ratios:
-        """The ratios of a step."""
         at = bisect_right(self._changes, step, key=lambda change: change[0])
         return self._changes[at - 1][1]
 

@@ -129,12 +129,10 @@ class ComputeClock:
         )
 
     def remove(self) -> None:
-        """Remove the hooks from the model."""
         for hook in self._hooks:
             hook.remove()
 
     def spans_so_far(self) -> _Spans:
-        """The spans since the last call."""
         spans, self._spans = self._spans, []
         return spans
 

@@ -8,7 +8,6 @@ ranks, an epoch has as many batches, and the order of a shuffled epoch is that o
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from trainer_hooks.ddp.all_ranks import check_all_agree, rank_in_group
@@ -18,25 +17,6 @@ if TYPE_CHECKING:
     import torch
 
 OWN_LOOP = "see PyTorch in docs/multi-gpu.md"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EpochOfLoader:
-    """An epoch of an ordinary loader.
-
-    Attributes:
-        length: Samples in its dataset.
-        batch_size: Samples per rank and batch with equal ranks.
-        shuffle: Whether each epoch is shuffled.
-        seed: Of the orders, if the loader's sampler has one.
-        drop_last: Whether to leave out the samples of an incomplete last batch of all ranks.
-    """
-
-    length: int
-    batch_size: int
-    shuffle: bool
-    seed: int | None
-    drop_last: bool
 
 
 def ratio_sampler_for(
@@ -64,25 +44,26 @@ def ratio_sampler_for(
         reason = refusal()
         if reason is not None:
             raise ValueError(reason)
-        epoch = epoch_of(loader)
+        data, batches = _splittable(loader)
+        shuffle, own_seed = _order_of(batches.sampler, len(data))
     except ValueError as error:
         check_all_agree(own, error)
         raise
-    of_all_ranks = epoch.batch_size * own.world_size
-    left_out = epoch.length % of_all_ranks if epoch.drop_last else 0
+    of_all_ranks = batches.batch_size * own.world_size
+    left_out = len(data) % of_all_ranks if batches.drop_last else 0
     return RatioSampler(
-        range(epoch.length),
+        range(len(data)),
         of_all_ranks * accumulated,
         ratios,
-        shuffle=epoch.shuffle,
-        seed=seed if epoch.seed is None else epoch.seed,
+        shuffle=shuffle,
+        seed=seed if own_seed is None else own_seed,
         micro_batches=accumulated,
-        num_samples=epoch.length - left_out,
+        num_samples=len(data) - left_out,
     )
 
 
-def epoch_of(loader: object) -> EpochOfLoader:
-    """The settings of the loader's epochs.
+def _splittable(loader: object) -> tuple[Any, torch.utils.data.BatchSampler]:
+    """The loader's dataset and ordinary batch sampler.
 
     Raises:
         ValueError: Its batches cannot be split; the message says what to write instead.
@@ -121,14 +102,7 @@ def epoch_of(loader: object) -> EpochOfLoader:
             "batch_size= and shuffle= instead of batch_sampler=, or train in your own loop "
             f"with RatioSampler ({OWN_LOOP})"
         )
-    shuffle, seed = _order_of(ordinary.sampler, len(loader.dataset))
-    return EpochOfLoader(
-        length=len(loader.dataset),
-        batch_size=ordinary.batch_size,
-        shuffle=shuffle,
-        seed=seed,
-        drop_last=ordinary.drop_last,
-    )
+    return loader.dataset, ordinary
 
 
 def _order_of(sampler: Any, length: int) -> tuple[bool, int | None]:  # noqa: ANN401
@@ -199,7 +173,6 @@ class GradientWeights:
         self._hooks = [parameter.register_hook(self._weighed) for parameter in trained]
 
     def remove(self) -> None:
-        """Remove the hooks from the parameters."""
         while self._hooks:
             self._hooks.pop().remove()
 

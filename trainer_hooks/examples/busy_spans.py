@@ -116,7 +116,6 @@ class BusySpans:
         return sum(end_ns - start_ns for start_ns, end_ns in self.spans_ns)
 
     def measure(self, compute: Callable[[], _Result]) -> _Result:
-        """Run ``compute`` and record when it ran."""
         start_ns = time.monotonic_ns()
         result = compute()
         self.note(start_ns, time.monotonic_ns())

@@ -64,7 +64,6 @@ class ExampleRun:
         self._started_ns = time.monotonic_ns()
 
     def starts(self) -> None:
-        """Start the clock."""
         self._started_ns = time.monotonic_ns()
 
     def print_result(self, **figures: Any) -> None:

@@ -49,7 +49,6 @@ class MeasuredModel(keras.Sequential):  # type: ignore[misc]  # Keras has no typ
         return self._noted(super().train_step, given)
 
     def test_step(self, *given: Any) -> Any:
-        """The same for a batch of validation."""
         return self._noted(super().test_step, given)
 
     def _noted(self, step: Callable[..., Any], given: tuple[Any, ...]) -> Any:
@@ -74,14 +73,12 @@ class Sleeps:
         self._lock = threading.Lock()
 
     def sleep(self, cause: str, seconds: float) -> None:
-        """Sleep for a cause; from any thread."""
         if seconds > 0:
             began_ns = time.monotonic_ns()
             time.sleep(seconds)
             self.note(cause, began_ns, time.monotonic_ns())
 
     def note(self, cause: str, began_ns: int, ended_ns: int) -> None:
-        """Record that a cause delayed the run from one time to another."""
         with self._lock:
             self.spans_ns.setdefault(cause, []).append((began_ns, ended_ns))
 
@@ -164,7 +161,6 @@ class SlowToTrace(keras.layers.Layer):  # type: ignore[misc]
         return Arm()
 
     def call(self, rows: Any) -> Any:
-        """Hand the rows on."""
         seconds, self._seconds = self._seconds, 0.0
         self._sleeps.sleep(COMPILE, seconds)
         return rows

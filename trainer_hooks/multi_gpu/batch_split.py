@@ -74,7 +74,6 @@ class BatchSplit:
 
     @property
     def ratios(self) -> tuple[float, ...]:
-        """One number per replica, as given."""
         return self._ratios
 
     @ratios.setter

@@ -146,7 +146,6 @@ class ParallelModel(keras.Model):  # type: ignore[misc]  # Keras has no types
 
     @property
     def output_names(self) -> list[str]:
-        """The template's, for losses and metrics given by name."""
         names: list[str] = self.template.output_names
         return names
 

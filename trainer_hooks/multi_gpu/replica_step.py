@@ -66,7 +66,6 @@ class ForwardState:
         return [*self._state, *self._metrics]
 
     def changes(self, scope: keras.StatelessScope) -> Changes:
-        """The updates that the layers made within ``scope``."""
         summed, same = [], []
         for variable, old in self._state:
             new = scope.get_current_value(variable)
@@ -149,7 +148,6 @@ class Replicas(keras.Model):  # type: ignore[misc]  # Keras has no types
 
     @property
     def output_names(self) -> list[str]:
-        """For losses given by name; empty where the user's model has no names."""
         names: list[str] = self.template.output_names
         return names
 
@@ -305,7 +303,6 @@ class ReplicaStep:
         return y_pred, loss, scope
 
     def _update(self, gradients: list[Tensor], changes: Changes) -> None:
-        """Sum up the gradients and the changes over the replicas, and apply them."""
         present = [gradient for gradient in gradients if gradient is not None]
         to_add = [*present, *(value for _, value in changes.summed)]
         added_up = []

@@ -64,7 +64,6 @@ class ReplicaTimes:
             return _time_after(there, self._clock) - arrived_at
 
     def add(self, busy_seconds: Sequence[Tensor], counts: Tensor) -> None:
-        """Add a step: the busy seconds and samples of each replica."""
         with tf.device("CPU:0"):
             row = tf.stack([tf.stack(busy_seconds), tf.cast(counts, tf.float64)])
             at = (self._steps.assign_add(1) - 1) % KEPT

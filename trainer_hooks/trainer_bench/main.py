@@ -132,7 +132,6 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _check(args: argparse.Namespace) -> None:
-    """Refuse invalid combinations before anything slow starts."""
     if args.plot is not None:
         _check_plot(args.plot)
     if len(set(args.gpus)) < len(args.gpus):

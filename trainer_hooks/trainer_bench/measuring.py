@@ -110,12 +110,10 @@ class Measured:
 
     @property
     def global_batch(self) -> int:
-        """Samples per step, over all GPUs."""
         return sum(self.batches)
 
     @property
     def samples_per_second(self) -> float:
-        """Over all GPUs."""
         return self.samples / self.seconds if self.seconds else 0.0
 
     def by_gpu(self) -> list[tuple[str, int, float]]:
@@ -126,7 +124,6 @@ class Measured:
 
     @property
     def step_seconds(self) -> float:
-        """Mean duration of a step."""
         return self.seconds / self.steps if self.steps else 0.0
 
     def with_step(self, step: BenchStep) -> Measured:

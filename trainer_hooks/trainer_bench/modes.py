@@ -90,7 +90,6 @@ class Session:
             self.print(f"\nNotice: {sentence}")
 
     def notice_of(self, batch: int) -> None:
-        """Add a notice where the global batch is large."""
         if batch > LARGE_BATCH:
             self.notice(
                 f"a global batch above {LARGE_BATCH} ({batch} here) may generalise worse: scale "

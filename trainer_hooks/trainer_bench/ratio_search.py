@@ -33,7 +33,6 @@ class RatioFound:
 
     @property
     def best(self) -> Measured:
-        """The fastest run of all GPUs."""
         return max(self.together, key=lambda measured: measured.samples_per_second)
 
     @property

@@ -70,12 +70,11 @@ class CallbackTimes:
         self.since_ns = now_ns
 
     def publish_rarely(self, writer: RingWriter) -> None:
-        """Call ``publish`` at most once a second: epochs may be short."""
+        """Call ``write_facts`` at most once a second: epochs may be short."""
         if monotonic_ns() - self._restated_ns > _RESTATE_NS:
             self.write_facts(writer)
 
     def write_facts(self, writer: RingWriter) -> None:
-        """Write the sums into the ring's first page."""
         self._restated_ns = monotonic_ns()
         facts = writer.facts
         for name, written_ns in facts.callback_ns.items():
@@ -105,7 +104,6 @@ class CallbackClasses:
         self._open: list[int] = []
 
     def slot_of(self, callback: object) -> int:
-        """Return the slot of a callback's class."""
         return self._times.slot_of(type(callback).__name__)
 
     def begin(self, slot: int) -> None:
@@ -118,7 +116,6 @@ class CallbackClasses:
         self._open.append(slot)
 
     def end(self) -> None:
-        """What began last has returned or raised."""
         if not self._open:
             return
         now_ns = monotonic_ns()
@@ -126,7 +123,6 @@ class CallbackClasses:
         self._times.publish_rarely(self._writer)
 
     def write_facts(self) -> None:
-        """Write the sums into the ring."""
         self._times.write_facts(self._writer)
 
     def _credit(self, slot: int, now_ns: int) -> None:

@@ -54,7 +54,6 @@ class _Outermost:
 
     @property
     def is_entered(self) -> bool:
-        """Whether the trainer is inside any such call."""
         return self._depth > 0
 
     @passes_through
@@ -88,12 +87,10 @@ class _PatchedRun(TaggedRun):
         return TimedLoader(loader, self)
 
     def fetch_begins(self) -> None:
-        """The next batch is requested."""
         if self.is_here:
             self._go(at.INPUT_WAIT[self._mode])
 
     def fetch_ends(self, batch: Any, *, is_last: bool) -> None:  # noqa: ANN401
-        """The batch is there and evaluated next."""
         if self.is_here:
             self._go(at.EVALUATION[self._mode])
 
@@ -116,7 +113,6 @@ class HuggingFaceTagging(_PatchedRun):
         trainer: Any,  # noqa: ANN401
         events: EventCallbacks,
     ) -> None:
-        """Put everything in place."""
         super().__init__(ring, writer, at.TRAIN_MODE)
         self._events = events
         self._samples = 0
@@ -124,9 +120,9 @@ class HuggingFaceTagging(_PatchedRun):
         self._is_in_epoch = False
         self._epoch: weakref.ref[Any] | None = None
         for name, mode in MODE_OF.items():
-            self._patched.place(trainer, name, self._around_evaluation(mode))
+            self._patched.place(trainer, name, self._inside(at.EVALUATION[mode], mode))
         for name in (SAVES_CHECKPOINT, "save_model"):
-            self._patched.place(trainer, name, self._around_saving)
+            self._patched.place(trainer, name, self._inside(at.CHECKPOINT))
         for name in MAY_CATCH:
             self._patched.place(trainer, name, self._around_inner_calls)
         self._patched.place(trainer, "training_step", self._around_training_step)
@@ -143,11 +139,13 @@ class HuggingFaceTagging(_PatchedRun):
         """Whether it is going on; an error between two steps may go unnoticed."""
         return super().is_running() and self._outermost.is_entered
 
-    def _around_evaluation(self, mode: int) -> Callable[[Method], Method]:
+    def _inside(self, place: at.PhaseMode, mode: int | None = None) -> Callable[[Method], Method]:
+        """Patch a method so that it has its own phase; with ``mode`` it evaluates."""
+
         def around(method: Method) -> Method:
             @passes_through
             def timed(*args: Any, **named: Any) -> Any:  # noqa: ANN401
-                before = quietly(self._evaluation_begins, mode)
+                before = quietly(self._method_begins, place, mode)
                 if before is None:
                     return method(*args, **named)
                 try:
@@ -155,7 +153,8 @@ class HuggingFaceTagging(_PatchedRun):
                         try:
                             return method(*args, **named)
                         finally:
-                            quietly(self.callbacks.end)
+                            if mode is not None:
+                                quietly(self.callbacks.end)
                 finally:
                     quietly(self._go_back, *before)
 
@@ -163,35 +162,19 @@ class HuggingFaceTagging(_PatchedRun):
 
         return around
 
-    def _evaluation_begins(self, mode: int) -> tuple[at.PhaseMode, int] | None:
-        if self._mode != at.TRAIN_MODE or not self.is_here:
+    def _method_begins(
+        self, place: at.PhaseMode, mode: int | None
+    ) -> tuple[at.PhaseMode, int] | None:
+        """Change the phase; returns the previous phase and mode."""
+        is_nested = mode is not None and self._mode != at.TRAIN_MODE
+        if is_nested or not self.is_here:
             return None
-        before = self._go_inside(at.EVALUATION[mode], mode)
-        self.callbacks.begin(NO_CALLBACK)  # a callback may be running it
-        return before
-
-    def _around_saving(self, method: Method) -> Method:
-        @passes_through
-        def timed(*args: Any, **named: Any) -> Any:  # noqa: ANN401
-            before = quietly(self._saving_begins)
-            if before is None:
-                return method(*args, **named)
-            try:
-                with self._outermost:
-                    return method(*args, **named)
-            finally:
-                quietly(self._go_back, *before)
-
-        return timed
-
-    def _saving_begins(self) -> tuple[at.PhaseMode, int] | None:
-        return self._go_inside(at.CHECKPOINT, self._mode) if self.is_here else None
-
-    def _go_inside(self, place: at.PhaseMode, mode: int) -> tuple[at.PhaseMode, int]:
-        """Change the phase while a method runs; returns the previous phase and mode."""
         before = self._writer.present, self._mode
-        self._mode = mode
+        if mode is not None:
+            self._mode = mode
         self._go(place)
+        if mode is not None:
+            self.callbacks.begin(NO_CALLBACK)  # a callback may be running it
         return before
 
     def _go_back(self, place: at.PhaseMode, mode: int) -> None:
@@ -208,11 +191,12 @@ class HuggingFaceTagging(_PatchedRun):
         return watched
 
     def _around_training_step(self, method: Method) -> Method:
+        watched = self._around_inner_calls(method)
+
         @passes_through
         def timed(*args: Any, **named: Any) -> Any:  # noqa: ANN401
             quietly(self._step_is_called)
-            with self._outermost:
-                return method(*args, **named)
+            return watched(*args, **named)
 
         return timed
 
@@ -356,7 +340,6 @@ class HuggingFaceTagging(_PatchedRun):
             self.stop()
 
     def fetch_ends(self, batch: Any, *, is_last: bool) -> None:  # noqa: ANN401
-        """The batch is there; the last before a step, or before it is evaluated."""
         if self._mode != at.TRAIN_MODE:
             super().fetch_ends(batch, is_last=is_last)
         elif self.is_here:

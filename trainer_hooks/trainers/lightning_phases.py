@@ -150,7 +150,6 @@ class LightningPhases:
         return self._targets is _ASIDE
 
     def begin(self, action: Action) -> None:
-        """An action begins, perhaps inside another."""
         present = self._writer.present
         afterwards = self._turn(action) if action in _TURNS else self._targets
         self._open.append((action, present, afterwards))

@@ -51,7 +51,6 @@ class ListeningProfiler(TransparentProxy):
 
     @passes_through
     def start(self, action_name: str) -> None:
-        """An action begins."""
         handler = quietly(self._handler_of, action_name)
         if handler is not None:
             quietly(handler.begin)
@@ -59,7 +58,6 @@ class ListeningProfiler(TransparentProxy):
 
     @passes_through
     def stop(self, action_name: str) -> None:
-        """An action has ended."""
         try:
             self._original.stop(action_name)
         finally:
@@ -76,7 +74,6 @@ Profile = Callable[[str], AbstractContextManager[Any]]
 
 
 def _regions_around(inner: Any, handler_of: Listener) -> Profile:  # noqa: ANN401
-    """Return the ``profile`` method around a profiler that does something."""
     inner_profile: Profile = inner.profile
 
     @passes_through

@@ -49,7 +49,6 @@ class LightningTagging(TaggedRun):
         return super().is_running() and not self.trainer.interrupted
 
     def handler(self, name: str) -> ActionHandler | None:
-        """Return the handler of the action of that name, if it needs one."""
         slots: list[int] = []
 
         def action_of_callback(key: str, hook: str) -> Action | None:
@@ -76,7 +75,6 @@ class LightningTagging(TaggedRun):
             self.fail(error)
 
     def batch_begins(self, batch: object) -> None:
-        """A batch is there and trained on next."""
         if not self.phases.is_aside:
             self._samples += rows_of(batch)
 
@@ -98,7 +96,6 @@ class LightningTagging(TaggedRun):
             self.fail(own_error)
 
     def epoch_begins(self, epoch: int) -> None:
-        """Epoch ``epoch``, counted from 0, begins."""
         if self.is_here:
             self._writer.epoch(epoch)
 

@@ -36,7 +36,6 @@ class TaggedRun(ABC):
         return self._is_active and get_ident() == self._ring.thread
 
     def is_running(self) -> bool:
-        """Whether the run is going on."""
         return self._is_active
 
     @property

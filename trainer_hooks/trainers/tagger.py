@@ -106,7 +106,6 @@ class Tagger:
 
     @passes_through
     def _start_afresh(self) -> None:
-        """Begin with nothing tagged and no warning given."""
         self._tagging = None
         self._warned = False
         self._announce()
@@ -117,7 +116,6 @@ class Tagger:
         announce_run(run=self._run, gpus=self._gpus, framework=self._framework)
 
     def _describe_run(self) -> None:
-        """Describe the run as its training begins."""
         describe_run(run=self._run, gpus=self._gpus, framework=self._framework)
 
     def _describe_device(self, framework: str, model: object) -> None:
@@ -140,7 +138,6 @@ class Tagger:
             self._warn(f"gpumon tags no phases: {error!r}")
 
     def _warn(self, text: str) -> None:
-        """Warn, once per tagger."""
         if not self._warned:
             self._warned = True
             warn_quietly(text)
