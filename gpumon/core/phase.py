@@ -76,7 +76,7 @@ CAUSES: Final = tuple(IdleCause)
 OUT_OF_USE: Final = (IdleCause.START_UP, IdleCause.NOT_IN_USE)
 """Causes of idle time that is no loss."""
 UNPROVED: Final = (IdleCause.UNKNOWN, *OUT_OF_USE)
-"""All causes but those that tags prove."""
+"""All causes that tags do not prove."""
 STEP_PHASES: Final = frozenset({TrainingPhase.TRAIN_STEP, TrainingPhase.DEVICE_SYNC})
 """Phases in which the device has its work: idle time there is no wait of the host."""
 WORK_PHASES: Final = STEP_PHASES | {TrainingPhase.VALIDATION, TrainingPhase.PREDICT}

@@ -168,7 +168,7 @@ class ProcessSample(NamedTuple):
         pid: Process id on this host.
         sm_ratio: Share of the time since the previous reading, 0 to 1, in
             which the process kept streaming multiprocessors busy.
-        name: Only where names were asked for; so is ``user``.
+        name: Only if names are enabled; so is ``user``.
         uid: Its owner; ``None``: unknown, or it works for others.
         is_hidden: Whether its owner is unknown because ``/proc`` hides other users' processes.
         serves_others: Whether it works for other users' processes, as an MPS server does.

@@ -253,18 +253,18 @@ def capital(text: str) -> str:
     return text[:1].upper() + text[1:]
 
 
-def time_of_day(moment: datetime, now: datetime) -> str:
+def time_of_day(at: datetime, now: datetime) -> str:
     """The time of day, with its zone if known, and the day if it is not today.
 
     >>> began = datetime.fromisoformat("2026-11-27T23:59:10+00:00")
     >>> time_of_day(began, began), time_of_day(began, datetime.fromisoformat("2026-11-28"))
     ('23:59 UTC', '2026-11-27 23:59 UTC')
     """
-    day = "" if moment.date() == now.date() else f"{moment:%Y-%m-%d} "
+    day = "" if at.date() == now.date() else f"{at:%Y-%m-%d} "
     zone = ""
-    if moment.tzinfo is not None:
-        zone = f" {moment:%z}" if moment.utcoffset() else " UTC"
-    return f"{day}{moment:%H:%M}{zone}"
+    if at.tzinfo is not None:
+        zone = f" {at:%z}" if at.utcoffset() else " UTC"
+    return f"{day}{at:%H:%M}{zone}"
 
 
 def gpu_label(index: int, mig_index: int | None) -> str:

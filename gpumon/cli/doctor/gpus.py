@@ -147,7 +147,7 @@ def _in_trouble(samples: Sequence[GpuSample]) -> Iterator[Finding]:
         log.observe(sample, 0)
     now = samples[-1]
     for one in (*errors_of(now.xid_errors, log.errors, 0), *throttled_now(now.details, None)):
-        yield Finding(what=one.word, status=BROKEN, detail=one.text, fix=one.advice)
+        yield Finding(what=one.short_name, status=BROKEN, detail=one.text, fix=one.advice)
 
 
 def _utilisation(samples: Sequence[GpuSample], answers: GpuAnswers | None) -> Finding:

@@ -134,7 +134,7 @@ def _recorded_errors(state: dict[str, Any]) -> Iterator[Finding]:
         for trouble in gpu.troubles:
             if trouble.kind is TroubleKind.XID and trouble.severity is not Severity.NONE:
                 yield _found(
-                    f"gpu {gpu.label} {trouble.word}",
+                    f"gpu {gpu.label} {trouble.short_name}",
                     f"the daemon recorded it: GPU {gpu.label} {trouble.text}",
                     status=BROKEN if trouble.severity is Severity.HIGH else MISSING,
                     fix=trouble.advice,

@@ -11,7 +11,7 @@ from gpumon.core.settings.detector import DetectorSettings
 
 
 def job_patience_ns(sample_ns: int, settings: DetectorSettings, *, is_listed: bool = False) -> int:
-    """The longest time without an active sample after which the job still goes on.
+    """The longest time without an active sample after which the job is not over.
 
     A minute, or ten while the driver lists a process of the job, but at least 12 samples: fewer
     may all fall into pauses by chance.

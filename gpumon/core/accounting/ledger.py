@@ -35,7 +35,7 @@ class GpuLedger:
         last_end_ns: End of the newest sample; -1 before the first.
         resolution_ns: Length of the newest sample.
         rejected: Samples dropped so far.
-        in_job: Whether a job goes on.
+        in_job: Whether a job is running.
         job_named_process: Whether the process list named a process during the
             present job: then it ends when the list is empty, or after ``held_after_ns``.
         jobs: How many jobs have begun.

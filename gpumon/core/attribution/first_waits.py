@@ -13,7 +13,7 @@ from gpumon.core.ring_format.events import LOOP_BEGAN, RingKind, RingRecords
 NEVER: Final = 1 << 63
 """Later than any time of CLOCK_MONOTONIC."""
 _SAME_WAIT_NS: Final = 10_000_000
-"""Closer waits are one: a loader is made, then asked for a batch."""
+"""Closer waits are one: a loader is created, then its first batch is requested."""
 
 
 class FirstBatch:

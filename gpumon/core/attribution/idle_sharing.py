@@ -8,8 +8,8 @@ dispatch. So idle time is attributed to
 1. the phases in which the host kept the device waiting, and time without any
    phase, in proportion to their exposed length and never beyond it;
 2. validation and prediction, up to their length;
-3. waits for input beside the step, as far as idle time is left: such a wait is
-   gross, as the device may have computed meanwhile;
+3. waits for input during the step, as far as idle time is left: such a wait is
+   gross, because the device may have computed meanwhile;
 4. imbalance, at most as long as a peer of the same job was busier;
 5. the step. If the run counts steps but tags none, its untagged code is the step, and
    time lost there stays unexplained.

@@ -154,7 +154,7 @@ class FrameReader:
 
 
 class _Sums:
-    """Sums by driver function: all of them once a block, then those that grew."""
+    """Sums by driver function: all of them at the start of a block, then only those that grew."""
 
     def __init__(self, name: str) -> None:
         self._name = name

@@ -192,7 +192,7 @@ def _brief_fill(fill: GpuFill) -> dict[str, Any]:
 
 
 def _process_documents(sample: GpuSample) -> list[dict[str, Any]] | None:
-    """The processes on a GPU, with name and user only where these were asked for."""
+    """The processes on a GPU, with name and user only if these are enabled."""
     if sample.processes is None:
         return None
     by_memory = sorted(sample.processes, key=lambda process: -(process.memory_used_bytes or 0))

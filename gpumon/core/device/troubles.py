@@ -1,7 +1,7 @@
-"""What is wrong with a GPU beside the time it loses: it is lost, has errors, or is slowed down.
+"""What is wrong with a GPU besides lost time: it is lost, has errors, or is slowed down.
 
 The times of its errors are tracked here, too, because the driver only counts them. A trouble is
-shown beside the verdict, which is about time, and never changes it.
+shown next to the verdict, which is about time, and never changes it.
 """
 
 from __future__ import annotations
@@ -83,8 +83,8 @@ class Trouble(NamedTuple):
         return self.kind is TroubleKind.LOST and self.ended_ns is None
 
     @property
-    def word(self) -> str:
-        """Its short name: ``lost``, ``XID 79``, ``ECC``, ``throttled``, ``ended early``."""
+    def short_name(self) -> str:
+        """Such as ``lost``, ``XID 79``, ``ECC``, ``throttled``, ``ended early``."""
         if self.kind is TroubleKind.XID:
             return f"XID {self.code}"
         if self.ended_ns is not None:
@@ -180,7 +180,7 @@ def lost_in_log(what: str, often: str, ended_ns: int | None) -> Trouble:
 
 
 def failed_in_log(line: int, began_ns: int | None) -> Trouble:
-    """The trouble of a GPU with errors beside its utilisation in a log, from a line on."""
+    """The trouble of a GPU with errors next to its utilisation in a log, from a line on."""
     return Trouble(
         TroubleKind.ERROR, Severity.MODERATE,
         "answered some queries with ERR! or [Unknown Error]",

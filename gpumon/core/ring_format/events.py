@@ -110,7 +110,7 @@ class RingRecords:
         return self.kinds.translate(_ONLY[kind])
 
     def positions(self, *kinds: RingKind) -> list[int]:
-        if not any(kind in self.kinds for kind in kinds):  # as mostly of an AMOUNT
+        if not any(kind in self.kinds for kind in kinds):  # most readings have no AMOUNT
             return []
         return [at for at, kind in enumerate(self.kinds) if kind in kinds]
 

@@ -215,6 +215,6 @@ def _part(share: object) -> float:
     return float(share) if 0 <= share <= 1 else math.inf
 
 
-def refuse_constant(word: str) -> NoReturn:
+def refuse_constant(name: str) -> NoReturn:
     """Refuse ``NaN`` and ``Infinity``, which ``json.loads`` accepts: ``ValueError``."""
-    raise ValueError(f"{word} is not JSON")
+    raise ValueError(f"{name} is not JSON")

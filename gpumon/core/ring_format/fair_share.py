@@ -160,7 +160,7 @@ class RunCandidate(NamedTuple, Generic[_Key]):
     Attributes:
         key: Key of the run.
         owner_uid: User that owns the run; ``None``: unknown.
-        is_alive: Whether it lives, or ended only a moment ago.
+        is_alive: Whether it lives, or has only just ended.
         written_ns: CLOCK_MONOTONIC when it last recorded something.
     """
 

@@ -17,7 +17,7 @@ class RuleKind(str, Enum):
     VERDICT = "verdict"
     """A GPU's verdict: the first rule that holds, in their order."""
     FINDING = "finding"
-    """A fact beside the verdict, which it never changes."""
+    """A fact next to the verdict, which it never changes."""
     ADVICE = "advice"
     """Whether a fact is worth an advice."""
     REASON = "reason"

@@ -17,7 +17,7 @@ class TaskSample(NamedTuple):
     Attributes:
         on_cpu_cores: CPU time over the length of the sample: 1 is a core.
         queued_cores: Time it was ready to run and waited for a core, over the same.
-        switches_per_second: How often it gave up its core by itself; ``None``: not read.
+        switches_per_second: How often it gave up its core voluntarily; ``None``: not read.
         state: Its state at the end of the sample, by the kernel's letter: ``R`` runs or is
             ready, ``S`` sleeps, ``D`` sleeps until a device answers; ``None``: not read. Of a
             process, that of its first thread.
@@ -43,7 +43,7 @@ class HostEvidence:
     Rates are means over the sample; ``None``: unknown.
 
     Attributes:
-        start_ns: CLOCK_MONOTONIC when the sample began, mostly a second ago.
+        start_ns: CLOCK_MONOTONIC when the sample began, usually a second ago.
         waiting_ratio: Part of the sample, 0 to 1, in which the run waited for input, by its ring.
         main: The training thread. Its state is read only where it waited for input then.
         threads: Other threads of its process that ran, the busiest first.

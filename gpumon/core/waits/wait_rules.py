@@ -103,10 +103,10 @@ def active_tasks(
 def locked_ratio(sample: HostEvidence) -> float | None:
     """The part, 0 to 1, of its worker processes that sleep in a lock.
 
-    ``None``: fewer than two were asked, and one alone shares no lock.
+    ``None``: the state of fewer than two is known, and one alone shares no lock.
     """
-    asked = [task for task in sample.workers if task.state is not None]
-    return _share(asked, lambda task: _sleeps_in(task, _LOCK)) if len(asked) > 1 else None
+    known = [task for task in sample.workers if task.state is not None]
+    return _share(known, lambda task: _sleeps_in(task, _LOCK)) if len(known) > 1 else None
 
 
 @rule(
@@ -322,7 +322,7 @@ def _place_of(samples: Samples, settings: HostSettings) -> LoaderPlace | None:
 
 
 def _seen(samples: Samples, settings: HostSettings) -> list[TaskSample]:
-    """The loader's tasks of the last samples that saw them, but those that waited for work."""
+    """The loader's tasks in the last samples that saw them, without those that waited for work."""
     place = _place_of(samples, settings)
     if place is None:
         return []
@@ -343,7 +343,7 @@ def _share(tasks: Sequence[TaskSample], holds: Callable[[TaskSample], bool]) -> 
 
 
 def _waits_for_device(task: TaskSample) -> bool:
-    """Whether a task sleeps until a device answers, and no file server: that samples alike."""
+    """Whether a task sleeps until a device answers; waiting for a file server looks the same."""
     return task.state == "D" and not _sleeps_in(task, _NETWORK)
 
 

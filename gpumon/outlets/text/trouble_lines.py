@@ -96,7 +96,7 @@ def trouble_words(gpu: GpuReport) -> str:
     """Its troubles in a word or two each: ``lost``, ``XID 79, throttled``."""
     if gpu.is_lost:
         return TroubleKind.LOST.value
-    words = [one.word for one in gpu.troubles if one.severity is not Severity.NONE]
+    words = [one.short_name for one in gpu.troubles if one.severity is not Severity.NONE]
     return ", ".join(words[:2])
 
 
@@ -167,7 +167,7 @@ def _evidence(trouble: Trouble, report: Report) -> str:
         return _at("last read", trouble, report)
     if trouble.kind is TroubleKind.LOST:
         return ""
-    return f"{trouble.word} {_how_much(trouble, report)}"
+    return f"{trouble.short_name} {_how_much(trouble, report)}"
 
 
 def _paragraph(group: _Group, report: Report) -> str:
