@@ -8,7 +8,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeVar
 from urllib.parse import quote, urlsplit, urlunsplit
@@ -92,7 +92,6 @@ class SilentDaemon(NamedTuple):
 
     @property
     def description(self) -> str:
-        """A clause about it."""
         since = in_time(round(seconds(self.silent_ns)) * NS_PER_S)
         return (
             f"the gpumon daemon (pid {self.pid}) has not updated its state for {since}: "
@@ -149,12 +148,7 @@ def read_state(path: Path | None, clock: Clock, boot_id: str, searched: str = ""
 def fetch_report(
     state: dict[str, Any], since_s: float | None = None, run: str | None = None
 ) -> Report:
-    """Fetch the report of a daemon.
-
-    Args:
-        state: The state file's document.
-        since_s: Only the last so many seconds; ``None``: since the daemon began.
-        run: Only the run with this label, instead.
+    """Fetch the report of a daemon, of the last ``since_s`` or of one run if given.
 
     Raises:
         UsageError: There is no such run, or the time is invalid; says what is possible.
@@ -219,13 +213,8 @@ def answer_of(url: str, *, patience_s: float, most_bytes: int) -> tuple[int, byt
 
     No proxy is used, whatever ``$http_proxy`` is, and no redirect is followed.
 
-    Args:
-        url: An http address.
-        patience_s: How long the complete answer may take.
-        most_bytes: How much of the body is read.
-
     Raises:
-        OSError: No answer, not in HTTP, not in time, or a redirect.
+        OSError: No answer, not in HTTP, not complete within ``patience_s``, or a redirect.
         ValueError: It is no http address.
     """
     from http.client import HTTPConnection, HTTPException  # seldom needed
@@ -233,43 +222,38 @@ def answer_of(url: str, *, patience_s: float, most_bytes: int) -> tuple[int, byt
     parts = urlsplit(url)
     if parts.scheme != "http":
         raise ValueError("not an http address")
+    found: tuple[int, bytes] | None = None
+    deadline_s = time.monotonic() + patience_s
     try:
-        connection = HTTPConnection(parts.netloc, timeout=patience_s)
-    except HTTPException as error:
-        raise OSError(str(error)) from error
-    answers: list[tuple[int, bytes] | Exception] = []
-    sockets: list[socket.socket] = []
-
-    def ask() -> None:
-        try:
+        with closing(HTTPConnection(parts.netloc, timeout=patience_s)) as connection:
             connection.connect()
-            sockets.append(connection.sock)
-            connection.request("GET", urlunsplit(("", "", parts.path, parts.query, "")))
-            with connection.getresponse() as answer:
-                if answer.status in _REDIRECTS:
-                    where = label_text(answer.getheader("Location") or "nowhere", _MAX_URL)
-                    raise OSError(f"it redirects to {where}, which gpumon does not follow")
-                answers.append((answer.status, answer.read(most_bytes)))
-        except HTTPException as error:
-            answers.append(OSError(str(error) or type(error).__name__))
-        except (OSError, ValueError) as error:
-            answers.append(error)
-        finally:
-            connection.close()
-
-    # The timeout of a socket is for one read, which a server that sends single bytes never exceeds.
-    asking = threading.Thread(target=ask, name="gpumon-ask", daemon=True)
-    asking.start()
-    asking.join(patience_s)
-    if not answers or isinstance(answers[0], TimeoutError):  # of a single read
-        for opened in sockets:
-            with suppress(OSError):
-                opened.shutdown(socket.SHUT_RDWR)  # ends the thread
+            # A socket's timeout is for one read, which a server that sends single bytes never
+            # exceeds: so the connection is shut down at the deadline.
+            hang_up = threading.Timer(deadline_s - time.monotonic(), _shut_down, [connection.sock])
+            hang_up.daemon = True
+            hang_up.start()
+            try:
+                connection.request("GET", urlunsplit(("", "", parts.path, parts.query, "")))
+                with connection.getresponse() as answer:
+                    if answer.status in _REDIRECTS:
+                        where = label_text(answer.getheader("Location") or "nowhere", _MAX_URL)
+                        raise OSError(f"it redirects to {where}, which gpumon does not follow")
+                    found = answer.status, answer.read(most_bytes)
+            finally:
+                hang_up.cancel()
+    except TimeoutError:
+        found = None
+    except HTTPException as error:
+        if time.monotonic() < deadline_s:
+            raise OSError(str(error) or type(error).__name__) from error
+    if found is None or time.monotonic() >= deadline_s:
         raise TimeoutError(f"no complete answer within {patience_s:g} s")
-    (answer,) = answers
-    if isinstance(answer, Exception):
-        raise answer
-    return answer
+    return found
+
+
+def _shut_down(connection: socket.socket) -> None:
+    with suppress(OSError):  # closed meanwhile
+        connection.shutdown(socket.SHUT_RDWR)
 
 
 def _refusal(status: int, url: str) -> str:

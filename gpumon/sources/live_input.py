@@ -46,7 +46,6 @@ class LivePipe:
         live.on_begin()
 
     def read(self, count: int, /) -> bytes:
-        """Return up to ``count`` bytes; none at the end."""
         live = self._live
         while not live.ended:
             live.on_wait()
@@ -80,11 +79,9 @@ class FollowedFile:
 
     @property
     def is_there(self) -> bool:
-        """Whether the file existed before the reading was ended."""
         return self._descriptor is not None
 
     def read(self, count: int, /) -> bytes:
-        """Return up to ``count`` bytes; none if the reading is ended, or the file was replaced."""
         while not self._live.ended and self._descriptor is not None:
             is_replaced = self._is_replaced()  # checked first: earlier bytes must still be read
             data = os.read(self._descriptor, count)
@@ -110,7 +107,6 @@ class FollowedFile:
         return True
 
     def close(self) -> None:
-        """Close the current file."""
         if self._descriptor is not None:
             os.close(self._descriptor)
             self._descriptor = None

@@ -79,7 +79,6 @@ def shows_all_pids(proc: Path) -> bool:
 
 
 def _read(pid: int, file: str, proc: Path | None) -> bytes:
-    """Return a file of a process; empty if it is gone or hidden."""
     try:
         return b"" if proc is None else (proc / str(pid) / file).read_bytes()
     except OSError:

@@ -90,13 +90,11 @@ class RecordingFile:
         self.close()
 
     def close(self) -> None:
-        """Close the file. Safe to call twice."""
         if self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1
 
     def position_bytes(self) -> int:
-        """Bytes read so far."""
         return self._position
 
     def readings(self) -> Iterator[Reading]:
@@ -173,7 +171,6 @@ class RecordingFile:
         return block
 
     def _next_block(self) -> RecordedBlock | None:
-        """The next complete block; ``None`` at the end."""
         began = self._position
         for _ in range(_MAX_ATTEMPTS):
             try:
@@ -188,7 +185,6 @@ class RecordingFile:
         return None
 
     def _block_here(self) -> RecordedBlock | None:
-        """Read the block at the position, and move behind it."""
         head = os.pread(self._descriptor, HEAD_BYTES, self._position)
         if not head:
             return None
@@ -201,7 +197,6 @@ class RecordingFile:
         return block
 
     def _find_block(self, start: int) -> int | None:
-        """Where the next block starts, at ``start`` or later."""
         while chunk := os.pread(self._descriptor, _CHUNK_BYTES, start):
             at = chunk.find(MAGIC)
             if at >= 0:

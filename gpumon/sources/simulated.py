@@ -68,7 +68,6 @@ class DutyCycle:
     mig_enabled: bool = False
 
     def busy_ns_before(self, elapsed_ns: int) -> int:
-        """Busy time since the start."""
         busy_ns, idle_ns = nanoseconds(self.busy_seconds), nanoseconds(self.idle_seconds)
         if busy_ns + idle_ns == 0:
             return 0
@@ -81,7 +80,6 @@ class DutyCycle:
         return before_ns
 
     def is_lost(self, elapsed_ns: int) -> bool:
-        """Whether it has fallen off the bus by then."""
         lost_after_s = self.lost_after_seconds
         return lost_after_s is not None and elapsed_ns >= nanoseconds(lost_after_s)
 
@@ -145,7 +143,6 @@ class SimulatedSource:
         self._active_until_ns = self._started_ns
 
     def read(self) -> Frame:
-        """The windows that have ended since the last call."""
         now_ns = self._clock.monotonic_ns()
         windows = list(windows_between(self._sampled_until_ns, now_ns))
         if windows:

@@ -19,7 +19,6 @@ class SystemClock:
     """CLOCK_MONOTONIC: the C function itself, as it is called several times a tick."""
 
     def wall_time_s(self) -> float:
-        """Seconds since the epoch."""
         return seconds(time.time_ns())
 
     def sleep_until_ns(self, deadline_ns: int) -> None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from functools import cache
 from pathlib import Path
 
 import pytest
 
 from gpumon.core.clock import NS_PER_S
 from gpumon.core.phase import IdleCause, InputWaitReason, TrainingPhase
-from gpumon.core.report.report import GpuReport, Report
+from gpumon.core.report.report import Report
 from gpumon.core.verdict import VerdictName
 from gpumon.pipeline.monitor import Monitor
 from gpumon.pipeline.replay import facts_of, replayed_report
@@ -20,6 +21,7 @@ FOLDER = Path(__file__).parent
 RECORDINGS = sorted(FOLDER.glob("*.gpumon"))
 
 
+@cache
 def report_of(path: Path) -> Report:
     with RecordingFile(path) as recording:
         return replayed_report(recording).report
@@ -44,30 +46,19 @@ class TestEveryRecording:
             parts_ns = totals.busy_ns + totals.idle_total_ns + totals.pending_ns
             assert parts_ns == totals.observed_ns
             assert 0 <= totals.busy_ns <= totals.observed_ns
-
-    def test_is_observed_for_about_its_length(self, path: Path) -> None:
-        with RecordingFile(path) as recording:
-            report = replayed_report(recording).report
-
-        period_ns = recording.header.period_ns
-        for gpu in report.gpus:
+        for gpu in report_of(path).gpus:
             if gpu.error is None and not gpu.is_partitioned and not gpu.has_no_utilisation:
-                assert abs(gpu.totals.observed_ns - recording.read_ns) <= 2 * period_ns
-
-
-@pytest.fixture(scope="module")
-def report() -> Report:
-    return report_of(FOLDER / "fake_boards.gpumon")
+                unobserved_ns = abs(gpu.totals.observed_ns - recording.read_ns)
+                assert unobserved_ns <= 2 * recording.header.period_ns
 
 
 class TestTheFakeBoards:
-    def test_are_marked_as_simulated(self, report: Report) -> None:
+    def test_are_one_starved_gpu_and_a_healthy_one(self) -> None:
+        report = report_of(FOLDER / "fake_boards.gpumon")
+        gpu, healthy = report.gpus
+
         assert report.simulated
         assert NOTE in report.notes[-1]
-
-    def test_wait_for_input_every_other_second(self, report: Report) -> None:
-        gpu = report.gpus[0]
-
         assert gpu.totals.busy_ns == pytest.approx(30 * NS_PER_S, rel=1e-6)
         assert gpu.totals.idle_ns[IdleCause.INPUT_WAIT] == pytest.approx(
             29.833 * NS_PER_S, rel=1e-3
@@ -75,38 +66,24 @@ class TestTheFakeBoards:
         assert gpu.verdict.name is VerdictName.STARVED
         assert gpu.verdict.coverage_ratio == 1.0
         assert gpu.totals.gaps.count == 29
-
-    def test_include_a_healthy_one(self, report: Report) -> None:
-        gpu = report.gpus[1]
-
-        assert gpu.totals.busy_ns == gpu.totals.observed_ns
-        assert gpu.verdict.name is VerdictName.HEALTHY
-
-    def test_have_one_run_of_thirty_steps(self, report: Report) -> None:
+        assert healthy.totals.busy_ns == healthy.totals.observed_ns
+        assert healthy.verdict.name is VerdictName.HEALTHY
         (run,) = report.runs
-
         assert (run.run, run.pid, run.steps) == ("resnet", 4_242, 30)
-        assert run.gpu_uuids == (report.gpus[0].uuid,)
-
-
-@pytest.fixture(scope="module")
-def h100() -> GpuReport:
-    """A Keras run: 300 steps of about 65 ms, each with a wait of 60 ms for its batch."""
-    (gpu,) = report_of(FOLDER / "nvidia-h100-80gb-hbm3-keras.gpumon").gpus
-    return gpu
+        assert run.gpu_uuids == (gpu.uuid,)
 
 
 class TestAKerasRunOnAnH100:
-    def test_waited_for_input_while_its_loader_slept(self, h100: GpuReport) -> None:
-        assert h100.totals.idle_ns[IdleCause.INPUT_WAIT] == pytest.approx(18 * NS_PER_S, rel=0.02)
+    """300 steps of about 65 ms, each with a wait of 60 ms for its batch."""
 
-    def test_stays_starved_while_its_process_continues(self, h100: GpuReport) -> None:
+    def test_is_starved_by_its_loader(self) -> None:
+        (h100,) = report_of(FOLDER / "nvidia-h100-80gb-hbm3-keras.gpumon").gpus
+
+        assert h100.totals.idle_ns[IdleCause.INPUT_WAIT] == pytest.approx(18 * NS_PER_S, rel=0.02)
         # On the board, the verdict once became partial half a minute after ``fit``.
         assert h100.verdict.name is VerdictName.STARVED
         assert h100.verdict.coverage_ratio is not None
         assert h100.verdict.coverage_ratio > 0.95
-
-    def test_was_busy_for_the_rest(self, h100: GpuReport) -> None:
         assert h100.totals.busy_ns == pytest.approx(300 * 0.065 * NS_PER_S, rel=0.05)
         assert h100.totals.idle_ns[IdleCause.WITHIN_STEP] < 2 * NS_PER_S
 
@@ -124,6 +101,7 @@ class TestRunsWithPausesOnAnH200:
         assert gpu.totals.idle_ns[IdleCause.CHECKPOINT] == pytest.approx(saved_ns, rel=0.05)
         assert gpu.totals.idle_ns[IdleCause.INPUT_WAIT] == pytest.approx(59 * NS_PER_S, rel=0.02)
         assert gpu.verdict.name is VerdictName.STARVED
+        assert gpu.totals.starved_ns == 56_487_186_665
 
     @pytest.mark.parametrize(
         ("run", "reason"),
@@ -144,11 +122,6 @@ class TestRunsWithPausesOnAnH200:
         (bare,) = analyse_file(str(H200_RUNS.with_suffix(".csv")), NO_OPTIONS).gpus
 
         assert bare.totals.busy_ns == pytest.approx(recorded.busy_ns, rel=0.05)
-
-    def test_have_a_constant_starved_time(self) -> None:
-        (gpu,) = report_of(H200_RUNS).gpus
-
-        assert gpu.totals.starved_ns == 56_487_186_665
 
     def test_have_the_power_of_ticks_without_a_pause(self) -> None:
         # In pauses, the board draws 127 W: weighted by busy time, all ticks would average 655 W.

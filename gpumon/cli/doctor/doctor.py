@@ -65,12 +65,8 @@ def patiently(read: Callable[[BeforeCall], _Found], *, patience_s: float = _PATI
 
     It runs on a thread of its own, so that a driver that hangs can be reported.
 
-    Args:
-        read: Receives a function to call with the name of each call before it is made.
-        patience_s: How long one call may take.
-
     Raises:
-        SourceUnavailableError: A call has not returned for that long.
+        SourceUnavailableError: A call has not returned for ``patience_s``.
     """
     found: Future[_Found] = Future()
     asked, asked_at_s = "the driver", monotonic()
@@ -149,7 +145,6 @@ class DoctorCommand:
 
 
 def _examine(source: str, options: NvmlOptions) -> tuple[list[Finding], DriverAnswers | None]:
-    """Findings on the source and on the driver behind it, and what the driver answered."""
     frames: list[Frame] = []
     driver: DriverAnswers | None = None
     try:

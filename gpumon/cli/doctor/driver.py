@@ -111,7 +111,6 @@ def _cost(driver: DriverAnswers, frames: Sequence[Frame]) -> Finding:
 
 
 def _without_the_dearest(driver: DriverAnswers) -> str | None:
-    """How to leave out the field that costs most, of those that can be switched off."""
     costs: defaultdict[NvmlField, float] = defaultdict(float)
     for gpu in driver.gpus:
         for one in gpu.fields:

@@ -59,7 +59,6 @@ class FieldAnswer:
 
     @property
     def works(self) -> bool:
-        """Whether the field can be read on this board."""
         if self.field.counters and self.value is None:
             return False  # the call answers for all counters together
         return any(True for _ in self._used())
@@ -153,7 +152,6 @@ class GpuAnswers:
         return sum(one.seconds_per_second or 0.0 for one in self.fields)
 
     def field(self, name: str) -> FieldAnswer:
-        """The field of that name, of a GPU that is not lost."""
         return next(one for one in self.fields if one.field.name == name)
 
 
@@ -177,7 +175,6 @@ class DriverAnswers:
     gpus: tuple[GpuAnswers, ...] = ()
 
     def document(self) -> dict[str, Any]:
-        """The ``driver`` of ``gpumon doctor --json``."""
         return {**_members(self), "gpus": [_gpu_document(gpu) for gpu in self.gpus]}
 
 

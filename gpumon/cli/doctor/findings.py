@@ -125,7 +125,6 @@ def _group(rows: Sequence[Finding], style: TextStyle) -> Iterator[str]:
 
 
 def _kinds(rows: Sequence[Finding]) -> Iterator[tuple[list[Finding], list[str]]]:
-    """Yield the findings of one GPU of each kind, and the GPUs of that kind."""
     by_gpu: dict[str, list[Finding]] = {}
     for finding in rows:
         if finding.gpu is not None:
@@ -185,7 +184,6 @@ def _cells(what: str, every: str, takes: str, share: str) -> str:
 
 
 def _not_asked(fields: Sequence[Finding], style: TextStyle) -> Iterator[str]:
-    """The opt-in fields in one paragraph, each with its known price."""
     if not fields:
         return
     prices = [f"{one.what}{_in_brackets(one.detail)}" for one in fields]
@@ -248,7 +246,6 @@ def _wrapped(text: str, width: int) -> list[str]:
 
 
 def _fixes(findings: Sequence[Finding], style: TextStyle) -> Iterator[str]:
-    """What to do, once each, broken things first."""
     names: dict[str, list[Finding]] = {}
     for status in (BROKEN, MISSING):
         for finding in findings:
@@ -272,7 +269,6 @@ def _fixes(findings: Sequence[Finding], style: TextStyle) -> Iterator[str]:
 
 
 def _whose(findings: Sequence[Finding]) -> str:
-    """The GPUs and fields that one remedy is for."""
     whats = list(dict.fromkeys(finding.what for finding in findings if finding.what))
     gpus = list(dict.fromkeys(finding.gpu for finding in findings if finding.gpu is not None))
     gpus = [gpu for gpu in gpus if not any(what.startswith(f"gpu {gpu} ") for what in whats)]

@@ -141,7 +141,6 @@ def _identity(gpu: GpuSample) -> Finding:
 
 
 def _in_trouble(samples: Sequence[GpuSample]) -> Iterator[Finding]:
-    """Memory errors since the driver was loaded, and what slows the GPU down now."""
     log = ErrorWatch()
     for sample in samples:
         log.observe(sample, 0)
@@ -242,7 +241,6 @@ def _opt_in(field: FieldAnswer) -> str:
 
 
 def _samples_kept(gpu: GpuAnswers) -> Finding:
-    """The rings that the driver keeps, each with its cadence and its depth."""
     kept = [
         f"{ring.name.replace('_', ' ')} {ring.count} of {ring.cadence_s * 1000:.0f} ms"
         for ring in gpu.rings

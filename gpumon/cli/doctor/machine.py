@@ -184,7 +184,6 @@ def port_finding(listen: str = DEFAULT_LISTEN) -> Finding:
 
 
 def _rings(seen: RingSurvey, patterns: Sequence[str]) -> Iterator[Finding]:
-    """The training runs with a ring. Nothing is removed, whatever its age."""
     folders = [folder / PHASES for folder in matching_paths(patterns)]
     closed = [str(folder) for folder in folders if _is_closed(folder)]
     places = listed([str(one) for one in folders if str(one) not in closed and one.is_dir()])
@@ -207,7 +206,6 @@ def _rings(seen: RingSurvey, patterns: Sequence[str]) -> Iterator[Finding]:
 
 
 def _described(seen: RingSurvey, places: str) -> tuple[str, str, str | None]:
-    """Return which training runs live, with a status and what would make that surer."""
     alive = listed([_whose(ring) for ring in seen.alive])
     not_read = f"{_by_uid(seen.unread)} not read" if seen.unread else ""
     if not seen.is_listed:
@@ -258,10 +256,7 @@ _OTHER_KERNEL: Final = "distributions' kernels have it; in a sandbox, run gpumon
 def host_finding(visible: HostVisibility, *, others_train: bool) -> Finding:
     """Which reasons will be unknown here, and what to do about it.
 
-    Args:
-        visible: What can be read.
-        others_train: Whether another user's training run is alive; if not, hidden facts of other
-            users are no problem.
+    Hidden facts of other users matter only while one of them trains.
     """
     missing = [*_hidden(visible, others_train)]
     if not missing:
@@ -278,7 +273,6 @@ def host_finding(visible: HostVisibility, *, others_train: bool) -> Finding:
 
 
 def _hidden(visible: HostVisibility, others_train: bool) -> Iterator[tuple[str, str]]:
-    """What is missing with what that costs, and what fixes it."""
     if not visible.counts_cores:
         yield (
             "there is no schedstat: all reasons will be unknown",

@@ -92,7 +92,6 @@ def _block(rule: Rule, explained: dict[str, str]) -> Iterator[str]:
 
 
 def _row(name: str, explained: dict[str, str], user: str) -> list[str]:
-    """A threshold, its value, and its meaning, which continues below itself."""
     one, before = _THRESHOLDS[name], explained.setdefault(name, user)
     origin = f"{capital(one.origin)}."
     meaning = f"{one.what} {origin}" if before == user else f"see {before}"

@@ -5,6 +5,7 @@ A cgroup that is not visible, as from inside a container, is left out.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path, PurePosixPath
 from typing import Final
@@ -53,11 +54,10 @@ class CgroupLimits:
         self._missing: set[str] = set()  # files that this kernel does not have
         self._v2: list[str] = []
         try:
-            lines = files.read_once(f"{proc}/{pid}/cgroup").decode("utf-8", "replace").splitlines()
+            cgroups = files.cgroups_of(pid, proc)
         except OSError:
             return
-        for line in lines:
-            _, controllers, path = (*line.split(":", 2), "", "")[:3]
+        for controllers, path in cgroups:
             if not controllers:
                 is_hybrid = Path(root, "unified").is_dir()
                 self._v2 = _levels(f"{root}/unified" if is_hybrid else root, path)
@@ -68,7 +68,6 @@ class CgroupLimits:
                 self._memory = f"{root}/memory/{path.lstrip('/')}"
 
     def read(self, now_ns: int) -> None:
-        """Read the present values."""
         quotas = [_quota(*self._text(folder, "cpu.max").split()) for folder in self._v2]
         quotas += [
             _quota(*(self._text(folder, f"cpu.cfs_{name}_us") for name in ("quota", "period")))
@@ -85,7 +84,7 @@ class CgroupLimits:
         self.quota_cores = min((one for one in quotas if one is not None), default=None)
         self.throttled_ratio = _part(self._throttled_ns, throttled, length_ns)
         self.stalled_ratio = _part(self._stalled_us, stalled, length_ns // 1_000)
-        grown = _growth(self._refaults, refaults)
+        grown = growth_of(self._refaults, refaults)
         self.refaults_per_second = (
             None if grown is None or length_ns <= 0 else grown * NS_PER_S / length_ns
         )
@@ -93,7 +92,6 @@ class CgroupLimits:
         self._refaults, self._read_ns = refaults, now_ns
 
     def close(self) -> None:
-        """Close all files."""
         for folder in {*self._v1, *self._v2, self._memory or ""}:
             for name in _FILES:
                 self._files.let_go(f"{folder}/{name}")
@@ -102,9 +100,7 @@ class CgroupLimits:
         if self._memory is None:
             return None
         text = self._text(self._memory, "memory.stat")
-        found = [_value(text, f"workingset_refault_{kind}", 1) for kind in ("anon", "file")]
-        known = [one for one in found if one is not None]
-        return sum(known) if known else None
+        return total_of(_value(text, f"workingset_refault_{kind}", 1) for kind in ("anon", "file"))
 
     def _text(self, folder: str, name: str) -> str:
         path = f"{folder}/{name}"
@@ -138,18 +134,24 @@ def _quota(*words: str) -> float | None:
 
 
 def _value(text: str, name: str, unit: int) -> int | None:
-    """The named value among lines of names and values, times ``unit``."""
     value = f"\n{text}".partition(f"\n{name} ")[2].partition("\n")[0]
     return int(value) * unit if value.isdigit() else None
 
 
 def _part(before: int | None, after: int | None, length: int) -> float | None:
-    grown = _growth(before, after)
+    grown = growth_of(before, after)
     return None if grown is None or length <= 0 else min(1.0, grown / length)
 
 
-def _growth(before: int | None, after: int | None) -> int | None:
+def growth_of(before: int | None, after: int | None) -> int | None:
+    """The growth of a counter, which may restart; ``None``: unknown."""
     return None if before is None or after is None else max(0, after - before)
+
+
+def total_of(amounts: Iterable[int | None]) -> int | None:
+    """The sum of the known amounts; ``None`` if none is known."""
+    known = [amount for amount in amounts if amount is not None]
+    return sum(known) if known else None
 
 
 def stalled_us(pressure: str) -> int | None:

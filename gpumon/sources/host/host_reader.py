@@ -92,7 +92,6 @@ class _Run:
             return None
 
     def close(self) -> None:
-        """Close its files; the next inspection is a first one again."""
         if self._inspection is not None:
             self._inspection.close()
             self._inspection = None
@@ -126,13 +125,7 @@ class HostReader:
     def inspect(
         self, readings: Sequence[RingReading], frames: Sequence[Frame], now_ns: int
     ) -> HostReading:
-        """Inspect the runs once.
-
-        Args:
-            readings: Newest reading of every ring.
-            frames: What the GPUs did in this tick.
-            now_ns: CLOCK_MONOTONIC.
-        """
+        """Inspect the runs once, given the newest reading of every ring and this tick's frames."""
         began_ns = time.perf_counter_ns()
         living = {reading.key: reading for reading in readings if reading.alive}
         for key in self._runs.keys() - living.keys():
@@ -175,7 +168,6 @@ class HostReader:
         )
 
     def close(self) -> None:
-        """Close all files. Safe to call twice."""
         for run in self._runs.values():
             run.close()
         self._runs.clear()

@@ -54,13 +54,21 @@ class KeptFiles:
         finally:
             os.close(descriptor)
 
+    def cgroups_of(self, pid: int, proc: str) -> list[tuple[str, str]]:
+        """Return controllers and path of each cgroup of a process; controllers of v2 are empty.
+
+        Raises:
+            OSError: It is gone, or hidden.
+        """
+        lines = self.read_once(f"{proc}/{pid}/cgroup").decode("utf-8", "replace").splitlines()
+        fields = [(*line.split(":", 2), "", "") for line in lines]
+        return [(controllers, path) for _, controllers, path, *_ in fields]
+
     def let_go(self, path: str) -> None:
-        """Close a file, if it is open."""
         descriptor = self._open.pop(path, None)
         if descriptor is not None:
             os.close(descriptor)
 
     def close(self) -> None:
-        """Close all files. Safe to call twice."""
         for path in list(self._open):
             self.let_go(path)

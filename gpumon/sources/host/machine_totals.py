@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from gpumon.core.clock import NS_PER_S
-from gpumon.sources.host.cgroup_limits import stalled_us
+from gpumon.sources.host.cgroup_limits import growth_of, stalled_us
 from gpumon.sources.host.kept_files import KeptFiles
 
 _MOST_BYTES = 1 << 18
@@ -40,11 +40,9 @@ class MachineTotals:
         self._before: _Counts | None = None
 
     def forget(self) -> None:
-        """Make the next inspection a first one."""
         self._before = None
 
     def advance(self, now_ns: int, *, with_networks: bool) -> MachineRates:
-        """Read the counters; return their growth since they were read before."""
         before, after = self._before, self._counts(now_ns, with_networks=with_networks)
         self._before = after
         if before is None or after.at_ns <= before.at_ns:
@@ -107,4 +105,5 @@ def _received() -> int | None:
 
 
 def _rate(before: int | None, after: int | None, length_s: float) -> float | None:
-    return None if before is None or after is None else max(0, after - before) / length_s
+    grown = growth_of(before, after)
+    return None if grown is None else grown / length_s

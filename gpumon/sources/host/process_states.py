@@ -47,12 +47,7 @@ class ProcessStates:
         self._turns = FairTurns[str](_MOST_RUNS)
 
     def inspect(self, readings: Iterable[RingReading], now_ns: int) -> dict[str, ProcessState]:
-        """The states of quiet runs' processes, by ring key; a run that is left out can run.
-
-        Args:
-            readings: Newest reading of every ring.
-            now_ns: CLOCK_MONOTONIC.
-        """
+        """The states of quiet runs' processes, by ring key; a run that is left out can run."""
         living = {one.key: one for one in readings if one.alive and one.is_pid_seen}
         for key in self._asked.keys() - living.keys():
             self._files.let_go(self._stat_of(self._asked.pop(key)))
@@ -68,12 +63,6 @@ class ProcessStates:
         return {key: run.state for key, run in self._runs.items() if run.state != _RUNS}
 
     def _state(self, pid: int, run: _Run, now_ns: int) -> ProcessState:
-        """The state of a process.
-
-        Raises:
-            OSError: It is gone, or hidden.
-            ValueError: Its ``stat`` has another form than expected.
-        """
         stat = self._files.read(self._stat_of(pid)).decode("ascii", "replace")
         letter = stat.rpartition(") ")[2][:1]
         if not letter:
@@ -98,12 +87,9 @@ class ProcessStates:
         return False
 
     def _freezers(self, pid: int) -> tuple[tuple[str, str], ...]:
-        """Files that show whether its cgroup is frozen, of version 1 and of version 2."""
         found: list[tuple[str, str]] = []
         with suppress(OSError):
-            lines = self._files.read_once(f"{self._proc}/{pid}/cgroup").decode("utf-8", "replace")
-            for line in lines.splitlines():
-                _, controllers, path = (*line.split(":", 2), "", "")[:3]
+            for controllers, path in self._files.cgroups_of(pid, self._proc):
                 inside = PurePosixPath("/" + path.lstrip("/"))
                 if ".." in inside.parts:
                     continue  # another namespace: not visible from here

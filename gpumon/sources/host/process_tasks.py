@@ -8,13 +8,13 @@ processes, is ``None``.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
 from contextlib import suppress
 from itertools import islice
 from typing import Final, NamedTuple
 
 from gpumon.core.clock import NS_PER_S
 from gpumon.core.waits.evidence import MOST_TASKS, TaskSample
+from gpumon.sources.host.cgroup_limits import growth_of
 from gpumon.sources.host.kept_files import KeptFiles
 
 MOST_THREADS: Final = 512
@@ -77,7 +77,6 @@ class Span(NamedTuple):
 
     @property
     def length_ns(self) -> int:
-        """Above 0."""
         return self.end_ns - self.start_ns
 
 
@@ -142,15 +141,12 @@ class ProcessTasks:
         self._fetched: tuple[int | None, int | None] = None, None
 
     def __len__(self) -> int:
-        """How many of its threads are inspected."""
         return len(self._tasks)
 
     def list_threads(self, inspected_boot_s: float | None = None, most: int = MOST_THREADS) -> None:
         """List the threads, the first one at least; close the files of those that are gone.
 
-        Args:
-            inspected_boot_s: Time of the last inspection, CLOCK_BOOTTIME; ``None``: there was none.
-            most: How many to inspect.
+        ``inspected_boot_s`` is the time of the last inspection, CLOCK_BOOTTIME.
 
         Raises:
             OSError: The process is gone, or hidden.
@@ -200,9 +196,7 @@ class ProcessTasks:
     def advance(self, now_ns: int, *, with_switches: bool = False) -> None:
         """Read every thread's counters.
 
-        Args:
-            now_ns: CLOCK_MONOTONIC.
-            with_switches: Also begin to count the voluntary switches of new threads.
+        ``with_switches``, also begin to count the voluntary switches of new threads.
 
         Raises:
             OSError: The process is gone, or the kernel keeps no such counters.
@@ -232,7 +226,6 @@ class ProcessTasks:
                 del self._awake[tid]
 
     def advanced(self, now_ns: int) -> bool:
-        """Read the counters as ``advance``; return whether that succeeded."""
         try:
             self.advance(now_ns)
         except (OSError, ValueError):
@@ -280,10 +273,9 @@ class ProcessTasks:
         except (OSError, ValueError):
             faults = None
         self._fetched = read, faults
-        return _growth(before[0], read), _growth(before[1], faults)
+        return growth_of(before[0], read), growth_of(before[1], faults)
 
     def close(self) -> None:
-        """Close all files."""
         for tid in list(self._tasks):
             self._let_go(tid)
         for name in ("stat", "io"):
@@ -300,7 +292,6 @@ class ProcessTasks:
         return began_s + 1 / _TICKS_PER_SECOND > inspected_boot_s
 
     def _links_now(self) -> int:
-        """How many links the folder of its threads has: one for each thread."""
         return os.lstat(f"{self._folder}/task").st_nlink
 
     def _task_look(self, task: _Task, span: Span, *, is_asked: bool, may_wait: bool) -> TaskSample:
@@ -325,7 +316,6 @@ class ProcessTasks:
             return None, sleeps_in
 
     def _ask_switches(self, task: _Task, now_ns: int) -> float | None:
-        """Voluntary switches a second since the last call."""
         before, before_ns = task.switches, task.switches_at_ns
         try:
             status = self._files.read(f"{task.folder}/status")
@@ -333,7 +323,7 @@ class ProcessTasks:
         except (OSError, ValueError, IndexError):
             task.switches = None
         task.switches_at_ns = now_ns
-        grown = _growth(before, task.switches)
+        grown = growth_of(before, task.switches)
         length_ns = now_ns - before_ns
         return None if grown is None or length_ns <= 0 else grown * NS_PER_S / length_ns
 
@@ -351,13 +341,3 @@ class ProcessTasks:
         self._awake.pop(tid, None)
         for name in ("schedstat", "stat", "status", "wchan"):
             self._files.let_go(f"{task.folder}/{name}")
-
-
-def _growth(before: int | None, after: int | None) -> int | None:
-    return None if before is None or after is None else max(0, after - before)
-
-
-def total_of(amounts: Iterable[int | None]) -> int | None:
-    """The sum of the known amounts; ``None`` if none is known."""
-    known = [amount for amount in amounts if amount is not None]
-    return sum(known) if known else None

@@ -42,10 +42,8 @@ class ProcessTree:
     def advance(self, now_ns: int, inspected_boot_s: float | None) -> bool:
         """Read the counters of every task; return whether tasks were listed again.
 
-        Args:
-            now_ns: CLOCK_MONOTONIC.
-            inspected_boot_s: Time of the last inspection, CLOCK_BOOTTIME: everything that a
-                thread or worker that began since then counts is new; ``None``: never.
+        ``inspected_boot_s`` is the time of the last inspection, CLOCK_BOOTTIME: everything that a
+        thread or worker that began since then counts is new.
 
         Raises:
             OSError: The training process is gone, or hidden.
@@ -65,7 +63,6 @@ class ProcessTree:
         return is_due
 
     def close(self) -> None:
-        """Close all files."""
         for process in self:
             process.close()
 

@@ -12,10 +12,10 @@ from gpumon.core.ring_format.events import RingReading
 from gpumon.core.settings.detector import DEFAULT_SETTINGS
 from gpumon.core.waits.evidence import MOST_TASKS, HostEvidence, TaskSample
 from gpumon.core.waits.wait_rules import is_at_it
-from gpumon.sources.host.cgroup_limits import CgroupLimits
+from gpumon.sources.host.cgroup_limits import CgroupLimits, total_of
 from gpumon.sources.host.kept_files import KeptFiles
 from gpumon.sources.host.machine_totals import MachineRates
-from gpumon.sources.host.process_tasks import Span, inner_number, parse_stat, total_of
+from gpumon.sources.host.process_tasks import Span, inner_number, parse_stat
 from gpumon.sources.host.process_tree import ProcessTree
 
 _DISK_MATTERS_FROM: Final = 0.25
@@ -71,12 +71,7 @@ class RunInspection:
         For a run that has just begun, the first inspection covers the workers and threads that
         it started.
 
-        Args:
-            now_ns: CLOCK_MONOTONIC.
-            tid: The training thread's id inside its process; ``None``: the first thread.
-            machine: What the machine did since the last inspection.
-            waiting_ratio: As in ``HostEvidence``.
-            is_waiting: Whether it waits for input now.
+        ``tid`` is the training thread's id inside its process; ``None``: the first thread.
         """
         before_ns, self._inspected_ns = self._inspected_ns, now_ns
         if self._tree.advance(now_ns, self._inspected_boot_s) or machine.memory_stalled_ratio:
@@ -115,7 +110,6 @@ class RunInspection:
         )
 
     def close(self) -> None:
-        """Close all files."""
         self._tree.close()
         self._limits.close()
 
@@ -132,7 +126,6 @@ class RunInspection:
             raise NotOursError(f"process {pid} is not the one that wrote the ring")
 
     def _thread_here(self, tid: int | None) -> int:
-        """This machine's id of a thread, by its id inside the process."""
         if tid is None or tid == self._inner_pid:
             return self._pid
         if self._pid == self._inner_pid:

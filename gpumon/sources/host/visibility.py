@@ -49,7 +49,6 @@ def read_host_visibility(proc: str = "/proc") -> HostVisibility:
 
 
 def _names_sleep(root: Path) -> bool:
-    """Whether the kernel names the function of a sleeping thread of this process."""
     with _a_thread_that_sleeps():
         for _ in range(_TRIES):
             if any(_text(path) not in ("", "0") for path in root.glob("self/task/*/wchan")):

@@ -58,7 +58,6 @@ class CallAccounts:
             self._errors[name, code] = self._errors.get((name, code), 0) + 1
 
     def so_far(self) -> dict[str, Any]:
-        """All sums, by their names in ``Frame``."""
         # Copied at once: another thread may add a function meanwhile.
         spent, errors = list(self._spent.items()), list(self._errors.items())
         return {
@@ -136,12 +135,10 @@ class NvmlLibrary:
         return code
 
     def took(self, name: str, spent_ns: int, code: int) -> None:
-        """Count a call and its time, and an error unless ``code`` is ``SUCCESS``."""
         self.accounts.took(name, spent_ns, code)
 
     @property
     def refusals(self) -> list[int]:
-        """Codes with which handles were refused."""
         return list(self.refused.values())
 
     def device_count(self) -> int:
@@ -168,13 +165,11 @@ class NvmlLibrary:
         return None
 
     def handle_by_uuid(self, uuid: str) -> int | None:
-        """Return a GPU's handle; ``None``: NVML gives none."""
         handle, name = ctypes.c_void_p(), uuid.encode(errors="replace")
         code = self.ask("nvmlDeviceGetHandleByUUID", name, ctypes.byref(handle))
         return handle.value if code == SUCCESS else None
 
     def uuid_at(self, index: int) -> str | None:
-        """Return the UUID of the GPU with that index; ``None`` for a lost one, for example."""
         handle = self.handle_by_index(index)
         return None if handle is None else self.text("nvmlDeviceGetUUID", handle)
 
@@ -210,13 +205,11 @@ class NvmlLibrary:
         return parts
 
     def number(self, name: str, handle: int) -> int | None:
-        """Return a number that NVML has of a GPU as ``unsigned int``."""
         value = ctypes.c_uint()
         code = self.ask(name, ctypes.c_void_p(handle), ctypes.byref(value))
         return value.value if code == SUCCESS else None
 
     def event_types(self, handle: int) -> tuple[int, int]:
-        """Return the driver's code and the bits of the events that a GPU can report."""
         types = ctypes.c_ulonglong()
         name, gpu = "nvmlDeviceGetSupportedEventTypes", ctypes.c_void_p(handle)
         code = self.ask(name, gpu, ctypes.byref(types))
@@ -228,7 +221,6 @@ class NvmlLibrary:
         return None if name is None else name[:128]
 
     def text(self, name: str, handle: int | None = None) -> str | None:
-        """Return a text that NVML has of a GPU or of the system."""
         return self._text(name, 96, *([] if handle is None else [ctypes.c_void_p(handle)]))
 
     def _text(self, name: str, most_bytes: int, *of: CArgument) -> str | None:
@@ -264,7 +256,6 @@ class FieldCalls:
         self.answered = False
 
     def took(self, name: str, spent_ns: int, code: int) -> None:
-        """Count a call and its time, and an error unless ``code`` is ``SUCCESS``."""
         self._library.took(name, spent_ns, code)
         self.note(name, code)
 

@@ -128,10 +128,7 @@ class BusyTrack:
         Known entries are skipped. A stamp that runs back or lies in the future, and a value
         outside 0 to 100, are refused; the window of such a value stays unobserved.
 
-        Args:
-            entries: A stamp and a percentage each, oldest first.
-            offset_ns: Stamp minus monotonic clock.
-            now_ns: CLOCK_MONOTONIC just after they were drained.
+        ``offset_ns`` is stamp minus monotonic clock; entries were drained just before ``now_ns``.
         """
         samples: list[BusySample] = []
         seen_us = position_us = self.position_us

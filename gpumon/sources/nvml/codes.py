@@ -97,11 +97,7 @@ def unavailable(code: int) -> SourceUnavailableError:
 
 
 def driver_trouble(code: int | None) -> str:
-    """The sentence on a driver of another machine, or of an earlier day.
-
-    Args:
-        code: Of NVML as a whole; ``None``: it found no GPU.
-    """
+    """The sentence on a driver of another machine or day; ``None``: it found no GPU."""
     if code == VERSION_MISMATCH:
         return f"{_MISMATCH}: {_RELOAD}"
     return str(no_gpu(()) if code is None else unavailable(code))

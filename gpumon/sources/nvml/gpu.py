@@ -75,7 +75,6 @@ class PowerTrack:
 
     @property
     def code(self) -> int:
-        """The last code of ``ask_now``."""
         return self._present.code
 
     @property
@@ -97,11 +96,7 @@ class PowerTrack:
     def ingest(self, entries: Iterable[Entry], now_ns: int) -> float | None:
         """Return the mean draw since ``begin_tick``, in milliwatts; ``None``: no answer.
 
-        A tick may drain the ring twice.
-
-        Args:
-            entries: New entries of the ring: stamp in microseconds and milliwatts, oldest first.
-            now_ns: CLOCK_MONOTONIC just after they were drained.
+        ``entries`` are new in the ring, which a tick may drain twice: milliwatts, oldest first.
         """
         from_us = last_us = self.position_us
         drawn, is_ordered, is_possible = 0.0, True, True
@@ -167,7 +162,6 @@ class NvmlGpu:
         refresh_at_ns: When the slow values are due again; 0 before the first.
         gpm: Reads its activity; ``None`` where that is switched off.
         xid_errors: How many errors of each XID it had since the source was opened.
-        fields: Its slow fields.
     """
 
     gpm: GpmTrack | None = None
@@ -281,7 +275,6 @@ class NvmlGpu:
         self._repeated["faults"] = (*self.faults.failing, *schedule.faults.failing)
 
     def failed_sample(self, now_ns: int) -> GpuSample:
-        """Return its sample of a tick in which it could not be read."""
         self.fields.whole_since_ns = now_ns  # its counters may have restarted
         return self._unread_sample(gpu_trouble(self.failure), now_ns)
 
@@ -338,7 +331,6 @@ class NvmlGpu:
         return self.fields.schedule
 
     def note_xids(self, counts: tuple[tuple[int, int], ...]) -> None:
-        """Record how many errors of each XID it had since the source was opened."""
         self.xid_errors = counts
         self.schedule.latest.has_news = True
 
@@ -353,7 +345,6 @@ class NvmlGpu:
 
     @property
     def is_asked(self) -> bool:
-        """Whether a tick makes a call for it."""
         return self.has_power or not (self.is_partitioned or self.has_no_utilisation)
 
     @property

@@ -52,10 +52,6 @@ class NvmlInventory:
     def update(self, library: NvmlLibrary, gpm: Gpm | None) -> None:
         """Match the GPUs that NVML lists with the known ones.
 
-        Args:
-            library: NVML.
-            gpm: ``None`` where activity is switched off.
-
         Raises:
             SourceUnavailableError: NVML does not count them.
         """
@@ -133,7 +129,6 @@ class NvmlInventory:
                 yield f"GPU {index}: {gpu_trouble(code)}"
 
     def has_other_instances(self, library: NvmlLibrary, gpu: NvmlGpu) -> bool:
-        """Whether that GPU's MIG mode or instances have changed."""
         if gpu.update_mig_mode():
             return True
         if not gpu.is_partitioned:
@@ -177,7 +172,6 @@ def _rename(one: NvmlGpu | MigInstance, device: Device) -> None:
 def _describe(
     library: NvmlLibrary, handle: int, index: int, context: SourceContext
 ) -> Device | None:
-    """Describe that GPU; ``None`` if not even its UUID can be read."""
     uuid = library.text("nvmlDeviceGetUUID", handle)
     if uuid is None:
         return None

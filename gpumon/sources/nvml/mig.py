@@ -106,7 +106,6 @@ class MigInstance:
         self.is_uncertain = False
 
     def _new_schedule(self) -> FieldSchedule:
-        """Its memory and its processes, not read yet."""
         library, wanted = self.library, self._context.options
         schedule = FieldSchedule(self._context)
         if "memory" in wanted:
@@ -191,7 +190,6 @@ class MigInstance:
         )
 
     def failed_sample(self, now_ns: int) -> GpuSample:
-        """Return its sample of a tick in which its GPU could not be read."""
         self._failed_at_ns = now_ns
         self._activity = self._utilization_ratio = None
         return GpuSample(device=self.device, error=self.parent.failed_sample(now_ns).error)

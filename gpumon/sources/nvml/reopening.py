@@ -98,15 +98,9 @@ class Reopening:
         self._wait_ns, self._silent_since_ns = _FIRST_WAIT_NS, None
 
     def code_to_give_up_for(self, failures: Sequence[int], asked: int, now_ns: int) -> int | None:
-        """Decide whether to close NVML after a tick in which ``asked`` GPUs were read.
+        """Return the code for which to close NVML; ``None``: it stays open.
 
-        Args:
-            failures: The codes of those that failed.
-            asked: How many were read.
-            now_ns: CLOCK_MONOTONIC.
-
-        Returns:
-            The code to name as the reason; ``None``: it stays open.
+        ``failures`` are the codes of those of the ``asked`` GPUs that could not be read.
         """
         if len(failures) < asked:
             self.was_read()

@@ -128,7 +128,6 @@ class SampleRings:
         return list(layout.iter_unpack(self._bytes[start : start + _ENTRY_BYTES * count]))
 
     def _count_errors(self) -> None:
-        """Count the codes that are errors and that no larger buffer fixes."""
         fixable = {INSUFFICIENT_SIZE} if self._capacity < _LARGEST_CAPACITY else set()
         for code in self.codes:
             if code not in NO_ERROR and code not in fixable:

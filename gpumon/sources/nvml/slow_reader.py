@@ -52,7 +52,6 @@ class SlowThread:
             raise error
 
     def wait(self, patience_s: float) -> None:
-        """Wait up to ``patience_s`` for the end of the round that is running."""
         self._done.wait(patience_s)
 
     def afterwards(self, work: Work) -> None:

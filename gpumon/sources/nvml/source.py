@@ -286,7 +286,6 @@ class NvmlSource:
             self._refresh_at_ns = now_ns
 
     def _has_changed(self, library: NvmlLibrary, gpu: NvmlGpu) -> bool:
-        """Whether that GPU's handle, MIG mode or instances have changed."""
         if gpu.failure:
             return gpu.renew_handle(library)
         return self._inventory.has_other_instances(library, gpu)

@@ -88,11 +88,7 @@ class StampClock:
         self.was_set = False
 
     def tick(self) -> int:
-        """Compare the stamps' clock with the monotonic one again.
-
-        Returns:
-            By how many nanoseconds the stamps' clock was set since the last tick; 0 if it only ran.
-        """
+        """Return by how many nanoseconds the stamps' clock was set since the last tick."""
         now_ns = self._monotonic_ns()
         offset_ns = self.offset_ns
         if self._clock_id is not None and offset_ns is not None:
@@ -123,9 +119,7 @@ class StampClock:
     def learn(self, newest_us: Iterable[int], now_ns: int) -> None:
         """Detect or check the clock of the stamps.
 
-        Args:
-            newest_us: The newest stamp of each ring that had a new entry.
-            now_ns: CLOCK_MONOTONIC just after they were drained.
+        ``newest_us`` has the newest stamp of each ring that had a new entry.
         """
         stamps_us = list(newest_us)
         if not stamps_us:
@@ -168,7 +162,6 @@ class StampClock:
         return (domain, offset_ns) if distance_ns <= NEAR_NS else None
 
     def _paired_offset_ns(self, clock_id: int) -> int:
-        """That clock minus the monotonic one, read between two readings of the latter."""
         if clock_id == time.CLOCK_MONOTONIC:
             return 0
         best_width_ns, offset_ns = math.inf, 0

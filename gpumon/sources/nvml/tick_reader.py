@@ -8,7 +8,7 @@ from gpumon.core.sample import GpuSample
 from gpumon.sources.nvml.binding import NvmlLibrary
 from gpumon.sources.nvml.busy import DrainInstant
 from gpumon.sources.nvml.codes import GPU_IS_LOST, NO_ERROR, NOTHING_NEW, PERMANENT, SUCCESS
-from gpumon.sources.nvml.fields.table import POWER_USAGE, SAMPLES, NvmlCall
+from gpumon.sources.nvml.fields.table import POWER_USAGE
 from gpumon.sources.nvml.gpu import NvmlGpu
 from gpumon.sources.nvml.mig import MigInstance
 from gpumon.sources.nvml.sample_rings import POWER_SAMPLES, SampleRings
@@ -83,7 +83,6 @@ class TickReader:
         return now_ns
 
     def _sort_failures(self) -> bool:
-        """Record each GPU's failure; return whether one does not support a call."""
         changed = False
         for gpu, code in zip(self._with_ring, self._rings.codes, strict=True):
             if code in PERMANENT:
@@ -114,20 +113,13 @@ class TickReader:
         )
         gpu.power.has_ring &= not leaves_ring
         gpu.has_power = not is_refused
-        if refused != SUCCESS and not is_refused:
-            self._note_power_failure(gpu, POWER_USAGE, refused)
-        elif ring_code is not None and drawn is None and not (is_refused or leaves_ring):
-            self._note_power_failure(gpu, SAMPLES, ring_code)
+        if refused != SUCCESS and not is_refused and not gpu.failure:
+            if refused == GPU_IS_LOST or gpu.is_partitioned or gpu.has_no_utilisation:
+                # Without utilisation data, it is this call that notices a GPU that is gone.
+                gpu.failure, self.failed = refused, True
+            elif refused not in NO_ERROR:
+                gpu.faults.note("power", POWER_USAGE.function, refused, self._asked_at_ns)
         return leaves_ring or is_refused
-
-    def _note_power_failure(self, gpu: NvmlGpu, call: NvmlCall, code: int) -> None:
-        if not gpu.failure and (
-            code == GPU_IS_LOST or gpu.is_partitioned or gpu.has_no_utilisation
-        ):
-            # Without utilisation data, it is this call that notices a GPU that is gone.
-            gpu.failure, self.failed = code, True
-        if not gpu.failure and code not in NO_ERROR:
-            gpu.faults.note("power", call.function, code, self._asked_at_ns)
 
     def samples(
         self, stamps: StampClock, steady_since_ns: int, now_ns: int
@@ -152,7 +144,6 @@ class TickReader:
         return tuple(samples)
 
     def _learn_stamps(self, stamps: StampClock, now_ns: int) -> None:
-        """Let the clock learn from the newest stamps of this drain."""
         fresh_us = []
         for gpu in self._with_ring:
             newest = self._fresh[gpu][-1:]

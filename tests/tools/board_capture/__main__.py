@@ -1,11 +1,11 @@
-"""Captures what one NVIDIA board really does, and writes it down (``make gpu`` runs this).
+"""Measures one NVIDIA board and writes its page (``make gpu`` runs this).
 
     python -m tests.tools.board_capture [--quick | --limit SECONDS] [--into FOLDER]
 
-Takes a few minutes, changes no setting of the board, and writes what it has after each part:
-``docs/measured/<board>.md``, and a recording, ``tests/recordings/<board>.gpumon``. What needs
-load runs a child process with PyTorch; where that cannot compute, its parts are marked as not
-measured. Exit codes: 0; 1 where nothing can be written; 3 where there is no GPU to measure.
+Takes a few minutes, changes no setting of the board, and writes its results after each part:
+``docs/measured/<board>.md``, and a recording, ``tests/recordings/<board>.gpumon``. Parts under load
+need a child process with PyTorch; without it they are marked as not measured. Exit codes: 0; 1 if
+nothing can be written; 3 if there is no GPU to measure.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ from gpumon.errors import SourceUnavailableError
 from gpumon.sources.system_clock import SystemClock
 from tests.tools.board_capture.capture import EVERYTHING, NOMINAL_S, Capture
 from tests.tools.board_capture.load import Load
+from tests.tools.board_capture.measurements import Results
 from tests.tools.board_capture.page import board_page
-from tests.tools.board_capture.results import Results
 from tests.tools.measured_page import Machine
 
 ROOT: Final = Path(__file__).resolve().parents[3]
@@ -49,7 +49,7 @@ class CaptureError(Exception):
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Capture the first GPU that is whole, of those that CUDA may use; the exit code."""
+    """Capture the first complete GPU that CUDA may use; return the exit code."""
     args = _arguments(argv)
     clock = SystemClock()
     began_ns = clock.monotonic_ns()
@@ -107,7 +107,7 @@ def _say(sentence: str, code: int) -> int:
 
 
 def chosen_gpu(gpus: Sequence[GpuAnswers], visible: str | None) -> GpuAnswers | None:
-    """The first that is whole, of those that ``$CUDA_VISIBLE_DEVICES`` leaves us to load."""
+    """Return the first GPU without MIG that ``$CUDA_VISIBLE_DEVICES`` allows."""
     devices = [
         Device(uuid=gpu.uuid or "", index=at, mig_enabled=bool(gpu.mig_enabled))
         for at, gpu in enumerate(gpus)

@@ -1,4 +1,4 @@
-"""A wave of known length on the GPU, and what gpumon's own source makes of it."""
+"""A wave of known length on the GPU, compared with the samples of gpumon's own source."""
 
 from __future__ import annotations
 
@@ -14,9 +14,8 @@ from gpumon.core.clock import Clock, seconds
 from gpumon.core.sample import BusySample
 from gpumon.sources.nvml.fields.table import nvml_options
 from gpumon.sources.nvml.source import NvmlSource
-from tests.tools.board_capture.board import looks
 from tests.tools.board_capture.load import Load
-from tests.tools.board_capture.results import Row, mean
+from tests.tools.board_capture.measurements import Row, mean, ticks
 
 _PERIOD_S: Final = 1.0
 _PAUSED: Final = 0.35
@@ -58,10 +57,7 @@ def watch_wave(
     command: dict[str, Any],
     read_clock_ns: Callable[[int], int] = time.clock_gettime_ns,
 ) -> Row:
-    """Let the load make the wave of that command, and hold what gpumon saw against its truth.
-
-    Seen is through ``NvmlSource``, once a second, as ``gpumon serve`` does.
-    """
+    """Run that wave, read ``NvmlSource`` once a second, and compare the samples with the truth."""
     samples: list[BusySample] = []
     source = NvmlSource(clock, options=UTILISATION_ONLY, read_clock_ns=read_clock_ns)
 
@@ -71,40 +67,42 @@ def watch_wave(
 
     with closing(source):
         load.begin(command)
-        # What is stamped in the last moments comes a little later.
-        for _ in looks(clock, command["seconds"] + 2 * _PERIOD_S, _PERIOD_S):
+        # The last samples arrive a little later.
+        for _ in ticks(clock, command["seconds"] + 2 * _PERIOD_S, _PERIOD_S):
             read()
         printed = load.result()
         read()
     wave = f"{command['busy_s']:g} s busy, {command['idle_s']:g} s idle"
     by_device_s = mean(printed["device_s"])
     by_device = {"by device events, ms": None if by_device_s is None else 1000 * by_device_s}
-    return {"wave": wave, **by_device, **_held(samples, BusyTruth(printed["spans"]))}
+    return {"wave": wave, **by_device, **_compared(samples, BusyTruth(printed["spans"]))}
 
 
-def _held(samples: Sequence[BusySample], truth: BusyTruth) -> Row:
-    """Samples against the truth, within the time that both know.
+def _compared(samples: Sequence[BusySample], truth: BusyTruth) -> Row:
+    """Compare the samples with the truth, within the time that both cover.
 
-    A pause is seen as a run of samples at or below 0.35 between two above it, and takes as long as
-    those samples, both edges counted, say that the board was idle.
+    A pause is a run of samples at or below 0.35 between two above it; its length is the idle time
+    of those samples and of both edges.
     """
     first_ns, last_ns = truth.spans[0][0], truth.spans[-1][1]
-    held = [one for one in samples if first_ns <= one.start_ns and one.end_ns <= last_ns]
-    if not held:
+    covered = [one for one in samples if first_ns <= one.start_ns and one.end_ns <= last_ns]
+    if not covered:
         raise ValueError("no utilisation sample came while the wave ran")
-    total_ns = sum(one.end_ns - one.start_ns for one in held)
-    true_ns = [truth.busy_ns(one.start_ns, one.end_ns) for one in held]
-    true_ratios = [ns / (one.end_ns - one.start_ns) for ns, one in zip(true_ns, held, strict=True)]
-    seen_ns = sum(one.busy_ratio * (one.end_ns - one.start_ns) for one in held)
-    apart = [abs(true - one.busy_ratio) for true, one in zip(true_ratios, held, strict=True)]
-    begin_ns, end_ns = held[0].start_ns, held[-1].end_ns
+    true_ns = [truth.busy_ns(one.start_ns, one.end_ns) for one in covered]
+    true_ratios = [
+        ns / (one.end_ns - one.start_ns) for ns, one in zip(true_ns, covered, strict=True)
+    ]
+    total_ns = sum(one.end_ns - one.start_ns for one in covered)
+    seen_ns = sum(one.busy_ratio * (one.end_ns - one.start_ns) for one in covered)
+    apart = [abs(true - one.busy_ratio) for true, one in zip(true_ratios, covered, strict=True)]
+    begin_ns, end_ns = covered[0].start_ns, covered[-1].end_ns
     pauses = [one for one in truth.pauses if begin_ns <= one[0] and one[1] <= end_ns]
-    seen = _pauses(held)
+    seen = _pauses(covered)
     return {
         "a span, ms": _mean_ms(truth.spans),
         "busy, truth, %": 100 * sum(true_ns) / total_ns,
         "busy, gpumon, %": 100 * seen_ns / total_ns,
-        "a sample, ms": _mean_ms([(one.start_ns, one.end_ns) for one in held]),
+        "a sample, ms": _mean_ms([(one.start_ns, one.end_ns) for one in covered]),
         "error of a sample, %": 100 * statistics.mean(apart),
         "pauses, truth": len(pauses),
         "pauses seen": len(seen),

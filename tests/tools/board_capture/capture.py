@@ -1,4 +1,4 @@
-"""Measures one board part by part; what fails is noted, and the rest goes on."""
+"""Measures one board part by part; a part that fails is recorded, and the others continue."""
 
 from __future__ import annotations
 
@@ -15,12 +15,16 @@ from gpumon.errors import SourceUnavailableError
 from gpumon.sources.nvml.binding import NvmlLibrary
 from gpumon.sources.nvml.fields.table import NVML_FIELDS, nvml_options
 from tests.tools.board_capture.accuracy import watch_wave
-from tests.tools.board_capture.activity import watch_activity
-from tests.tools.board_capture.board import Board
 from tests.tools.board_capture.load import Load, LoadError
-from tests.tools.board_capture.results import Results
-from tests.tools.board_capture.rings import watch_rings
-from tests.tools.board_capture.stalls import RATES_HZ, ROUNDS, watch_stalls
+from tests.tools.board_capture.measurements import (
+    RATES_HZ,
+    ROUNDS,
+    Board,
+    Results,
+    watch_activity,
+    watch_rings,
+    watch_stalls,
+)
 
 EVERYTHING: Final = nvml_options(on=[field.name for field in NVML_FIELDS if field.opt_in])
 _WAVES: Final = ((1.0, 0.3), (0.3, 0.7), (0.2, 0.2), (2.4, 0.6))
@@ -42,16 +46,13 @@ Part = tuple[str, Callable[[], None]]
 
 @dataclass(frozen=True, kw_only=True)
 class Capture:
-    """What all parts share.
+    """One capture of one board.
 
     Attributes:
-        clock: The monotonic clock.
-        read_clock_ns: Reads a clock by its id.
-        pace: What part of its full length each part may take, 0 to 1.
-        until_ns: When no part is begun any more.
+        pace: The length of each part, 0 to 1 of the full length.
+        until_ns: No part starts after this time.
         open_load: Starts the load; raises ``LoadError``.
-        record: Makes the recording, for so many seconds; raises what says why not.
-        results: Filled part by part.
+        record: Makes a recording of so many seconds, or raises the reason.
         keep: Called after each part.
     """
 
@@ -65,7 +66,6 @@ class Capture:
     keep: Callable[[], object]
 
     def measure(self) -> None:
-        """Measure part by part; what fails is noted with its reason and the rest goes on."""
         self._each(self._on_the_board("idle"))
         try:
             load = self.open_load(self.results.gpu)
@@ -88,12 +88,12 @@ class Capture:
             print(f"make gpu: {name} ...", flush=True)
             try:
                 part()
-            except Exception as error:  # noqa: BLE001 (one that fails must not end the others)
+            except Exception as error:  # noqa: BLE001 (one must not end the others)
                 self.results.missing[name] = f"{type(error).__name__}: {error}"
             self.keep()
 
     def _on_the_board(self, state: str) -> list[Part]:
-        """The parts that are the same idle and under load; ``state`` is what the board does."""
+        """The parts that are measured both idle and under load."""
         parts = {"rings": self._rings, "costs": self._costs, "activity": self._activity}
         return [(f"{name}, {state}", partial(part, state)) for name, part in parts.items()]
 

@@ -1,4 +1,4 @@
-"""The load, as the capture sees it: a child process that computes, or says why it cannot."""
+"""The load: a child process that computes, or reports why it cannot."""
 
 from __future__ import annotations
 
@@ -18,29 +18,21 @@ _STDERR: Final = 2
 
 
 class LoadError(Exception):
-    """Why the load cannot do what it was reported, as a sentence."""
+    """Why the load cannot compute, as a sentence."""
 
 
 class Load:
-    """A process of its own, which keeps one GPU busy with PyTorch as it is reported.
+    """A child process that keeps one GPU busy with PyTorch.
 
-    It runs ``"full"`` or ``"small"`` kernels from now on until it is to stop; what is begun by a
-    command ends by itself, and its result is waited for.
-
-    Attributes:
-        name: What computes, for people.
+    ``run`` starts ``"full"`` or ``"small"`` kernels, which ``stop`` ends; a command of ``begin``
+    ends by itself, and ``result`` waits for that.
 
     Raises:
         LoadError: It cannot compute on that GPU.
     """
 
     def __init__(self, *, gpu_uuid: str | None, device: str = "cuda") -> None:
-        """Start it, and wait until it has computed once.
-
-        Args:
-            gpu_uuid: The only GPU that it sees; ``None``: whichever it finds.
-            device: ``"cuda"``, or ``"cpu"`` to try the program without a GPU.
-        """
+        """Start it on one GPU, or on the CPU to try the program, and wait for its first product."""
         visible = {} if gpu_uuid is None else {"CUDA_VISIBLE_DEVICES": gpu_uuid}
         self._pipe, its_end = Pipe()
         with its_end:
@@ -73,7 +65,7 @@ class Load:
             raise LoadError("the process that computes has ended") from error
 
     def result(self) -> dict[str, Any]:
-        """The answer to the newest command; what earlier ones left unread is passed over."""
+        """Wait for the answer to the newest command; skip older ones."""
         while True:
             if not self._pipe.poll(self._patience_s):
                 raise LoadError(

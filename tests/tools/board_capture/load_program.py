@@ -1,12 +1,12 @@
-"""A process that keeps a GPU busy as it is reported, and says when it really did.
+"""A process that keeps a GPU busy on command, and reports when it really did.
 
     python3 tests/tools/board_capture/load_program.py PIPE DEVICE
 
-Commands come from the pipe of that number, and each has one answer, which carries its number. The
-device is cuda, or cpu to try the program without a GPU. Needs PyTorch, and nothing of ours.
+Commands come from the pipe of that number, and each has one answer, with its number. The device is
+cuda, or cpu to try the program without a GPU. Needs PyTorch and no module of gpumon.
 
-    {"number": 1, "do": "run", "kind": "small"}    until the next one; says when it has begun
-    {"number": 2, "do": "nothing"}                 says that nothing runs any more, or what failed
+    {"number": 1, "do": "run", "kind": "small"}    until the next command; answers once it runs
+    {"number": 2, "do": "nothing"}                 answers when nothing runs, or with an error
     {"number": 3, "do": "wave", "busy_s": 0.7, "idle_s": 0.3, "seconds": 20}
     {"number": 4, "do": "steps", "seconds": 10}
 
@@ -42,7 +42,7 @@ Wait = Callable[[], None]
 
 
 class Kernels:
-    """What is computed: products that fill the board, and sums that hardly touch it."""
+    """Products that fill the board, and sums that hardly use it."""
 
     def __init__(self, device: str) -> None:
         import torch
@@ -68,14 +68,14 @@ class Kernels:
         self._out = self._torch.empty_like(self._full)
 
     def _fitting_side(self) -> int:
-        """The longest side with which a product takes no longer than it may."""
+        """Return the longest side with which a product is fast enough."""
         side = FULL_SIDE
         while side > CPU_SIDE and self._time_of(side) > _LONGEST_S:
             side //= 2
         return side
 
     def _time_of(self, side: int) -> float:
-        """Of some turns the shortest: the first loads, and another may be late."""
+        """Return the shortest of some runs: the first loads libraries, another may be late."""
         self._make(side)
         times_s = []
         for _ in range(4):
@@ -95,7 +95,7 @@ class Kernels:
         return (lambda: None) if done is None else lambda: done.synchronize()
 
     def event(self) -> Any:
-        """A moment between two launches, noted by the device; ``None`` on the CPU."""
+        """Record a time between two launches, on the device; ``None`` on the CPU."""
         if not self._is_on_gpu:
             return None
         event = self._torch.cuda.Event(enable_timing=True)
@@ -104,26 +104,25 @@ class Kernels:
 
 
 class LoadProgram:
-    """Obeys one command after the other, until its pipe is closed."""
+    """Executes one command after the other, until its pipe is closed."""
 
     def __init__(self, kernels: Kernels, pipe: Connection) -> None:
         self._kernels, self._pipe = kernels, pipe
         self._failed: dict[str, str] = {}
 
     def serve(self) -> None:
-        """Obey until no one asks any more."""
         with suppress(EOFError, OSError):
             while True:
                 command = self._pipe.recv()
                 try:
-                    printed = self._obey(command)
-                except Exception as error:  # noqa: BLE001 (whatever a framework raises is reported)
+                    printed = self._execute(command)
+                except Exception as error:  # noqa: BLE001 (every error of a framework is reported)
                     printed = _error_answer(error)
                 self._pipe.send({"number": command["number"], **printed})
                 if command["do"] == "run" and "error" not in printed:
                     self._run(command["kind"])
 
-    def _obey(self, command: dict[str, Any]) -> dict[str, Any]:
+    def _execute(self, command: dict[str, Any]) -> dict[str, Any]:
         what = command["do"]
         if what == "wave":
             return self._wave(command)
@@ -138,11 +137,11 @@ class LoadProgram:
     def _run(self, kind: str) -> None:
         try:
             self._busy(kind, self._pipe.poll)
-        except Exception as error:  # noqa: BLE001 (reported when it is to stop)
+        except Exception as error:  # noqa: BLE001 (reported by the next command)
             self._failed = _error_answer(error)
 
     def _busy(self, kind: str, is_over: Callable[[], bool]) -> tuple[Any, Any]:
-        """Launch until it is over, then wait for the device; its events before and after."""
+        """Launch until it is over, then wait; return the device's events before and after."""
         before = self._kernels.event()
         under_way: deque[Wait] = deque()
         while not is_over():
@@ -167,21 +166,21 @@ class LoadProgram:
         return {"spans": spans, "device_s": device_s}
 
     def _steps(self, seconds: float) -> dict[str, Any]:
-        """Steps of many small launches and a wait: what a stalled submission hurts first."""
+        """Steps of many small launches and a wait, which a slow launch delays first."""
         began_ns = before_ns = time.monotonic_ns()
-        until_ns, took_ms = began_ns + round(seconds * 1e9), []
+        until_ns, steps_ms = began_ns + round(seconds * 1e9), []
         while before_ns < until_ns:
             self._kernels.launch("small", _SMALL_IN_A_STEP)()
             now_ns = time.monotonic_ns()
-            took_ms.append((now_ns - before_ns) / 1e6)
+            steps_ms.append((now_ns - before_ns) / 1e6)
             before_ns = now_ns
-        took_ms.sort()
+        steps_ms.sort()
         return {
-            "steps": len(took_ms),
+            "steps": len(steps_ms),
             "seconds": (before_ns - began_ns) / 1e9,
-            "median_ms": statistics.median(took_ms),
-            "p99_ms": took_ms[int(0.99 * (len(took_ms) - 1))],
-            "worst_ms": took_ms[-1],
+            "median_ms": statistics.median(steps_ms),
+            "p99_ms": steps_ms[int(0.99 * (len(steps_ms) - 1))],
+            "worst_ms": steps_ms[-1],
         }
 
 
@@ -190,19 +189,19 @@ def _error_answer(error: Exception) -> dict[str, str]:
 
 
 def _seconds_between(before: Any, after: Any) -> float | None:
-    """As the device itself has it, where it noted these two events."""
+    """The time between two events, measured by the device."""
     if before is None:
         return None
     after.synchronize()
     return float(before.elapsed_time(after)) / 1000
 
 
-def _is_past(moment_ns: int) -> bool:
-    return time.monotonic_ns() >= moment_ns
+def _is_past(time_ns: int) -> bool:
+    return time.monotonic_ns() >= time_ns
 
 
 def main(pipe: str, device: str) -> int:
-    """Obey until the pipe is closed; 1 where there is nothing to compute with."""
+    """Execute commands until the pipe is closed; return 1 if nothing can compute."""
     with Connection(int(pipe)) as answers:
         try:
             kernels = Kernels(device)

@@ -1,4 +1,4 @@
-"""The page of one board in ``docs/measured``: tables of all that a capture found."""
+"""The page of one board in ``docs/measured``: tables of a capture's measurements."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 from gpumon.cli.doctor.driver_answers import GpuAnswers
 from gpumon.sources.nvml.codes import SUCCESS, code_name, meaning_of
-from tests.tools.board_capture.results import Results, Row, Spread
+from tests.tools.board_capture.measurements import Results, Row, Spread
 
 NOT_MEASURED = "not measured"
 _OF_RINGS = """
@@ -17,7 +17,7 @@ that brought it."""
 
 
 def board_page(results: Results) -> str:
-    """The page, as Markdown, of whatever has been measured so far."""
+    """Return the page, as Markdown, of all measurements so far."""
     rings = _table(results.rings)
     sections = [
         ("Samples that the driver keeps", "rings", rings and rings + _OF_RINGS),
@@ -61,7 +61,6 @@ def _yes(value: bool | None) -> str:
 
 
 def _table(rows: Sequence[Row]) -> str:
-    """Nothing where there is no row."""
     if not rows:
         return ""
     lines = [list(rows[0]), ["---"] * len(rows[0])]

@@ -89,7 +89,6 @@ class CounterCall(DriverCall):
         return super().ask()
 
     def answers(self) -> Iterator[tuple[NvmlCounter, pynvml.c_nvmlFieldValue_t]]:
-        """Return the counters, each with its answer."""
         return zip(self._counters, self._values, strict=False)
 
 
@@ -149,7 +148,6 @@ class LinkRates:
     def _rate(
         self, counter: NvmlCounter, value: pynvml.c_nvmlFieldValue_t, at_ns: int
     ) -> float | None:
-        """Return the rate since the last reading; ``None``: there is none."""
         if value.nvmlReturn != SUCCESS:
             return None
         if value.valueType in _OF_64_BITS:

@@ -86,7 +86,6 @@ class RecordsCall(DriverCall):
 
     @property
     def count(self) -> int:
-        """How many records the driver has."""
         return self._count.value
 
     def ask_newer(self, seen_us: int = 0) -> int:
@@ -209,13 +208,7 @@ class ProcessField:
     ) -> None:
         """Bind the calls.
 
-        Args:
-            library: NVML.
-            handle: The GPU's, or the instance's.
-            names: Reads names and users; ``None``: switched off.
-            owners: Reads the users' numbers.
-            gpu_instance: Report only the processes of this GPU instance.
-            refuse: Counts an invalid value.
+        With ``gpu_instance``, only its processes are reported; without ``names``, no names.
         """
         self._refuse = refuse
         self._names, self._gpu_instance = names, gpu_instance
@@ -227,7 +220,6 @@ class ProcessField:
 
     @property
     def code(self) -> int:
-        """The last code of the list."""
         return self._lists.code
 
     def read(self, now_ns: int) -> tuple[ProcessSample, ...] | None:
@@ -257,7 +249,6 @@ class ProcessField:
         return self._shares_at_ns is None or now_ns - self._shares_at_ns >= _SHARES_DUE_NS
 
     def _list(self) -> list[tuple[int, int | None]] | None:
-        """Return pid and memory of each."""
         records, wanted = self._lists.read(), self._gpu_instance
         if records is None:
             return None

@@ -64,13 +64,7 @@ class LatestValues:
         self._values: dict[str, tuple[int, Mapping[str, Any]]] = {}
 
     def put(self, field: str, values: Mapping[str, Any], until_ns: int) -> None:
-        """Replace the values of a field.
-
-        Args:
-            field: What was read at once.
-            values: Its values, by name; ``None``: no answer.
-            until_ns: CLOCK_MONOTONIC at which they expire.
-        """
+        """Replace the values of a field, by name, which expire at ``until_ns``."""
         self._values = {**self._values, field: (until_ns, values)}
         self.has_news = True  # last: the values must be there before
 
@@ -171,7 +165,6 @@ class FieldSchedule:
         self._under_way: tuple[str, int] | None = None
 
     def add(self, field: str, calls: FieldCalls, read: Read) -> None:
-        """Add a field: its name for users, its calls, and how it is read."""
         self._scheduled.append(_Scheduled(field, calls, read))
 
     def read_due(self) -> None:
@@ -285,9 +278,7 @@ class FieldReader:
     report what it was made for.
 
     Attributes:
-        schedule: The fields, their values and which of them fail.
         measure_at_ns: When ``measure_links`` is due again; 0 before the first.
-        gpm: Reads the activity; ``None`` where there is none to read.
         whole_since_ns: No activity from before this time is reported.
     """
 
