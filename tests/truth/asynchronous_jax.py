@@ -1,7 +1,7 @@
-"""A training run on JAX whose device works while the host waits for the next batch.
+"""A run on JAX whose device works while the host waits for the next batch.
 
-JAX runs a program with host callbacks to its end before it goes on: so the
-compute here is real, and a thread of our own asks when each step was done.
+JAX completes a program with host callbacks before it continues. So the compute is real, and a
+thread of our own waits for the end of each step.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _SIDE = 128
 
 
 class Truth(NamedTuple):
-    """A training run in seconds: what the device did, and what the host waited for."""
+    """A run, in seconds: what the device did, and how long the host waited."""
 
     wall_s: float
     busy_s: float
@@ -38,8 +38,8 @@ class Truth(NamedTuple):
 
 
 class Ends(keras.callbacks.Callback):  # type: ignore[misc]  # Keras has no types
-    """Notes when ``fit`` began and ended, and does not open the ring: to close it again would
-    free the lock by which the daemon knows that this process lives."""
+    """Record when ``fit`` began and ended. It does not open the ring: closing it would release the
+    lock that shows the daemon that this process lives."""
 
     async_safe = True
 
@@ -51,7 +51,7 @@ class Ends(keras.callbacks.Callback):  # type: ignore[misc]  # Keras has no type
 
 
 class Rounds(keras.layers.Layer):  # type: ignore[misc]
-    """So many products of matrices, without a gradient, on one core."""
+    """Matrix products without a gradient, on one core."""
 
     def __init__(self, rounds: int) -> None:
         super().__init__()
@@ -67,7 +67,7 @@ def _work(rows: Any, rounds: int) -> Any:
 
 
 class WatchedModel(keras.Sequential):  # type: ignore[misc]
-    """Hands the logs of each step to a thread that waits for the device."""
+    """Passes the logs of each step to a thread that waits for the device."""
 
     def __init__(self, layers: list[Any], spans: BusySpans) -> None:
         super().__init__(layers)
@@ -76,7 +76,7 @@ class WatchedModel(keras.Sequential):  # type: ignore[misc]
         self._watcher.start()
 
     def _make_function(self, step_function: Any, **named: Any) -> Any:
-        """Below whatever a hook puts around the train function."""
+        """Below any wrapper of a hook."""
 
         def noted(state: Any, data: Any) -> Any:
             start_ns = time.monotonic_ns()
@@ -101,7 +101,7 @@ class WatchedModel(keras.Sequential):  # type: ignore[misc]
 
 
 def train_asynchronously(path: Path, *, step_s: float, input_s: float) -> Truth:
-    """Train with steps of about that length on the device, and such a wait before each batch.
+    """Train with a wait before each batch.
 
     Args:
         path: Where the busy spans go, for a daemon that follows them.
@@ -133,11 +133,7 @@ def train_asynchronously(path: Path, *, step_s: float, input_s: float) -> Truth:
 
 
 def outcome_under_a_daemon(folder: Path) -> Outcome:
-    """Train beside a daemon; what it says was lost to input, against the device's idle time.
-
-    Args:
-        folder: For the daemon and the spans; must exist.
-    """
+    """Train under a daemon; its loss to input, compared with the device's idle time."""
     with FollowingDaemon(folder) as daemon:
         os.environ["GPUMON_RUNTIME_DIR"] = str(daemon.runtime_dir)
         os.environ["GPUMON_GPUS"] = "0"

@@ -33,63 +33,94 @@ _REMEMBERED_MS: Final = 10_000
 _FIRST_PID: Final = 100
 
 
-class DriverWindows:
-    """The driver's samples of one GPU, taken tick by tick.
+class Windows:
+    """The driver's samples of one GPU, taken tick by tick."""
 
-    Args:
-        gpu: What it does.
-        duration_ms: How long it is watched.
-        window_ms: Over how long the driver averages.
-        first_ms: Where the first window begins.
-    """
+    def __init__(self, samples: Sequence[BusySample]) -> None:
+        self._samples, self._next = samples, 0
 
-    def __init__(self, gpu: GpuTruth, duration_ms: int, window_ms: float, first_ms: float) -> None:
-        edges_ms = np.arange(first_ms, duration_ms + 1, window_ms)
-        busy_ms = np.diff(covered_ms(gpu.busy, edges_ms))
-        self._ratios = (np.round(100 * busy_ms / window_ms) / 100).tolist()
-        self._edges_ns = (ZERO_NS + np.round(edges_ms * NS_PER_MS)).astype(np.int64).tolist()
-        self._next = 0
-
-    def until(self, now_ns: int) -> Iterator[BusySample]:
-        """The windows that have ended since it was asked last."""
-        edges_ns = self._edges_ns
-        while self._next < len(self._ratios) and edges_ns[self._next + 1] <= now_ns:
-            at = self._next
+    def until(self, now_ns: int) -> tuple[BusySample, ...]:
+        """Those that have ended since the last call."""
+        first = self._next
+        while self._next < len(self._samples) and self._samples[self._next].end_ns <= now_ns:
             self._next += 1
-            yield BusySample(edges_ns[at], edges_ns[at + 1], min(self._ratios[at], 1.0))
+        return tuple(self._samples[first : self._next])
+
+
+def driver_windows(gpu: GpuTruth, duration_ms: int, window_ms: float, first_ms: float) -> Windows:
+    """Windows of that length; ``first_ms``: where the first one begins."""
+    edges_ms = np.arange(first_ms, duration_ms + 1, window_ms)
+    busy_ms = np.diff(covered_ms(gpu.busy, edges_ms))
+    ratios = np.minimum(np.round(100 * busy_ms / window_ms) / 100, 1.0).tolist()
+    edges_ns = (ZERO_NS + np.round(edges_ms * NS_PER_MS)).astype(np.int64).tolist()
+    return Windows([*map(BusySample, edges_ns[:-1], edges_ns[1:], ratios)])
+
+
+class ReplayedRing:
+    """The ring of one process, read tick by tick."""
+
+    def __init__(self, facts: RunFacts, events: Sequence[RingEvent], samples: int = 0) -> None:
+        """``samples``: how many it counts in a step."""
+        self._facts, self._events, self._samples = facts, events, samples
+        self._next = self._steps = 0
+        self._phase_ns: dict[TrainingPhase, int] = {}
+        self._phase, self._entered_ns = TrainingPhase.START_UP, 0
+
+    def reading(self, now_ns: int, ended_ns: int | None = None) -> RingReading:
+        """What a daemon reads."""
+        first = self._next
+        while self._next < len(self._events) and self._events[self._next].at_ns <= now_ns:
+            event = self._events[self._next]
+            if event.kind is RingKind.STEP:
+                self._steps = event.value
+            else:
+                spent_ns = event.at_ns - self._entered_ns
+                self._phase_ns[self._phase] = self._phase_ns.get(self._phase, 0) + spent_ns
+                self._phase, self._entered_ns = event.phase, event.at_ns
+            self._next += 1
+        is_alive = ended_ns is None or now_ns < ended_ns
+        return ring_reading(
+            self._facts,
+            alive=is_alive,
+            read_at_ns=now_ns + NS_PER_MS,
+            ended_ns=None if is_alive else ended_ns,
+            events=RingRecords.of(self._events[first : self._next]),
+            steps=self._steps,
+            samples=self._samples * self._steps,
+            phase_ns=dict(self._phase_ns),
+        )
 
 
 def daemon_states(
-    workload: Workload, windows: Sequence[DriverWindows], *, tagged: bool
+    workload: Workload, windows: Sequence[Windows], *, tagged: bool
 ) -> Iterator[tuple[int, MonitorState]]:
-    """After each tick: when it was, in ms of the workload, and what the daemon says.
+    """The daemon's state after each tick, with the tick's time in ms of the workload.
 
     Args:
-        workload: Its truth.
+        workload: What happens.
         windows: Of each of its GPUs.
         tagged: Whether its training runs have a ``PhaseTagger``.
     """
     rings = [
-        ring for place, gpu in enumerate(workload.gpus) if tagged for ring in _rings(place, gpu)
+        ring for index, gpu in enumerate(workload.gpus) if tagged for ring in _rings(index, gpu)
     ]
-    devices = [Device(uuid=f"GPU-{place}", index=place) for place in range(len(workload.gpus))]
+    devices = [Device(uuid=f"GPU-{index}", index=index) for index in range(len(workload.gpus))]
     held_ms = [gpu.held.tolist() for gpu in workload.gpus]
     daemon = monitor(simulated=True, period_ns=TICK_MS * NS_PER_MS)
     for at_ms in range(TICK_MS, workload.duration_ms + TICK_MS, TICK_MS):
         now_ns = ZERO_NS + at_ms * NS_PER_MS
         gpus = tuple(
-            GpuSample(
-                device=device,
-                busy=tuple(ended.until(now_ns)),
-                processes=_processes(held, at_ms),
-            )
-            for device, held, ended in zip(devices, held_ms, windows, strict=True)
+            GpuSample(device=device, busy=samples.until(now_ns), processes=_processes(held, at_ms))
+            for device, held, samples in zip(devices, held_ms, windows, strict=True)
         )
-        reported = RingsReading(
-            rings=tuple(ring.until(at_ms) for ring in rings if ring.is_on(at_ms))
+        read = tuple(
+            ring.reading(now_ns, ZERO_NS + end_ms * NS_PER_MS)
+            for ring, begin_ms, end_ms in rings
+            if begin_ms <= at_ms <= end_ms + _REMEMBERED_MS
         )
         frame = Frame(taken_at_ns=now_ns, gpus=gpus)
-        yield at_ms, daemon.ingest(reading(now_ns, frame, rings=reported, wall_time_s=at_ms / 1000))
+        tick = reading(now_ns, frame, rings=RingsReading(rings=read), wall_time_s=at_ms / 1000)
+        yield at_ms, daemon.ingest(tick)
 
 
 def _processes(held_ms: Sequence[tuple[int, int]], at_ms: int) -> tuple[ProcessSample, ...]:
@@ -99,55 +130,23 @@ def _processes(held_ms: Sequence[tuple[int, int]], at_ms: int) -> tuple[ProcessS
     return (ProcessSample(_FIRST_PID + number, None),)
 
 
-def _rings(place: int, gpu: GpuTruth) -> list[_Ring]:
-    """One for each process on a GPU that tags its phases."""
+def _rings(index: int, gpu: GpuTruth) -> Iterator[tuple[ReplayedRing, int, int]]:
+    """The ring of each tagged process on a GPU, and when it begins and ends."""
     begins_ms = [mark.at_ms for mark in gpu.phases]
-    rings = []
     for number, (begin_ms, end_ms) in enumerate(gpu.held.tolist()):
         marks = gpu.phases[bisect_left(begins_ms, begin_ms) : bisect_left(begins_ms, end_ms)]
         if marks:
-            rings.append(_Ring(place, _FIRST_PID + number, (begin_ms, end_ms), marks))
-    return rings
-
-
-class _Ring:
-    """The tags of one process: a rank of the machine's one job of that time."""
-
-    def __init__(
-        self, place: int, pid: int, life_ms: tuple[int, int], marks: Sequence[PhaseMark]
-    ) -> None:
-        self._begin_ms, self._end_ms = life_ms
-        self._events = [*_with_steps(marks)]
-        self._facts = RunFacts(
-            run=f"workload-{self._begin_ms}-r{place}", job=f"workload-{self._begin_ms}", rank=place,
-            pid=pid, boot_id="boot", started_ns=self._events[0].at_ns, gpus=(str(place),),
-        )  # fmt: skip
-        self._next = self._steps = 0
-
-    def is_on(self, at_ms: int) -> bool:
-        """Whether a daemon still has something to read of it."""
-        return self._begin_ms <= at_ms <= self._end_ms + _REMEMBERED_MS
-
-    def until(self, at_ms: int) -> RingReading:
-        """What a daemon reads of it at that reading."""
-        now_ns, first = ZERO_NS + at_ms * NS_PER_MS, self._next
-        while self._next < len(self._events) and self._events[self._next].at_ns <= now_ns:
-            event = self._events[self._next]
-            self._steps = event.value if event.kind is RingKind.STEP else self._steps
-            self._next += 1
-        alive = at_ms < self._end_ms
-        return ring_reading(
-            self._facts,
-            alive=alive,
-            read_at_ns=now_ns,
-            ended_ns=None if alive else ZERO_NS + self._end_ms * NS_PER_MS,
-            events=RingRecords.of(self._events[first : self._next]),
-            steps=self._steps,
-        )
+            events = [*_with_steps(marks)]
+            facts = RunFacts(
+                run=f"workload-{begin_ms}-r{index}", job=f"workload-{begin_ms}", rank=index,
+                pid=_FIRST_PID + number, boot_id="boot", started_ns=events[0].at_ns,
+                gpus=(str(index),),
+            )  # fmt: skip
+            yield ReplayedRing(facts, events), begin_ms, end_ms
 
 
 def _with_steps(marks: Sequence[PhaseMark]) -> Iterator[RingEvent]:
-    """The records of these marks, and of a step that is counted where each training step ends."""
+    """The records of these marks, with a step at the end of each training step."""
     steps, was_step = 0, False
     for mark in marks:
         at_ns = ZERO_NS + mark.at_ms * NS_PER_MS

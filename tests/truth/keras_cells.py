@@ -1,4 +1,4 @@
-"""The training runs of known truth: what holds each up, and what its batches come as."""
+"""Training runs of known truth: what slows each, and where its batches come from."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 
 BACKENDS: Final = ("tensorflow", "jax", "torch")
 ASYNCHRONOUS: Final = "host waits, device busy"
-"""A cell apart: ``asynchronous_jax`` trains it, beside a daemon."""
+"""``asynchronous_jax`` trains it, under a daemon."""
 
 _NATIVE: Final = {"tensorflow": "tf.data", "torch": "DataLoader"}
 
@@ -22,12 +22,11 @@ class Cell(NamedTuple):
     """One training run.
 
     Attributes:
-        cause: What holds it up.
+        cause: What slows it.
         slow_s: How long, each time.
-        source: What its batches come as; ``native``: the framework's own.
-        compute_s: Compute of a step, in seconds.
-        is_loaded: Whether other processes want every core meanwhile.
-        is_quick: Whether it is also run by the tests.
+        source: Kind of data set; ``native``: the framework's own.
+        is_loaded: Whether other processes use every core meanwhile.
+        is_quick: Whether the tests run it, too.
     """
 
     cause: str
@@ -44,7 +43,7 @@ CELLS: Final[Mapping[str, Cell]] = MappingProxyType(
         "input, PyDataset": Cell("input", 0.030, is_quick=True),
         "input, generator": Cell("input", 0.030, "generator"),
         "input, tf.data or DataLoader": Cell("input", 0.030, "native"),
-        "input, loaded machine": Cell("input", 0.030, is_loaded=True),
+        "input, loaded machine": Cell("input", 0.030, is_loaded=True, is_quick=True),
         "input, hidden by 4 workers": Cell(
             "input", 0.030, "PyDataset, 4 workers", compute_s=0.025, is_quick=True
         ),
@@ -57,7 +56,7 @@ CELLS: Final[Mapping[str, Cell]] = MappingProxyType(
 
 
 def is_possible(name: str, backend: str) -> bool:
-    """Whether a backend can do it: torch runs as it is, and JAX has no data sets of its own."""
+    """torch does not compile, and JAX has no data sets of its own."""
     cell = CELLS[name]
     return not (
         (cell.cause == "compile" and backend == "torch")
@@ -66,7 +65,7 @@ def is_possible(name: str, backend: str) -> bool:
 
 
 def run(name: str, backend: str, folder: Path) -> Any:
-    """Train a cell in this process, whose Keras has that backend; its ``Outcome``."""
+    """Train a cell in this process, whose Keras has this backend; return its ``Outcome``."""
     from tests.truth.keras_truth import Fit, train
 
     cell = CELLS[name]
@@ -78,7 +77,7 @@ def run(name: str, backend: str, folder: Path) -> Any:
 
 @contextlib.contextmanager
 def loaded_machine() -> Iterator[None]:
-    """Someone else's work on every core, for as long as this lasts."""
+    """Keep every core busy."""
     spinners = [
         subprocess.Popen([sys.executable, "-S", "-c", "while True: pass"])
         for _ in range(os.cpu_count() or 1)

@@ -16,13 +16,11 @@ from trainer_hooks.examples import keras_parts as parts
 
 NS = 1e9
 POINTS = 0.02
-"""Of the wall: how far what is reported a phase may be from the truth."""
+"""Allowed error of a phase, as a share of the wall time."""
 INPUT_SHARE, INPUT_S_A_STEP = 0.10, 0.001
-"""Of the true wait for input, or a step's worth of this, whichever is larger."""
-
-
+"""Of the true wait for input, or so much for each step, whichever is larger."""
 UNTAGGED = 0.01
-"""Of the wall: how much may be ``other``."""
+"""Allowed share of ``other``."""
 
 _STEPS_AND_KERAS = ("train_step", "device_sync", "host_to_device", "between_epochs", "start_up")
 
@@ -35,8 +33,8 @@ class Row(NamedTuple):
     reported_s: float
     bound_s: float
     without_core_s: float
-    """How long the run's threads, together, were ready to run and had no core: no clock can
-    say whose time that was, so much more is allowed."""
+    """Time in which the run's threads were ready but had no core. No clock shows whose that is,
+    so it is allowed, too."""
 
     @property
     def is_met(self) -> bool:
@@ -51,7 +49,7 @@ class Outcome(NamedTuple):
     recorded_steps: int
     wall_s: float
     slept_s: float
-    """What the cause slept in all, hidden or not."""
+    """Sleeps of the cause, hidden or not."""
 
     def row(self, phase: str) -> Row:
         return next(row for row in self.rows if row.phase == phase)
@@ -62,7 +60,7 @@ class Outcome(NamedTuple):
 
 
 class TruthfulEdges(Edges):
-    """Also notes what was reported by then, and how long threads stood ready without a core."""
+    """Also records what was reported before, and how long threads were ready without a core."""
 
     def on_train_begin(self, logs: object = None) -> None:
         super().on_train_begin(logs)
@@ -75,16 +73,18 @@ class TruthfulEdges(Edges):
 
 
 def _delay_ns() -> int:
-    """How long the threads of this process have been ready to run and did not, in all."""
+    """How long the threads of this process have been ready without a core."""
     delay_ns = 0
     for thread in Path("/proc/self/task").glob("*/schedstat"):
-        with contextlib.suppress(OSError, ValueError, IndexError):  # it ended, or no one counts
+        with contextlib.suppress(
+            OSError, ValueError, IndexError
+        ):  # it ended, or the kernel does not count
             delay_ns += int(thread.read_text(encoding="ascii").split()[1])
     return delay_ns
 
 
 class TimedCheckpoint(parts.SlowCheckpoint):
-    """Notes the writing as well as the sleep."""
+    """Also records the writing."""
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         began_ns = time.monotonic_ns()
@@ -93,13 +93,13 @@ class TimedCheckpoint(parts.SlowCheckpoint):
 
 
 class Fit(NamedTuple):
-    """What a training run is made of.
+    """A training run.
 
     Attributes:
-        cause: What holds it up, one of ``keras_parts.CAUSES``.
-        slow_s: How long, each time: a batch, a checkpoint, a validation batch,
-            a call of the callback, the trace.
-        source: What the batches come as.
+        cause: What slows it, one of ``keras_parts.CAUSES``.
+        slow_s: How long, each time: a batch, a checkpoint, a validation batch, a callback,
+            the trace.
+        source: Kind of data set.
     """
 
     cause: str
@@ -111,12 +111,12 @@ class Fit(NamedTuple):
 
 
 def train(fit: Fit, folder: Path, *more: Any) -> Outcome:
-    """Run a training run, tagged by ``PhaseTagger``, and say truth and distinguished.
+    """Train, tagged by ``PhaseTagger``; return the truth and what was reported.
 
     Args:
         fit: What to train.
         folder: For checkpoints; must exist.
-        more: Callbacks to come before the tagger.
+        more: Callbacks before the tagger.
     """
     from trainer_hooks import PhaseTagger
 
@@ -126,7 +126,7 @@ def train(fit: Fit, folder: Path, *more: Any) -> Outcome:
     model = measured_model(notes, *([trace] if compiles else []), compute)
     batches = Batches(fit.slow_s if fit.cause == parts.INPUT else 0.0)
     validation = _rows_and_sums(5) if fit.cause == parts.VALIDATION else None
-    # Its twin compiles what a run needs besides its own step, such as the sums of an epoch.
+    # Compiles what a run needs besides its own step, such as the sums of an epoch.
     _warm_up(measured_model(Notes(), NumberedCompute(0.0)) if compiles else model, fit, validation)
     notes.spans_ns.clear()
     compute.taken.clear()
@@ -151,7 +151,7 @@ def _callbacks(fit: Fit, sleeps: parts.Sleeps, folder: Path) -> Sequence[Any]:
 
 
 def _warm_up(model: Any, fit: Fit, validation: Any) -> None:
-    """Trace and compile beforehand, in a training run that no one tags."""
+    """Trace and compile before, in an untagged run."""
     model.fit(
         source_of(fit.source, Batches(0.0), 2),
         steps_per_epoch=2,
@@ -167,7 +167,7 @@ def _rows_and_sums(batches: int) -> tuple[Any, Any]:
 
 
 class Steps:
-    """What was computed in a training run, apart from its validations."""
+    """What a run computed, apart from its validations."""
 
     def __init__(self, notes: Notes, compute: NumberedCompute, edges: Edges) -> None:
         validations = edges.validations_ns
@@ -206,7 +206,7 @@ def _outcome(
 
 
 def _rows(truth: dict[str, float], edges: TruthfulEdges, steps: int) -> tuple[Row, ...]:
-    """What is left when everything else is taken from the wall are steps, and Keras itself."""
+    """The rest of the wall time are the steps, and Keras itself."""
     reported = {
         phase: (ns - edges.reported_at_begin_ns[phase]) / NS for phase, ns in phase_ns().items()
     }
@@ -223,14 +223,14 @@ def _rows(truth: dict[str, float], edges: TruthfulEdges, steps: int) -> tuple[Ro
 
 
 def _validated_s(steps: Steps, edges: Edges, slept_s: float) -> float:
-    """From each beginning of a validation to its end, which holds its sleeps and its compute."""
+    """From begin to end of each validation, which contains its sleeps and its compute."""
     lasted_s = sum(ended - began for began, ended in edges.validations_ns) / NS
     assert lasted_s >= slept_s + sum(end - start for start, end in steps.validated) / NS
     return lasted_s
 
 
 def _compiled_s(steps: Steps, edges: Edges, batches: Batches) -> float:
-    """From the beginning of the training run to its first compute, but for the input."""
+    """From the begin of the run to its first compute, without the input."""
     first_ns = steps.trained[0][0]
     made_ns = sum(
         one.end_ns - one.start_ns

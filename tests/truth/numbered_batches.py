@@ -1,4 +1,4 @@
-"""Batches that carry a number: so it is known which step waited for which of them."""
+"""Batches that carry a number, which shows what step waited for which."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _NUMBER_SCALE = 1024
 
 
 class NumberedCompute(SleepingCompute):
-    """The compute of a step, which also notes the number of the batch it was given."""
+    """The compute of a step, which also records the number of its batch."""
 
     def __init__(self, seconds: float) -> None:
         super().__init__(seconds)
@@ -42,13 +42,13 @@ class Made(NamedTuple):
 
 
 class Batches:
-    """Sleeps before each batch, numbers it, and notes when and on which thread it was made."""
+    """Sleep before each batch, number it, and record when and on which thread it was made."""
 
     def __init__(self, seconds: float) -> None:
         self.seconds = seconds
         self.made: list[Made | None] = []
         self.loads_ns: list[Span] = []
-        """Calls of the framework's own loader, where it is Python's: what it adds to a batch."""
+        """Calls of torch's loader: what it adds to a batch."""
         self._rng = np.random.default_rng(7)
         self._lock = threading.Lock()
 
@@ -70,11 +70,10 @@ class Batches:
     def waited_s(
         self, edges: Edges, steps: Sequence[tuple[int, int]], busy: Sequence[Span]
     ) -> float:
-        """How long the training run truly waited for its input.
+        """How long the run waited for its input.
 
-        A batch made on the training run's own thread holds it up for all of that
-        time, and for as long as the framework's loader takes to hand it on;
-        one made on another, from the end of the step before.
+        A batch made on the run's own thread delays it for all of that time, and for as long as the
+        framework's loader takes; one made on another thread, from the end of the step before.
         """
         here = threading.get_ident()
         made = [one for one in self.made if one is not None]
@@ -95,7 +94,7 @@ class Batches:
         return (own_ns + others_ns) / 1e9
 
     def _loaded(self, one: Made) -> Span:
-        """From asking the loader for it to having it; where no one noted that: its making."""
+        """The call of the loader that fetched it, or its making."""
         made_ns = one.start_ns, one.end_ns
         return next(
             (load for load in self.loads_ns if load[0] <= made_ns[0] and made_ns[1] <= load[1]),
@@ -104,22 +103,21 @@ class Batches:
 
     @contextlib.contextmanager
     def noting_loads(self) -> Iterator[None]:
-        """Note meanwhile when torch's loader is asked, below Keras and its hooks.
+        """Record calls of torch's loader, below Keras and its hooks.
 
-        Keras puts one around every data set; converting a batch takes it half
-        a millisecond, which is no part of a step.
+        Keras wraps every data set in one, which takes half a millisecond to convert a batch.
         """
         if keras.backend.backend() != "torch":
             yield
             return
         from torch.utils.data import dataloader
 
-        asked: Any = dataloader._BaseDataLoaderIter.__next__
+        original: Any = dataloader._BaseDataLoaderIter.__next__
 
         def noted(loader: Any) -> Any:
             began_ns = time.monotonic_ns()
             try:
-                return asked(loader)
+                return original(loader)
             finally:
                 self.loads_ns.append((began_ns, time.monotonic_ns()))
 
@@ -127,7 +125,7 @@ class Batches:
         try:
             yield
         finally:
-            dataloader._BaseDataLoaderIter.__next__ = asked
+            dataloader._BaseDataLoaderIter.__next__ = original
 
 
 class Store(keras.utils.PyDataset):  # type: ignore[misc]  # Keras has no types
@@ -146,7 +144,7 @@ class Store(keras.utils.PyDataset):  # type: ignore[misc]  # Keras has no types
 
 
 def source_of(kind: str, batches: Batches, steps: int) -> Any:
-    """Batches in the clothes of a kind of data set."""
+    """Batches as a kind of data set."""
     if kind == "generator":
         return batches.generator()
     if kind == "tf.data":

@@ -1,7 +1,7 @@
-"""A host that hands work to a device, on one clock, so that loops read as people write them.
+"""A host that launches work on a device, on one clock, so that loops read as users write them.
 
-The device works in the order of what it was handed, while the host goes on. So it knows what a
-driver cannot show: in which phase of its host each idle moment of the device was.
+The device works in order while the host continues. So the phase of the host is known for each idle
+time of the device, which no driver shows.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ class Rank:
     """One training process and its device.
 
     Attributes:
-        now_ns: How far the host is.
-        busy: What the device worked, in order, without overlap.
-        events: What the host's tags put into its ring.
-        spun_ns: How long the device read as busy only because it waited for another rank.
+        now_ns: The time of the host.
+        busy: Work of the device, in order, without overlap.
+        events: Records of the host's tags.
+        spun_ns: Time in which the device read as busy only because it waited for another rank.
     """
 
     def __init__(self, seed: int, jitter: float = 0.01) -> None:
@@ -49,7 +49,7 @@ class Rank:
         self.now_ns += self._about_ns(ms)
 
     def launch(self, ms: float) -> None:
-        """Hand the device work of about so long; the host goes on at once."""
+        """Launch work of about so long; the host continues at once."""
         began_ns = max(self._free_ns, self.now_ns)
         self._free_ns = began_ns + self._about_ns(ms)
         self.busy.append((began_ns, self._free_ns))
@@ -84,11 +84,11 @@ class Rank:
         self._free_ns = self.now_ns = max(ready_ns, others_ready_ns)
 
     def ready_ns(self) -> int:
-        """When its device has done all that it was handed."""
+        """When its device will have finished."""
         return max(self.now_ns, self._free_ns)
 
     def idle_ns(self, from_ns: int, until_ns: int) -> dict[TrainingPhase, int]:
-        """For how long the device was idle, by the phase of its host, in that time."""
+        """The device's idle time, by the phase of its host."""
         idle: dict[TrainingPhase, int] = {}
         entered = [(event.at_ns, event.phase) for event in self.events if event.kind is _ENTER]
         ends_ns = [at_ns for at_ns, _ in entered[1:]] + [until_ns]
@@ -104,7 +104,7 @@ class Rank:
         return idle
 
     def windows(self, grain_ns: int, first_ns: int) -> list[BusySample]:
-        """What a driver shows of the device: its means, in whole percent."""
+        """The driver's samples: means in whole percent."""
         windows, first = [], 0
         for start_ns in range(first_ns, self.now_ns - grain_ns, grain_ns):
             end_ns = start_ns + grain_ns

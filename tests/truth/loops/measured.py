@@ -1,4 +1,4 @@
-"""Runs loops under a monitor, and puts what it reports beside the truth."""
+"""Runs loops under a monitor, and compares its report with the truth."""
 
 from __future__ import annotations
 
@@ -8,18 +8,13 @@ from typing import Any, Final, NamedTuple
 from gpumon.core.accounting.totals import GpuTotals
 from gpumon.core.clock import NS_PER_S
 from gpumon.core.phase import IdleCause, TrainingPhase
-from gpumon.core.ring_format.events import (
-    RingKind,
-    RingReading,
-    RingRecords,
-    RingsReading,
-    RunFacts,
-)
+from gpumon.core.ring_format.events import RingsReading, RunFacts
 from gpumon.core.sample import Device, Frame, GpuSample
 from gpumon.core.state import MonitorState
 from gpumon.outlets.text.headline import verdict_line
 from gpumon.pipeline.reports import report_of
-from tests.builders.monitor import monitor, reading, ring_reading
+from tests.builders.monitor import monitor, reading
+from tests.truth.daemon_states import ReplayedRing, Windows
 from tests.truth.loops.catalog import Job, Loop
 from tests.truth.loops.machine import NS_PER_MS, Rank
 
@@ -29,21 +24,13 @@ CAUSES: Final = {
     TrainingPhase.CHECKPOINT: IdleCause.CHECKPOINT,
     TrainingPhase.HOST_TO_DEVICE: IdleCause.HOST_TO_DEVICE,
 }
-"""What a user can remove, and a tag names."""
+"""Causes that a tag names and a user can remove."""
 _BEGAN_WALL_S: Final = 14 * 3600.0
 _FIRST_WINDOW_NS: Final = 3 * NS_PER_MS
 
 
 class Reported(NamedTuple):
-    """One figure of a report: all in points of the time that was observed.
-
-    Attributes:
-        name: Of the cause.
-        truth: What the simulation knows.
-        low: What the report calls certain.
-        best: What its table shows.
-        high: What the report calls possible.
-    """
+    """One figure of a report, in percent of the observed time: truth, bounds, best estimate."""
 
     name: str
     truth: float
@@ -58,22 +45,22 @@ class Reported(NamedTuple):
 
     @property
     def is_narrow(self) -> bool:
-        """Whether the range says something: it is no wider than 10 points."""
+        """Whether the range is useful: at most 10 points wide."""
         return self.high - self.low <= 10
 
     @property
     def is_close(self) -> bool:
-        """Whether the range is narrow, or the best estimate is near the truth all the same."""
+        """Whether the range is narrow, or the best estimate near the truth."""
         return self.is_narrow or abs(self.best - self.truth) <= 3
 
 
 class Measured(NamedTuple):
-    """What a report makes of one training run.
+    """The report on one training run.
 
     Attributes:
-        figures: One of each cause that it has, or of each GPU that waits for a rank.
+        figures: One for each cause, or for each GPU that waits for a rank.
         sentence: Its first line.
-        state: What it is made from.
+        state: What the report is made from.
     """
 
     figures: tuple[Reported, ...]
@@ -87,7 +74,7 @@ class Measured(NamedTuple):
 
 
 def loop_measured(loop: Loop, seconds: float, seed: int = 0) -> Measured:
-    """One training run on one GPU, for so long."""
+    """One training run on one GPU."""
     rank, number = Rank(seed, loop.jitter), 0
     while rank.now_ns < seconds * NS_PER_S:
         number += 1
@@ -105,7 +92,7 @@ def loop_measured(loop: Loop, seconds: float, seed: int = 0) -> Measured:
 
 
 def job_measured(job: Job, seconds: float, seed: int = 0) -> Measured:
-    """One training run on several GPUs; its figures are waits that read as busy, GPU by GPU."""
+    """One training run on several GPUs; the figures are waits that read as busy, by GPU."""
     ranks = [Rank(seed + number, 0.02) for number in range(len(job.loads_ms))]
     number = 0
     while ranks[0].now_ns < seconds * NS_PER_S:
@@ -142,69 +129,30 @@ def _step(job: Job, ranks: Sequence[Rank], number: int) -> None:
 
 
 def _watched(ranks: Sequence[Rank], grain_ns: int, samples: int = 0) -> MonitorState:
-    """What a daemon that ticks each second makes of them."""
+    """The state of a daemon that ticks each second."""
     daemon = monitor(simulated=True)
-    gpus = [
-        _Watched(place, rank, grain_ns, len(ranks), samples) for place, rank in enumerate(ranks)
-    ]
+    gpus, rings = [], []
+    for index, rank in enumerate(ranks):
+        several: dict[str, Any] = (
+            {"rank": index, "world_size": len(ranks), "framework": "torch"} if ranks[1:] else {}
+        )
+        facts = RunFacts(
+            run=f"train-r{index}" if several else "train", job="train", pid=100 + index,
+            boot_id="boot", started_ns=0, gpus=(str(index),), **several,
+        )  # fmt: skip
+        rings.append(ReplayedRing(facts, rank.events, samples))
+        first_ns = _FIRST_WINDOW_NS + index * 7 * NS_PER_MS
+        device = Device(uuid=f"GPU-{index}", index=index, name="NVIDIA H100")
+        gpus.append((device, Windows(rank.windows(grain_ns, first_ns))))
     state: MonitorState | None = None
-    for tick in range(1, min(rank.now_ns for rank in ranks) // NS_PER_S + 1):
-        now_ns = tick * NS_PER_S
-        frame = Frame(taken_at_ns=now_ns, gpus=tuple(gpu.sample(now_ns) for gpu in gpus))
-        rings = RingsReading(rings=tuple(gpu.reading(now_ns) for gpu in gpus))
-        state = daemon.ingest(reading(now_ns, frame, rings=rings, wall_time_s=_BEGAN_WALL_S + tick))
+    for second in range(1, min(rank.now_ns for rank in ranks) // NS_PER_S + 1):
+        now_ns = second * NS_PER_S
+        sampled = tuple(GpuSample(device=one, busy=busy.until(now_ns)) for one, busy in gpus)
+        read = RingsReading(rings=tuple(ring.reading(now_ns) for ring in rings))
+        frame, wall_time_s = Frame(taken_at_ns=now_ns, gpus=sampled), _BEGAN_WALL_S + second
+        state = daemon.ingest(reading(now_ns, frame, rings=read, wall_time_s=wall_time_s))
     assert state is not None  # it lasted a second at least
     return state
-
-
-class _Watched:
-    """One GPU and the ring of its process, read tick by tick."""
-
-    def __init__(self, place: int, rank: Rank, grain_ns: int, ranks: int, samples: int) -> None:
-        self._samples = samples
-        self._device = Device(uuid=f"GPU-{place}", index=place, name="NVIDIA H100")
-        self._windows = rank.windows(grain_ns, _FIRST_WINDOW_NS + place * 7 * NS_PER_MS)
-        self._events = rank.events
-        several: dict[str, Any] = (
-            {"rank": place, "world_size": ranks, "framework": "torch"} if ranks > 1 else {}
-        )
-        self._facts = RunFacts(
-            run=f"train-r{place}" if several else "train", job="train", pid=100 + place,
-            boot_id="boot", started_ns=0, gpus=(str(place),), **several,
-        )  # fmt: skip
-        self._window = self._event = self._steps = 0
-        self._phase_ns: dict[TrainingPhase, int] = {}
-        self._phase, self._entered_ns = TrainingPhase.START_UP, 0
-
-    def sample(self, now_ns: int) -> GpuSample:
-        first = self._window
-        while self._window < len(self._windows) and self._windows[self._window].end_ns <= now_ns:
-            self._window += 1
-        return GpuSample(device=self._device, busy=tuple(self._windows[first : self._window]))
-
-    def reading(self, now_ns: int) -> RingReading:
-        first = self._event
-        while self._event < len(self._events) and self._events[self._event].at_ns <= now_ns:
-            event = self._events[self._event]
-            if event.kind is RingKind.STEP:
-                self._steps = event.value
-            else:
-                self._enter(event.phase, event.at_ns)
-            self._event += 1
-        events = RingRecords.of(self._events[first : self._event])
-        return ring_reading(
-            self._facts,
-            read_at_ns=now_ns + NS_PER_MS,
-            events=events,
-            steps=self._steps,
-            samples=self._samples * self._steps,
-            phase_ns=dict(self._phase_ns),
-        )
-
-    def _enter(self, phase: TrainingPhase, at_ns: int) -> None:
-        spent_ns = self._phase_ns.get(self._phase, 0) + at_ns - self._entered_ns
-        self._phase_ns[self._phase] = spent_ns
-        self._phase, self._entered_ns = phase, at_ns
 
 
 def _figure(cause: IdleCause, truth_ns: int, totals: GpuTotals) -> Reported:

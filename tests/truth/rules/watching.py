@@ -9,7 +9,7 @@ from gpumon.core.state import MonitorState
 from gpumon.core.verdict import VerdictName
 from gpumon.pipeline.reports import report_of
 from tests.builders.logs import analysed, only_gpu
-from tests.truth.daemon_states import DriverWindows, daemon_states
+from tests.truth.daemon_states import daemon_states, driver_windows
 from tests.truth.workloads import Workload, as_csv
 from tests.truth.workloads.draws import Draws
 
@@ -28,7 +28,7 @@ def watched(workload: Workload, *, tagged: bool, for_ms: int | None = None) -> R
 
 def watched_state(workload: Workload, *, tagged: bool, for_ms: int | None = None) -> MonitorState:
     """The daemon's last state: a tick a second, samples of 0.2 s."""
-    windows = [DriverWindows(gpu, workload.duration_ms, _WINDOW_MS, 0.0) for gpu in workload.gpus]
+    windows = [driver_windows(gpu, workload.duration_ms, _WINDOW_MS, 0.0) for gpu in workload.gpus]
     for at_ms, state in daemon_states(workload, windows, tagged=tagged):  # noqa: B007
         if for_ms is not None and at_ms >= for_ms:
             break

@@ -16,7 +16,7 @@ from gpumon.pipeline.log_analysis import LogAnalysis
 from gpumon.sources.logs.log_sample import LogFacts, LoggedGpu, LogSample
 from gpumon.sources.logs.stamps.log_clock import NO_CLOCK
 from tests.builders.logs import blocks_of
-from tests.truth.daemon_states import DriverWindows, daemon_states
+from tests.truth.daemon_states import daemon_states, driver_windows
 from tests.truth.workloads import GpuTruth, Workload, memory_used_mib
 from tests.truth.workloads.seeing import LONGEST_WINDOW_MS, SHORTEST_WINDOW_MS, SeenLog
 
@@ -137,7 +137,7 @@ def found_by_daemon(workload: Workload, rng: np.random.Generator, *, tagged: boo
     """
     window_ms = float(rng.uniform(SHORTEST_WINDOW_MS, LONGEST_WINDOW_MS))
     windows = [
-        DriverWindows(gpu, workload.duration_ms, window_ms, window_ms - rng.uniform(0, window_ms))
+        driver_windows(gpu, workload.duration_ms, window_ms, window_ms - rng.uniform(0, window_ms))
         for gpu in workload.gpus
     ]
     first_ms: dict[int, float] = {}

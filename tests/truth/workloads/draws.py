@@ -1,4 +1,4 @@
-"""Chance, by words: every number of a workload is drawn here."""
+"""Random numbers: every number of a workload is drawn here."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Workers load batches, a queue holds some of them, and steps on a device eat them."""
+"""Workers load batches, a queue holds some of them, and steps on a device consume them."""
 
 from __future__ import annotations
 

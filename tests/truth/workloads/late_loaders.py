@@ -1,4 +1,4 @@
-"""Kinds in which a loader is late: what is lost is starved."""
+"""Kinds with a late loader, in which the lost time is starved."""
 
 from __future__ import annotations
 
@@ -22,38 +22,25 @@ from tests.truth.workloads.truth import GpuTruth
 
 
 def worker_waves(draws: Draws, duration_ms: int) -> tuple[GpuTruth, ...]:
-    """Workers finish together, and the device eats their batches faster than they load.
-
-    Bursts of 1.5 to 30 s, pauses of 1.5 to 20 s (5 to 93 % starved), 2 to 16
-    workers whose batches differ by 0.2 to 5 %, epochs of 5 to 20 min.
-    """
+    """Workers finish together, and the device consumes batches faster than they load."""
     return one_run(draws, _waving(draws, (1_500, 30_000), (1_500, 20_000)), duration_ms)
 
 
 def _waving(
     draws: Draws, burst_ms: tuple[float, float], pause_ms: tuple[float, float]
 ) -> TrainingPlan:
-    """Workers in step; ends of ranges; batches that differ by 0.2 to 5 %."""
+    """Workers in step, with burst and pause in these ranges."""
     wave = wave_of(draws, draws.log_uniform(*burst_ms), draws.log_uniform(*pause_ms))
     return waves(draws, wave, spread=draws.log_uniform(0.002, 0.05))
 
 
 def slow_storage(draws: Draws, duration_ms: int) -> tuple[GpuTruth, ...]:
-    """Some reads take seconds to a minute: pauses without a rhythm, heavy-tailed.
-
-    Every 15 to 400 s a read of 2 s and more, up to 45 s, exponent 1.1 to 2.5;
-    batches keep their order, so that all wait for it. 1 to 45 % starved.
-    """
+    """Some reads take seconds to a minute: irregular, heavy-tailed pauses."""
     return one_run(draws, seldom_slow(draws), duration_ms)
 
 
 def cold_cache(draws: Draws, duration_ms: int) -> tuple[GpuTruth, ...]:
-    """Starved while the data are read for the first time, then the cache is warm.
-
-    As worker_waves at first; warm after 5 to 40 min in file order, or slowly
-    where samples are drawn again each time; 90 to 100 % of the data fit into
-    memory; warm, a loader needs 20 to 70 % of its time.
-    """
+    """Starved during the first read of the data, then the cache is warm."""
     wave = wave_of(draws, draws.log_uniform(1_500, 15_000), draws.log_uniform(2_000, 15_000))
     plan = waves(draws, wave, spread=0.005)
     batches = int(draws.log_uniform(300_000, 2_400_000) / (wave.cost_ms / wave.workers))
@@ -69,11 +56,7 @@ def cold_cache(draws: Draws, duration_ms: int) -> tuple[GpuTruth, ...]:
 
 
 def short_stalls(draws: Draws, duration_ms: int) -> tuple[GpuTruth, ...]:
-    """Each step waits some tens of milliseconds: a flat level, and no pause to see.
-
-    One worker that takes 20 to 80 ms longer than a step of 60 to 400 ms: 5 to
-    57 % starved.
-    """
+    """Each step waits some ten milliseconds: a flat level without visible pauses."""
     step_ms, stall_ms = draws.log_uniform(60, 400), draws.uniform(20, 80)
     plan = replace(
         healthy(draws),
@@ -87,11 +70,7 @@ def short_stalls(draws: Draws, duration_ms: int) -> tuple[GpuTruth, ...]:
 
 
 def loader_in_training(draws: Draws, duration_ms: int) -> tuple[GpuTruth, ...]:
-    """No workers: the training run loads each batch itself while the device has nothing to do.
-
-    60 to 500 ms for each step of 60 to 600 ms, spread 5 to 40 %: 9 to 89 %
-    starved, in stalls that one driver window mixes with work.
-    """
+    """No workers: the run loads each batch itself while the device is idle."""
     plan = replace(
         healthy(draws),
         step_ms=draws.log_uniform(60, 600),
@@ -104,11 +83,7 @@ def loader_in_training(draws: Draws, duration_ms: int) -> tuple[GpuTruth, ...]:
 
 
 def epoch_restart(draws: Draws, duration_ms: int) -> tuple[GpuTruth, ...]:
-    """Each epoch starts its workers again, and the device waits for their first batch.
-
-    Epochs of 30 s to 10 min; workers stand ready after 1.5 to 20 s, spread 2 to
-    60 %; no wait else: 0.3 to 45 % starved.
-    """
+    """Each epoch restarts its workers, and the device waits for their first batch."""
     plan = healthy(draws)
     plan = replace(
         plan,
@@ -121,11 +96,7 @@ def epoch_restart(draws: Draws, duration_ms: int) -> tuple[GpuTruth, ...]:
 
 
 def late_validation(draws: Draws, duration_ms: int) -> tuple[GpuTruth, ...]:
-    """Each epoch ends with a validation whose loader starts again and is late all through it.
-
-    Epochs of 30 s to 10 min; 5 to 60 s of validation in which one worker or
-    up to four take 1.2 to 12 times as long as the device.
-    """
+    """Each epoch ends with a validation whose loader restarts and is always late."""
     plan = healthy(draws)
     step_ms, workers = plan.step_ms * draws.uniform(0.2, 0.6), draws.integer(1, 4)
     late = draws.log_uniform(1.2, 12)
@@ -146,40 +117,27 @@ def late_validation(draws: Draws, duration_ms: int) -> tuple[GpuTruth, ...]:
 
 
 def late_on_many_gpus(draws: Draws, duration_ms: int) -> tuple[GpuTruth, ...]:
-    """Four to eight GPUs of one job whose loaders are late together: all pause at once.
-
-    As worker_waves, with bursts and pauses of 1.5 to 20 s.
-    """
+    """Four to eight GPUs of one job whose loaders are late together, so that all pause."""
     plan = _waving(draws, (1_500, 20_000), (1_500, 20_000))
     return one_run(draws, replace(plan, shares=equal_shares(draws)), duration_ms)
 
 
 def late_rank(draws: Draws, duration_ms: int) -> tuple[GpuTruth, ...]:
-    """Four to eight GPUs under NCCL, and one rank's loader is late: the others spin, and read busy.
-
-    As worker_waves, with bursts and pauses of 1.5 to 20 s on the first GPU.
-    """
+    """Four to eight GPUs under NCCL; one rank's loader is late, the others spin, reading busy."""
     plan = _waving(draws, (1_500, 20_000), (1_500, 20_000))
     plan = replace(plan, shares=equal_shares(draws), peers_spin=True)
     return one_run(draws, plan, duration_ms)
 
 
 def augmentation(draws: Draws, duration_ms: int) -> tuple[GpuTruth, ...]:
-    """Heavy augmentation on too few cores: about 10 to 30 % starved, in waves that differ.
-
-    Pauses of about 2 to 10 s, batches that differ by 1 to 4 %.
-    """
+    """Heavy augmentation on too few cores: 10 to 30 % starved, in varying waves."""
     starved, pause_ms = draws.uniform(0.10, 0.30), draws.log_uniform(2_000, 10_000)
     wave = wave_of(draws, pause_ms * (1 - starved) / starved, pause_ms)
     return one_run(draws, waves(draws, wave, spread=draws.uniform(0.01, 0.04)), duration_ms)
 
 
 def shard_fetch(draws: Draws, duration_ms: int) -> tuple[GpuTruth, ...]:
-    """One reader fetches a file, gives the batches in it, and fetches the next.
-
-    A file of 10 to 120 s of training; its fetch outlasts the queue by 1.5 to
-    20 s, spread 5 to 60 %: 1 to 65 % starved.
-    """
+    """One reader fetches a file, yields its batches, and fetches the next."""
     plan = healthy(draws)
     depth = draws.integer(2, 8)
     costs = Shards(
@@ -192,32 +150,20 @@ def shard_fetch(draws: Draws, duration_ms: int) -> tuple[GpuTruth, ...]:
 
 
 def shared_loader(draws: Draws, duration_ms: int) -> tuple[GpuTruth, ...]:
-    """Two GPUs of one job are fed by one loader and pause together.
-
-    As worker_waves, with bursts of 1.5 to 20 s; the second GPU takes 92 to
-    100 % of the first one's time for its half.
-    """
+    """Two GPUs of one job share a loader and pause together."""
     plan = _waving(draws, (1_500, 20_000), (1_500, 15_000))
     plan = replace(plan, shares=(1.0, draws.uniform(0.92, 1.0)))
     return one_run(draws, plan, duration_ms)
 
 
 def two_strangers(draws: Draws, duration_ms: int) -> tuple[GpuTruth, ...]:
-    """Two GPUs of one machine with a job each: the first one's loader is late, the other's is not.
-
-    The first as worker_waves with bursts of 2 to 20 s and pauses of 1.5 to
-    15 s, the second as healthy_prefetch.
-    """
+    """Two GPUs with a job each; only the first one's loader is late."""
     late = one_run(draws, _waving(draws, (2_000, 20_000), (1_500, 15_000)), duration_ms)
     return late + one_run(draws, healthy(draws), duration_ms)
 
 
 def noisy_neighbour(draws: Draws, duration_ms: int) -> tuple[GpuTruth, ...]:
-    """A loader that keeps up, but for stretches in which others use its storage too.
-
-    2 to 50 % of the time in stretches of 3 to 20 min, in which it loses 2 to
-    10 s after each 2 to 15 s: 0 to 40 % starved.
-    """
+    """A loader that keeps up, except while others use its storage."""
     wave = wave_of(draws, draws.log_uniform(2_000, 15_000), draws.log_uniform(2_000, 10_000))
     usual_ms = wave.burst_ms * draws.uniform(0.4, 0.8)
     plan = replace(
@@ -229,11 +175,7 @@ def noisy_neighbour(draws: Draws, duration_ms: int) -> tuple[GpuTruth, ...]:
 
 
 def starved_with_checkpoints(draws: Draws, duration_ms: int) -> tuple[GpuTruth, ...]:
-    """Worker waves, and a checkpoint now and then: two kinds of pauses in one job.
-
-    As worker_waves with bursts of 2 to 15 s; a checkpoint of 5 to 40 s every
-    3 to 15 min, spread 2 to 60 %, which is lost but not starved.
-    """
+    """Worker waves and checkpoints: two kinds of pauses in one job."""
     wave = wave_of(draws, draws.log_uniform(2_000, 15_000), draws.log_uniform(1_500, 12_000))
     every = draws.log_uniform(180_000, 900_000) / (wave.cost_ms / wave.workers)
     plan = replace(
@@ -246,7 +188,7 @@ def starved_with_checkpoints(draws: Draws, duration_ms: int) -> tuple[GpuTruth, 
 
 
 def _weather(draws: Draws, factor: float, duration_ms: int) -> tuple[float, ...]:
-    """Minute by minute: 1, or the factor in stretches of 3 to 20 of them."""
+    """A factor for each minute: 1, or ``factor`` for 3 to 20 minutes."""
     bad_share = draws.log_uniform(0.02, 0.5)
     minutes: list[float] = []
     while len(minutes) <= duration_ms // 60_000:

@@ -1,4 +1,4 @@
-"""How training runs are usually set up, drawn broadly: what the kinds are mixed from."""
+"""Common set-ups of training runs, drawn from wide ranges."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _LONGEST_STEP_MS: Final = 2_000
 
 
 def one_run(draws: Draws, plan: TrainingPlan, duration_ms: int) -> tuple[GpuTruth, ...]:
-    """It starts within the first 3 minutes; 3 of 10 are ended in the log's last third."""
+    """It starts within the first 3 minutes; 3 of 10 end in the log's last third."""
     start_ms = int(draws.uniform(0, min(180_000, 0.05 * duration_ms)))
     share = draws.uniform(0.67, 1.0) if draws.chance(0.3) else 1.0
     return TrainingRun(draws, plan, start_ms, int(share * duration_ms)).truths()
@@ -38,16 +38,12 @@ def start_up_ms(draws: Draws) -> int:
 
 
 def memory_mib(draws: Draws) -> int:
-    """What a training run holds: 2 to 76 GiB."""
+    """Memory of a run: 2 to 76 GiB."""
     return int(draws.log_uniform(2_000, 78_000))
 
 
 def pause_within_step(draws: Draws) -> float:
-    """What share of a step the device idles amid it: nothing, or 0.5 to 15 %.
-
-    Copies to the device, kernels too small for their launch, an optimiser that
-    asks the host. It is lost and no one's loader is late.
-    """
+    """Idle share within a step, not due to the loader: nothing, or 0.5 to 15 %."""
     return 0.0 if draws.chance(0.4) else draws.log_uniform(0.005, 0.15)
 
 
@@ -57,13 +53,7 @@ def equal_shares(draws: Draws) -> tuple[float, ...]:
 
 
 def healthy(draws: Draws) -> TrainingPlan:
-    """A loader that is always ahead.
-
-    Steps of 60 to 1,200 ms; 2 to 16 workers that need 30 to 80 % of the time
-    they have, spread 5 to 30 %; 2 to 4 batches ahead for each of them; 9 of
-    10 with asynchronous dispatch; an epoch of 200 to 5,000 steps, which differ
-    by 0.5 to 20 %; steps as dense as ``pause_within_step`` says.
-    """
+    """A loader that is always ahead."""
     step_ms, workers = draws.log_uniform(60, 1_200), draws.integer(2, 16)
     cost_ms = step_ms * workers * draws.uniform(0.3, 0.8)
     return TrainingPlan(
@@ -83,7 +73,7 @@ def healthy(draws: Draws) -> TrainingPlan:
 
 @dataclass(frozen=True)
 class Wave:
-    """What W workers that finish together give the device: a burst of W steps, then a pause."""
+    """Workers that finish together: a burst of a step for each, then a pause."""
 
     burst_ms: float
     pause_ms: float
@@ -95,22 +85,18 @@ class Wave:
 
     @property
     def cost_ms(self) -> float:
-        """What a worker takes for a batch: a burst and a pause."""
+        """Time of a worker for a batch: a burst and a pause."""
         return self.burst_ms + self.pause_ms
 
 
 def wave_of(draws: Draws, burst_ms: float, pause_ms: float) -> Wave:
-    """2 to 16 workers, more where a step would last above 2 s."""
+    """2 to 16 workers, or more so that no step exceeds 2 s."""
     workers = max(draws.integer(2, 16), math.ceil(burst_ms / _LONGEST_STEP_MS))
     return Wave(burst_ms, pause_ms, workers)
 
 
 def waves(draws: Draws, wave: Wave, *, spread: float) -> TrainingPlan:
-    """Too few workers, all at the same place of their work.
-
-    They begin together at each epoch, of 5 to 20 minutes: a loader
-    does not load ahead over the end of an epoch.
-    """
+    """Too few workers, all in step."""
     steps = draws.uniform(300_000, 1_200_000) / (wave.cost_ms / wave.workers)
     return TrainingPlan(
         step_ms=wave.step_ms,
@@ -131,7 +117,7 @@ def waves(draws: Draws, wave: Wave, *, spread: float) -> TrainingPlan:
 
 @dataclass
 class Warming:
-    """Costs that fall as what was read once is read from memory.
+    """Costs that fall as data that was read once is read from memory.
 
     Attributes:
         cold_ms: What a batch costs that was never read.
@@ -165,7 +151,7 @@ class Warming:
 
 @dataclass(frozen=True)
 class SeldomSlow:
-    """Most batches cost about the same; some wait very long for their storage."""
+    """Most batches cost about the same; some wait long for their storage."""
 
     mean_ms: float
     spread: float
@@ -182,7 +168,7 @@ class SeldomSlow:
 
 @dataclass
 class Shards:
-    """Batches out of files of so many; the first of each waits until its file is fetched."""
+    """Batches from files; the first of each waits until its file is fetched."""
 
     batches: int
     fetch_ms: float
@@ -198,12 +184,7 @@ class Shards:
 
 
 def seldom_slow(draws: Draws) -> TrainingPlan:
-    """A loader that keeps up but for some reads that take seconds.
-
-    As ``healthy``, with at most 2 batches ahead for each of 2 to 8 workers;
-    every 15 to 400 s a read that takes 2 to 6 s at least and, with a tail of
-    exponent 1.1 to 2.5, up to 45 s.
-    """
+    """A loader that keeps up except for some reads that take seconds."""
     plan = healthy(draws)
     workers = draws.integer(2, 8)
     least_ms = draws.uniform(2_000, 6_000) + workers * plan.step_ms

@@ -1,4 +1,4 @@
-"""How a workload is seen: a driver that averages over windows, and a logger that reads it."""
+"""How a workload is observed: a driver that averages over windows, and a logger."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Kinds in which one job follows the other on a GPU."""
+"""Kinds with several jobs, one after the other."""
 
 from __future__ import annotations
 
@@ -12,15 +12,11 @@ from tests.truth.workloads.training import TrainingPlan, TrainingRun, one_after_
 from tests.truth.workloads.truth import GpuTruth
 
 _LEAST_MS: Final = 60_000
-"""A job that would have less time than this is left for another day."""
+"""A shorter job is left out."""
 
 
 def several_jobs(draws: Draws, duration_ms: int) -> tuple[GpuTruth, ...]:
-    """Two to four training runs after one another, some of them starved.
-
-    Each healthy, in waves (bursts and pauses of 2 to 12 s) or seldom slow; 10 s to
-    15 min between two. 0 to 85 % starved.
-    """
+    """Two to four training runs in turn, some of them starved."""
     count = draws.integer(2, 4)
 
     def waving(draws: Draws) -> TrainingPlan:
@@ -35,12 +31,7 @@ def several_jobs(draws: Draws, duration_ms: int) -> tuple[GpuTruth, ...]:
 
 
 def sweep(draws: Draws, duration_ms: int) -> tuple[GpuTruth, ...]:
-    """One short healthy training after the other, each with a start of its own: breaks, no waits.
-
-    40 s to 10 min of training, 2 to 30 s between the end of a process and the
-    next one's start, which takes 3 to 40 s. None of it starved, and what lies
-    between two jobs is in none.
-    """
+    """Short healthy runs in turn, each with its own start: breaks, no waits."""
     usual = healthy(draws)
     length_ms = draws.log_uniform(70_000, 600_000)
     lengths_ms = [draws.uniform(0.8, 1.2) * length_ms for _ in range(duration_ms // 50_000)]
@@ -54,7 +45,7 @@ def _in_turn(
     between_ms: tuple[float, float],
     duration_ms: int,
 ) -> tuple[GpuTruth, ...]:
-    """Training runs that are ended after these times, as far as there is time for them."""
+    """Training runs that end after these times, as far as time allows."""
     truths: list[GpuTruth] = []
     at_ms = draws.integer(0, 30_000)
     for length_ms in lengths_ms:

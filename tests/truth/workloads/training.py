@@ -1,4 +1,4 @@
-"""A whole training: start, epochs, checkpoints, validation, end; on one GPU or on several."""
+"""A complete training run on one GPU or several: start, epochs, checkpoints, validation, end."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What truly happened on the GPUs of a made-up machine."""
+"""What happened on the GPUs of a synthetic machine."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Kinds in which no one trains: no loader, no tags, and nothing that could be starved."""
+"""Kinds without training: no loader, no tags, nothing starved."""
 
 from __future__ import annotations
 
@@ -10,11 +10,7 @@ from tests.truth.workloads.truth import GpuTruth
 
 
 def inference_server(draws: Draws, duration_ms: int) -> tuple[GpuTruth, ...]:
-    """A server answers requests that come when they like: idle is when no one asks.
-
-    Requests of 5 to 400 ms each, 3 to 95 % load on average, which changes by
-    a factor of up to 4 from one stretch of 1 to 20 min to the next.
-    """
+    """A server answers random requests."""
     work_ms = draws.log_uniform(5, 400)
     load, factor = draws.log_uniform(0.03, 0.95), draws.log_uniform(1, 4)
     arrivals: list[Millis] = []
@@ -31,11 +27,7 @@ def inference_server(draws: Draws, duration_ms: int) -> tuple[GpuTruth, ...]:
 
 
 def notebook(draws: Draws, duration_ms: int) -> tuple[GpuTruth, ...]:
-    """Someone runs a cell, looks, thinks, and runs the next; at times there is no cell for long.
-
-    Cells of 0.2 to 60 s in which the device works 20 to 100 %, in pieces of
-    50 to 2,000 ms; 5 s to 10 min between two; a kernel lives on in between.
-    """
+    """A user runs a cell, reads, thinks, and runs the next; sometimes none for long."""
     at_ms, pieces = draws.uniform(0, 120_000), [no_spans()]
     thinking_ms = draws.log_uniform(10_000, 120_000)
     while at_ms < duration_ms:
@@ -51,11 +43,7 @@ def notebook(draws: Draws, duration_ms: int) -> tuple[GpuTruth, ...]:
 
 
 def requests_by_hand(draws: Draws, duration_ms: int) -> tuple[GpuTruth, ...]:
-    """Someone asks a language model, reads the answer, and asks again.
-
-    Answers of 2 to 60 s, 5 s to 5 min apart, both differing by 30 to 150 %;
-    the model lies in memory all the while.
-    """
+    """A user asks a language model, reads the answer, and asks again."""
     answer_ms, reading_ms = draws.log_uniform(2_000, 60_000), draws.log_uniform(5_000, 300_000)
     count = int(3 * duration_ms / (answer_ms + reading_ms)) + 20
     works = draws.skewed(answer_ms, draws.uniform(0.3, 1.0), count)
@@ -66,10 +54,7 @@ def requests_by_hand(draws: Draws, duration_ms: int) -> tuple[GpuTruth, ...]:
 
 
 def desktop(draws: Draws, duration_ms: int) -> tuple[GpuTruth, ...]:
-    """A screen is drawn on, a film watched, a page scrolled, for as long as it takes.
-
-    Stretches of 1 s to 5 min at one level, 3 to 90 % busy, a third of them at rest.
-    """
+    """A desktop: windows, films, scrolling."""
     at_ms, pieces = 0.0, [no_spans()]
     while at_ms < duration_ms:
         length_ms, level = draws.log_uniform(1_000, 300_000), draws.uniform(0.03, 0.9)
@@ -84,10 +69,7 @@ def desktop(draws: Draws, duration_ms: int) -> tuple[GpuTruth, ...]:
 
 
 def unused(draws: Draws, duration_ms: int) -> tuple[GpuTruth, ...]:
-    """No one computes; a monitor or a desktop touches the device for milliseconds.
-
-    1 to 8 ms every 1 to 60 s, in no job.
-    """
+    """Nothing computes; a monitor or a desktop uses the device for milliseconds."""
     every_ms = draws.log_uniform(1_000, 60_000)
     at_ms = np.cumsum(draws.waits(every_ms, int(1.5 * duration_ms / every_ms) + 20))
     busy = spans_between(at_ms, at_ms + draws.around(draws.uniform(1, 8), 0.3, at_ms.size))
@@ -95,7 +77,7 @@ def unused(draws: Draws, duration_ms: int) -> tuple[GpuTruth, ...]:
 
 
 def _served(arrivals_ms: Millis, draws: Draws, work_ms: float) -> Spans:
-    """One request after the other, each when it has come and the one before it is done."""
+    """One request after the other."""
     works = draws.skewed(work_ms, 0.5, arrivals_ms.size)
     done = np.cumsum(works)
     ends = done + np.maximum.accumulate(arrivals_ms - (done - works))
@@ -103,7 +85,7 @@ def _served(arrivals_ms: Millis, draws: Draws, work_ms: float) -> Spans:
 
 
 def _in_one_process(busy: Spans, duration_ms: int, draws: Draws) -> GpuTruth:
-    """A job from its first to its last work, in a process that lives all the while."""
+    """A job from its first to its last work, in a process that lives all the time."""
     busy = spans_between(busy[:, 0], busy[:, 1])
     jobs = spans_of([(int(busy[0, 0]), int(busy[-1, 1]))]) if busy.size else no_spans()
     held = spans_of([(0, duration_ms)])
