@@ -42,7 +42,7 @@ class TestOneWindow:
         assert bounds == ({INPUT_WAIT: 300}, {}, {})
 
     def test_counts_time_that_no_phase_explains_as_unknown(self) -> None:
-        bounds = bounds_of(400, WindowParts(waits={INPUT_WAIT: 300}, outside_ns=700))
+        bounds = bounds_of(400, WindowParts(waits={INPUT_WAIT: 300}, silent_ns=300, outside_ns=400))
 
         assert bounds.best_ns == {INPUT_WAIT: 120, UNKNOWN: 280}
         assert bounds.less_ns == {INPUT_WAIT: 120, UNKNOWN: 180}

@@ -229,9 +229,6 @@ CHANGES: dict[str, Change] = {
     "host evidence of no length": of_host(end_ns=1),
     "host evidence of an hour": of_host(end_ns=3_600 * NS_PER_S),
     "empty host evidence": line(2, host={"runs": {"a.ring": {}}}),
-    "host evidence of many threads": of_host(
-        threads=[{"on_cpu_cores": 0.1, "queued_cores": 0.0}] * 65
-    ),
     "host evidence of many runs": line(
         2, host={"runs": {str(at): HOST_SAMPLE for at in range(1_025)}}
     ),
@@ -294,6 +291,11 @@ BOUNDS: dict[str, tuple[Callable[[int], bytes], int, int]] = {
     ),
     "a minute from a tick to the reading of its rings": (
         lambda after_ns: first_block(line(2, read_after_ns=after_ns)), 60 * 10**9, 60 * 10**9 + 1,
+    ),
+    "threads of a host sample": (
+        lambda count: first_block(of_host(
+            threads=[{"on_cpu_cores": 0.1, "queued_cores": 0.0}] * count
+        )), 64, 65,
     ),
     "a day of a period": (
         lambda period_ns: first_block(line(0, period_ns=period_ns)), DAY_NS, DAY_NS + 1,

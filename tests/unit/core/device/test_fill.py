@@ -15,6 +15,7 @@ from gpumon.core.device.fill import (
 )
 from gpumon.core.settings.detector import FillSettings
 from tests.builders.report import gpm_fill, mean, power_fill
+from tests.builders.time import s
 
 LOW: dict[str, tuple[GpuFill | None, bool]] = {
     "with a quarter of its multiprocessors at work": (gpm_fill(0.24), True),
@@ -57,6 +58,12 @@ class TestTheTimeBetweenTwoReadings:
         assert since is not None
         assert since.sm_active.ratio == pytest.approx(0.2)
         assert is_under_filled(since)
+
+    def test_has_what_held_the_clocks_down_in_it(self) -> None:
+        since = fill_since(gpm_fill(0.9, held=0.1), gpm_fill(0.9, seconds=240.0, held=0.25))
+
+        assert since is not None
+        assert (since.held_known_ns, since.held_by_ns) == (s(120), {"hw_thermal_slowdown": s(48)})
 
     def test_is_nothing_where_nothing_was_added(self) -> None:
         assert fill_since(gpm_fill(0.24), gpm_fill(0.24)) is None

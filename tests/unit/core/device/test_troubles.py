@@ -146,13 +146,15 @@ class TestAThrottledGpu:
 
 
 class TestTheTimeBetweenTwoReports:
-    def test_has_the_errors_that_came_in_it(self) -> None:
-        before = report(broken(reported_troubles=reported((31, 2), (43, 1))))
-        after = report(broken(reported_troubles=reported((31, 5), (43, 1), (79, 1))))
+    def test_has_the_errors_that_came_in_it_or_since_their_count_restarted(self) -> None:
+        before = report(broken(reported_troubles=reported((31, 2), (43, 5))))
+        after = report(broken(reported_troubles=reported((31, 5), (43, 2), (79, 1))))
 
         (one,) = report_since(before, after).gpus
 
-        assert [(trouble.code, trouble.times) for trouble in one.troubles] == [(79, 1), (31, 3)]
+        assert [(trouble.code, trouble.times) for trouble in one.troubles] == [
+            (79, 1), (31, 3), (43, 2),
+        ]  # fmt: skip
 
 
 class TestTheDocument:
