@@ -39,7 +39,7 @@ LONGEST_FILES = (
     "test_gpu_source",
     "test_daemon_and_driver",
     "test_hours_on_a_fake_clock",
-    "test_headings_work_of_a_refusal",
+    "test_hostile_files",
     "test_listening",
     "test_saving",
     "test_one_truth",

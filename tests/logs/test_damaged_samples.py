@@ -1,4 +1,4 @@
-"""Specification of damage: no line that is lost, doubled, cut or garbled makes time up."""
+"""A line that is lost, doubled, cut or garbled never adds observed time."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def lines_of(sample: Path) -> tuple[str, ...]:
 
 
 def observed_s(lines: tuple[str, ...]) -> float | None:
-    """Time observed, over all GPUs; ``None``: the log cannot be read, and says so."""
+    """Time observed, over all GPUs; ``None``: the log is refused."""
     try:
         report = analysed("".join(lines))
     except UnreadableLogError:
@@ -43,14 +43,7 @@ def undamaged_s(sample: Path) -> float:
 
 @dataclass(frozen=True)
 class Damage:
-    """What happened to one line of a sample.
-
-    Attributes:
-        line: From 0.
-        sign: Where in the line.
-        kind: ``"torn off"``: nothing comes after it.
-        new: What stands there when garbled.
-    """
+    """Damage to one line, from 0, at one character; ``new`` replaces it if it is garbled."""
 
     sample: Path
     line: int
@@ -77,24 +70,23 @@ def damages(draw: st.DrawFn) -> Damage:
     lines = lines_of(sample)
     at = draw(st.integers(0, len(lines) - 1))
     sign = draw(st.integers(0, max(0, len(lines[at]) - 1)))
-    # A log of one line twice is two logs.
+    # A log of one line, twice, is two logs.
     kinds = ["doubled"] * (len(lines) > 1) + ["deleted", "cut", "garbled", "torn off"]
     return Damage(sample, at, sign, draw(st.sampled_from(kinds)), draw(st.sampled_from(SIGNS)))
 
 
 def gpus_of_one_line(sample: Path) -> int:
-    """How many GPUs a line of the sample speaks of, or dates: one or all of them."""
+    """The number of GPUs that a line concerns: one or all."""
     alone = ("dcgmi_dmon", "nvidia_smi_csv", "nvidia_smi_dmon")
     return 1 if sample.name.startswith(alone) else story_of(sample).gpus
 
 
 def periods_added(kind: str) -> float:
-    """By how many periods of each GPU in it a damaged line may lengthen what was observed.
+    """The number of periods that a damaged line may add to the observed time of each of its GPUs.
 
-    A line that is lost adds nothing: others are there already. One that comes twice cannot be
-    told from the next where a log has no stamps. One with other signs in it may be of another
-    GPU, which is new, or of another moment: before the first row or after the last one it stands
-    for all the time up to a hole, and the place it left is none.
+    A lost line adds nothing. A doubled line is a row more if the log has no stamps. A garbled line
+    may be of a new GPU, or of a time before the first row or after the last one, and then stands
+    for all the time up to a hole.
     """
     return {"deleted": 0.0, "doubled": 1.0}.get(kind, DetectorSettings().log.hole_periods)
 
@@ -102,7 +94,7 @@ def periods_added(kind: str) -> float:
 class TestOneDamagedLine:
     @settings(max_examples=100, deadline=None)
     @given(damages())
-    def test_never_makes_time_up(self, damage: Damage) -> None:
+    def test_never_adds_time(self, damage: Damage) -> None:
         seconds = observed_s(damage.done())
 
         period_s = max(1.0, story_of(damage.sample).period_s)  # a second if no two rows show it

@@ -1,4 +1,4 @@
-"""Logs that gpustat, nvitop and Prometheus wrote themselves, of GPUs whose readings are known."""
+"""Logs that gpustat, nvitop and Prometheus wrote themselves, of GPUs with known readings."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.needs import needed
 
 BIN = Path(sys.executable).parent
 READINGS = ((96, 3), (0, 97))
-"""What two GPUs say at each reading, percent."""
+"""Utilisation of two GPUs at each reading, percent."""
 USED_BYTES = 12_000 << 20
 COLLECTED = "metrics.jsonl"
 COLLECTOR = """
@@ -41,7 +41,7 @@ IN_A_LOOP = {
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """Two GPUs, and what a tool needs to see them."""
+    """Two GPUs, and the environment in which a tool finds them."""
 
     fake: FakeNvml
     environment: dict[str, str]
@@ -51,7 +51,7 @@ class Machine:
             self.fake.gpu(slot).rates_percent = percent
 
     def append_output(self, log: Path, tool: str, *arguments: str) -> None:
-        """What a loop in a shell does: ``tool >> log``."""
+        """Run ``tool >> log``, as a loop in a shell does."""
         with log.open("ab") as written:
             subprocess.run(
                 [str(BIN / tool), *arguments],
@@ -81,10 +81,10 @@ def read(log: Path) -> tuple[list[LogSample], LogFacts]:
 
 @pytest.fixture(scope="module")
 def folder(machine: Machine, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Logs of all tools, which looked at the same readings."""
+    """Logs of all tools, of the same readings."""
     folder = tmp_path_factory.mktemp("logs")
     for percents in READINGS:
-        wait_for_another_second()
+        time.sleep(1 - time.time() % 1)  # printed dates have seconds
         machine.show(percents)
         for name, command in IN_A_LOOP.items():
             machine.append_output(folder / name, *command)
@@ -93,14 +93,9 @@ def folder(machine: Machine, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def wait_for_another_second() -> None:
-    """Tables for people have seconds: two readings in one would share their time."""
-    time.sleep(1 - time.time() % 1)
-
-
 class TestALogWritten:
     @pytest.mark.parametrize("name", [*IN_A_LOOP, COLLECTED])
-    def test_by_the_tool_itself_says_what_the_gpus_did(self, folder: Path, name: str) -> None:
+    def test_by_the_tool_has_the_readings(self, folder: Path, name: str) -> None:
         samples, facts = read(folder / name)
 
         for gpu in (0, 1):
@@ -113,7 +108,7 @@ class TestALogWritten:
 
 
 class TestAnAnswerOfPrometheus:
-    def test_says_what_was_scraped(self, tmp_path: Path) -> None:
+    def test_has_the_scraped_values(self, tmp_path: Path) -> None:
         began_s = int(time.time()) - 3_600
         answer = tmp_path / "answer.json"
         store(tmp_path, began_s)
@@ -139,7 +134,7 @@ def story(gpu: int, at: int) -> int:
 
 
 def store(folder: Path, began_s: int) -> None:
-    """Put a minute of two GPUs into the storage of a Prometheus that is yet to start."""
+    """Write a minute of two GPUs into the storage of a Prometheus before it starts."""
     lines: list[str] = []
     for name in ("DCGM_FI_DEV_GPU_UTIL", "DCGM_FI_DEV_FB_USED"):
         lines.append(f"# TYPE {name} gauge")

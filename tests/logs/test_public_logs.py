@@ -1,4 +1,4 @@
-"""Logs as other people published them; they are not kept here, so this runs where they lie."""
+"""Published logs of other people, which are not part of this repository."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class TestPublicLogs:
             ("plato_fl.csv", None, 1_923, 5.008),
         ],
     )
-    def test_are_read_in_full_and_without_a_flag(
+    def test_are_read_completely_without_options(
         self, name: str, model: str | None, samples: int, period_s: float
     ) -> None:
         report = analyse_file(str(FOLDER / name), LogOptions())

@@ -1,10 +1,9 @@
-"""Specification by example: every sample has one story, and each format must read it.
+"""Each format reads the same scenario from its samples.
 
-The story: for 60 rows, GPU 0 works in bursts of four rows near 96 % and pauses for three at 0 %,
-while GPU 1 works at 97 % all along; both hold 12,000 MiB. A sample is called
-``<file of its format>--<variant>.<anything>``. Where it cannot show all of it, a file
-``<sample>.json`` beside it says what differs, with the keys of ``Story``. Logs of other stories, in
-shapes that people have, lie in ``shapes``; what is damaged elsewhere are the samples alone.
+For 60 rows, GPU 0 has four rows near 96 % and three at 0 % in turn, and GPU 1 is at 97 %; both
+hold 12,000 MiB. A sample is called ``<format>--<variant>.<anything>``. If the format cannot express
+all of it, ``<sample>.json`` has the differences, with the keys of ``Story``. ``shapes`` has logs of
+other scenarios, in the forms that users have.
 """
 
 from __future__ import annotations
@@ -17,7 +16,6 @@ from pathlib import Path
 import pytest
 
 from gpumon.core.report.report import Report
-from gpumon.core.verdict import VerdictName
 from gpumon.sources.logs.detect import FORMATS, reader_for
 from gpumon.sources.logs.formats.dmon import DcgmiDmonLog, NvidiaSmiDmonLog
 from gpumon.sources.logs.formats.gpustat import GpustatJsonLog, GpustatTextLog
@@ -47,22 +45,19 @@ FORMAT_OF: dict[str, type[GpuLog]] = {
     "wide_csv": WideCsvLog,
     "wide_json": WideJsonLog,
 }
-"""What a sample's name begins with, and the reader of its format."""
+"""The first part of a sample's name, and its reader."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Story:
-    """What a sample has to say.
+    """What must be read from a sample.
 
     Attributes:
-        gpus: How many GPUs the report has.
-        rows: Rows of each GPU.
-        period_s: Time between two of them.
-        skipped: Lines that cannot be used.
+        rows: Of each GPU.
         memory_mib: Memory in use; ``None``: the format has none.
-        notes: A part of each note that must be there.
+        notes: A part of each expected note.
         verdicts: Of the first GPUs.
-        started_at: When the first row begins; ``None``: unknown; empty: it is not asked.
+        started_at: Time of the first row; ``None``: unknown; empty: any.
     """
 
     gpus: int = 2
@@ -80,7 +75,7 @@ def sidecar_of(sample: Path) -> Path:
 
 
 def samples_in(folder: Path) -> list[Path]:
-    """All samples: whatever is not the sidecar of another file."""
+    """All files except those that describe another one."""
     found = sorted(path for path in folder.iterdir() if path.is_file())
     sidecars = {sidecar_of(path) for path in found}
     return [path for path in found if path not in sidecars]
@@ -101,13 +96,13 @@ SHAPES = samples_in(FOLDER.with_name("shapes"))
 
 @cache
 def report_of(sample: Path) -> Report:
-    """What comes of it; read once for all tests that ask."""
+    """Its report, read once for all tests."""
     return analyse_file(str(sample), LogOptions())
 
 
 @cache
 def samples_of(sample: Path) -> list[LogSample]:
-    """Its rows that have an answer."""
+    """Its rows with a utilisation."""
     with LogText(str(sample)) as text:
         reader = reader_for(text.lines(), name=text.name, options=LogOptions())
         return [one for one in read_samples(reader) if one.busy_ratio is not None]
@@ -120,19 +115,17 @@ def sample(request: pytest.FixtureRequest) -> Path:
 
 
 class TestEverySample:
-    def test_is_known_as_its_format_and_as_no_other(self, sample: Path) -> None:
+    def test_has_one_format(self, sample: Path) -> None:
         with LogText(str(sample)) as text:
             head = head_of(text.lines())
 
-        knowing = [one for one in FORMATS if one.mark(head)]
-
         its_own = format_of(sample)
-        assert knowing == [one for one in FORMATS if one is its_own]
+        assert [one for one in FORMATS if one.mark(head)] == [
+            one for one in FORMATS if one is its_own
+        ]
 
-    def test_is_read_in_full(self, sample: Path) -> None:
-        story = story_of(sample)
-
-        report = report_of(sample)
+    def test_is_read_completely(self, sample: Path) -> None:
+        story, report = story_of(sample), report_of(sample)
 
         assert report.skipped_lines == story.skipped
         assert len(report.gpus) == story.gpus
@@ -144,17 +137,10 @@ class TestEverySample:
         assert story.started_at in ("", report.started_at)
         for note in story.notes:
             assert any(note in message for message in report.notes), report.notes
+        verdicts = [gpu.verdict.name.value for gpu in report.gpus]
+        assert verdicts[: len(story.verdicts)] == [*story.verdicts[: story.gpus]]
 
-    def test_has_the_verdicts_of_its_story(self, sample: Path) -> None:
-        story = story_of(sample)
-
-        report = report_of(sample)
-
-        verdicts = [gpu.verdict.name for gpu in report.gpus]
-        expected = [VerdictName(name) for name in story.verdicts[: story.gpus]]
-        assert verdicts[: len(expected)] == expected
-
-    def test_reports_the_memory_in_use_where_its_format_has_it(self, sample: Path) -> None:
+    def test_has_the_memory_in_use_if_its_format_has_it(self, sample: Path) -> None:
         used_bytes = [one.memory_used_bytes for one in samples_of(sample)]
 
         memory_mib = story_of(sample).memory_mib
@@ -166,7 +152,7 @@ class TestEverySample:
             assert used_mib == pytest.approx([memory_mib] * len(used_bytes), rel=0.01)
 
 
-class TestTheStory:
+class TestTheScenario:
     @pytest.mark.parametrize("sample", SAMPLES, ids=lambda path: path.name)
     def test_is_read_row_by_row(self, sample: Path) -> None:
         samples, period_ns = samples_of(sample), story_of(sample).period_s * 1e9
@@ -179,8 +165,5 @@ class TestTheStory:
             assert all(share > 0.9 for share in shares if share)
 
 
-class TestTheRoomOfSamples:
-    def test_has_one_of_every_format(self) -> None:
-        shown = {format_of(path).title for path in SAMPLES}
-
-        assert {one.title for one in FORMATS} <= shown
+def test_every_format_has_a_sample() -> None:
+    assert {*FORMATS} <= {*map(format_of, SAMPLES)}

@@ -1,4 +1,4 @@
-"""The log in examples/ says what the README says of it, and looks as its picture does."""
+"""The log in ``examples/`` has the report and the picture of the README."""
 
 from __future__ import annotations
 
@@ -39,10 +39,6 @@ class TestTheExampleOfTheReadme:
             return
 
         assert text[begin:end] == verdict, "run: make golden"
-        headline = printed.split("\n\n")[0]
-        assert [line[:9] for line in headline.splitlines() if line[0] != " "] == [
-            "Verdict: ", "Why:     ", "Next:    ",
-        ]  # fmt: skip
 
     def test_is_what_its_golden_picture_shows(self, printed: str, tmp_path: Path) -> None:
         drawn = tmp_path / "somebodys_gpu.png"
@@ -51,8 +47,5 @@ class TestTheExampleOfTheReadme:
 
         new, kept = imread(drawn), imread(PICTURE)
         assert new.shape == kept.shape, "run: make golden"
-        # Another matplotlib may smooth letters in another way; other figures move whole stretches.
+        # Another version of matplotlib may draw letters differently.
         assert np.abs(new - kept).mean() < 0.002, "run: make golden"
-
-    def test_is_small(self) -> None:
-        assert PICTURE.stat().st_size < 120_000

@@ -22,9 +22,6 @@ EXAMPLES = {
         *["Mon May 11 14:02:04 UTC 2026", "No devices were found"] * 3,
         refused="line 2: no GPU could be read .*of Mon May 11 .*: the NVIDIA driver lists no",
     ),
-    "a page of HTML is only one at the beginning": example(
-        *CSV, "<html>", busy=[94, 0, 97], skipped=1
-    ),
     "a time of no known form is refused with its line": example(
         "", "utilization.gpu [%],timestamp", *["57 %,57 %"] * 9,
         refused="line 3: the time '57 %' has no form",

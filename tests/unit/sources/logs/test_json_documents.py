@@ -7,8 +7,6 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from gpumon.errors import UnreadableLogError
 from gpumon.sources.logs import json_documents
@@ -34,17 +32,6 @@ TOO_MUCH = {
     "an endless number": '{"a": ' + "9" * 5_000,
     "a large number": '{"a": ' + "9" * 5_000 + "}",
 }
-VALUES = st.recursive(
-    st.none()
-    | st.booleans()
-    | st.integers(-(2**53), 2**53)
-    | st.floats(-1e9, 1e9)
-    | st.text(max_size=6),
-    lambda inner: (
-        st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner, max_size=3)
-    ),
-    max_leaves=6,
-)
 
 
 def pieces_of(text: str, size: int) -> Iterator[str]:
@@ -111,17 +98,3 @@ class TestObjects:
 
         with pytest.raises(UnreadableLogError, match=r"line 1: .* end"):
             objects_in('{"a": [' + "1," * (1 << 20), 1 << 16)
-
-    @given(
-        st.lists(st.dictionaries(st.text(max_size=4), VALUES, max_size=3), max_size=5),
-        st.sampled_from([None, 0, 2]),
-        st.integers(1, 40),
-    )
-    def test_are_read_as_they_were_written(
-        self, documents: list[Document], indent: int | None, size: int
-    ) -> None:
-        text = "".join(json.dumps(one, indent=indent) + "\n" for one in documents)
-
-        found, skipped = objects_in(text, size)
-
-        assert ([value for _, value in found], skipped) == (documents, 0)

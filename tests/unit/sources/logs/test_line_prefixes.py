@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from gpumon.sources.logs.line_prefixes import prefix_of
 from tests.builders.logs import CSV, DMON, example, read_log, rows, verified
 
 PREFIXES = (
@@ -87,10 +86,3 @@ class TestTextThatIsNoPrefix:
 
         assert len(samples) == 2
         assert not any("Ignored the prefix" in note for note in facts.notes)
-
-    def test_is_searched_once_for_each_shape_and_not_for_each_line(self) -> None:
-        tried: list[int] = []
-        head = [f"[2026-05-11 14:{at // 60:02d}:{at % 60:02d}] loss={at}\n" for at in range(300)]
-
-        assert prefix_of(head, lambda bare: tried.append(len(bare)), name="log") is None
-        assert len(tried) < 40

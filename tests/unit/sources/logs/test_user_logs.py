@@ -8,8 +8,6 @@ import re
 from dataclasses import dataclass
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from gpumon.errors import UnreadableLogError
 from gpumon.sources.logs.log_text import LogText
@@ -65,12 +63,6 @@ SAMPLES = {
         ),
         began=None, gpus=2,
     ),
-    "dstat with seconds since 1970": Sample(
-        written(
-            DSTAT + '"epoch","gpu0",,', '"epoch","gpu0:use","gpu0:mem","gpu0:strv"',
-            row="{epoch}.000,{busy}.000,26.0,0",
-        )
-    ),
     "ClearML, wide": Sample(
         written(
             "timestamp,:monitor:machine/cpu_usage,:monitor:gpu/gpu_0_mem_usage,"
@@ -97,11 +89,6 @@ SAMPLES = {
             '"Time","__name__","gpu","instance","Value"',
             row='"{epoch}000","DCGM_FI_DEV_GPU_UTIL","0","n1","{busy}"\n'
             '"{epoch}000","DCGM_FI_DEV_GPU_TEMP","0","n1","56"',
-        )
-    ),
-    "Grafana, a legend in a column": Sample(
-        written(
-            '"Time","Metric","Value"', row='{epoch}000,"GPU utilization {{gpu=""0""}}",{busy}'
         )
     ),
     "Lightning with the GPU in front": Sample(
@@ -174,9 +161,6 @@ SAMPLES = {
             row="2026-03-02 09:00:0{at},2026/03/02 09:00:0{at}.000, 0, NVIDIA X, {busy}, 42",
         )
     ),
-    "a header one short, of row names": Sample(
-        written("time gpu_util temp", row='"{at}" "2026-03-02 09:00:0{at}" {busy} 42')
-    ),
     "a row for each process, of one GPU": Sample(
         written(
             "timestamp,pid,gpu_util", row="2026-03-02 09:00:0{at}.5,11,{busy}\n"
@@ -190,12 +174,6 @@ SAMPLES = {
             "=====================", row="{at:>5}.0  {busy:>3}.0       1361       8192",
         ),
         began=None, skipped=2,
-    ),
-    "names that end in percent": Sample(
-        written(
-            "timestamp,gpu_index,temperature_C,utilization_gpu_percent,utilization_memory_percent",
-            row="2026-03-02T09:00:0{at}.000,0, 38, {busy}, 12",
-        )
     ),
 }  # fmt: skip
 
@@ -283,12 +261,8 @@ NO_UTILISATION = {
     "a CPU": "time,cpu_usage,system/cpu_utilization_percentage,cpu0_util",
     "a memory": "time,memory_usage_percent,utilization.memory [%],GPU Memory Usage [%]",
     "memory in Chinese": "时间,显存使用率(%),内存使用率,CPU使用率",
-    "memory in German": "Zeit;Speicherauslastung [%];CPU-Auslastung",
     "engines": "time,GPU Memory Controller Load [%],GPU Bus Load [%],GPU D3D Usage [%]",
-    "a path of another machine": "time,:monitor:machine/utilization,cpu/0/usage,disk/util",
     "labels of a temperature": 'time,"DCGM_FI_DEV_GPU_TEMP{gpu=""0""}"',
-    "a stat of Grafana": "time,Last,Max",
-    "clocks": "time,gpu_clock,sm_clock,power_percent",
 }
 OTHERS = {
     "nvitop": "Mon Mar 02 09:00:00 2026\n| NVITOP 1.3.2    Driver Version: 550.54 |",
@@ -297,10 +271,7 @@ OTHERS = {
     "tegrastats": "03-02-2026 09:00:00 RAM 2274/6834MB (lfb 27x4MB) CPU [9%] GR3D_FREQ 97% AUX@3C",
     "rocm-smi": "\n=== ROCm System Management Interface ===\nGPU  Temp  AvgPwr  VRAM%  GPU%\n"
     "0    45.0c  38.0W  12%  97%",
-    "rocm-smi's lines": "GPU[0]          : GPU use (%): 97",
-    "rocm-smi's CSV": "device,GPU use (%)\ncard0,97\ncard1,55",
     "amd-smi": "GPU  POWER  GPU_T  GFX_CLK  GFX%  MEM%\n  0  95 W  45 C  1700 MHz  97 %  5 %",
-    "amd-smi's CSV": "timestamp,gpu,gfx,gfx_clock\n1772442000,0,97,1700\n1772442001,0,97,1700",
     "intel_gpu_top": " Freq MHz      IRQ RC6     Power W             RCS             BCS\n"
     " req  act       /s   %   gpu   pkg       %  se  wa       %\n  300  300  12  97  0.1  8  1  0",
     "powermetrics": "*** Sampled system activity (Mon Mar  2 09:00:00 2026 +0100) (1000.00ms) ***\n"
@@ -343,24 +314,8 @@ class TestALogWithoutAUtilisation:
 class TestTheOutputOfAnotherTool:
     @pytest.mark.parametrize("tool", OTHERS)
     def test_is_refused_by_its_name_with_what_to_do(self, tool: str) -> None:
-        name = tool.partition("'")[0]
-
-        with pytest.raises(UnreadableLogError, match=rf"this is .*\b{name}\b.*; .*\b(write|log)\b"):
+        with pytest.raises(UnreadableLogError, match=rf"this is .*\b{tool}\b.*; .*\b(write|log)\b"):
             read((OTHERS[tool] + "\n").encode() * 3)
 
     def test_is_skipped_below_a_log(self) -> None:
         assert len(read((QUERY + "rocm-smi\n").encode())[0][0]) == len(BUSY)
-
-
-class TestAMissingColumn:
-    @given(st.sets(st.sampled_from(["timestamp", "index", "name", "memory.used [MiB]"])))
-    def test_does_not_change_the_others(self, missing: set[str]) -> None:
-        cells = {
-            "timestamp": "2026/03/02 09:00:0{at}.000", "index": "0", "name": "NVIDIA A40",
-            "utilization.gpu [%]": "{busy} %", "memory.used [MiB]": "1200 MiB",
-        }  # fmt: skip
-        kept = {name: cell for name, cell in cells.items() if name not in missing}
-
-        gpus, _, skipped = read(written(", ".join(kept), row=", ".join(kept.values())).encode())
-
-        assert (gpus, skipped) == (expected(SAMPLES["nvidia-smi"]), 0)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from gpumon.sources.logs.log_sample import LoggedGpu, LogOptions
+from gpumon.sources.logs.log_sample import LoggedGpu
 from tests.builders.logs import example, verified
 
 A40 = LoggedGpu(index=0, uuid="GPU-0", name="NVIDIA A40", memory_bytes=46_068 << 20)
@@ -86,9 +86,6 @@ LINES = {
     "under a date in an unknown language are counted": example(
         head(1), line(96), FOREIGN, line(3),
         busy=[96], skipped=1, noted="with a time that cannot be read",
-    ),
-    "without dates have the period of the user": example(
-        line(96), line(3), options=LogOptions(period_ns=5 * 10**9), at_s=[0, 5], period_ns=5 * 10**9
     ),
 }  # fmt: skip
 

@@ -12,10 +12,8 @@ from hypothesis import strategies as st
 from gpumon.errors import UnreadableLogError
 from gpumon.sources.logs.formats.nvidia_smi_csv import NvidiaSmiCsvLog
 from gpumon.sources.logs.log_sample import LoggedGpu
-from gpumon.sources.logs.log_text import MAX_PIECE
 from tests.builders.logs import (
     HEADER,
-    NO_OPTIONS,
     example,
     ratios,
     read_log,
@@ -78,9 +76,6 @@ EXAMPLES = {
     "rows without stamps are a second apart, with a note": example(
         UTIL, "1 %", "2 %", "3 %", at_s=[0, 1, 2], is_wall=False, noted="1 s a row (assumed"
     ),
-    "rows without stamps are counted for each GPU": example(
-        f"index, {UTIL}", "0, 1 %", "1, 2 %", "0, 3 %", "1, 4 %", of=[0, 1, 0, 1], at_s=[0, 0, 1, 1]
-    ),
     "damaged lines are skipped and counted with their reason": example(
         smi_log([45, 250, -3, "nan", 7]), "garbage", "a, b, c, d, e",
         busy=[45, None, None, None, 7], skipped=5,
@@ -90,7 +85,6 @@ EXAMPLES = {
         smi_log([45]), f"{TWO}, 0, NVIDIA A40, [N/A], [N/A]",
         busy=[45, None], at_s=[0, 1], skipped=1,
     ),
-    "a blank line is not counted": example(smi_log([45]), "", "", "  ", busy=[45]),
     "a line whose time cannot be read is skipped": example(
         smi_log([45]), "noon, 0, NVIDIA A40, 50 %, 1 MiB", busy=[45], skipped=1
     ),
@@ -108,10 +102,6 @@ EXAMPLES = {
         "time,util,index", "1,45,0", "1,45,1", "time,util", "2,1", "3,45", of=[0, 1],
         skipped=3, noted="3 lines of a table without a utilisation",
     ),
-    "a repeated header with the index again is read": example(
-        "time,util,index", "1,45,0", "1,46,1", "time,util", "2,1", "time,util,index", "3,47,1",
-        of=[0, 1, 1], busy=[45, 46, 47], skipped=2,
-    ),
     "a repeated header without utilisation is skipped with its rows": example(
         "time,util", "1,45", "time,memory.used [MiB]", "2,36", "time,util", "3,55",
         busy=[45, 55], skipped=2,
@@ -127,18 +117,11 @@ EXAMPLES = {
         HEADER, *(f"{smi_stamp(at)}, 0, NVIDIA A100, [N/A], 1000 MiB" for at in range(60)),
         refused="of a GPU with MIG on: .*dcgmi dmon -e 1001.*gpumon doctor",
     ),
-    "a log of impossible values is refused without advice for MIG": example(
-        f"timestamp, {UTIL}", *(f"{smi_stamp(at)}, 130 %" for at in range(60)),
-        refused=r"^(?!.*MIG).*an impossible utilisation",
-    ),
     "a quote that is never closed costs one line": example(
         "timestamp,name,utilization.gpu [%]",
         *(f'{smi_stamp(at)},"NVIDIA A40",{at} %' for at in (1, 2)), f'{smi_stamp(3)},"NVIDIA A',
         *(f'{smi_stamp(at)},"NVIDIA A40",4 %' for at in range(4, 200)),
         busy=[1, 2, *[4] * 196], skipped=1, noted="columns than the header: line 4.",
-    ),
-    "a decimal comma is read between tabs": example(
-        "time\tutil", "0,5\t12,5", "1,5\t0,0", "2,5\t100,0", busy=[12.5, 0, 100], at_s=[0, 1, 2]
     ),
     "a decimal comma does not separate without a header": example(
         *(f"2025-06-13 00:00:{at:02d},250;{at},5 %" for at in range(20)),
@@ -151,9 +134,6 @@ EXAMPLES = {
     "a date and a time in two columns are one stamp without a header": example(
         *(f"2025/06/13, 00:00:{at:02d}, {at} %" for at in range(20)),
         at_s=[*range(20)], noted="column 1 as date, column 2 as timestamp",
-    ),
-    "units may differ from row to row": example(
-        "time,util,temp", "1,5 %,30", "2,6,30", "3,7%,30 C", busy=[5, 6, 7]
     ),
     "errors of nvidia-smi between rows are counted with that reason": example(
         smi_log([5, 6]), "", *ERRORS,
@@ -171,17 +151,9 @@ EXAMPLES = {
     "two equal headings are read if the user names one": example(
         "time,GPU util,gpu_load", "1,5,6", options=util_at(2), busy=[6]
     ),
-    "a heading named by the user must exist": example(
-        "time,util", "1,5", options=util_at("gamma"), refused="no such column; it has time, util"
-    ),
     "more GPUs than a machine has are refused": example(
         "index, utilization.gpu [%]", *(f"{at}, 5 %" for at in range(2_000)),
         refused=r"more than 1,024 .*GPUs.*line 1026",
-    ),
-    "equal cells mean something else under another header": example(
-        f"{STAMPED}, temperature.gpu", *stamped(0, 4, "5, 60"),
-        "timestamp, temperature.gpu, utilization.gpu [%]", *stamped(4, 8, "5, 60"),
-        busy=[5, 5, 5, 5, 60, 60, 60, 60],
     ),
     "an unknown heading is the time if times are under it": example(
         "Ymd,index,util", *(f"{1_772_442_000 + at // 2},{at % 2},90" for at in range(10)),
@@ -190,10 +162,6 @@ EXAMPLES = {
     "an unknown heading is the index if it counts GPUs": example(
         "time,board,util", *(f"{1_772_442_000 + at // 2},{at % 2},90" for at in range(10)),
         gpus=(LoggedGpu(index=0), LoggedGpu(index=1)), noted='2, "board", was taken as index',
-    ),
-    "an unknown heading is no time if other numbers are under it": example(
-        "vram_b,util", "12582912000,94", "9663676416,94", "12582912000,94", "2147483648,94",
-        is_wall=False,
     ),
     **{
         f"memory in use is read: {cell} of {heading}": example(
@@ -217,14 +185,9 @@ SENSIBLE = (
 )  # fmt: skip
 SOMETHING_ELSE = {
     "loss": ("epoch,loss", *(f"{at},{0.9**at:.4f}" for at in range(20))),
-    "accuracy": ("step,loss,accuracy", *(f"{at},{0.9**at:.4f},0.5" for at in range(20))),
-    "commas": ("epoch;loss;val_loss", *(f"{at};0,7;0,8" for at in range(20))),
-    "cpu": ("time,cpu,ram", "1,50,60", "2,50,60"),
     "memory": ("timestamp, memory.used [MiB]", f"{smi_stamp(1)}, 20 MiB"),
-    "memory controller": ("timestamp, utilization.memory [%]", f"{smi_stamp(1)}, 20 %"),
     "meminfo": ("MemTotal:       65714164 kB", "MemFree:        51298384 kB", "Buffers: 7 kB") * 9,
     "keras": ("Epoch 1/10", "100/100 - 3s - loss: 0.6931", "Epoch 2/10") * 9,
-    "words": ("a,b,c", "x,y,z"),
 }
 
 
@@ -250,17 +213,6 @@ class TestALogOfSomethingElse:
     def test_is_refused(self, lines: tuple[str, ...]) -> None:
         with pytest.raises(UnreadableLogError, match="utilisation"):
             ratios(rows(*lines))
-
-
-class TestALineWithoutAnEnd:
-    def test_is_counted_once_and_skipped(self) -> None:
-        log = [*smi_log([1, 2]).splitlines(keepends=True), *["x" * MAX_PIECE] * 3, "\n"]
-        last = f"{smi_stamp(3)}, 0, A40, 3 %, 1"
-
-        reader = NvidiaSmiCsvLog(iter([*log, last]), name="gpu.csv", options=NO_OPTIONS)
-
-        assert [sample.busy_ratio for sample in reader.samples()] == [0.01, 0.02, 0.03]
-        assert reader.facts().skipped_lines == 1
 
 
 HALF_PAST = "half past, 1, NVIDIA A40, 97 %, 1830 MiB"

@@ -52,10 +52,6 @@ EXAMPLES = {
     "a page ends before lines of another program": example(
         *WHOLE, OTHER, OTHER, busy=[29], skipped=2
     ),
-    "a page has indented lines only": example(
-        WHOLE[0], *WHOLE[1:5], " Product Name : NVIDIA A40", *WHOLE[6:],
-        "A line of another program", gpus=(A40,), skipped=1,
-    ),
     "pages under one time are of several GPUs": example(
         *moment(14, page(), page("97 %", "97")), *moment(16, page("0 %"), page("98 %", "97")),
         of=[0, 1, 0, 1], busy=[29, 97, 0, 98], at_s=[0, 0, 2, 2],
@@ -71,9 +67,6 @@ EXAMPLES = {
     "a page with a damaged heading is not of the GPU before": example(
         *WHOLE, "GPX 00000000:97:00.0", *page("97 %")[1:],
         busy=[29], skipped=2, noted="Skipped 1 line of an unknown GPU",
-    ),
-    "a page without its unit is no utilisation": example(
-        *WHOLE, *moment(15, page("2")), busy=[29, None], skipped=1
     ),
     "a GPU in instances is not observed, with a note": example(
         *moment(14, page("N/A", mig="Enabled")), busy=[None], skipped=1,

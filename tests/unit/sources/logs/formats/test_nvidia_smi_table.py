@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gpumon.sources.logs.log_sample import LoggedGpu, LogOptions
+from gpumon.sources.logs.log_sample import LoggedGpu
 from tests.builders.logs import analysed, example, rows, verified
 
 DATE = "Sat Jan 24 21:52:14 2026       "
@@ -72,10 +72,6 @@ ROWS = {
         DATE, *table("29%", "N/A", "ERR!"),
         busy=[29, None, None], skipped=2, noted="Skipped 1 line without a utilisation",
     ),
-    "may have no memory": example(
-        DATE, *HEADS, *gpu(0, "29%", "     N/A / N/A"), *gpu(1, "29%", "    Not Supported"),
-        busy=[29, 29], used_mib=[None, None],
-    ),
     **{
         f"is the same with mode {mode}": example(
             DATE, *HEADS, name_row(0, mode), answer_row("29%"), RULE, gpus=(V100,)
@@ -92,9 +88,6 @@ ROWS = {
 }  # fmt: skip
 
 TABLES = {
-    "that was cut off in a row is counted": example(
-        *WHOLE, DATE, *table("97%")[:7], DATE, busy=[29], skipped=1, noted=f"1 line {CUT}"
-    ),
     "without its beginning is counted": example(
         *table("97%")[4:], *WHOLE, *table("97%")[4:], busy=[29], skipped=2, noted=f"2 lines {CUT}"
     ),
@@ -128,18 +121,12 @@ CLOCKS = {
         *WHOLE, "Sat Jan 24 09:52:19 PM UTC 2026", *table("30%"),
         busy=[29], skipped=1, noted="Skipped 1 line with a time that cannot be read",
     ),
-    "is the period of the user without a date": example(
-        *table("29%"), *table("30%"), options=LogOptions(period_ns=60 * 10**9), at_s=[0, 60]
-    ),
     "is read in German": example(
         IN_GERMAN, *table("29%"), IN_GERMAN.replace(":14", ":19"), *table("30%"), at_s=[0, 5],
     ),
     "in an unknown language is counted": example(
         IN_AN_UNKNOWN_LANGUAGE, *table("29%"), IN_AN_UNKNOWN_LANGUAGE, *table("30%"), at_s=[0, 1],
         skipped=2, noted="2 lines with a time that cannot be read; first at line 1",
-    ),
-    "of whole seconds is spread": example(
-        *WHOLE, DATE, *table("30%"), at_s=[0, 0.5]
     ),
     **{
         f"is the date above the table: {first}": example(

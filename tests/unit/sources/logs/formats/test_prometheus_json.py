@@ -5,10 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-import pytest
-
-from gpumon.sources.logs.formats.prometheus_json import PrometheusLog
-from gpumon.sources.logs.log_sample import LoggedGpu, LogOptions
+from gpumon.sources.logs.log_sample import LoggedGpu
 from tests.builders.logs import example, util_at, verified
 
 UTIL = "DCGM_FI_DEV_GPU_UTIL"
@@ -60,19 +57,12 @@ SERIES = {
     "may be in several answers, as a loop of curl saves them": example(
         WHOLE + answer(series([5], gpu="0", start=9)), busy=[10, 20, 30, 5], at_s=[0, 1, 2, 9]
     ),
-    "may stand without the answer around it": example(
-        json.dumps([BUSIER, series([97], gpu="1")]), busy=[96, 97]
-    ),
     **{
         f"with an impossible time is counted: {time}": example(
             answer(series([10, 20], gpu="0")).replace("1700000001", time), busy=[10], skipped=1
         )
         for time in ("1e999", "-5", "null", "1e11")
     },
-    "that follows another one of its GPU continues it": example(
-        answer(series([10, 20], gpu="0", pod="a"), series([30], gpu="0", pod="b", start=2)),
-        at_s=[0, 1, 2], gpu_count=1,
-    ),
     "that is there twice counts once": example(
         f"{TWICE}\n{TWICE}", of=[0, 1, 0, 1], busy=[96, 97, 0, 97], at_s=[0, 0, 1, 1],
         skipped=4, noted="4 lines with a time that an earlier series of its GPU has",
@@ -94,9 +84,6 @@ SERIES = {
     "has the metric of the first answer": example(
         answer(ACTIVITY) + answer(BUSIER), busy=[50], noted=f"Read {ACTIVE} as the utilisation, not"
     ),
-    "that the user names must exist": example(
-        answer(BUSIER), options=util_at("my_gpu_busy"), refused="no series of my_gpu_busy"
-    ),
     "cannot be named by a number": example(
         answer(BUSIER), options=util_at(1), refused="has no columns; name a metric"
     ),
@@ -112,9 +99,6 @@ SERIES = {
     },
     "without a GPU is refused by name": example(
         answer(series([1, 2], "node_load1")), refused="none of node_load1 is a utilisation"
-    ),
-    "without a name has a note on values above 1": example(
-        answer(series([0.96, 1.0003, 0], None, gpu="0")), noted="Values just over 1"
     ),
     "without a name is percent if a value exceeds 1": example(
         answer(series([0.5, 0.9], None, gpu="0"), series([0.5, 97.0], None, gpu="1")),
@@ -141,16 +125,3 @@ SERIES = {
 
 class TestASeries:
     test_is_read_as_expected = verified(SERIES)
-
-    @pytest.mark.parametrize("layout", [{}, {"indent": 4}, {"sort_keys": True}, {"indent": 0}])
-    @pytest.mark.parametrize("piece", [3, 50, 1 << 16])
-    def test_is_the_same_in_any_layout_and_any_pieces(
-        self, layout: dict[str, Any], piece: int
-    ) -> None:
-        text = answer(series(list(range(60)), gpu="0"), series([5, 6], gpu="1"), **layout)
-        pieces = iter([text[at : at + piece] for at in range(0, len(text), piece)])
-
-        samples = list(PrometheusLog(pieces, name="x", options=LogOptions()).samples())
-
-        assert [one.busy_ratio for one in samples if one.gpu == 0] == [at / 100 for at in range(60)]
-        assert [one.busy_ratio for one in samples if one.gpu == 1] == [0.05, 0.06]

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from gpumon.sources.logs.log_sample import LoggedGpu, LogOptions
+from gpumon.sources.logs.log_sample import LoggedGpu
 from gpumon.sources.logs.table.column_names import Column
 from gpumon.sources.logs.table.headings import heading_of
 from tests.builders.logs import example, read_log, rows, seconds_of, util_at, verified
@@ -68,10 +68,6 @@ TABLES = {
     "may write its time with an exponent": example(
         f"_timestamp,{GPU_0}", "1.7e+09,1", "1.700000002e+09,2", at_s=[0, 2]
     ),
-    "has the time that the user names": example(
-        "_timestamp,when,gpu0_util", "1700000000,3,10", "1700000000,5,20",
-        options=LogOptions(columns={"timestamp": "when"}), at_s=[0, 2],
-    ),
     "counts rows whose time cannot be read": example(
         "time,gpu0", "1,10", "soon,10", ",10", "-3,10", "1e999,10", "2e9.5,10", "17e+1x,10", "3,20",
         busy=[10, 20], skipped=6,
@@ -79,15 +75,9 @@ TABLES = {
     "may have a single column": example(
         f'"Step","{RUN}"', '"0","96.5"', '"1","0"', busy=[96.5, 0]
     ),
-    "may begin below other lines": example(
-        "# made by hand", "", "time;gpu0;gpu1", "1;10;20", busy=[10, 20]
-    ),
     "is not read under another header until its own comes again": example(
         "time,gpu0,gpu1", "1,10,20", "time,gpu1,gpu0", "2,10,20", "time,gpu0,gpu1", "3,10,20",
         busy=[10, 20, 10, 20], skipped=2,
-    ),
-    "counts rows of another width": example(
-        "time,gpu0,gpu1", "1,10,20", "2,10", "3,10,20,30", busy=[10, 20], skipped=2
     ),
     "has no answer in a blank cell": example(
         "time,gpu0,gpu1", "1,10,20", "2,,30", busy=[10, 20, None, 30], skipped=1
@@ -98,15 +88,8 @@ TABLES = {
     "may be one column that the user names": example(
         "time,gpu0_util,gpu1_util", "1,10,20", options=util_at("gpu0_util"), busy=[10]
     ),
-    "is refused without the column that the user names": example(
-        "time,gpu0_util,gpu1_util", "1,10,20", options=util_at("gpu7_util"),
-        refused=r"utilization\.gpu=gpu7_util: the log has no such",
-    ),
     "is none if rows name their GPU": example(
         "time,device,util", "1,gpu0,10", "1,gpu1,20", "2,gpu0,30", of=[0, 1, 0], busy=[10, 20, 30]
-    ),
-    "may have decimal commas": example(
-        "time;gpu0 [%];gpu1 [%]", "1;45,5;30", "2;45,5 %;30", busy=[45.5, 30, 45.5, 30]
     ),
     "may have memory in any form": example(
         "time;gpu0 [%];gpu0_mem_mib;gpu1 [%]", "1;5;1024,5;6", "2;5;1,024.5;6",
@@ -180,19 +163,12 @@ OBJECTS = {
         *events({f"run{at} - system/gpu.0.gpu": 5 for at in range(1_030)}),
         busy=[5] * 1_024, gpu_count=1_024, noted="More than 1,024 GPUs",
     ),
-    "with NaN have no answer": example(
-        *events({GPU_0: 10.0}, {GPU_0: float("nan")}), busy=[10, None], skipped=1
-    ),
     "of nvitop's outer collection are read before the inner one": example(
         json.dumps(ONE_COLLECTION_IN_ANOTHER), busy=[10], is_wall=True
     ),
     "are read in order beyond the 512 that determine the unit": example(
         *events(*({GPU_0: at % 101} for at in range(600))),
         at_s=[2 * at for at in range(600)], busy=[at % 101 for at in range(600)],
-    ),
-    "that are skipped have their line beyond these 512": example(
-        *events(*({GPU_0: 5_000 if at == 549 else 50} for at in range(600))),
-        skipped=1, noted=": line 550.",
     ),
 }  # fmt: skip
 

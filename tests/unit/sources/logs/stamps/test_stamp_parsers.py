@@ -92,9 +92,6 @@ COLUMNS = {
         )
         for zeros in ("", "000", "000000", "000000000")
     },
-    "large numbers count in the unit of the heading": stamps(
-        "1718238472000", heading="time_ms", began="2024-06-13T00:27:52.000+00:00"
-    ),
     **{
         f"small numbers count in the unit of the heading: {heading}": stamps(
             *(str(step * at) for at in (7, 8, 9)),
@@ -135,14 +132,8 @@ COLUMNS = {
     "times of day restart only after more than 12 hours": stamps(
         "20:45:00", "09:00:00", at_s=[0], skipped=1
     ),
-    "times of day may have twelve hours": stamps(
-        "11:59:59 AM", "12:00:00 PM", "12:00:01 PM", "1:00:01 PM", at_s=[0, 1, 2, 3602]
-    ),
     "times of day with twelve hours restart at midnight": stamps(
         "11:59:59 PM", "12:00:00 AM", at_s=[0, 1]
-    ),
-    "elapsed times go on beyond a day": stamps(
-        "23:59:59", "24:00:00", "24:00:01", heading="elapsed", at_s=[0, 1, 2], notes=()
     ),
     "elapsed times may count days": stamps(
         "23:59:59", "1 day, 0:00:00", "1 day, 0:00:01", heading="elapsed", at_s=[0, 1, 2]
@@ -186,12 +177,6 @@ class TestALineOfADate:
     )  # fmt: skip
     def test_must_be_complete_and_valid(self, text: str) -> None:
         assert date_in(text) is None
-
-    @given(st.text(alphabet="SatJn240:5.,+-/ PMUTC²٣\n", max_size=40))
-    def test_may_be_any_text(self, text: str) -> None:
-        printed = date_in(text)
-
-        assert printed is None or printed.clock.iso(printed.stamp_ns) is not None
 
     def test_in_an_unknown_language_has_a_time_and_at_most_80_characters(self) -> None:
         assert looks_like_date("Sa 24. Jan 21:52:14 CET 2026")

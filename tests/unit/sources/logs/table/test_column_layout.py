@@ -31,15 +31,8 @@ def chosen(name: str, place: int | str, **more: int) -> LogOptions:
 
 COLUMNS = {
     "with a name of a ratio is one": example("time,busy_ratio", "1,1", "2,0", busy=[100, 0]),
-    "distinguishes GPUs by uuid before index": example(
-        "index,utilization.gpu [%],uuid", "0,1,GPU-a", "0,2,GPU-b", of=[0, 1]
-    ),
     "of names does not distinguish GPUs in a log with times": example(
         "time,utilization.gpu [%],name", "1,1,A40", "2,2,T4", of=[0, 0]
-    ),
-    "that the user names must exist": example(
-        "time,util", "1,5", options=chosen("utilization.gpu", 8),
-        refused=r"utilization\.gpu=9: the log has 2 columns",
     ),
     "that the user names is read even against the header": example(
         "time, index ,utilization.memory [%]", "0,0,5", options=chosen("util", 2, index=0),
