@@ -349,24 +349,19 @@ def with_reasons(
         lost_ns = shared.idle_ns.get(cause, 0)
         if not lost_ns:
             continue
-        if len(runs) == 1:
-            split = runs[0].reasons.split(cause, start_ns, end_ns, lost_ns)
-            for reason, amount_ns in split.items():
-                if reason is not InputWaitReason.UNKNOWN:
-                    reasons_ns[cause, reason] = amount_ns
-            continue
-        weights = _weights(runs, cause, start_ns, end_ns)
+        weights = [1] if len(runs) == 1 else _weights(runs, cause, start_ns, end_ns)
         total = sum(weights) or 1
         passed = given_ns = 0
         for run, weight in zip(runs, weights, strict=True):
             passed += weight
-            until_ns = lost_ns * passed // total
-            if until_ns > given_ns:
-                split = run.reasons.split(cause, start_ns, end_ns, until_ns - given_ns)
-                for reason, amount_ns in split.items():
-                    if reason is not InputWaitReason.UNKNOWN:
-                        reasons_ns[cause, reason] = reasons_ns.get((cause, reason), 0) + amount_ns
-            given_ns = until_ns
+            part_ns = lost_ns * passed // total - given_ns
+            if not part_ns:
+                continue
+            given_ns += part_ns
+            split = run.reasons.split(cause, start_ns, end_ns, part_ns)
+            for reason, amount_ns in split.items():
+                if reason is not InputWaitReason.UNKNOWN:
+                    reasons_ns[cause, reason] = reasons_ns.get((cause, reason), 0) + amount_ns
     return shared._replace(reasons_ns=reasons_ns) if reasons_ns else shared
 
 

@@ -29,14 +29,16 @@ class SeldomLogged:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._logged_s: float | None = None
-        self._suppressed = 0
+        self._logged_s, self._suppressed = -math.inf, 0
 
-    def suppressed(self) -> int | None:
-        """How many events were not logged, if a line is due; call it once for each event."""
+    def suppressed(self, *, is_new: bool = False) -> int | None:
+        """How many events were not logged, if a line is due; call it once for each event.
+
+        For a new kind of event, a line is always due.
+        """
         with self._lock:
             now_s = time.monotonic()
-            if self._logged_s is not None and now_s - self._logged_s < _LOGGED_EVERY_S:
+            if not is_new and now_s - self._logged_s < _LOGGED_EVERY_S:
                 self._suppressed += 1
                 return None
             self._logged_s, suppressed, self._suppressed = now_s, self._suppressed, 0
@@ -51,7 +53,7 @@ class FaultLog:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._logged_s, self._suppressed = -math.inf, 0
+        self._lines = SeldomLogged()
         self._kinds: set[tuple[str, int | None, str, int]] = set()
         self._count = 0
         self._newest: tuple[float, str] | None = None
@@ -68,15 +70,13 @@ class FaultLog:
         frame, line = [*traceback.walk_tb(error.__traceback__)][-1]
         kind = (name, number, frame.f_code.co_filename, line)
         with self._lock:
-            now_s = time.monotonic()
             self._count += 1
-            self._newest = now_s, f"{what}: {name}, see the log of gpumon serve"
+            self._newest = time.monotonic(), f"{what}: {name}, see the log of gpumon serve"
             is_new = kind not in self._kinds and len(self._kinds) < _MOST_KINDS
-            if not is_new and now_s - self._logged_s < _LOGGED_EVERY_S:
-                self._suppressed += 1
-                return
             self._kinds |= {kind} if is_new else set()
-            self._logged_s, suppressed, self._suppressed = now_s, self._suppressed, 0
+        suppressed = self._lines.suppressed(is_new=is_new)
+        if suppressed is None:
+            return
         more = f" (and {suppressed} more faults since the last line)" if suppressed else ""
         has_place = is_new and number not in _EXHAUSTED
         _LOG.error("%s%s: %s: %s", what, more, name, error, exc_info=error if has_place else None)
