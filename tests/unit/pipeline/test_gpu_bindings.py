@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 
 import pytest
 
 from gpumon.core.phase import IdleCause, TrainingPhase
-from gpumon.core.ring_format.events import RingEvent, RingKind, RingRecords
-from gpumon.core.sample import BusySample, ProcessSample
+from gpumon.core.sample import ProcessSample
 from gpumon.core.state import GpuState, MonitorState
 from gpumon.pipeline.gpu_bindings import AwaitedWork
 from gpumon.pipeline.past_reports import RunReports
 from gpumon.pipeline.reports import report_of
-from gpumon.pipeline.runs import TrackedRun
 from tests.builders.monitor import (
     ADA,
     ADAS_PID,
@@ -27,7 +24,6 @@ from tests.builders.monitor import (
     Phases,
     Story,
     gpu,
-    run_that_says,
     starve,
     stranger,
     training,
@@ -244,16 +240,6 @@ class TestABinding:
         assert settled.totals.idle_ns == {IdleCause.INPUT_WAIT: s(2)}
         assert settled.totals.pending_ns == 0
 
-    def test_keeps_no_time_of_a_gpu_that_is_taken_out_meanwhile(self, story: Story) -> None:
-        story.processes[1], story.processes_at_ns = (ADAS_PROCESS,), story.now_ns
-        story.ring("stranger", gpus=("1",), pid=STRANGERS_PID, uid=STRANGER)
-
-        waiting = gpu(story.pass_second(0.0, 1.0, phases=[(0.0, STEP)], key="stranger"), 1)
-        gone = gpu(story.pass_second(0.0), 1)
-
-        assert (waiting.is_undecided, gone.is_undecided) == (True, False)
-        assert gone.totals.busy_ns == s(1)
-
     def test_that_was_seen_stands_for_the_life_of_the_run(self, story: Story) -> None:
         story.processes[0] = (STRANGERS_PROCESS,)
         stranger(story)
@@ -378,16 +364,3 @@ class TestPendingTime:
 
         assert work.owners == owners
         assert work.drop(BOB) == left_ns
-
-
-class TestCausesOfPendingTime:
-    def test_are_settled_once(self) -> None:
-        waits = RingRecords.of([RingEvent(RingKind.ENTER, 0, TrainingPhase.INPUT_WAIT, 0)])
-        run = TrackedRun(replace(run_that_says(), events=waits, read_at_ns=s(3)))
-        awaited = AwaitedWork()
-        awaited.add(BusySample(0, s(2), 0.0), [run])
-
-        first, again = awaited.settle([run]), awaited.settle([run])
-
-        assert first.idle_ns == {IdleCause.INPUT_WAIT: s(2)}
-        assert again == AwaitedWork().settle([run])

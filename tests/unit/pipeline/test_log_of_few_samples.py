@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from gpumon.core.clock import NS_PER_S
 from gpumon.core.codecs.report_codec import encode_report
 from gpumon.core.diagnosis.messages import LOG_A_SECOND
 from gpumon.core.report.report import Report
@@ -44,13 +43,6 @@ class TestTooFewSamples:
     ) -> None:
         assert verdict_of(values, period_s) is verdict
 
-    def test_are_no_longer_so_where_most_of_many_are_near(self) -> None:
-        log = smi_log([97] * 60) + "".join(
-            f"2026/01/25 {hour:02}:00:00.120, 97 %\n" for hour in range(20)
-        )
-
-        assert only_gpu(analysed(log)).verdict.name is not FEW
-
     @pytest.mark.parametrize("ratios", [rhythm(2, 2, 4), [0.0] * 10, [0.4] * 19, [1.0]])
     def test_blame_no_cause_and_have_an_advice_without_a_bound(self, ratios: list[float]) -> None:
         report = analysed(smi_log([round(100 * ratio) for ratio in ratios]))
@@ -87,13 +79,6 @@ class TestASuspicion:
         assert "suspected" not in printed
 
 
-def test_idle_time_at_the_end_is_reported_as_a_hang_may_look_so() -> None:
-    report = analysed(smi_log([97] * 600 + [0] * 1200))
-
-    assert only_gpu(report).idle_after_use_ns == 1200 * NS_PER_S
-    assert encode_report(report)["gpus"][0]["idle_after_use_seconds"] == 1200.0
-
-
 def test_the_times_of_the_last_pauses_are_those_of_the_nearest_second() -> None:
     in_pauses = [97] * 6 + [0] * 4
     stamped = [
@@ -111,7 +96,7 @@ def test_the_times_of_the_last_pauses_are_those_of_the_nearest_second() -> None:
 
 class TestAMigPartitionedGpu:
     @pytest.mark.parametrize("message", ["[N/A]", "0 %", "[Not Supported]"])
-    def test_gets_no_verdict_by_its_cell_in_a_csv(self, message: str) -> None:
+    def test_gets_no_verdict_by_its_cell_in_a_csv_or_table(self, message: str) -> None:
         lines = ["timestamp, index, mig.mode.current, utilization.gpu [%]"]
         for at_s in range(120):
             stamp = f"2026/03/02 09:{at_s // 60:02}:{at_s % 60:02}.000"
@@ -122,15 +107,9 @@ class TestAMigPartitionedGpu:
         assert report.gpus[0].totals.observed_ns == 0
         assert not any(advice.gpus == ("0",) for advice in report.advice)
         assert "MIG is on." in render_report(report, PLAIN)
-
-    @pytest.mark.parametrize("message", ["N/A", 0])
-    def test_gets_no_verdict_by_its_cell_in_the_table(self, message: object) -> None:
-        report = analysed(table([[message]] * 60, mig="Enabled"))
-
-        assert (
-            verdict_line(report) == "unknown: MIG is on, and the log has no utilisation of GPU 0."
-        )
-        assert "dcgmi dmon" in next_line(report)
+        alone = analysed(table([["N/A" if "%" not in message else 0]] * 60, mig="Enabled"))
+        assert verdict_line(alone) == "unknown: MIG is on, and the log has no utilisation of GPU 0."
+        assert "dcgmi dmon" in next_line(alone)
 
 
 class TestRowsThatEndEarly:
@@ -236,12 +215,9 @@ class TestRowsThatCannotBeUsed:
             "partly busy (high loss), as far as 80 % of its rows can tell: GPU 0 "
         )
         assert (document["samples"], document["unusable_samples"]) == (240, 60)
-
-    def test_leave_no_loss_of_the_complete_log_where_they_are_most(self, bad_row: str) -> None:
-        report = log_with(bad_row, lambda at: pausing(at) == 0 or at % 10 == 0)
-
-        assert " can tell: In the rows that can be used: GPU 0 lost " in verdict_line(report)
-        assert only_gpu(report).verdict.severity is Severity.MODERATE
+        most = log_with(bad_row, lambda at: pausing(at) == 0 or at % 10 == 0)
+        assert " can tell: In the rows that can be used: GPU 0 lost " in verdict_line(most)
+        assert only_gpu(most).verdict.severity is Severity.MODERATE
 
     def test_may_have_been_work(self, bad_row: str) -> None:
         report = log_with(bad_row, lambda at: at % 3 > 0, lambda _: 0)

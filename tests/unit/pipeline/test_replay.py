@@ -89,8 +89,8 @@ class TestReplayedReport:
         with pytest.raises(UsageError, match="resnet-1"):
             replayed(night, run="alexnet")
 
-    def test_can_be_watched(self, path: Path) -> None:
-        seen = []
+    def test_can_be_watched_and_is_refused_without_a_tick(self, path: Path) -> None:
+        seen: list[Reading] = []
 
         def watched(readings: Iterable[Reading]) -> Iterator[Reading]:
             for one in readings:
@@ -100,8 +100,6 @@ class TestReplayedReport:
         replayed(path, watched)
 
         assert seen == plain_readings(10)
-
-    def test_is_refused_without_a_tick(self, path: Path) -> None:
         with pytest.raises(UnreadableLogError, match="no reading"):
             replayed(path, lambda _: iter(()))
 
@@ -140,6 +138,10 @@ class TestReplayWatch:
 
     def test_shows_timestamps_that_start_now(self, path: Path) -> None:
         player = Player(path, speed=10.0)
+        states = [*player.states()]
+        assert (states[0].boot_id, states[0].source) == (facts().boot_id, f"replay:{path}")
+        assert states[0].taken_at_ns == BEGAN_NS + NS_PER_S
+        player = Player(path, speed=10.0)
         shown = [player.watch.shown(state) for state in player.states()]
 
         assert [one.taken_at_ns - player.began_ns for one in shown] == [
@@ -149,40 +151,29 @@ class TestReplayWatch:
         assert all(one.replayed for one in shown)
         assert [one.taken_at_ns - (one.gpus[0].last_sample_at_ns or 0) for one in shown] == [0] * 10
 
-    def test_keeps_the_age_of_errors(self, player: Player) -> None:
+    def test_keeps_the_age_of_errors_and_board_details(self, player: Player) -> None:
         state = next(player.states())
-        gpus = tuple(
-            gpu._replace(
-                xid_errors=((79, 1),),
-                errors=ErrorTimes(((79, state.taken_at_ns),), 1, state.taken_at_ns),
-            )
-            for gpu in state.gpus
-        )
-
-        shown = player.watch.shown(state._replace(gpus=gpus))
-
-        troubles = [one for gpu in shown.gpus for one in gpu_troubles(gpu, shown)]
-        assert [one.last_ns for one in troubles] == [shown.taken_at_ns] * 2 * len(gpus)
-        assert {one.severity for one in troubles} == {Severity.HIGH}
-
-    def test_keeps_the_age_of_board_details(self, player: Player) -> None:
-        state = next(player.states())
-        now_ns = state.taken_at_ns
+        at_ns = state.taken_at_ns
         sample = GpuSample(
             device=state.gpus[0].device,
-            details=GpuDetails(read_at_ns=now_ns - 3 * NS_PER_S, persistence_mode=True),
-            activity=ActivitySample(now_ns - 2 * NS_PER_S, now_ns - NS_PER_S, sm_active_ratio=0.5),
+            details=GpuDetails(read_at_ns=at_ns - 3 * NS_PER_S, persistence_mode=True),
+            activity=ActivitySample(at_ns - 2 * NS_PER_S, at_ns - NS_PER_S, sm_active_ratio=0.5),
         )
-        gpu = state.gpus[0]._replace(latest=sample)
+        gpu = state.gpus[0]._replace(
+            latest=sample, xid_errors=((79, 1),), errors=ErrorTimes(((79, at_ns),), 1, at_ns)
+        )
 
         shown = player.watch.shown(state._replace(gpus=(gpu,)))
 
         board, now_ns = board_document(shown.gpus[0]), shown.taken_at_ns
-        assert now_ns != state.taken_at_ns
+        assert now_ns != at_ns
         assert board["details"]["read_at_ns"] == now_ns - 3 * NS_PER_S
         assert board["details"]["persistence_mode"] is True
         assert board["activity"]["start_ns"] == now_ns - 2 * NS_PER_S
         assert board["activity"]["end_ns"] == now_ns - NS_PER_S
+        troubles = gpu_troubles(shown.gpus[0], shown)
+        assert [one.last_ns for one in troubles] == [now_ns] * 2
+        assert {one.severity for one in troubles} == {Severity.HIGH}
 
     def test_leaves_the_present_time_for_other_processes(self, path: Path) -> None:
         player = Player(path, speed=10.0)
@@ -227,12 +218,3 @@ class TestReplayWatch:
         (collector,) = player.watch.collectors()
         assert len(states) < 10
         assert "broken." in str(collector.message)
-
-    def test_has_the_boot_id_and_timestamps_of_the_recording(
-        self, player: Player, path: Path
-    ) -> None:
-        first = next(player.states())
-
-        assert not player.watch.newest_counts()
-        assert (first.boot_id, first.taken_at_ns) == (facts().boot_id, BEGAN_NS + NS_PER_S)
-        assert first.source == f"replay:{path}"

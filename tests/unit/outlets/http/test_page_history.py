@@ -154,10 +154,7 @@ class TestBounds:
             assert reaches_ns >= min(at_ns, KEPT_PERIODS * S)
             assert kept[0]["end_ns"] > at_ns - KEPT_PERIODS * S
 
-    def test_a_daemon_that_stood_still_keeps_no_points_of_long_ago(self) -> None:
-        history = reported(GpuTotals(observed_ns=S, busy_ns=S))
-        history.append(busy(7_000))
-
+        history.append(busy(7_000))  # after a standstill
         assert [point["end_ns"] for point in points(history)] == [7_000 * S]
 
     @pytest.mark.parametrize(

@@ -29,7 +29,6 @@ from tests.builders.state import (
 DETAILS = {spec.name for spec in METRICS if spec.group == "gpu_details"}
 """Families with details of a board."""
 XIDS = "gpumon_gpu_xid_errors_total"
-CALLS, CALL_SECONDS = "gpumon_nvml_calls_total", "gpumon_nvml_call_seconds_total"
 ERRORS = "gpumon_nvml_errors_total"
 FUNCTIONS = [f"nvmlFunction{number}" for number in range(300)]
 LOST = detailed_gpu(present=False, error="GPU is lost")
@@ -116,30 +115,18 @@ class TestLimits:
         dropped = of("gpumon_label_sets_dropped_total", lines)
         assert dropped[f'{{family="{family}"}}'] == 3 * left_out
 
-    def test_keep_the_same_functions_for_calls_and_seconds(self) -> None:
-        lines = scraped(
-            monitor_state(
-                call_seconds=tuple((name, 0.5) for name in FUNCTIONS),
-                call_counts=tuple((name, 2) for name in FUNCTIONS),
-            )
-        )
 
-        assert len(of(CALLS, lines)) == 256
-        assert of(CALLS, lines).keys() == of(CALL_SECONDS, lines).keys()
-
-
-class TestAnUnderFilledGpu:
-    @pytest.mark.parametrize(
-        ("gpu", "expected"),
-        [
-            (healthy_gpu(fill=gpm_fill(0.9)), [0.0]),
-            (healthy_gpu(fill=power_fill(180.0), under_filled_now=True), [1.0]),
-            (healthy_gpu(), []),
-        ],
-        ids=["full", "under-filled", "unknown"],
-    )
-    def test_is_1_while_it_is(self, gpu: GpuState, expected: list[float]) -> None:
-        assert [*values("gpumon_gpu_under_filled", gpu).values()] == expected
+@pytest.mark.parametrize(
+    ("gpu", "expected"),
+    [
+        (healthy_gpu(fill=gpm_fill(0.9)), [0.0]),
+        (healthy_gpu(fill=power_fill(180.0), under_filled_now=True), [1.0]),
+        (healthy_gpu(), []),
+    ],
+    ids=["full", "under-filled", "unknown"],
+)
+def test_an_under_filled_gpu_is_1(gpu: GpuState, expected: list[float]) -> None:
+    assert [*values("gpumon_gpu_under_filled", gpu).values()] == expected
 
 
 class TestAMigPartitionedGpu:
