@@ -127,7 +127,6 @@ def _advice_on(
 
 
 def _gain_by_the_lock(gpus: Sequence[GpuReport]) -> float:
-    """The gain of ending the wait for the GIL, in waits and in steps at once."""
     return max(
         speedup_upper_bound(
             gpu.totals.in_use_ns, sum(_cost_of_the_lock_ns(gpu, cause) for cause in WITH_REASONS)
@@ -366,5 +365,4 @@ def _unused_gpus(gpus: Sequence[GpuReport], runs: Sequence[RunReport]) -> Advice
 
 def _is_unused(gpu: GpuReport) -> bool:
     is_hanging = gpu.verdict.name is VerdictName.HANGING
-    is_suspended = gpu.now is not None and gpu.now.is_suspended
-    return not (gpu.verdict.name.is_conclusive or is_hanging or is_suspended or is_few(gpu))
+    return not (gpu.verdict.name.is_conclusive or is_hanging or gpu.is_suspended or is_few(gpu))

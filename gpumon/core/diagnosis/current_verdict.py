@@ -154,7 +154,6 @@ class CurrentVerdict:
             self._window_from = self._packer.unpack(marks.popleft().data)
 
     def _at_a_standstill(self, now: GpuMoment, totals: GpuTotals) -> NowVerdict:
-        """The verdict while its run is suspended, or hangs."""
         self._is_new, self._stood_still = False, True
         if now.suspended_since_ns is not None:
             since_ns = now.suspended_since_ns

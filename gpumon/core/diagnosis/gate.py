@@ -94,7 +94,12 @@ def compared(report: Report, limits: Limits) -> GateResult:
         lost = [(gpu, gpu.verdict.lost_ratio or 0.0, _main_cause(gpu)) for gpu in gpus]
         failures += _above("more than {} of the time in use is lost", limits.lost, lost)
     if limits != Limits():
-        notes += [_of_before(gpu) for gpu in gpus if gpu.error is not None]
+        notes += [
+            f"GPU {gpu.label} cannot be read now: its verdict covers the "
+            f"{in_time(gpu.totals.observed_ns)} observed earlier"
+            for gpu in gpus
+            if gpu.error is not None
+        ]
     return GateResult(tuple(failures), tuple(notes), undiagnosed, bool(gpus))
 
 
@@ -161,21 +166,16 @@ def _unknown(gpu: GpuReport) -> str:
     )
 
 
-def _of_before(gpu: GpuReport) -> str:
-    observed = in_time(gpu.totals.observed_ns)
-    return f"GPU {gpu.label} cannot be read now: its verdict covers the {observed} observed earlier"
-
-
 # -- GPUs without a verdict ----------------------------------------------------------
 
 
 def _undiagnosed(report: Report) -> str:
-    gpus = [
-        gpu for gpu in report.gpus if not _is_diagnosed(gpu) and not _has_instances(gpu, report)
-    ]
+    parents = {gpu.parent_uuid for gpu in report.gpus}
     groups: dict[tuple[Counted | str, str], list[str]] = {}
-    for gpu in gpus:
-        groups.setdefault(_reason(gpu), []).append(gpu.label)
+    for gpu in report.gpus:
+        has_instances = gpu.is_partitioned and gpu.uuid in parents
+        if not (_is_diagnosed(gpu) or has_instances):
+            groups.setdefault(_reason(gpu), []).append(gpu.label)
     reasons = []
     for (row, detail), labels in groups.items():
         fields = {"gpus": gpus_named(labels), "time": detail, "error": detail, "limit": _TOO_SHORT}
@@ -195,10 +195,6 @@ def _on_no_gpu(report: Report) -> list[str]:
     nowhere = [run.run for run in runs if not run.gpu_uuids and run.name not in used]
     names = [label_text(label) for label in dict.fromkeys(nowhere)]
     return [_RUNS_ON_NO_GPU.of(len(names), runs=listed(names))] if names else []
-
-
-def _has_instances(gpu: GpuReport, report: Report) -> bool:
-    return gpu.is_partitioned and any(other.parent_uuid == gpu.uuid for other in report.gpus)
 
 
 def _reason(gpu: GpuReport) -> tuple[Counted | str, str]:

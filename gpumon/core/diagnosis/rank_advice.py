@@ -48,26 +48,23 @@ def waits_much(gpu: GpuReport) -> bool:
 
 def wait_in_percent(totals: GpuTotals, *limits: float) -> str:
     """The share of its time in use that it waited; a range where that is not known better."""
-    low, high = (ns / totals.in_use_ns for ns in _bounds_ns(totals))
+    in_use_ns = totals.in_use_ns
+    low, high = totals.rank_wait_low_ns / in_use_ns, totals.rank_wait_high_ns / in_use_ns
     return percent_range(low, high, *limits) if _is_wide(totals) else in_percent(low, *limits)
 
 
 def wait_in_time(totals: GpuTotals) -> str:
     """The same as a time."""
-    low_ns, high_ns = _bounds_ns(totals)
+    low_ns, high_ns = totals.rank_wait_low_ns, totals.rank_wait_high_ns
     return time_range(low_ns, high_ns) if _is_wide(totals) else in_time(low_ns)
 
 
 def _is_wide(totals: GpuTotals) -> bool:
     """Whether one figure would mislead, or hide that the verdict rests on the higher one."""
-    low_ns, high_ns = _bounds_ns(totals)
+    low_ns, high_ns = totals.rank_wait_low_ns, totals.rank_wait_high_ns
     limit_ns = DEFAULT_SETTINGS.lost_share * totals.in_use_ns
     range_ns = DEFAULT_SETTINGS.wide_range * totals.in_use_ns
     return high_ns - low_ns > range_ns or low_ns < limit_ns <= high_ns
-
-
-def _bounds_ns(totals: GpuTotals) -> tuple[int, int]:
-    return totals.rank_wait_low_ns, totals.rank_wait_high_ns
 
 
 def late_rank_text(
@@ -84,13 +81,10 @@ def late_rank_text(
     rank = f"{_rank(wait)} on {gpus_named(on)}" if on else _rank(wait)
     remedy = messages.SPEED_UP_RANK.get(wait.cause, messages.CHECK_RANK).format(rank=rank)
     names = gpus_named(gpu.label for gpu in those)
-    if any(gpu.totals.rank_wait_low_ns or _waits_idle(gpu) for gpu in those):
+    idle = IdleCause.IMBALANCE
+    if any(gpu.totals.rank_wait_low_ns or gpu.totals.idle_ns.get(idle) for gpu in those):
         return f"{remedy} {messages.WAITS_FOR_RANK.of(len(those), gpus=names)}"
     return f"{remedy} {messages.MAY_WAIT_FOR_RANK.format(gpus=names)}"
-
-
-def _waits_idle(gpu: GpuReport) -> bool:
-    return gpu.totals.idle_ns.get(IdleCause.IMBALANCE, 0) > 0
 
 
 def late_rank_advice(gpus: Sequence[GpuReport], runs: Sequence[RunReport]) -> Advice | None:

@@ -15,7 +15,7 @@ from gpumon.core.device.troubles import troubles_since
 from gpumon.core.diagnosis.advice import advise
 from gpumon.core.diagnosis.verdict_rules import diagnose
 from gpumon.core.phase import OUT_OF_USE, UNPROVED, IdleCause, InputWaitReason
-from gpumon.core.report.report import Report, RunReport
+from gpumon.core.report.report import Report
 
 _Key = TypeVar("_Key")
 _COUNTERS = tuple(
@@ -181,7 +181,13 @@ def report_since(before: Report, after: Report) -> Report:
             )
         )  # fmt: skip
     known = {(run.run, run.pid): run for run in before.runs}
-    runs = tuple(run for run in after.runs if not _was_over(known.get((run.run, run.pid)), run))
+    # The figures of a run that is over may settle for a while after that.
+    runs = tuple(
+        run
+        for run in after.runs
+        if (past := known.get((run.run, run.pid))) is None
+        or not (past.alive is False or past == run)
+    )
     return replace(
         after,
         observed_ns=max((gpu.totals.observed_ns for gpu in gpus), default=0),
@@ -190,8 +196,3 @@ def report_since(before: Report, after: Report) -> Report:
         runs=runs,
         advice=advise(gpus, runs),
     )
-
-
-def _was_over(before: RunReport | None, after: RunReport) -> bool:
-    """Whether a run had ended before: its figures may settle for a while after that."""
-    return before is not None and (before.alive is False or before == after)

@@ -69,7 +69,6 @@ def _machines(before: Report, after: Report) -> Iterator[Unlikeness]:
 
 
 def _are_of_one_kind(before: Report, after: Report) -> bool:
-    """Whether they have the same number of GPUs of the same models, as far as is known."""
     boards = [diagnosed(report.gpus) for report in (before, after)]
     if len(boards[0]) != len(boards[1]):
         return False

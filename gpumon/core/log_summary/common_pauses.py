@@ -152,7 +152,6 @@ class _Sweep:
             self._beside_ns[number] += self._now_ns - since_ns
 
     def _follow_all(self) -> None:
-        """Track the stretches in which all GPUs in use pause."""
         if len(self._in_use) > 1 and not self._working:
             if self._all_paused_since is None:
                 self._all_paused_since = self._now_ns

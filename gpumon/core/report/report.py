@@ -219,8 +219,12 @@ class GpuReport:
     @property
     def in_partial_report(self) -> GpuReport:
         """This GPU in a report on part of the time: without ``now``, unless it is suspended."""
-        is_suspended = self.now is not None and self.now.is_suspended
-        return self if is_suspended else replace(self, now=None)
+        return self if self.is_suspended else replace(self, now=None)
+
+    @property
+    def is_suspended(self) -> bool:
+        """Whether the runs on it are suspended now."""
+        return self.now is not None and self.now.is_suspended
 
     @property
     def label(self) -> str:

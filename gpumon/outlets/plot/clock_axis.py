@@ -83,10 +83,6 @@ def _clock_from_start(report: Report, span: Interval, patience_ns: int) -> Clock
     )
     return ClockAxis(
         span, report.origin_ns, 0.0, float(unit_s * NS_PER_S),
-        f"time from the start of the log, {unit}", MaxNLocator(8), FuncFormatter(_plain),
-        patience_ns,
+        f"time from the start of the log, {unit}", MaxNLocator(8),
+        FuncFormatter(lambda value, _: f"{value:,.10g}"), patience_ns,
     )  # fmt: skip
-
-
-def _plain(value: float, _: int | None) -> str:
-    return f"{value:,.10g}"

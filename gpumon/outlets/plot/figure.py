@@ -209,7 +209,6 @@ def _run_blocks(
     *,
     is_last: bool,
 ) -> list[_Block]:
-    """Return the legend of the phases, and a lane for each run."""
 
     def drawn(run: RunReport, lane: RunLane, *, is_lowest: bool) -> _Block:
         def draw(position: _Position) -> None:
@@ -248,7 +247,6 @@ def _gpu_blocks(
     axis: ClockAxis,
     palette: Palette,
 ) -> list[_Block]:
-    """Return a legend, and a lane for each GPU that is shown."""
     columns = [
         columns_of(lane, gpu.totals.starved_intervals, axis.span, COLUMNS) for gpu, lane in shown
     ]
@@ -294,8 +292,6 @@ def _gpu_blocks(
 
 @dataclass(frozen=True, slots=True)
 class _Line:
-    """A line above the lanes, its height in points, and its style."""
-
     words: str
     height: float
     look: dict[str, Any]
@@ -354,7 +350,6 @@ def _span_of(report: Report, lanes: Iterable[Lane | RunLane]) -> Interval:
 
 
 def _on(gpu: GpuReport, runs: Sequence[RunReport], lanes: Sequence[RunLane]) -> list[RunLane]:
-    """Return the lanes of the runs on a GPU."""
     keys = {(run.run, run.pid) for run in runs_on([gpu], runs)}
     return [lane for lane in lanes if (lane.run, lane.pid) in keys]
 
@@ -430,7 +425,6 @@ def _reason_legend(lanes: Sequence[RunLane], palette: Palette) -> list[Patch]:
 
 
 def _legend(gpus: Sequence[GpuReport], palette: Palette, *, has_holes: bool) -> list[Patch]:
-    """Return what is painted, and how much of it there is."""
     items = [
         Patch(facecolor=palette.busy, label="busy: share of the time, by height"),
         Patch(facecolor=palette.in_use, edgecolor=palette.rule, label="in use and idle"),
@@ -456,7 +450,6 @@ def _legend(gpus: Sequence[GpuReport], palette: Palette, *, has_holes: bool) -> 
 
 
 def _lost_label(gpus: Sequence[GpuReport]) -> str:
-    """Return how much time is marked as lost, and how often."""
     starved_ns = sum(gpu.totals.starved_ns for gpu in gpus)
     suspected_ns = sum(gpu.totals.suspected_ns for gpu in gpus)
     count = sum(len(gpu.totals.starved_intervals) + gpu.totals.merged_intervals for gpu in gpus)

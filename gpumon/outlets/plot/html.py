@@ -115,11 +115,16 @@ def html_page(report: Report, lanes: Lanes | None) -> bytes:
         f"<style>{_STYLE}</style>",
         "</head>",
         "<body>",
-        *_headline(report),
+        f"<h1>{escape(capital(verdict_line(report)))}</h1>",
+        f"<p><b>Why:</b> {escape(capital(why_line(report)))}</p>",
+        f"<p><b>Next:</b> {escape(capital(next_line(report)))}</p>",
+        f'<p class="quiet">{escape(observed_sentences(report))}</p>',
         *_picture(report, lanes),
         *_list("In trouble", trouble_paragraphs(report)),
         *_list("Why input was late", _reasons(report.gpus)),
-        *_besides(report),
+        *([f"<p>{escape(machine)}</p>"] if (machine := machine_line(report)) else []),
+        *_list("Other losses", other_advice(report)),
+        *_list("Also noted", findings_beside(report, next_line(report))),
         *_table(report.gpus),
         *_list("Runs", [" ".join(sentences) for sentences in run_sentences(report)]),
         *_list("Notes", notes_beside(report)),
@@ -132,7 +137,6 @@ def html_page(report: Report, lanes: Lanes | None) -> bytes:
 
 
 def _picture(report: Report, lanes: Lanes | None) -> list[str]:
-    """Return the lanes for light and dark paper, or why there are none."""
     if lanes is None:
         return [f'<p class="quiet">{escape(_NO_PICTURE)}</p>']
     if not lanes.runs and not any(lane.observed_ns for lane in lanes.gpus):
@@ -150,7 +154,6 @@ def _picture(report: Report, lanes: Lanes | None) -> list[str]:
 
 
 def _reasons(gpus: Sequence[GpuReport]) -> list[str]:
-    """Return how long each GPU waited for input, and the share of each reason."""
     sentences = []
     for gpu in gpus:
         waited_ns = gpu.totals.idle_ns.get(IdleCause.INPUT_WAIT, 0)
@@ -170,25 +173,7 @@ def _reasons(gpus: Sequence[GpuReport]) -> list[str]:
     return sentences
 
 
-def _headline(report: Report) -> list[str]:
-    return [
-        f"<h1>{escape(capital(verdict_line(report)))}</h1>",
-        f"<p><b>Why:</b> {escape(capital(why_line(report)))}</p>",
-        f"<p><b>Next:</b> {escape(capital(next_line(report)))}</p>",
-        f'<p class="quiet">{escape(observed_sentences(report))}</p>',
-    ]
-
-
-def _besides(report: Report) -> list[str]:
-    """Return further advice, and findings besides the verdict."""
-    together = machine_line(report)
-    lines = [f"<p>{escape(together)}</p>"] if together else []
-    findings = findings_beside(report, next_line(report))
-    return [*lines, *_list("Other losses", other_advice(report)), *_list("Also noted", findings)]
-
-
 def _list(title: str, texts: Sequence[str]) -> list[str]:
-    """Return paragraphs under a title; nothing without any."""
     items = [f"<li>{escape(text)}</li>" for text in texts]
     return [f"<h2>{title}</h2>", "<ul>", *items, "</ul>"] if items else []
 
@@ -266,5 +251,4 @@ def _cells(
 
 
 def _unbroken(figure: str) -> str:
-    """Keep a number on one line with its unit."""
     return figure.replace(" ", "\N{NO-BREAK SPACE}")

@@ -182,7 +182,6 @@ def _shares(title: str, before: Report, after: Report, amounts_ns: Sequence[int]
 
 
 def _pace_rows(pairs: RunPairs) -> list[str]:
-    """How fast each run went, and which of them is in one report alone."""
     counted_pairs = [pair for pair in pairs.both if pair.before.steps or pair.after.steps]
     lines: list[str] = []
     if len(counted_pairs) == 1:

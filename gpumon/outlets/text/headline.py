@@ -82,8 +82,8 @@ def main_gpu(gpus: Sequence[GpuReport]) -> GpuReport | None:
 
 
 def _how_well(gpu: GpuReport) -> tuple[int, bool, bool, int, int, int]:
-    lost_ns, place, now = gpu.totals.lost_ns, _ORDER.index(gpu.verdict.name), gpu.now
-    if gpu.verdict.name is VerdictName.HANGING or (now is not None and now.is_suspended):
+    lost_ns, place = gpu.totals.lost_ns, _ORDER.index(gpu.verdict.name)
+    if gpu.verdict.name is VerdictName.HANGING or gpu.is_suspended:
         return 0, True, False, place, -lost_ns, True
     if is_well(gpu) and not ended_in_a_hang(gpu):
         is_full = not is_under_filled(gpu.fill)
@@ -114,7 +114,6 @@ def verdict_line(report: Report) -> str:
 
 
 def _time_line(report: Report) -> str:
-    """Where the time of the GPUs that can be read went."""
     gpu = main_gpu(report.gpus)
     if gpu is None:
         return _without_a_gpu(report)

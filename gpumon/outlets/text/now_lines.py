@@ -83,14 +83,13 @@ def hang_statement(gpu: GpuReport) -> str:
 
 def stands_still(gpu: GpuReport, report: Report) -> bool:
     """Whether the headline is about a run that makes no progress, and not about lost time."""
-    is_suspended = gpu.now is not None and gpu.now.is_suspended
     is_hanging = gpu.verdict.name is VerdictName.HANGING
-    return is_suspended or is_hanging or bool(waits_for_first_batch(gpu, report))
+    return gpu.is_suspended or is_hanging or bool(waits_for_first_batch(gpu, report))
 
 
 def standstill_statement(gpu: GpuReport, report: Report) -> str:
     """Which run makes no progress, and what it is doing."""
-    if gpu.now is not None and gpu.now.is_suspended:
+    if gpu.is_suspended:
         stopped = _suspended_on(gpu, report)
         if not stopped:
             return messages.PROCESS_STOPPED.format(gpu=gpu.label)
@@ -125,7 +124,7 @@ def what_to_do_now(gpu: GpuReport, report: Report) -> str:
     """What to do about a run that is suspended, waits for its first batch, or hung; or empty."""
     if ended_in_a_hang(gpu):
         return messages.LOOK_AT_ITS_LOG
-    if gpu.now is not None and gpu.now.is_suspended:
+    if gpu.is_suspended:
         pids = listed([f"{run.pid}" for run in _suspended_on(gpu, report)])
         return messages.RESUME.format(what=f"pid {pids}" if pids else "it")
     if gpu.verdict.name is not VerdictName.HANGING and waits_for_first_batch(gpu, report):
@@ -182,5 +181,5 @@ def _held_statement(holder: str, gpus: Sequence[GpuReport], report: Report) -> s
 
 def _suspended_on(gpu: GpuReport, report: Report) -> list[RunReport]:
     stopped = [run for run in report.runs if run.suspended_since_ns is not None]
-    gpus = [one for one in report.gpus if one.now is not None and one.now.is_suspended]
+    gpus = [one for one in report.gpus if one.is_suspended]
     return runs_on(gpus or [gpu], stopped) or [run for run in stopped if not run.gpu_uuids]

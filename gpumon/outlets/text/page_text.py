@@ -6,7 +6,7 @@ from typing import Any
 
 from gpumon.core.codecs.report_codec import encode_sentences
 from gpumon.core.device.fill import is_under_filled
-from gpumon.core.report.report import GpuReport, Report
+from gpumon.core.report.report import Report
 from gpumon.core.verdict import Severity, VerdictName
 from gpumon.core.wording import capital, in_percent
 from gpumon.outlets.text.headline import main_gpu, verdict_line, why_line
@@ -47,7 +47,7 @@ def _tone(report: Report) -> str:
         return "bad"
     if broken is Severity.HIGH or gpu is None:
         return _TONES[broken]
-    if gpu.now is not None and gpu.now.is_suspended:
+    if gpu.is_suspended:
         return "warn"
     is_well = gpu.verdict.name is VerdictName.HEALTHY
     is_noted = broken is not Severity.NONE or (is_well and is_under_filled(gpu.fill))
@@ -57,7 +57,6 @@ def _tone(report: Report) -> str:
 
 
 def _title(report: Report) -> str:
-    """A short title for the browser's tab."""
     if report.source_error is not None:
         return "no GPU can be read"
     gpus = report.at_present.gpus
@@ -66,13 +65,10 @@ def _title(report: Report) -> str:
         return f"GPU {broken[0].label}: {trouble_words(broken[0])}"
     gpu = main_gpu(gpus)
     if gpu is not None and stands_still(gpu, report.at_present):
-        is_suspended = gpu.now is not None and gpu.now.is_suspended
-        return f"GPU {gpu.label}: {'suspended' if is_suspended else verdict_word(gpu)}"
+        return f"GPU {gpu.label}: {'suspended' if gpu.is_suspended else verdict_word(gpu)}"
     if gpu is not None and gpu.waits_for is not None and waits_for_rank(gpu):
         return f"GPU {gpu.label} waits for rank {gpu.waits_for.rank}"
     at_work = [gpu for gpu in gpus if gpu.totals.in_use_ns and not is_over(gpu)]
-    return f"{in_percent(_lost_ratio(at_work))} lost" if at_work else ""
-
-
-def _lost_ratio(gpus: list[GpuReport]) -> float:
-    return sum(gpu.totals.lost_ns for gpu in gpus) / sum(gpu.totals.in_use_ns for gpu in gpus)
+    lost_ns = sum(gpu.totals.lost_ns for gpu in at_work)
+    in_use_ns = sum(gpu.totals.in_use_ns for gpu in at_work)
+    return f"{in_percent(lost_ns / in_use_ns)} lost" if at_work else ""

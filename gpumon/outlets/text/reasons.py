@@ -145,7 +145,6 @@ def _cost(gpu: GpuReport, cause: IdleCause) -> str:
 
 
 def _once_suspected(gpu: GpuReport) -> str:
-    """That what was suspected of it no longer is; empty where that is not so."""
     suspected_ns, in_use_ns = gpu.totals.suspected_ns, gpu.totals.in_use_ns
     probability = gpu.verdict.input_probability
     is_less = probability is not None and probability < DEFAULT_SETTINGS.suspected_from

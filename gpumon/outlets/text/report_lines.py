@@ -145,7 +145,6 @@ def _about_time(report: Report) -> str:
 
 
 def _gain(advice: Advice) -> str:
-    """The most an advice can gain; empty where that is little, or unknown."""
     bound = advice.speedup_upper_bound
     if bound is None or bound < 1.005:
         return ""
@@ -325,7 +324,6 @@ def _run_sentences(run: RunReport, labels: Mapping[str, str], report: Report) ->
 
 
 def _standstill(run: RunReport, report: Report) -> str:
-    """That it is suspended, hangs, or waits for its first batch; or empty."""
     if run.suspended_since_ns is not None:
         time = clock(report, run.suspended_since_ns)
         row = messages.RUN_SUSPENDED_SINCE if time else messages.RUN_SUSPENDED
@@ -338,7 +336,6 @@ def _standstill(run: RunReport, report: Report) -> str:
 
 
 def _balance(balance: JobBalance, labels: Mapping[str, str], names: str) -> str:
-    """How busy the GPUs of a job are in its steps, and which ratios would balance them."""
     levelled = None if balance.is_level else balance.balanced_ratios
     return (messages.JOB_BALANCE if levelled is None else messages.JOB_BALANCE_AT).format(
         shares=shares_text(balance.busy_ratios, labels),

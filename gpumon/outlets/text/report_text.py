@@ -56,7 +56,7 @@ _WIDEST_WORD: Final = 21
 def render_report(report: Report, style: TextStyle) -> str:
     """The complete report as text, 80 columns wide, with a line break at its end."""
     report = replace(report, runs=report.observed_runs)
-    blocks = [_headline(report, style), _observed(report)]
+    blocks = [_headline(report, style), "\n".join(wrapped(observed_sentences(report)))]
     machine = "\n".join(wrapped(machine_line(report)))
     troubles = bullets("In trouble:", trouble_paragraphs(report))
     blocks += filter(None, [machine, troubles])
@@ -68,7 +68,9 @@ def render_report(report: Report, style: TextStyle) -> str:
     blocks += [_gpu_block(gpu, report, style) for gpu in shown]
     advice = bullets("Other losses:", other_advice(report))
     found = bullets("Also noted:", findings_beside(report, next_line(report)))
-    blocks += filter(None, (_runs(report), advice, found, _notes(report)))
+    runs = [line for run in run_sentences(report) for one in run for line in wrapped(one)]
+    notes = [line for note in notes_beside(report) for line in wrapped(note, first="Note: ")]
+    blocks += filter(None, ("\n".join(runs), advice, found, "\n".join(notes)))
     return style.plain("\n\n".join(blocks)) + "\n"
 
 
@@ -86,10 +88,6 @@ def _headline(report: Report, style: TextStyle) -> str:
             *_labelled("Next:", capital(next_line(report))),
         ]
     )
-
-
-def _observed(report: Report) -> str:
-    return "\n".join(wrapped(observed_sentences(report)))
 
 
 def mig_sentence(gpu: GpuReport, report: Report) -> str:
@@ -126,7 +124,6 @@ def _overview(report: Report) -> str:
 
 
 def _gpu_block(gpu: GpuReport, report: Report, style: TextStyle) -> str:
-    """The table of a GPU; for one without data because of MIG, a sentence."""
     if is_few(gpu):
         return "\n".join(wrapped(f"{_name(gpu)}: {samples_of(gpu)}."))
     sentence = mig_sentence(gpu, report)
@@ -167,7 +164,8 @@ def _table(gpu: GpuReport, style: TextStyle) -> str:
     if waits_much(gpu):
         lines.append(f"  of the busy time, waiting for another rank: {wait_in_time(totals)}")
     if not is_next_to_nothing(totals.hanging_ns, totals.observed_ns):
-        lines.append(_detail("while a run hung", totals.hanging_ns, totals))
+        hung = in_unit_of(totals.observed_ns, totals.hanging_ns)
+        lines.append(f"    {'while a run hung':<28}{hung:>13}")
     lines += _fill(gpu)
     if hides_much(totals) and not is_wide(totals, IdleCause.INPUT_WAIT):
         lines.append(_hidden(gpu))
@@ -175,7 +173,6 @@ def _table(gpu: GpuReport, style: TextStyle) -> str:
 
 
 def _fill(gpu: GpuReport) -> list[str]:
-    """The SM utilisation while the GPU was busy, where it is known."""
     fill = gpu.fill
     if fill is None:
         return []
@@ -188,7 +185,6 @@ def _fill(gpu: GpuReport) -> list[str]:
 
 
 def _causes(gpu: GpuReport) -> list[tuple[IdleCause, int]]:
-    """Causes with time, the greatest loss first, time out of use last."""
     rows = ((cause, gpu.totals.idle_ns.get(cause, 0)) for cause in CAUSES)
     return sorted(
         (row for row in rows if row[1] > 0), key=lambda row: (row[0] in OUT_OF_USE, -row[1])
@@ -203,10 +199,6 @@ def _row(title: str, amount_ns: int, whole_ns: int, style: TextStyle) -> str:
 def _amount(title: str, amount_ns: int, whole_ns: int) -> str:
     percent = 100 * amount_ns / whole_ns if whole_ns else 0.0
     return f"  {title:<30.30}{in_unit_of(whole_ns, amount_ns):>13}{percent:>7.1f} %"
-
-
-def _detail(title: str, amount_ns: int, totals: GpuTotals) -> str:
-    return f"    {title:<28.28}{in_unit_of(totals.observed_ns, amount_ns):>13}"
 
 
 class _Split(NamedTuple):
@@ -224,7 +216,6 @@ class _Split(NamedTuple):
 
 
 def _splits(cause: IdleCause, totals: GpuTotals) -> Iterator[_Split]:
-    """What is known of the time of one cause: when it was, and why, the greatest reason first."""
     if cause is IdleCause.UNKNOWN:
         suspected = [("of it suspected starvation", totals.suspected_ns)]
         yield _Split(suspected, "of it not suspected")
@@ -284,16 +275,6 @@ def _hidden(gpu: GpuReport) -> str:
         f"{in_time(exposed_ns)}."
     )
     return "\n".join(wrapped(text, first="  "))
-
-
-def _runs(report: Report) -> str:
-    every = [sentence for sentences in run_sentences(report) for sentence in sentences]
-    return "\n".join(line for sentence in every for line in wrapped(sentence))
-
-
-def _notes(report: Report) -> str:
-    notes = notes_beside(report)
-    return "\n".join(line for note in notes for line in wrapped(note, first="Note: "))
 
 
 def _labelled(label: str, text: str) -> list[str]:

@@ -92,7 +92,7 @@ def statement_on(gpu: GpuReport, alike: Sequence[GpuReport], report: Report) -> 
         case VerdictName.STALLED:
             return _stalled(gpu)
         case VerdictName.STARVATION_SUSPECTED:
-            return _loss_in_pauses(gpu, report)
+            return loss_in_pauses(gpu, report.sampling, *LOSS_LIMITS, is_past=is_past(gpu))
         case VerdictName.PARTIAL:
             return _partial(gpu, report)
         case VerdictName.HEALTHY:
@@ -149,7 +149,7 @@ def _partial(gpu: GpuReport, report: Report) -> str:
     if waits_for_rank(gpu):
         return _waiting_for_rank(gpu)
     if is_mostly_in_pauses(gpu.totals):
-        lost = _loss_in_pauses(gpu, report)
+        lost = loss_in_pauses(gpu, report.sampling, *LOSS_LIMITS, is_past=is_past(gpu))
     else:
         lost = messages.IDLE_SHARE.of(is_past(gpu), gpu=gpu.label, share=_idle_share(gpu))
     return f"{lost} {_unexplained(gpu)}"
@@ -195,12 +195,7 @@ def _idle_share(gpu: GpuReport) -> str:
     return in_percent(totals.lost_ns / totals.in_use_ns, *LOSS_LIMITS)
 
 
-def _loss_in_pauses(gpu: GpuReport, report: Report) -> str:
-    return loss_in_pauses(gpu, report.sampling, *LOSS_LIMITS, is_past=is_past(gpu))
-
-
 def _healthy(gpus: Sequence[GpuReport]) -> str:
-    """Of GPUs that lose nothing: which have low SM utilisation, and which do not."""
     low = [gpu for gpu in gpus if is_under_filled(gpu.fill)]
     full = [gpu for gpu in gpus if gpu not in low and not has_trouble(gpu)]
     if not low and not full:
@@ -210,7 +205,6 @@ def _healthy(gpus: Sequence[GpuReport]) -> str:
 
 
 def _busy_in_log(gpus: Sequence[GpuReport]) -> str:
-    """Of GPUs of a log that lose little, or in too few pauses: how busy they were, and when."""
     gpus = [gpu for gpu in gpus if not has_trouble(gpu)] or gpus
     alike: dict[tuple[bool, bool], list[GpuReport]] = {}
     for gpu in gpus:
@@ -241,7 +235,6 @@ def _few_pauses(gpus: Sequence[GpuReport], is_all: bool) -> str:
 
 
 def _unused(gpus: Sequence[GpuReport]) -> str:
-    """For how much of the log they were not used."""
     share, gpu = in_percent(max(map(_unused_ratio, gpus))), gpus[0]
     after_ns = gpu.idle_after_use_ns or 0
     is_at_end = 2 * after_ns > gpu.totals.observed_ns - gpu.totals.in_use_ns

@@ -20,8 +20,6 @@ _SHORT_UUID: Final = 13
 
 
 class _Group(NamedTuple):
-    """GPUs in the same troubles."""
-
     gpus: list[GpuReport]
     troubles: list[Trouble]
 
@@ -182,7 +180,6 @@ def _paragraph(group: _Group, report: Report) -> str:
 
 
 def _how_much(trouble: Trouble, report: Report) -> str:
-    """How often and when it came last, or for how long it was so."""
     if trouble.duration_ns is not None:
         return f"for {in_time(trouble.duration_ns)}"
     often = "once" if trouble.times in (1, None) else f"{trouble.times:,} times"
