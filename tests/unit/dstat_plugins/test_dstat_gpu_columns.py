@@ -114,14 +114,6 @@ class TestTheGroups:
         unknown = "no GPU is called x, only indices such as 0,2 or 4-6, all, total\n"
         assert (unknown in capsys.readouterr().err) is (value == "x")
 
-    def test_fill_when_a_daemon_starts(self, runtime: Path) -> None:
-        table = Table()
-        assert table.plugin.name == ["gpu-tot"]
-
-        publish(runtime, *(gpu(index, busy_s=25) for index in range(4)))
-
-        assert table.cells() == ["25", "0", "0"]
-
     @pytest.mark.parametrize(
         ("marks", "name"),
         [
@@ -245,18 +237,6 @@ class TestANarrowTerminal:
             "(DSTAT_GPU=0 or DSTAT_GPU=total) or fewer other columns\n"
         )
 
-    def test_has_the_sentence_for_a_single_gpu_on_a_line_below_the_table(
-        self, runtime: Path, capsys: pytest.CaptureFixture[str]
-    ) -> None:
-        publish(runtime, gpu(0))
-        table = Table()
-        table.scope.update(totlist=[table.plugin], cols=5, loop=9)
-        table.plugin.statwidth()
-
-        assert capsys.readouterr().err == (
-            "\ngpumon: --gpu does not fit here: show fewer other columns\n"
-        )
-
 
 class TestATotal:
     """A total has the worst GPU where a GPU has its memory, or its main share."""
@@ -304,11 +284,6 @@ class TestATotal:
         )
 
         assert table.cells()[1] == "2"
-
-    def test_names_none_where_none_loses_any(self, runtime: Path) -> None:
-        publish(runtime, *(gpu(index, busy_s=100) for index in range(3)))
-
-        assert Table().cells() == ["100", "-", "0"]
 
     @pytest.mark.parametrize(("label", "shown"), [("5:1", "5:1"), ("15:6", "15")])
     def test_names_the_gpu_of_an_instance_whose_name_is_too_long(

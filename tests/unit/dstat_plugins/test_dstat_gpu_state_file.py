@@ -24,15 +24,12 @@ class TestWhereItLooks:
             pytest.skip("a real daemon of this machine comes first: /run/gpumon/state.json")
         return tmp_path / "gpumon"
 
-    def test_is_the_folder_of_the_session_too(self, session: Path) -> None:
+    def test_is_the_system_then_the_session_then_tmp(self, session: Path) -> None:
         publish(session, gpu(0), gpu(1))
+        plugin = Table().plugin
 
-        assert Table().plugin.name == ["gpu0", "gpu1"]
-
-    def test_is_in_order_system_session_and_tmp(self, session: Path) -> None:
-        folders = Table().plugin._folders()
-
-        assert folders == ["/run/gpumon", str(session), f"/tmp/gpumon-{os.getuid()}"]
+        assert plugin._folders() == ["/run/gpumon", str(session), f"/tmp/gpumon-{os.getuid()}"]
+        assert plugin.name == ["gpu0", "gpu1"]
 
     def test_is_no_folder_in_tmp_that_another_user_made(
         self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -60,16 +57,15 @@ class TestWhereItLooks:
         assert Table().cells() == DASHES
 
 
-class TestAFolderThatIsRemoved:
-    def test_leaves_dashes_until_the_daemon_is_back(self, runtime: Path) -> None:
-        publish(runtime, gpu(0, busy_s=40))
-        table = Table()
-        before = table.cells()
-        shutil.rmtree(runtime)
-        meanwhile = table.cells()
-        publish(runtime, gpu(0, observed_s=110, busy_s=50))
+def test_a_removed_folder_leaves_dashes_until_the_daemon_is_back(runtime: Path) -> None:
+    publish(runtime, gpu(0, busy_s=40))
+    table = Table()
+    before = table.cells()
+    shutil.rmtree(runtime)
+    meanwhile = table.cells()
+    publish(runtime, gpu(0, observed_s=110, busy_s=50))
 
-        assert (before[0], meanwhile, table.cells()[0]) == ("40", DASHES, "100")
+    assert (before[0], meanwhile, table.cells()[0]) == ("40", DASHES, "100")
 
 
 class TestAHostileStateFile:

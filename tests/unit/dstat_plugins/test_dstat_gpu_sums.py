@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import cache
-from itertools import chain
 
 import pytest
 
@@ -96,15 +95,6 @@ class TestAFile:
 
         assert float(row.filed[2]) == pytest.approx(300)
         assert (row.shown[0], row.shown[2]) == pytest.approx((50, 50))
-
-    def test_goes_on_with_a_daemon_that_was_restarted(self) -> None:
-        loop = STORIES["short pauses"]
-        states = chain(
-            documents(loop, seconds=120), documents(loop, seconds=120, first_pid=2)
-        )  # fmt: skip
-        rows = list(rows_of(states))
-
-        assert max(strayed_seconds(rows[120:])) < 0.01
 
     def test_has_all_of_a_gpu_that_was_away_when_it_is_back(self) -> None:
         rows = list(rows_of(away(documents(SLOW, seconds=300), 100, 150)))

@@ -63,14 +63,13 @@ def with_latest(**changes: Any) -> GpuState:
     return gpu._replace(latest=gpu.latest._replace(**changes))
 
 
-class TestARemovedGpu:
-    @pytest.mark.parametrize("error", [None, LOST.error])
-    def test_has_no_series(self, error: str | None) -> None:
-        gone = detailed_gpu(present=False, listed=False, error=error)
+@pytest.mark.parametrize("error", [None, LOST.error])
+def test_a_removed_gpu_has_no_series(error: str | None) -> None:
+    gone = detailed_gpu(present=False, listed=False, error=error)
 
-        lines = scraped(monitor_state(gpus=(gone,), runs=()))
+    lines = scraped(monitor_state(gpus=(gone,), runs=()))
 
-        assert [line for line in lines if gone.device.uuid in line] == []
+    assert [line for line in lines if gone.device.uuid in line] == []
 
 
 class TestDetails:
@@ -147,15 +146,14 @@ class TestAMigPartitionedGpu:
         )
         assert values("gpumon_gpu_mig_info", healthy_gpu()) == {}
 
-    def test_has_no_time_and_no_starvation(self) -> None:
+    def test_has_only_the_time_before_it_was_partitioned(self) -> None:
         never_used = self.PARTITIONED._replace(totals=GpuTotals())
 
         assert values("gpumon_gpu_observed_seconds_total", never_used) == {}
         assert values("gpumon_gpu_starved", never_used) == {}
         assert values("gpumon_gpu_info", never_used) != {}
-
-    def test_keeps_the_time_before_it_was_partitioned(self) -> None:
-        assert [*values("gpumon_gpu_observed_seconds_total", self.PARTITIONED).values()] == [100.0]
+        used = values("gpumon_gpu_observed_seconds_total", self.PARTITIONED)  # before
+        assert [*used.values()] == [100.0]
 
 
 LIVING = run("train", steps=2)
