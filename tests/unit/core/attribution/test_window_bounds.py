@@ -31,16 +31,6 @@ class TestOneWindow:
 
         assert bounds == ({INPUT_WAIT: 500}, {INPUT_WAIT: 400}, {WITHIN_STEP: 400})
 
-    def test_is_certain_where_it_was_idle_altogether(self) -> None:
-        bounds = bounds_of(1000, WindowParts(waits={INPUT_WAIT: 600}, step_ns=400))
-
-        assert bounds == ({INPUT_WAIT: 600, WITHIN_STEP: 400}, {}, {})
-
-    def test_is_certain_where_all_of_it_is_one_phase(self) -> None:
-        bounds = bounds_of(300, WindowParts(waits={INPUT_WAIT: 1000}))
-
-        assert bounds == ({INPUT_WAIT: 300}, {}, {})
-
     def test_counts_time_that_no_phase_explains_as_unknown(self) -> None:
         bounds = bounds_of(400, WindowParts(waits={INPUT_WAIT: 300}, silent_ns=300, outside_ns=400))
 

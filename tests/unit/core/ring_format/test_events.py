@@ -116,10 +116,3 @@ class TestInvalidRecords:
 
         assert len(raw) == RECORD_BYTES
         assert decode_records(raw, 0)[1] == b"\0"
-
-    @given(st.binary(max_size=10 * RECORD_BYTES), st.integers(0, SEQUENCE_MASK))
-    def test_of_any_bytes_are_read_or_refused(self, raw: bytes, sequence: int) -> None:
-        records, whole = decode_records(raw, sequence)
-
-        assert len(records) == len(whole) == len(raw) // RECORD_BYTES
-        assert len(list(records.where(whole))) == sum(whole)

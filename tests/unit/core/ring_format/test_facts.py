@@ -165,11 +165,6 @@ class TestUntrustedFacts:
     def test_never_have_fewer_ranks_than_their_own(self) -> None:
         assert parse_facts(changed(rank=5, world_size=2)).world_size == 6
 
-    @given(st.binary(max_size=300))
-    def test_of_any_bytes_are_refused(self, raw: bytes) -> None:
-        with pytest.raises(RingError):
-            parse_facts(raw)
-
     @given(
         st.dictionaries(
             st.sampled_from([*json.loads(encode_facts(FACTS))]),
