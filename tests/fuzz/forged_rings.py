@@ -38,8 +38,7 @@ from gpumon.core.ring_format.format import (
     WORD_TOTALS_GENERATION,
 )
 from tests.builders.ring import now, run_facts
-from tests.fuzz.mutations import BYTES, mutated
-from tests.fuzz.mutations_of_documents import HONEST, JUNK
+from tests.fuzz.mutations import BYTES, HONEST, JUNK, mutated
 from tests.ring_contents import record_words
 from tests.training_processes import process
 
@@ -119,7 +118,7 @@ def honest_training(runtime: Path) -> Iterator[HonestTraining]:
         yield HonestTraining(child)
 
 
-class Neighbour:
+class OtherUser:
     """Another user's rings, which change all the time.
 
     Args:
@@ -204,7 +203,7 @@ class Neighbour:
         one.rename(random.choice((self._new_path(random), self._one(random))))
 
     def _replace(self, random: Random) -> None:
-        """Put something else under the name of a ring."""
+        """Replace a ring by something else."""
         path, other = self._one(random), self._one(random)
         content = path.read_bytes() if path.is_file() and path.stat().st_size <= RING_BYTES else b""
         self._clear(path)
@@ -230,10 +229,10 @@ class Neighbour:
 
 
 @contextmanager
-def neighbour(runtime: Path) -> Iterator[Neighbour]:
+def other_user(runtime: Path) -> Iterator[OtherUser]:
     """A user with rings in the ``phases`` of this folder."""
     with process(_HOLDER, runtime, str(_MOST_HELD)) as holder:
-        yield Neighbour(runtime / "phases", holder)
+        yield OtherUser(runtime / "phases", holder)
 
 
 class RingBytes:

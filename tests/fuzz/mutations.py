@@ -1,16 +1,16 @@
-"""Damage: to bytes, to lines, and to what stands in a line. Each mutator is one idea."""
+"""Mutations of bytes, of lines, and of values in JSON."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
 from random import Random
-from typing import Final
+from typing import Any, Final
 
 Mutator = Callable[[Random, bytes], bytes]
 
 MOST_BYTES: Final = 1 << 20
-"""No input gets longer: what is larger is another question than what is broken."""
+"""Size limit of inputs."""
 _MOST_TIMES: Final = (2, 3, 10, 200)
 _NUMBER: Final = re.compile(rb"[-+]?\d+(?:\.\d+)?")
 NUMBERS: Final = (
@@ -19,7 +19,7 @@ NUMBERS: Final = (
     b"18446744073709551616", b"9223372036854775807", b"1.7976931348623157e308", b"0.1", b"1,5", b"",
     b"\xd9\xa3", b"\xc2\xb2", b"1e999999999", b"-" + b"1" * 30, b"4294967296", b"253402300800",
 )  # fmt: skip
-"""What a number may turn into; two of them are digits that are no ASCII."""
+"""Replacements of numbers; two have digits beyond ASCII."""
 SIGNS: Final = (
     b"\0", b"\n", b"\r", b"\r\n", b"\x0b", b"\x0c", b"\x1b[31m", b"\x1c", b"\x85", b"\xc2\x85",
     b"\xe2\x80\xa8", b"\xef\xbb\xbf", b"\xff\xfe", b"\xff", b"\xed\xa0\x80", b"\t", b" ", b",",
@@ -55,7 +55,7 @@ def repeat_part(random: Random, data: bytes) -> bytes:
 
 
 def change_numbers(random: Random, data: bytes) -> bytes:
-    """One of the numbers, or every one that is alike, is another one."""
+    """Replace one number, or all equal ones."""
     found = list(_NUMBER.finditer(data))
     if not found:
         return data
@@ -66,8 +66,6 @@ def change_numbers(random: Random, data: bytes) -> bytes:
 
 
 def of_lines(change: Callable[[Random, list[bytes]], list[bytes]]) -> Mutator:
-    """A mutator of the lines of a text."""
-
     def mutate(random: Random, data: bytes) -> bytes:
         lines = data.splitlines(keepends=True)
         return b"".join(change(random, lines)) if lines else data
@@ -86,17 +84,6 @@ def double_lines(random: Random, lines: list[bytes]) -> list[bytes]:
     return lines[:at] + part * random.choice(_MOST_TIMES) + lines[at:]
 
 
-def drop_alike(random: Random, lines: list[bytes]) -> list[bytes]:
-    """All that begin as one of them does are gone."""
-    start = random.choice(lines)[:4]
-    return [line for line in lines if line[:4] != start]
-
-
-def double_alike(random: Random, lines: list[bytes]) -> list[bytes]:
-    start = random.choice(lines)[:9]
-    return [again for line in lines for again in [line] * (1 + (line[:9] == start))]
-
-
 def swap_lines(random: Random, lines: list[bytes]) -> list[bytes]:
     swapped = list(lines)
     for _ in range(random.choice((1, 1, 20))):
@@ -106,13 +93,13 @@ def swap_lines(random: Random, lines: list[bytes]) -> list[bytes]:
 
 
 def join_lines(random: Random, lines: list[bytes]) -> list[bytes]:
-    """Some line ends, or all of them, are another sign: a line without an end, in the end."""
+    """Replace some or all line ends."""
     sign, share = random.choice((b"", b" ", b"\r", b"\0", b"\xe2\x80\xa8")), random.random() ** 2
     return [line.rstrip(b"\r\n") + sign if random.random() < share else line for line in lines]
 
 
 def splice_lines(random: Random, lines: list[bytes]) -> list[bytes]:
-    """The beginning of one line with the end of another."""
+    """Insert the beginning of one line with the end of another."""
     one, other = random.choice(lines), random.choice(lines)
     spliced = one[: random.randint(0, len(one))] + other[random.randint(0, len(other)) :]
     at = random.randrange(len(lines))
@@ -125,13 +112,42 @@ BYTES: Final[Sequence[Mutator]] = (
 LINES: Final[Sequence[Mutator]] = tuple(
     of_lines(change)
     for change in (
-        drop_lines, double_lines, drop_alike, double_alike, swap_lines, join_lines, splice_lines,
+        drop_lines, double_lines, swap_lines, join_lines, splice_lines,
     )
 )  # fmt: skip
 
 
 def mutated(random: Random, data: bytes, mutators: Sequence[Mutator]) -> bytes:
-    """Some of them, one after the other; never longer than ``MOST_BYTES``."""
+    """Apply some mutators, up to ``MOST_BYTES``."""
     for _ in range(random.choice((1, 1, 1, 2, 3, 6))):
         data = random.choice(mutators)(random, data)[:MOST_BYTES]
     return data
+
+
+HONEST: Final = "honest"
+"""Name of the valid run, which others may take, too."""
+_SIGNS: Final = tuple(sign.decode("utf-8", "surrogateescape") for sign in SIGNS)
+JUNK: Final[tuple[Any, ...]] = (
+    None, True, False, 0, -1, 1, 7, 1 << 39, 1 << 53, 1 << 62, 1 << 63, 1 << 64, -(1 << 62),
+    10**300, 10**400, 0.5, -0.5, 0.999, 1.5, 1e308, -1e308, 5e-324, float("nan"), float("inf"),
+    "", "0", "1", "0:1", "0,1", "GPU-0", "a" * 2_900, "x" * 4_000, "é" * 9, "é" * 128,
+    "\ud800", "\\ud800", "_other", HONEST, "lie", *_SIGNS, *(sign * 50 for sign in _SIGNS[:8]),
+    [], {}, [[]], [[[]]], [1, None], [0, 1, 0.5], ["0"], ["0", "1"], ["0"] * 300,
+    {"": None}, {"a": 1}, {"0": 0.5, "1": 0.5}, {"0": 1, "1": -1}, {"0": float("nan")},
+    {"a" * 200: 1, "a" * 201: 2}, {"": "", "b": 1e308}, {"x": 1 << 62, "y": 1 << 62},
+    *({sign: 1} for sign in _SIGNS),
+)  # fmt: skip
+"""Any JSON values, and some beyond JSON."""
+
+
+def with_other_value(random: Random, document: Any) -> Any:
+    """Replace one value of a document, at any depth."""
+    if not isinstance(document, (dict, list)) or not document or random.random() < 0.1:
+        return random.choice(JUNK)
+    keys = list(document) if isinstance(document, dict) else range(len(document))
+    key = random.choice(keys)
+    if isinstance(document, dict) and random.random() < 0.1:
+        return {name: value for name, value in document.items() if name != key}
+    changed: Any = document.copy()
+    changed[key] = with_other_value(random, document[key])
+    return changed

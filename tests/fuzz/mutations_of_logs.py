@@ -1,4 +1,4 @@
-"""What becomes of logs on their way to whoever reads them: damage that knows what a log is."""
+"""Mutations of logs."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def missing_cells(random: Random, data: bytes) -> bytes:
 
 
 def other_stamps(random: Random, data: bytes) -> bytes:
-    """Some stamps, or all, are impossible ones, or those of another line."""
+    """Replace some or all stamps, also by those of other lines."""
     found = _STAMP.findall(data)
     if not found:
         return data
@@ -64,7 +64,7 @@ def prefixed(random: Random, data: bytes) -> bytes:
 
 
 def lines_that_count(random: Random, data: bytes) -> bytes:
-    """Beside the log, or in its place, what a training run prints: a number more on each line."""
+    """Add or insert the output of a training run, with a number in each line."""
     before, between = random.choice(_PREFIXES), random.choice((b"step=", b"loss ", b"", b"a|"))
     count = random.choice((3, 300, 3_000))
     printed = b"".join(before + between + b"%d\n" % number for number in range(count))
@@ -102,7 +102,7 @@ _OF_TEXT: Final[Sequence[Mutator]] = (
 
 
 def packed(random: Random, data: bytes) -> bytes:
-    """As an archive, or packed, and that perhaps damaged too."""
+    """Pack or archive, and often damage that."""
     pack: Callable[[bytes], bytes] = random.choice(
         (gzip.compress, gzip.compress, bz2.compress, lzma.compress, _tar, _tar)
     )
@@ -123,7 +123,7 @@ def _tar(data: bytes) -> bytes:
 
 
 def mutated_log(random: Random, samples: Sequence[Path]) -> bytes:
-    """One of the samples, with something done to it."""
+    """A mutated sample."""
     data, other = (random.choice(samples).read_bytes() for _ in range(2))
     mutators = (*_OF_TEXT, *_OF_TEXT, two_logs(other, data))
     data = mutated(random, data, mutators)

@@ -1,4 +1,4 @@
-"""What gpumon itself left in files, and someone changed: recordings, reports, dstat's state."""
+"""Damaged files of gpumon: recordings, saved reports, and the state that dstat reads."""
 
 from __future__ import annotations
 
@@ -15,11 +15,9 @@ import pytest
 from gpumon.core.codecs.recording_codec import pack_block, unpack_block
 from tests.builders.dstat import Table, gpu, publish
 from tests.builders.recording import blocks_of
-from tests.fuzz.command_output import check_output, command_output
-from tests.fuzz.figures import check_report, parsed
+from tests.fuzz.checks import check_report, checked_output, parsed
 from tests.fuzz.fuzzing import Case, Fuzz, for_seconds_and_minutes, fuzz_here
-from tests.fuzz.mutations import BYTES, LINES, mutated
-from tests.fuzz.mutations_of_documents import lied
+from tests.fuzz.mutations import BYTES, LINES, mutated, with_other_value
 from tests.patience import no_hang
 
 _CI_SECONDS = 1.5
@@ -30,19 +28,19 @@ _LOGS = Path(__file__).parents[1] / "logs" / "samples"
 
 class TestARecording:
     @for_seconds_and_minutes(_CI_SECONDS)
-    def test_is_played_or_refused_with_a_sentence(self, tmp_path: Path, seconds: float) -> None:
+    def test_is_replayed_or_refused(self, tmp_path: Path, seconds: float) -> None:
         fuzz_here(Fuzz(tmp_path, seconds), play, most_kib=_MOST_GROWTH_KIB)
 
 
 class TestASavedReport:
     @for_seconds_and_minutes(_CI_SECONDS)
-    def test_is_shown_or_refused_with_a_sentence(self, tmp_path: Path, seconds: float) -> None:
+    def test_is_shown_or_refused(self, tmp_path: Path, seconds: float) -> None:
         fuzz_here(Fuzz(tmp_path, seconds), show_a_saved_report, most_kib=_MOST_GROWTH_KIB)
 
 
 class TestAStateFile:
     @for_seconds_and_minutes(_CI_SECONDS)
-    def test_is_shown_by_dstat_or_is_dashes(
+    def test_is_shown_by_dstat_or_as_dashes(
         self, tmp_path: Path, seconds: float, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setenv("GPUMON_RUNTIME_DIR", str(tmp_path))
@@ -54,14 +52,13 @@ def play(case: Case) -> None:
     recording.write_bytes(case.tries(a_recording(case.random)))
     words = ("--json",) if case.random.random() < 0.8 else ()
     with no_hang():
-        code, out, err = command_output("replay", str(recording), *words)
-    check_output(code, out, err)
+        out = checked_output("replay", str(recording), *words)
     if words and out:
         check_report(parsed(out))
 
 
 def a_recording(random: Random) -> bytes:
-    """One that was made, with its bytes damaged, or what its blocks say."""
+    """A recording with damaged bytes, or with other values in its blocks."""
     blocks = list(texts_of(random.choice(_RECORDINGS)))
     if random.random() < 0.3:
         return mutated(random, b"".join(map(pack_block, blocks)), BYTES)
@@ -70,7 +67,7 @@ def a_recording(random: Random) -> bytes:
         if random.random() < 0.5:
             blocks[at] = mutated(random, blocks[at], (*BYTES, *LINES))
         else:
-            blocks[at] = with_lies(random, blocks[at])
+            blocks[at] = with_other_values(random, blocks[at])
     if random.random() < 0.2:
         random.shuffle(blocks)
     return b"".join(map(pack_block, blocks))
@@ -78,32 +75,26 @@ def a_recording(random: Random) -> bytes:
 
 @cache
 def texts_of(path: Path) -> tuple[bytes, ...]:
-    """The text of each block."""
     return tuple(map(unpack_block, blocks_of(path.read_bytes())))
 
 
-def with_lies(random: Random, block: bytes) -> bytes:
-    """The same lines, with other values in some places."""
+def with_other_values(random: Random, block: bytes) -> bytes:
     lines = block.splitlines() or [b""]
     at = random.randrange(len(lines))
-    try:
-        printed_there = json.loads(lines[at])
-    except (ValueError, RecursionError):
-        return block  # damage before this broke it
-    lines[at] = json.dumps(lied(random, printed_there)).encode()
+    with contextlib.suppress(ValueError, RecursionError):  # it was damaged before
+        lines[at] = json.dumps(with_other_value(random, json.loads(lines[at]))).encode()
     return b"\n".join(lines)
 
 
 def show_a_saved_report(case: Case) -> None:
-    random, one, whole = case.random, case.folder / "one.json", case.folder / "two.json"
-    one.write_bytes(case.tries(a_saved_report(random)))
-    whole.write_bytes(saved("analyze", _LOGS / "wide_csv--plain.csv"))
-    compared = random.choice(((), (one, whole), (whole, one)))
-    files = ("--compare", *map(str, compared)) if compared else (str(one),)
+    random, damaged, valid = case.random, case.folder / "one.json", case.folder / "two.json"
+    damaged.write_bytes(case.tries(a_saved_report(random)))
+    valid.write_bytes(saved("analyze", _LOGS / "wide_csv--plain.csv"))
+    compared = random.choice(((), (damaged, valid), (valid, damaged)))
+    files = ("--compare", *map(str, compared)) if compared else (str(damaged),)
     as_json = ("--json",) if random.random() < 0.5 else ()
     with no_hang():
-        code, out, err = command_output("report", *files, *as_json)
-    check_output(code, out, err)
+        out = checked_output("report", *files, *as_json)
     assert out.replace("\n", "").isprintable()
     if as_json and out:
         parsed(out)
@@ -111,10 +102,7 @@ def show_a_saved_report(case: Case) -> None:
 
 @cache
 def saved(command: str, path: Path) -> bytes:
-    """The report that it makes of that file."""
-    code, out, _ = command_output(command, str(path), "--json")
-    assert code == 0
-    return out.encode()
+    return checked_output(command, str(path), "--json").encode()
 
 
 def a_saved_report(random: Random) -> bytes:
@@ -131,32 +119,24 @@ def show_a_state(case: Case) -> None:
         for _ in range(random.choice((1, 3))):
             publish(folder, gpu(0, observed_s=101, busy_s=41), gpu(1, observed_s=101))
             state = folder / "state.json"
-            state.write_bytes(case.tries(a_state(random, state.read_bytes())))
+            state.write_bytes(case.tries(with_damage(random, state.read_bytes(), ("gpus",) * 4)))
             row = table.row()
             assert row.isascii()
             assert "nan" not in row.lower()
             assert "inf" not in row.lower()
-        Table(full=random.random() < 0.5).row()  # one that starts now
-    check_complaints(complaints.getvalue())
-
-
-def check_complaints(err: str) -> None:
-    """Each is one line that a terminal can show."""
-    lines = err.splitlines()
-    assert all(line.startswith("gpumon: ") and line.isprintable() for line in lines), err
-
-
-def a_state(random: Random, raw: bytes) -> bytes:
-    return with_damage(random, raw, ("gpus",) * 4)
+        Table(full=random.random() < 0.5).row()  # a table that starts now
+    for line in complaints.getvalue().splitlines():
+        assert line.startswith("gpumon: ")
+        assert line.isprintable()
 
 
 def with_damage(random: Random, raw: bytes, often: Sequence[str]) -> bytes:
-    """The bytes of a document damaged, or lies in its fields, in some of them more often."""
+    """Damage the bytes of a document, or its fields, ``often`` more than others."""
     if random.random() < 0.3:
         return mutated(random, raw, BYTES)
     document = json.loads(raw)
     for _ in range(random.choice((1, 1, 4))):
         at = random.choice((*document, *often))
         if at in document:
-            document[at] = lied(random, document[at])
+            document[at] = with_other_value(random, document[at])
     return json.dumps(document).encode()

@@ -30,8 +30,8 @@ from gpumon.pipeline.past_reports import Reports
 from gpumon.sources.ring_reader.phase_rings import PhaseRingReader
 from tests.builders.recording import facts
 from tests.builders.ring import BOOT_ID, now, phases_folder
-from tests.fuzz.figures import check_report, parsed
-from tests.fuzz.forged_rings import HONEST_PID, honest_training, neighbour
+from tests.fuzz.checks import check_report, parsed
+from tests.fuzz.forged_rings import HONEST_PID, honest_training, other_user
 from tests.fuzz.fuzzing import Case, Fuzz, Growth, for_seconds_and_minutes
 from tests.patience import no_hang
 from tests.serving import no_texts
@@ -187,13 +187,13 @@ def fuzz_rings(fuzz: Fuzz, folder: Path) -> None:
 
     def one_tick(case: Case) -> None:
         with no_hang():
-            did = [other_user.act(case.random) for _ in range(case.random.choice((1, 2, 5)))]
+            did = [attacker.act(case.random) for _ in range(case.random.choice((1, 2, 5)))]
             case.tries("\n".join(did).encode())
             daemon.tick(case.random)
             daemon.check()
 
     try:
-        with neighbour(folder) as other_user, honest_training(folder) as training:
+        with other_user(folder) as attacker, honest_training(folder) as training:
             fuzz.run(one_tick, growth)
             counted = training.stop()
             daemon.tick(Random(0))

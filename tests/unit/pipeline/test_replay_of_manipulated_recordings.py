@@ -19,7 +19,7 @@ from gpumon.pipeline.monitor import Monitor
 from gpumon.pipeline.past_reports import Reports
 from tests.builders.recording import facts, header, training_readings
 from tests.builders.time import HandClock
-from tests.fuzz.mutations_of_documents import lied
+from tests.fuzz.mutations import with_other_value
 
 SEEDS = range(3)
 EACH = 25
@@ -29,7 +29,7 @@ def manipulated_block(random: Random, written: list[bytes]) -> bytes:
     lines = [json.loads(line) for line in written]
     for _ in range(random.choice([1, 1, 1, 2, 5])):
         at = random.randrange(1, len(lines))
-        lines[at] = lied(random, lines[at])
+        lines[at] = with_other_value(random, lines[at])
     return b"\n".join(json.dumps(line).encode() for line in lines)
 
 

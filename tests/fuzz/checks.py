@@ -1,27 +1,48 @@
-"""What is true of every report, whatever it was made from."""
+"""What must hold for every input: a command's output, and the figures of a report."""
 
 from __future__ import annotations
 
+import contextlib
+import io
 import json
 import math
 import re
 from typing import Any, Final, NoReturn
 
+from gpumon.cli.main import main
+
+_SENTENCES: Final = re.compile(r"(gpumon: [^\n]+\n)+")
 _RATIO: Final = re.compile(r"_(ratio|probability)$")
 _TEXT: Final = ("text", "evidence", "notes")
 _SLACK_S: Final = 2.0
-"""A ring may be written while it is read, and clocks are believed to the second."""
+"""A ring may be written while it is read."""
 _MAY_BE_NEGATIVE: Final = ("starved_intervals", "loader")
-"""A log's pause may begin before its first stamp; a run reports its loader itself."""
+"""A pause may begin before the first stamp of a log; a run reports its loader itself."""
+
+
+def checked_output(*words: str) -> str:
+    """The output of a command in this process: it succeeds, or fails with sentences."""
+    out, err = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        code = main(words)
+    check_output(code, out.getvalue(), err.getvalue())
+    return out.getvalue()
+
+
+def check_output(code: int, out: str, err: str) -> None:
+    assert code in (0, 1, 2), (code, err)
+    assert out or err
+    assert _SENTENCES.fullmatch(err) if code else err == "", err
+    out.encode()  # no lone surrogate
 
 
 def parsed(document: str | bytes) -> Any:
-    """JSON, in which no browser and no `jq` finds a NaN."""
+    """JSON without NaN and infinity, which browsers and `jq` refuse."""
     return json.loads(document, parse_constant=_refuse)
 
 
-def _refuse(word: str) -> NoReturn:
-    raise AssertionError(f"{word} in JSON")
+def _refuse(constant: str) -> NoReturn:
+    raise AssertionError(f"{constant} in JSON")
 
 
 def check_report(report: dict[str, Any]) -> None:
@@ -36,21 +57,21 @@ def check_report(report: dict[str, Any]) -> None:
     for run in report["runs"]:
         most_s = run["wall_seconds"] + _SLACK_S
         assert all(spent_s <= most_s for spent_s in run["phase_seconds"].values()), run
-    check_figures(report, "")
+    _check_figures(report, "")
 
 
 def _close(one_s: float, other_s: float) -> bool:
     return math.isclose(one_s, other_s, abs_tol=1e-6, rel_tol=1e-9)
 
 
-def check_figures(value: object, name: str) -> None:
-    """Every number is finite, none below 0, no ratio above 1; every text can be printed."""
+def _check_figures(value: object, name: str) -> None:
+    """Numbers are finite and not negative, ratios at most 1, and texts printable."""
     if isinstance(value, dict):
         for key, inner in value.items():
-            check_figures(inner, "loader" if name == "loader" else key)
+            _check_figures(inner, "loader" if name == "loader" else key)
     elif isinstance(value, list):
         for inner in value:
-            check_figures(inner, name)
+            _check_figures(inner, name)
     elif isinstance(value, str):
         assert value.replace("\n", "").isprintable() or name in _TEXT, (name, value)
         value.encode()
