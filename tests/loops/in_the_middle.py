@@ -199,12 +199,6 @@ class OnLightning(Outer):
         trainer.validate(model or self.model, self.b.loader(2), verbose=False)
         self.model.trainer = self.trainer
 
-    def loop(self) -> None:
-        self.model.eval()
-        with self.b.torch.no_grad():
-            self.others.append([float(self.model(batch).sum()) for batch in self.b.loader(2)])
-        self.model.train()
-
     def save(self) -> None:
         self.trainer.save_checkpoint(self.folder / "saved.ckpt")
 
@@ -277,10 +271,8 @@ class OnHuggingFace(Outer):
         short = {**self.short, "batches": 2, "num_train_epochs": 1}
         return self.b.trainer(self.folder / "aside", *self.taggers(whose), **short)
 
-    def train(self, whose: str, *, is_of_this_model: bool = False) -> None:
+    def train(self, whose: str) -> None:
         other = self.another(whose)
-        if is_of_this_model:
-            other.model = other.model_wrapped = self.trainer.model
         other.train()
         self.others.append(self.b.outcome(other))
 
@@ -298,9 +290,6 @@ class OnHuggingFace(Outer):
 
     def save(self) -> None:
         self.trainer.save_model(str(self.folder / "saved"))
-
-    def save_checkpoint(self) -> None:
-        self.trainer._save_checkpoint(self.trainer.model, trial=None)
 
     def fail(self, method: str, *args: Any, of: Any, within: str) -> None:
         """Let a trainer's method raise, and catch that."""

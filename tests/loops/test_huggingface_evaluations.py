@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import gc
 import pickle
-import threading
 import weakref
 from pathlib import Path
 from typing import Any
@@ -20,7 +19,6 @@ from tests.loops.builders_loops import (
     raise_error,
     stretch,
 )
-from trainer_hooks import phase
 
 pytestmark = pytest.mark.keras_torch
 
@@ -120,11 +118,3 @@ class TestATrainerThatEvaluated:
         trainer.evaluate()
 
         assert copied(trainer._memory_tracker).start() is None
-
-    def test_on_another_thread_leaves_the_phases_to_the_first(self, b: Any, tmp_path: Path) -> None:
-        trainer = b.trainer(tmp_path, b.tagger(), **SHORT)
-        thread = threading.Thread(target=trainer.train)
-        thread.start()
-        thread.join()
-        with phase("checkpoint"):
-            assert RingContents().present == "checkpoint"

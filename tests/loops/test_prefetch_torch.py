@@ -9,7 +9,6 @@ from unittest.mock import MagicMock, call
 
 import pytest
 
-from tests.builders.prefetch import Source, most_ahead, readers
 from tests.loops.builders_loops import Sleeps, finds_wait, stretch
 from trainer_hooks import phase, step, timed
 from trainer_hooks.prefetch import prefetch_to_device
@@ -26,23 +25,7 @@ def torch() -> Any:
     return torch
 
 
-def batches(torch: Any, count: int) -> list[Any]:
-    return [torch.full((4, 2), float(number)) for number in range(count)]
-
-
 class TestBatches:
-    def test_are_the_very_tensors_of_their_source_in_order(self, torch: Any) -> None:
-        given = batches(torch, 6)
-
-        found = list(prefetch_to_device(given))
-
-        assert all(one is other for one, other in zip(found, given, strict=True))
-
-    def test_are_ahead_by_the_depth_and_never_by_more(self, torch: Any) -> None:
-        source = Source(batches(torch, 8))
-
-        assert most_ahead(prefetch_to_device(source, 3), lambda: source.pulled) == 3
-
     def test_record_gradients_if_the_training_does(self, torch: Any) -> None:
         def source() -> Iterator[Any]:
             yield torch.ones(2, requires_grad=True) * 2
@@ -84,33 +67,6 @@ class TestADataLoader:
         assert loader.num_workers == 1
         with pytest.raises(ValueError, match="DataLoader"):
             ahead.batch_size = 8
-
-    def test_that_is_empty_stays_so(self, torch: Any) -> None:
-        assert list(prefetch_to_device(torch.utils.data.DataLoader([]))) == []
-
-    def test_may_be_left_and_begun_again_with_workers_that_persist(self, torch: Any) -> None:
-        ahead = prefetch_to_device(self.loader(torch, num_workers=1, persistent_workers=True))
-        for _ in ahead:
-            break
-
-        assert [row for (batch,) in ahead for row in batch.tolist()] == list(range(14))
-        assert readers() == []
-
-    def test_raises_what_its_dataset_raised_in_its_place(self, torch: Any) -> None:
-        class Torn(torch.utils.data.Dataset):  # type: ignore[misc]
-            def __len__(self) -> int:
-                return 4
-
-            def __getitem__(self, index: int) -> int:
-                if index == 2:
-                    raise OSError("torn")
-                return index
-
-        ahead = iter(prefetch_to_device(torch.utils.data.DataLoader(Torn())))
-
-        assert [next(ahead).item(), next(ahead).item()] == [0, 1]
-        with pytest.raises(OSError, match="torn"):
-            next(ahead)
 
     @pytest.mark.measured
     def test_is_tagged_with_the_wait_that_remains(self, torch: Any) -> None:

@@ -44,7 +44,6 @@ Acts = dict[str, tuple[Does, set[PhaseMode]]]
 """What is done, and its own phases; without any it is part of the step or callback."""
 
 LIGHTNING: Acts = {
-    "a loop over a loader": (OnLightning.loop, NOTHING),
     "save": (OnLightning.save, SAVED),
     "validate, without a tagger": (lambda outer: outer.validate("no"), NOTHING),
     "validate, with the same tagger": (lambda outer: outer.validate("the same"), NOTHING),
@@ -52,17 +51,12 @@ LIGHTNING: Acts = {
         lambda outer: outer.validate("its own"),
         {("start_up", 0), *VALIDATED},
     ),
-    "validate that raises, with the same tagger": (
-        lambda outer: outer.fail("validate", "the same"),
-        NOTHING,
-    ),
     "validate that raises, with its own tagger": (
         lambda outer: outer.fail("validate", "its own"),
         {("start_up", 0), *VALIDATED},
     ),
     "fit, without a tagger": (lambda outer: outer.fit("no"), NOTHING),
     "fit, with the same tagger": (lambda outer: outer.fit("the same"), NOTHING),
-    "fit of another, with the same tagger": (lambda outer: outer.train("the same"), NOTHING),
     "fit that raises, with the same tagger": (lambda o: o.fail("fit", "the same"), NOTHING),
 }
 HUGGINGFACE: Acts = {
@@ -76,17 +70,12 @@ HUGGINGFACE: Acts = {
     "evaluate, with its own tagger": (lambda o: o.evaluate(o.another("its own")), VALIDATED),
     "evaluate on a thread": (OnHuggingFace.evaluate_on_a_thread, NOTHING),
     "save_model": (OnHuggingFace.save, SAVED),
-    "_save_checkpoint": (OnHuggingFace.save_checkpoint, SAVED),
     "save_model that raises": (
         lambda outer: outer.fail("save_model", "x", of=outer.trainer, within="_save"),
         SAVED,
     ),
     "train, without a tagger": (lambda outer: outer.train("no"), NOTHING),
     "train, with the same tagger": (lambda outer: outer.train("the same"), NOTHING),
-    "train of its model, with the same tagger": (
-        lambda outer: outer.train("the same", is_of_this_model=True),
-        NOTHING,
-    ),
     "train that raises, with the same tagger": (
         lambda outer: outer.fail("train", of=outer.another("the same"), within="compute_loss"),
         NOTHING,

@@ -81,18 +81,3 @@ class TestARunThatRaisedBetweenTwoSteps:
         self.release_elsewhere(kept)
 
         assert (present(), RingContents().steps) == (("other", 0), 3)
-
-    def test_ends_after_a_region_that_was_entered_since(self, kept: list[BaseException]) -> None:
-        with phase("checkpoint"):
-            self.release_elsewhere(kept)
-            assert present() == ("checkpoint", 0)
-
-        assert present() == ("other", 0)
-
-    def test_is_no_phase_that_another_run_returns_to(
-        self, kept: list[BaseException], on_huggingface: OnHuggingFace
-    ) -> None:
-        on_huggingface.evaluate(on_huggingface.tagger())
-
-        assert kept
-        assert present() == ("other", 0)

@@ -86,6 +86,13 @@ class Halving(keras.optimizers.schedules.LearningRateSchedule):  # type: ignore[
         return 0.1 / (1.0 + keras.ops.cast(step, "float32"))
 
 
+class Closed(keras.optimizers.SGD):  # type: ignore[misc]
+    """An optimizer that cannot be recreated."""
+
+    def __init__(self) -> None:
+        super().__init__(0.1)
+
+
 def keeping() -> keras.Model:
     keras.utils.set_random_seed(3)
     normalization = layers.Normalization()

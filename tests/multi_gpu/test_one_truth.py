@@ -128,14 +128,6 @@ def by_layers(single: Any, model: Any, folder: Path) -> None:
         layer.set_weights(other_weights(layer))
 
 
-def by_training_it_alone(single: Any) -> None:
-    x, y = m.rows(seed=3)
-    copied = m.single_model()  # ``single`` keeps its own compile
-    alone = keras.Sequential([copied.inputs[0], *single.layers])
-    alone.compile(keras.optimizers.Adam(0.05), "mse")
-    alone.fit(x, y, batch_size=m.BATCH, shuffle=False, verbose=0)
-
-
 SETTERS: dict[str, Callable[[Any, Any, Path], None]] = {
     "load_weights of the model": by_load_weights,
     "set_weights": lambda single, model, folder: single.set_weights(other_weights(single)),
@@ -145,16 +137,6 @@ SETTERS: dict[str, Callable[[Any, Any, Path], None]] = {
 
 
 Left = dict[str, list[Any]]
-
-
-def left_by_two_fits(devices: int, folder: Path) -> Left:
-    """Numbers of a training run between whose two fits the layers are trained on one device."""
-    training = m.Trained(devices, folder)
-    training.fit([], validates=False)
-    by_training_it_alone(training.single)
-    training.saw(training.model.get_weights(), training.single.get_weights())
-    training.fit([], validates=False)
-    return training.left()
 
 
 def left_by_a_fit(devices: int, setter: str, folder: Path) -> Left:
@@ -183,11 +165,6 @@ class TestSettingTheWeightsOfTheSingleModel:
     @pytest.mark.parametrize("setter", SETTERS)
     def test_takes_effect_during_a_fit(self, setter: str, fit_on_one: Left, tmp_path: Path) -> None:
         assert m.differing(left_by_a_fit(3, setter, tmp_path), fit_on_one) == {}
-
-    def test_takes_effect_between_two_fits_by_training_its_layers(self, tmp_path: Path) -> None:
-        several, one = (left_by_two_fits(devices, tmp_path / str(devices)) for devices in (3, 1))
-
-        assert m.differing(several, one) == {}
 
     def test_by_an_optimizer_that_trained_it_before_works(self) -> None:
         """With embeddings, whose gradients are sparse."""
@@ -248,18 +225,6 @@ class TestAnotherThreadDuringFit:
         assert all("another thread" in error for error in refused)
         in_another_thread(lambda: single.set_weights(other_weights(single)))
         assert np.unique(model.get_weights()[0]) == [np.float32(OTHER)]
-
-    def test_may_write_another_model_on_the_same_devices(self) -> None:
-        beside, _ = m.made(2)
-        done: list[bool] = []
-
-        def act() -> None:
-            beside.set_weights(other_weights(beside))
-            done.append(True)
-
-        self.fit_beside(m.models(2)[1], act)
-
-        assert done == [True]
 
 
 def test_the_loop_of_the_ratio_repository_is_saved_by_the_single_model(tmp_path: Path) -> None:

@@ -84,13 +84,6 @@ class TestEvaluatingAndPredicting:
         assert used[way].samples == {device: {count} for device, count in SHARES.items()}
 
 
-class TestTheRecordedOperations:
-    def test_show_a_model_that_is_not_split(self) -> None:
-        found = ran.computing(ran.operations_of(partial(train_once, b.dense())))
-
-        assert found == {"CPU:0": {"forward": 2, "backward": 3}}
-
-
 def watched(way: Callable[[], object], devices: Any) -> Ran:
     devices.spans.clear()
     operations = ran.operations_of(way)
@@ -114,9 +107,3 @@ def image_classifier(devices: Any) -> Any:
             keras.layers.Dense(b.CLASSES, activation="softmax"),
         ]
     )
-
-
-def train_once(model: Any) -> None:
-    x, y, _ = b.rows(SAMPLES)
-    model.compile(optimizer="sgd", loss="sparse_categorical_crossentropy", jit_compile=False)
-    model.fit(x, y, batch_size=SAMPLES, verbose=0)

@@ -50,9 +50,7 @@ def new_run(devices: int, folder: Path) -> Training:
     "act",
     [
         pytest.param("an evaluation of another model with the same callbacks", marks=in_make_truth),
-        pytest.param("a save", marks=in_make_truth),
         "a fit of the same model at a batch's end",
-        pytest.param("a fit of another model at a batch's end", marks=in_make_truth),
         pytest.param("an exception of a callback, and a second fit", marks=in_make_truth),
     ],
 )

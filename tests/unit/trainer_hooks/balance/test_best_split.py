@@ -82,16 +82,6 @@ def test_unbeatable_seconds_rest_on_one_sample_less_than_measured(
     assert two_alike().unbeatable_seconds(total, RANGES) == seconds
 
 
-def test_no_time_is_unbeatable_for_more_samples_than_fit() -> None:
-    assert two_alike().unbeatable_seconds(401, RANGES) == 0.0
-
-
-def test_a_changed_speed_is_the_mean_of_later_intervals() -> None:
-    curve = SpeedCurve().with_interval(100, 9.0, tolerance=0.5).restarted_at(100, 1.0)
-
-    assert curve.with_interval(100, 2.0, tolerance=0.5).seconds_of(100) == 1.5
-
-
 def curve_through(*points: tuple[int, float]) -> SpeedCurve:
     curve = SpeedCurve()
     for samples, seconds in points:
