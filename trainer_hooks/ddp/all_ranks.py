@@ -65,10 +65,7 @@ class GroupRank:
     """This process' rank.
 
     Attributes:
-        rank: From 0.
-        world_size: Number of ranks.
         can_communicate: Whether ranks can communicate: the rank is torch's, not an argument.
-        group: The ranks; ``None`` for all.
     """
 
     rank: int

@@ -102,11 +102,7 @@ class EpochShape:
     """How an epoch is divided into steps and batches, whatever the ratios are.
 
     Attributes:
-        samples: In the epoch.
         batch_size: Samples of all ranks in a step.
-        world_size: Number of ranks.
-        micro_batches: The number of batches in which each rank computes a step.
-        drop_last: Whether to leave out the samples of an incomplete last step.
 
     Raises:
         ValueError: Some micro-batch would have no sample, or there is no step.
@@ -157,11 +153,6 @@ class EpochShape:
 
 class EpochPlan:
     """Which samples each rank takes in each batch, with ratios that may change between steps.
-
-    Args:
-        shape: The epoch.
-        ratios: The ratios at its beginning, one per rank.
-        start_step: The first step to compute.
 
     >>> plan = EpochPlan(EpochShape(samples=12, batch_size=10, world_size=2), (3, 2))
     >>> [[list(plan.positions(batch, rank)) for rank in (0, 1)] for batch in (0, 1)]

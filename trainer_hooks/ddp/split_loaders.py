@@ -159,12 +159,6 @@ class GradientWeights:
 
     The effect is that of a weighted loss, for trainers that call ``backward`` themselves; the
     logged loss stays unchanged.
-
-    Args:
-        model: With or without ``DistributedDataParallel``.
-
-    Attributes:
-        weight: 1.0 leaves gradients unchanged.
     """
 
     def __init__(self, model: torch.nn.Module) -> None:

@@ -51,13 +51,7 @@ def example_parser(description: str | None, *, workers: str) -> argparse.Argumen
 
 
 class ExampleRun:
-    """One running example.
-
-    Attributes:
-        args: Its options.
-        folder: For its files; deleted at the end.
-        spans: Records when it computes.
-    """
+    """One running example."""
 
     def __init__(self, args: argparse.Namespace, folder: Path, spans: BusySpans) -> None:
         self.args, self.folder, self.spans = args, folder, spans

@@ -44,10 +44,6 @@ class ForwardState:
     The layers run stateless: their updates come back as values and are combined before they are
     stored. Statistics are averaged over the replicas that had a sample, a layer's metric counts
     every sample, a seed or a counter advances equally everywhere.
-
-    Args:
-        model: Made in the scope of the strategy.
-        part: The replica's part of the batch.
     """
 
     def __init__(self, model: keras.Model, part: ReplicaPart) -> None:
@@ -125,7 +121,6 @@ class Taped:
     """One replica's forward pass, recorded for a later backward pass.
 
     Attributes:
-        tape: The recording.
         outputs: The model's outputs and the losses that layers added, flat.
         sources: The weights, then the inputs, flat.
     """
@@ -178,13 +173,7 @@ class Replicas(keras.Model):  # type: ignore[misc]  # Keras has no types
 
 
 class ReplicaStep:
-    """One step, called once in the context of each replica.
-
-    Args:
-        replicas: Compiled, if it is to train.
-        part_weight: Set to this replica's part of the batch while its losses are computed.
-        times: The clocks.
-    """
+    """One step, called once in the context of each replica."""
 
     def __init__(self, replicas: keras.Model, part_weight: PartWeight, times: ReplicaTimes) -> None:
         self._replicas = replicas
@@ -200,12 +189,6 @@ class ReplicaStep:
         training: bool | None,
     ) -> tuple[Tensors, Tensor]:
         """Compute the outputs for this replica's part of the batch.
-
-        Args:
-            inputs: Of this replica.
-            part: Its position and weight in the batch.
-            taped: Filled for ``gradients``; ``None`` where no gradients are needed.
-            training: As the model was called.
 
         Returns:
             Its outputs, and its part of each loss that the layers added.
@@ -232,10 +215,6 @@ class ReplicaStep:
 
     def gradients(self, of_outputs: Sequence[Tensor], taped: Taped) -> list[Tensor]:
         """The backward pass of ``infer``.
-
-        Args:
-            of_outputs: The gradients of ``taped.outputs``.
-            taped: Filled by ``infer`` on this replica.
 
         Returns:
             The gradients of ``taped.sources``; some may be ``None``.
@@ -331,13 +310,6 @@ def differentiable_call(
 
     A tape does not record replicas, because they are threads. Here it records one operation on
     the first device's weights and on the parts of the batch.
-
-    Args:
-        step: The step of a replica.
-        strategy: The devices.
-        given: Each replica's part of the batch.
-        weights: The trainable variables that all replicas use.
-        training: As the model was called.
 
     Returns:
         Per replica, its outputs and added losses, as returned by ``ReplicaStep.infer``.

@@ -15,9 +15,6 @@ def scoped_optimizer(optimizer: Setting) -> Setting:
     It expects gradients that are summed up already: Keras would clip each replica's gradients
     before it adds them, unlike one device.
 
-    Args:
-        optimizer: As given to ``compile``: a name, or an optimizer of Keras.
-
     Raises:
         ValueError: It needs a single device, or cannot be recreated.
     """
@@ -37,13 +34,7 @@ def scoped_optimizer(optimizer: Setting) -> Setting:
 
 
 def copy_state(given: Setting, made: Setting, model: keras.Model) -> None:
-    """Copy the state of an optimizer that has trained ``model`` before.
-
-    Args:
-        given: As given to ``compile``.
-        made: The one that trains from now on; built.
-        model: The model that both train.
-    """
+    """Copy the state of an optimizer that has trained ``model`` before."""
     if isinstance(given, str) or not getattr(given, "built", False):
         return
     pairs = ((given, made), (innermost(given), innermost(made)))

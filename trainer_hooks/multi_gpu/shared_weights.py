@@ -32,10 +32,6 @@ def share_weights(
 ) -> tuple[Setting, ...]:
     """Give every variable of ``model`` a copy on each device of ``strategy``.
 
-    Args:
-        model: Built, and made outside of any strategy.
-        strategy: From ``devices.strategy_over``.
-
     Returns:
         All its variables.
     """

@@ -25,7 +25,6 @@ class BatchFound:
         fits: The largest batch that was trained.
         advised: ``fits`` less the margin, a multiple of 8 where it is large enough; it was trained
             after memory had run out for the last time.
-        tries: In order.
     """
 
     fits: int

@@ -19,7 +19,6 @@ class BenchStep:
 
     Attributes:
         samples: In its batch, over all GPUs.
-        seconds: Its duration.
         busy_seconds: Per GPU; ``None`` where the engine does not know.
         gap_seconds: The part of ``seconds`` between the last step's end and this one's start.
     """
@@ -93,9 +92,6 @@ class Measured:
     Attributes:
         gpus: Names; empty for the default device.
         batches: Samples per step of each.
-        samples: Samples trained.
-        seconds: Time that they took.
-        steps: Number of steps.
         busy_seconds: Per GPU; ``None`` where the engine does not know.
         gap_seconds: The part of ``seconds`` between steps.
     """
@@ -190,12 +186,7 @@ def speed_of(alone: Sequence[Measured]) -> float:
 
 
 def why_above_alone(together: Measured, alone: Sequence[Measured]) -> str | None:
-    """Why GPUs together are faster than the sum of each alone; ``None`` where they are not.
-
-    Args:
-        together: A run of several GPUs.
-        alone: A run of each of them, in the same order.
-    """
+    """Why GPUs together are faster than the sum of each alone; ``None`` where they are not."""
     above = together.samples_per_second / speed_of(alone) - 1
     if above <= 0:
         return None

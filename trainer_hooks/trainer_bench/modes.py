@@ -224,12 +224,7 @@ def _ratio_plot(found: RatioFound) -> Plot:
 
 
 def prefetching(session: Session, batch_ms: float) -> Outcome:
-    """The gap between batches that are made on demand, and ahead.
-
-    Args:
-        session: With a batch size per GPU.
-        batch_ms: How long it takes to make one global batch, in milliseconds.
-    """
+    """The gap between batches that are made on demand, and ahead."""
     session.print(f"\nA batch takes {batch_ms:g} ms to make")
     rows: list[Json] = []
     series = []

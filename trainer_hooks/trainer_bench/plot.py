@@ -22,7 +22,6 @@ class Series:
     """Points to plot.
 
     Attributes:
-        name: In the legend.
         points: ``(x, y)``, both 0 or more.
         is_line: Whether a line joins them.
         is_faint: Grey and dashed, for comparison.

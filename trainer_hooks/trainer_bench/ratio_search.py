@@ -22,8 +22,6 @@ class RatioFound:
     """The runs of a search and its result.
 
     Attributes:
-        alone: The runs of single GPUs.
-        together: The runs of all GPUs that fit in memory.
         runs: Number of runs, including those that ran out of memory.
     """
 

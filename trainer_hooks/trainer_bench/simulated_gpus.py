@@ -50,11 +50,8 @@ class SimulatedMachine:
     """Some GPUs, and the time that a step takes besides the samples.
 
     Attributes:
-        gpus: In the order of their numbers.
         update_seconds: Update of the weights where one GPU trains alone.
         sync_seconds: Exchange of the weights with the host where several GPUs train.
-        seed: Of the noise.
-        step: Number of steps so far.
     """
 
     gpus: tuple[SimulatedGpu, ...]
@@ -69,10 +66,6 @@ class SimulatedMachine:
 
     def train(self, counts: Sequence[int], gpus: Sequence[int] | None = None) -> BenchStep:
         """Do one step.
-
-        Args:
-            counts: Samples for each of ``gpus``.
-            gpus: Their numbers; default all, in order.
 
         Raises:
             GpuOutOfMemoryError: A GPU does not hold its samples; the machine is unchanged.
@@ -166,9 +159,6 @@ class SimulatedEngine:
 
     def __init__(self, names: Sequence[str] = ("fast", "slow")) -> None:
         """Make the machine, with 1 % noise per step.
-
-        Args:
-            names: ``"fast"`` or ``"slow"`` for each GPU.
 
         Raises:
             UsageError: A name is neither.

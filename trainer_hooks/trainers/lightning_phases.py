@@ -130,12 +130,7 @@ class LightningPhases:
     """
 
     def __init__(self, writer: RingWriter, *, moves_batches: bool = True) -> None:
-        """Begin with set-up: until the first epoch, all but evaluations is ``start_up``.
-
-        Args:
-            writer: Where the phases go.
-            moves_batches: Whether batches are moved to another device.
-        """
+        """Begin with set-up: until the first epoch, all but evaluations is ``start_up``."""
         self._writer = writer
         self._targets = self._before_evaluation = _STARTING
         self._place_before_evaluation = at.START_UP

@@ -21,13 +21,7 @@ _IN_EVERY_BATCH: Final = "on_train_batch_end"
 
 
 class LightningTagging(TaggedRun):
-    """Listens at a trainer's profiler, which receives every fetch, batch and hook.
-
-    Attributes:
-        trainer: Whose run it is.
-        phases: The rules.
-        has_reported_validation: Whether the validation loader was described.
-    """
+    """Listens at a trainer's profiler, which receives every fetch, batch and hook."""
 
     def __init__(self, ring: ProcessRing, writer: RingWriter, trainer: Any, tagger: object) -> None:  # noqa: ANN401
         """Put the listener in place. ``tagger``: the callback whose own methods do not count."""
