@@ -19,7 +19,7 @@ from trainer_hooks.trainer_bench.measuring import (
     why_above_alone,
 )
 from trainer_hooks.trainer_bench.plot import Plot, Series
-from trainer_hooks.trainer_bench.ratio_search import RatioFound, RatioSearch
+from trainer_hooks.trainer_bench.ratio_search import RatioSearch
 
 RUNS_OF_THE_AUTHOR = 8
 """Runs by hand in the article: 64, 256, 1024; 512 on the other; 512+512, 512+355, 1024+710,
@@ -188,7 +188,7 @@ def _split(gpus: Sequence[str], batches: Sequence[int]) -> str:
     return " ".join(f"{gpu}[{n}]" for gpu, n in zip(gpus, batches, strict=True))
 
 
-def _ratio_fields(found: RatioFound) -> Json:
+def _ratio_fields(found: RatioSearch) -> Json:
     return {
         "mode": "balance",
         "ratios": list(found.ratios),
@@ -201,7 +201,7 @@ def _ratio_fields(found: RatioFound) -> Json:
     }
 
 
-def _points_of(found: RatioFound, gpu: str, at: int) -> set[tuple[float, float]]:
+def _points_of(found: RatioSearch, gpu: str, at: int) -> set[tuple[float, float]]:
     """Speeds of one GPU by batch: alone, and with others where its busy time is known."""
     alone = {(float(m.global_batch), m.samples_per_second) for m in found.alone if m.gpus == (gpu,)}
     return alone | {
@@ -211,7 +211,7 @@ def _points_of(found: RatioFound, gpu: str, at: int) -> set[tuple[float, float]]
     }
 
 
-def _ratio_plot(found: RatioFound) -> Plot:
+def _ratio_plot(found: RatioSearch) -> Plot:
     gpus = found.best.gpus
     series = [Series(gpu, tuple(sorted(_points_of(found, gpu, at)))) for at, gpu in enumerate(gpus)]
     best = found.best

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 
 from gpumon.core.attribution.batch_shares import simple_ratios, split_counts
 from gpumon.errors import GpumonError
@@ -17,17 +16,24 @@ _CLEAR = 0.02  # relative difference of two times that is no noise
 _GOOD_ENOUGH = 0.02  # relative difference of busy times that ends the search
 
 
-@dataclass(slots=True)
-class RatioFound:
-    """The runs of a search and its result.
+class RatioSearch:
+    """Searches for the best ratio of GPUs at one global batch size.
 
     Attributes:
+        alone: The runs of single GPUs.
+        together: The runs of all GPUs that fit in memory.
         runs: Number of runs, including those that ran out of memory.
     """
 
-    alone: list[Measured] = field(default_factory=list)
-    together: list[Measured] = field(default_factory=list)
-    runs: int = 0
+    def __init__(self, trainer: Trainer, gpus: Sequence[str], batch: int) -> None:
+        self._train = trainer
+        self._gpus = tuple(gpus)
+        self._batch = batch
+        self._limits: list[int | None] = [None] * len(self._gpus)
+        self._curves = [SpeedCurve() for _ in self._gpus]
+        self.alone: list[Measured] = []
+        self.together: list[Measured] = []
+        self.runs = 0
 
     @property
     def best(self) -> Measured:
@@ -53,20 +59,8 @@ class RatioFound:
                 fastest[measured.gpus] = measured
         return tuple(fastest.values())
 
-
-class RatioSearch:
-    """Searches for the best ratio of GPUs at one global batch size."""
-
-    def __init__(self, trainer: Trainer, gpus: Sequence[str], batch: int) -> None:
-        self._train = trainer
-        self._gpus = tuple(gpus)
-        self._batch = batch
-        self._limits: list[int | None] = [None] * len(self._gpus)
-        self._curves = [SpeedCurve() for _ in self._gpus]
-        self.found = RatioFound()
-
-    def search(self, *, most_runs: int) -> RatioFound:
-        """Search.
+    def search(self, *, most_runs: int) -> RatioSearch:
+        """Train until the GPUs finish together; returns itself.
 
         Args:
             most_runs: The most runs; at least two per GPU and one more are needed.
@@ -80,22 +74,22 @@ class RatioSearch:
                 self._try_alone(position, batch)
         while not self._is_done(most_runs):
             counts = self._next_split()
-            if any(counts == measured.batches for measured in self.found.together):
+            if any(counts == measured.batches for measured in self.together):
                 break
             self._try_together(counts)
-        if not self.found.together:
+        if not self.together:
             raise GpumonError(
                 f"memory runs out with a batch of {self._batch} on {' '.join(self._gpus)}: "
                 "take a smaller one (--find-batch finds what fits on each GPU)"
             )
-        return self.found
+        return self
 
     def _is_done(self, most_runs: int) -> bool:
-        if self.found.runs >= most_runs:
+        if self.runs >= most_runs:
             return True
-        if not self.found.together:
+        if not self.together:
             return False
-        busy = self.found.together[-1].busy_seconds
+        busy = self.together[-1].busy_seconds
         return busy is None or min(busy) >= (1 - _GOOD_ENOUGH) * max(busy)
 
     def _try_alone(self, position: int, batch: int) -> None:
@@ -106,7 +100,7 @@ class RatioSearch:
             return  # not even one sample fits
         measured = self._run([self._gpus[position]], [batch], [position])
         if measured is not None:
-            self.found.alone.append(measured)
+            self.alone.append(measured)
             self._curves[position] = self._curves[position].with_interval(
                 batch, _busy(measured)[0], tolerance=_CLEAR
             )
@@ -115,7 +109,7 @@ class RatioSearch:
         measured = self._run(self._gpus, counts, range(len(self._gpus)))
         if measured is None:
             return
-        self.found.together.append(measured)
+        self.together.append(measured)
         if measured.busy_seconds is not None:
             self._curves = [
                 curve.restarted_at(count, seconds)
@@ -125,7 +119,7 @@ class RatioSearch:
     def _run(
         self, gpus: Sequence[str], counts: Sequence[int], positions: Sequence[int]
     ) -> Measured | None:
-        self.found.runs += 1
+        self.runs += 1
         try:
             return self._train(gpus, counts)
         except GpuOutOfMemoryError as error:

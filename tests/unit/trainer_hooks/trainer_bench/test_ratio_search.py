@@ -15,14 +15,14 @@ from trainer_hooks.trainer_bench.measuring import (
     Measured,
 )
 from trainer_hooks.trainer_bench.modes import RUNS_OF_THE_AUTHOR, Session, best_ratio
-from trainer_hooks.trainer_bench.ratio_search import RatioFound, RatioSearch
+from trainer_hooks.trainer_bench.ratio_search import RatioSearch
 from trainer_hooks.trainer_bench.simulated_gpus import SimulatedEngine, article_machine
 
 PAIR = ("GPU:0", "GPU:1")
 SOLO_SPEEDS = 1345 + 875
 
 
-def searched(batch: int, engine: Engine | None = None) -> RatioFound:
+def searched(batch: int, engine: Engine | None = None) -> RatioSearch:
     session = Session(engine or SimulatedEngine(), PAIR, (batch,), seconds=10, is_quiet=True)
     return RatioSearch(session.measure, PAIR, batch).search(most_runs=RUNS_OF_THE_AUTHOR - 1)
 
