@@ -131,18 +131,18 @@ class TestTheBalancer:
         found, rounds = model.ratios, []
         for _ in range(ROUNDS):
             model.ratios = found
-            levelled_s = step_seconds(model)
+            balanced_s = step_seconds(model)
             model.ratios = (1, 1)
-            rounds.append((levelled_s, step_seconds(model)))
-        levelled_s, even_s = (statistics.median(side) for side in zip(*rounds, strict=True))
+            rounds.append((balanced_s, step_seconds(model)))
+        balanced_s, even_s = (statistics.median(side) for side in zip(*rounds, strict=True))
         measured(
             f"step of {2 * PER_BOARD} samples: equal parts {even_s * 1e3:.1f} ms, 3:1 "
             f"{poor_s * 1e3:.1f} ms; from there the balancer came to {found}",
-            f"{levelled_s * 1e3:.1f} ms",
+            f"{balanced_s * 1e3:.1f} ms",
             "at most that of equal parts, and 2 %",
         )
         assert balancer.changes
-        assert levelled_s <= even_s * 1.02
+        assert balanced_s <= even_s * 1.02
 
 
 def trained_once(boards: tuple[str, ...]) -> None:

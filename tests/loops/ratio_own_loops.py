@@ -82,8 +82,8 @@ def _in_own_loop(course: Course, job: Job, model: Any) -> Learned:
             if course.new_ratios and (epoch, share.step) == (0, 3):
                 learned.changed_from.append(sampler.set_ratios(course.new_ratios[: job.world]))
     if is_sharded:
-        whole = [one.full_tensor().double().flatten() for one in model.parameters()]
-        learned.weights = list(torch.cat(whole).tolist())
+        gathered = [one.full_tensor().double().flatten() for one in model.parameters()]
+        learned.weights = list(torch.cat(gathered).tolist())
     else:
         learned.weights = weights_of(model.module)
     learned.changes = balancer.changes

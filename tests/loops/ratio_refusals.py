@@ -45,8 +45,8 @@ class FetchingModel(LightningModel):
         return super().training_step(batch, number)
 
 
-class AskingModel(LightningModel):
-    """Asks how many steps there will be, before Lightning knows where it continues."""
+class EarlyReadingModel(LightningModel):
+    """Reads the number of steps before Lightning knows where it continues."""
 
     def configure_optimizers(self) -> Any:
         assert self.trainer.estimated_stepping_batches > 0
@@ -81,7 +81,7 @@ def refused_by_lightning(job: Job) -> dict[str, str]:
         )
         trainer = quiet_lightning(job, RatioStrategy(job.ratios), max_epochs=2)
         loader, path = loader_of(course, num_workers=1), saved.best_model_path
-        return sentence(lambda: trainer.fit(AskingModel(), loader, ckpt_path=path))
+        return sentence(lambda: trainer.fit(EarlyReadingModel(), loader, ckpt_path=path))
 
     drawn = DataLoader(data(), batch_sampler=RatioSampler(data(), 8, job.ratios))
     weighted = DataLoader(

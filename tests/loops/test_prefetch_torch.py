@@ -1,4 +1,4 @@
-"""``prefetch_to_device`` in PyTorch loops of one's own, without a GPU."""
+"""``prefetch_to_device`` in custom PyTorch loops, without a GPU."""
 
 from __future__ import annotations
 
@@ -147,7 +147,7 @@ class TestAnotherDevice:
 
 
 class TestTheStreamsOfCuda:
-    """CUDA is not here: what is asked of it is written down, in order."""
+    """Without CUDA: a mock records the calls in order."""
 
     def test_copy_from_pinned_memory_and_keep_memory_until_the_step_is_done(
         self, torch: Any, monkeypatch: pytest.MonkeyPatch
@@ -155,38 +155,38 @@ class TestTheStreamsOfCuda:
         from trainer_hooks.prefetch.ahead import read_ahead
         from trainer_hooks.prefetch.on_torch import CudaHost
 
-        asked = MagicMock()
+        cuda = MagicMock()
 
         class Row(torch.Tensor):  # type: ignore[misc]
             def is_pinned(self) -> bool:
                 return False
 
             def pin_memory(self) -> Any:
-                asked.pin()
+                cuda.pin()
                 return self
 
             def to(self, device: Any, non_blocking: bool = False) -> Any:
-                asked.copy(non_blocking=non_blocking)
+                cuda.copy(non_blocking=non_blocking)
                 return super().to(device)
 
             def record_stream(self, stream: Any) -> None:
-                asked.keep_for(stream)
+                cuda.keep_for(stream)
 
-        monkeypatch.setattr(torch.cuda, "Stream", lambda device: asked.side)
-        monkeypatch.setattr(torch.cuda, "current_stream", lambda device: asked.training)
-        monkeypatch.setattr(torch.cuda, "Event", lambda: asked.event)
+        monkeypatch.setattr(torch.cuda, "Stream", lambda device: cuda.side)
+        monkeypatch.setattr(torch.cuda, "current_stream", lambda device: cuda.training)
+        monkeypatch.setattr(torch.cuda, "Event", lambda: cuda.event)
         monkeypatch.setattr(torch.cuda, "stream", lambda stream: stream)
         host = CudaHost(torch.device("meta"), converts_arrays=False)
 
         (found,) = read_ahead(iter([{"row": torch.ones(2).as_subclass(Row)}]), 1, host)
 
         assert found["row"].device.type == "meta"
-        assert asked.mock_calls == [
+        assert cuda.mock_calls == [
             call.side.__enter__(),
             call.pin(),
             call.copy(non_blocking=True),
-            call.event.record(asked.side),
+            call.event.record(cuda.side),
             call.side.__exit__(None, None, None),
-            call.training.wait_event(asked.event),
-            call.keep_for(asked.training),
+            call.training.wait_event(cuda.event),
+            call.keep_for(cuda.training),
         ]

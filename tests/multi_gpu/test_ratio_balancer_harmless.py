@@ -18,7 +18,7 @@ pytestmark = pytest.mark.multi_gpu
 
 @pytest.fixture(autouse=True)
 def allowed_again() -> Iterator[None]:
-    """TensorFlow has the setting for a whole process."""
+    """The setting is that of the process."""
     yield
     allow_clocks()
 

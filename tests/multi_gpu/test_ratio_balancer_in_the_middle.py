@@ -24,7 +24,7 @@ pytestmark = pytest.mark.multi_gpu
 
 @cache
 def models(devices: int) -> tuple[Any, Any, list[Any]]:
-    """The model, another to train beside it, and the initial state of both."""
+    """The model, another to train in its middle, and the initial state of both."""
     model, other = m.made(devices)[1], m.made(devices)[1]
     return model, other, m.numbers(state_of(model, other))
 

@@ -20,8 +20,8 @@ _FILES_A_BATCH = 4
 class SlowStore:
     """The batches of a slow store by number, each from four files that take their time.
 
-    It is as much of a data set as torch's ``DataLoader`` asks for. Which class a row is of can be
-    learned from its features.
+    It has what torch's ``DataLoader`` needs of a dataset. The class of a row can be learned from
+    its features.
 
     Args:
         folder: Where the files are; written if they are not. Batches go round them.

@@ -140,7 +140,7 @@ def names_of(devices: Iterable[str]) -> tuple[str, ...]:
 
 
 def make_stand_ins() -> None:
-    """Create the devices that ``$GPUMON_STAND_IN_GPUS`` asks for.
+    """Create the devices of ``$GPUMON_STAND_IN_GPUS``.
 
     Where TensorFlow has created its devices already, a script (``python train.py``) is started
     again: this does not return.

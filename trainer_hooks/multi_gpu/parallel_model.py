@@ -295,10 +295,10 @@ class ParallelModel(keras.Model):  # type: ignore[misc]  # Keras has no types
         with tf.device(parts.merge_device):
             for losses in zip(*added, strict=True):
                 self.add_loss(tf.add_n(losses))
-            whole = merged(outputs, slices)
-        if len(keras.tree.flatten(whole)) > 1:
-            self._set_batch_size(whole, inputs)
-        return whole
+            joined = merged(outputs, slices)
+        if len(keras.tree.flatten(joined)) > 1:
+            self._set_batch_size(joined, inputs)
+        return joined
 
     def _set_batch_size(self, outputs: Tensors, inputs: Tensors) -> None:
         """Set the static number of rows of ``outputs`` where the graph knows the batch size.

@@ -277,8 +277,8 @@ class ReplicaStep:
                 self._replicas.add_loss(tf.zeros([]))  # there may be no other
             loss = self._replicas.compute_loss(x, y, y_pred, sample_weight, training=True)
         for value in added:
-            whole = added_loss(value, part.weight)
-            loss += tf.cast(whole, loss.dtype) * tf.cast(keras_scale(), loss.dtype)
+            of_part = added_loss(value, part.weight)
+            loss += tf.cast(of_part, loss.dtype) * tf.cast(keras_scale(), loss.dtype)
         return y_pred, loss, scope
 
     def _update(self, gradients: list[Tensor], changes: Changes) -> None:

@@ -65,7 +65,7 @@ def loader_facts(loader: Any) -> LoaderFacts:  # noqa: ANN401
         if not named and not is_generator:
             return {}
         return {"kind": "generator" if is_generator else "iterable", **named}
-    except Exception:  # noqa: BLE001 (whatever a loader is, the run goes on)
+    except Exception:  # noqa: BLE001 (whatever a loader is, the run continues)
         return {}
 
 
@@ -100,7 +100,7 @@ def source_facts(*sources: object) -> LoaderFacts:
 def report_loader(facts: LoaderFacts, *, validates: bool = False, by_trainer: bool = True) -> None:
     """Write facts about the training or the validation loader into the ring. Never raises.
 
-    Adds ``made_at``, the line of the user's own code that asked for it.
+    Adds ``made_at``, the line of the user's own code that made it.
 
     Args:
         facts: About the loader; empty if nothing is known.

@@ -82,7 +82,7 @@ class Tagger:
         self._start_afresh()
 
     def __getattr__(self, name: str) -> NoReturn:
-        """Refuse a trainer of another library, which asks for methods that are missing here.
+        """Refuse a trainer of another library, which looks up methods that are missing here.
 
         A run known only by the wrong tagger is withdrawn.
         """

@@ -67,7 +67,7 @@ class Slow:
         return 8
 
     def __getitem__(self, index: int) -> int:
-        raise AssertionError("asked for a sample")
+        raise AssertionError("read a sample")
 
 
 @dataclass
@@ -192,7 +192,7 @@ class TestTheFactsOfALoader:
     @pytest.mark.parametrize(
         ("make", "kind"),
         [(batches, "generator"), (Slow, "iterable"), (lambda: [Slow()], None), (list, None)],
-        ids=["a generator", "of one's own", "a list of batches", "an empty list"],
+        ids=["a generator", "a user's class", "a list of batches", "an empty list"],
     )
     def test_of_something_else_have_a_kind_if_it_is_the_users(
         self, make: Callable[[], object], kind: str | None

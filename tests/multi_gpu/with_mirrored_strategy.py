@@ -1,4 +1,4 @@
-"""Runs in its own process: a plain MirroredStrategy, and models made before, beside and after it.
+"""Runs in its own process: a plain MirroredStrategy, and models made before, with and after it.
 
 TensorFlow numbers the device groups of each plain strategy from 1, so that a second strategy fails,
 and after it every model on several devices of the process.
@@ -32,7 +32,7 @@ def main() -> None:
         mirrored = m.made(1)[1]
     expected = evaluated(one)
     losses = {"mirrored": evaluated(mirrored), "before": evaluated(before)}
-    losses["beside"] = evaluated(m.made(2)[1])
+    losses["with it"] = evaluated(m.made(2)[1])
     keras.utils.clear_session()
     losses["cleared"] = evaluated(m.made(3)[1])
     results = {name: b.furthest([values], [expected]) for name, values in losses.items()}

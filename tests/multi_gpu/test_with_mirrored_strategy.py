@@ -15,9 +15,9 @@ pytestmark = [pytest.mark.multi_gpu, in_make_truth]
 @pytest.fixture(scope="module")
 def results() -> Any:
     """How far from one device."""
-    return json_printed_by("tests.multi_gpu.beside_mirrored")
+    return json_printed_by("tests.multi_gpu.with_mirrored_strategy")
 
 
-@pytest.mark.parametrize("which", ["mirrored", "before", "beside", "cleared"])
+@pytest.mark.parametrize("which", ["mirrored", "before", "with it", "cleared"])
 def test_both_train_as_on_one_device_after_clear_session_too(results: Any, which: str) -> None:
     assert results[which] <= 1e-6
