@@ -26,17 +26,14 @@ KINDS = {
 """What batches may be made of."""
 
 
-def of_each(*, again: bool = False) -> pytest.MarkDecorator:
-    """Of each kind, or of each that can be gone through again."""
-    return pytest.mark.parametrize(
-        "kind",
-        [
-            pytest.param(kind, marks=getattr(pytest.mark, f"keras_{backend}"))
-            for backend, kinds in KINDS.items()
-            for kind in kinds
-            if not again or kind != "a generator"
-        ],
-    )
+of_each = pytest.mark.parametrize(
+    "kind",
+    [
+        pytest.param(kind, marks=getattr(pytest.mark, f"keras_{backend}"))
+        for backend, kinds in KINDS.items()
+        for kind in kinds
+    ],
+)
 
 
 def whole_batches(kind: str, count: int, tail: str) -> Any:
@@ -145,17 +142,26 @@ class TestAPaddedBatch:
             np.testing.assert_allclose(one, other, atol=1e-6)
 
 
-class TestEvaluate:
-    """It would take the copies for samples: on one device, and on several."""
+@of_each
+class TestEachKindOfData:
+    def test_is_trained_on_in_complete_batches_and_not_evaluated_with_copies(
+        self, kind: str
+    ) -> None:
+        """As data of ``evaluate`` or validation data: the copies would be counted as samples."""
+        seen, batches, model = w.Steps(), whole_batches(kind, 18, "pad"), w.a_model(rate=1e-6)
+        epochs = 1 if kind == "a generator" else 2
 
-    @pytest.mark.parametrize("tail", ["repeat", "pad"])
-    @of_each()
-    def test_refuses_batches_that_are_filled_up_with_copies(self, kind: str, tail: str) -> None:
-        with pytest.raises(Exception, match=r"evaluate would"):
-            w.a_model().evaluate(whole_batches(kind, 18, tail), verbose=0)
+        model.fit(batches, epochs=epochs, verbose=0, callbacks=[seen])
+        assert seen.steps == [3] * epochs
+        for tail in ("repeat", "pad"):
+            with pytest.raises(Exception, match=r"evaluate would"):
+                w.a_model().evaluate(whole_batches(kind, 18, tail), verbose=0)
+        if kind != "a generator":
+            with pytest.raises(ValueError, match="evaluate would"):
+                model.fit(*w.rows_and_targets(8), validation_data=batches, verbose=0)
+            model.fit(batches, verbose=0)
 
-    @of_each()
-    def test_takes_those_that_need_no_copies(self, kind: str) -> None:
+    def test_may_be_evaluated_where_it_needs_no_copies(self, kind: str) -> None:
         model = w.a_model()
         bare = model.evaluate(*w.rows_and_targets(16), verbose=0)
 
@@ -163,38 +169,20 @@ class TestEvaluate:
 
         assert recorded == pytest.approx(bare, rel=1e-5)
 
-    @of_each(again=True)
-    def test_refuses_them_as_validation_data_and_training_takes_them_again(self, kind: str) -> None:
-        model, batches = w.a_model(), whole_batches(kind, 18, "pad")
-
-        with pytest.raises(ValueError, match="evaluate would"):
-            model.fit(*w.rows_and_targets(8), validation_data=batches, verbose=0)
-        model.fit(batches, verbose=0)
-
-    @pytest.mark.usefixtures("each_backend")
-    def test_may_train_on_them_in_a_callback(self) -> None:
-        model, other = w.a_model(), w.a_model()
-        trains = keras.callbacks.LambdaCallback(
-            on_test_end=lambda logs: other.fit(whole_batches("arrays", 18, "pad"), verbose=0)
-        )
-
-        model.evaluate(*w.rows_and_targets(18), callbacks=[trains], verbose=0)
-
-        assert not np.allclose(other.get_weights()[0], model.get_weights()[0])
-
-
-class TestEachKindOfData:
-    @of_each()
-    def test_is_trained_on_in_complete_batches_epoch_after_epoch(self, kind: str) -> None:
-        seen, batches = w.Steps(), whole_batches(kind, 18, "pad")
-        epochs = 1 if kind == "a generator" else 3
-
-        w.a_model(rate=1e-6).fit(batches, epochs=epochs, verbose=0, callbacks=[seen])
-
-        assert seen.steps == [3] * epochs
-
 
 @pytest.mark.usefixtures("each_backend")
+def test_a_callback_may_train_on_copies_within_evaluate() -> None:
+    model, other = w.a_model(), w.a_model()
+    trains = keras.callbacks.LambdaCallback(
+        on_test_end=lambda logs: other.fit(whole_batches("arrays", 18, "pad"), verbose=0)
+    )
+
+    model.evaluate(*w.rows_and_targets(18), callbacks=[trains], verbose=0)
+
+    assert not np.allclose(other.get_weights()[0], model.get_weights()[0])
+
+
+@pytest.mark.keras_jax
 class TestAPyDataset:
     @pytest.mark.versions
     def test_becomes_one_with_its_workers(self) -> None:
@@ -242,16 +230,15 @@ class TestAPyDataset:
         assert len(fixed_batches(w.Source(5, 8), 8)) == 0  # its only one is short
 
 
-@pytest.mark.usefixtures("each_backend")
-class TestOtherData:
-    def test_an_iterable_without_a_length_is_trained_on_for_ever(self) -> None:
-        rows, targets = w.rows_and_targets(12)
+@pytest.mark.keras_jax
+def test_an_iterable_without_a_length_is_trained_on_for_ever() -> None:
+    rows, targets = w.rows_and_targets(12)
 
-        class Iterable:
-            def __iter__(self) -> Any:
-                return iter([(rows[:5], targets[:5]), (rows[5:], targets[5:])])
+    class Iterable:
+        def __iter__(self) -> Any:
+            return iter([(rows[:5], targets[:5]), (rows[5:], targets[5:])])
 
-        batches, seen = fixed_batches(Iterable(), 4), w.Steps()
-        w.a_model().fit(batches.forever(), steps_per_epoch=3, epochs=3, verbose=0, callbacks=[seen])
+    batches, seen = fixed_batches(Iterable(), 4), w.Steps()
+    w.a_model().fit(batches.forever(), steps_per_epoch=3, epochs=3, verbose=0, callbacks=[seen])
 
-        assert seen.steps == [3, 3, 3]
+    assert seen.steps == [3, 3, 3]
