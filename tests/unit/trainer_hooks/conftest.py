@@ -1,4 +1,4 @@
-"""A process that has said nothing yet, with a ring of its own."""
+"""A process that has recorded nothing yet, with a ring of its own."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ def totals(ring: WrittenRing) -> RingTotals:
 
 
 def facts(writer: RingWriter) -> RunFacts:
-    """As whoever reads the ring is told."""
+    """As a reader of the ring finds them."""
     raw = _path(writer).read_bytes()
     return parse_facts(raw[FACTS_OFFSET : FACTS_OFFSET + parse_header(raw).facts_bytes])
 

@@ -1,4 +1,4 @@
-"""Specification of what a training reads of its GPUs from the state that a daemon writes."""
+"""What a run reads about its GPUs from the state that a daemon writes."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ FROM_NS = 1_000_000_000_000
 
 
 class World:
-    """A daemon that writes its state when it is told to, and a training that reads it."""
+    """A daemon that writes its state on request, and a run that reads it."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -51,7 +51,7 @@ class World:
         self.now_ns += round(S * duration_s)
 
     def epoch(self, *after: GpuState, facts: RunFacts = OURS, **changes: Any) -> dict[str, float]:
-        """An epoch of ten seconds, at whose end the daemon says ``after``."""
+        """An epoch of ten seconds, at whose end the daemon writes ``after``."""
         self.ratios.begin()
         self.passes(10)
         self.writes(*after, **changes)
@@ -139,13 +139,6 @@ class TestTheRatiosOfAnEpoch:
             "starved_ratio": 0.0,
         }
 
-    def test_go_on_from_one_epoch_to_the_next(self, world: World) -> None:
-        world.epoch(BUSIER, healthy_gpu())
-
-        found = world.epoch(later(BUSIER, observed_s=10, busy_s=9, in_use_s=10), healthy_gpu())
-
-        assert found == {"gpu_busy_ratio": 0.9, "starved_ratio": 0.0}
-
     def test_repeat_where_the_counters_did_not_move(self, world: World) -> None:
         first = world.epoch(BUSIER, healthy_gpu())
 
@@ -191,12 +184,6 @@ class TestThereIsNoRatio:
 
     def test_in_the_epoch_in_which_the_daemon_came(self, tmp_path: Path) -> None:
         assert World(tmp_path).epoch(BUSIER) == {}
-
-    def test_from_a_state_that_no_one_renews(self, world: World) -> None:
-        world.ratios.begin()
-        world.passes(10)
-
-        assert world.ratios.since_then(OURS) == {}
 
     @pytest.mark.parametrize(
         "raw",

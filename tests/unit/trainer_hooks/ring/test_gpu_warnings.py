@@ -1,4 +1,4 @@
-"""Specification of what a training is told of its GPUs: one sentence, once, and only what is so."""
+"""What a run is warned of about its GPUs: one sentence, once, and only what is true."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ FROM_NS = 1_000_000_000_000
 
 
 class World:
-    """A training of two minutes, and a daemon that has told its state once."""
+    """A run of two minutes, and a daemon that has written its state once."""
 
     def __init__(self, folder: Path, warned: pytest.WarningsRecorder) -> None:
         self.folder, self._warned = folder, warned
@@ -41,8 +41,8 @@ class World:
     def names(self, *gpus: str) -> None:
         self.facts = replace(self.facts, gpus=gpus)
 
-    def settings(self) -> list[str]:
-        """What the training was told so far."""
+    def texts(self) -> list[str]:
+        """The warnings so far."""
         recorded = [str(warning.message) for warning in self._warned]
         return [text for text in recorded if text.startswith("to gpumon")]
 
@@ -56,15 +56,6 @@ def world(
 
 
 class TestNames:
-    def test_of_no_gpu_are_recorded_as_soon_as_they_are_given(self, world: World) -> None:
-        world.has_daemon()
-        world.names("0", "99")
-
-        world.doubts.check_names(world.facts)
-
-        (text,) = world.settings()
-        assert "names GPU 99" in text
-
     def test_are_recorded_once(self, world: World) -> None:
         world.has_daemon(runs=(run(gpu_uuids=()),))
         world.names("99")
@@ -74,7 +65,8 @@ class TestNames:
         world.doubts.check_start(world.facts)
         world.doubts.check_end(world.facts, steps=7)
 
-        assert len(world.settings()) == 1
+        (text,) = world.texts()
+        assert "names GPU 99" in text
 
     def test_that_fit_are_not_spoken_of(self, world: World) -> None:
         world.has_daemon(simulated=True)
@@ -83,18 +75,18 @@ class TestNames:
         world.doubts.check_names(world.facts)
         world.doubts.check_start(world.facts)
 
-        assert world.settings() == []
+        assert world.texts() == []
 
 
-class TestATrainingThatReportsNothing:
+class TestARunWithoutGpus:
     def test_is_recorded_of_simulated_gpus_when_it_begins(self, world: World) -> None:
         world.has_daemon(simulated=True)
 
         world.doubts.check_names(world.facts)
-        assert world.settings() == []
+        assert world.texts() == []
         world.doubts.check_start(world.facts)
 
-        (text,) = world.settings()
+        (text,) = world.texts()
         assert "GPUMON_GPUS=0" in text
         assert "gpus=[0]" in text
 
@@ -102,10 +94,10 @@ class TestATrainingThatReportsNothing:
         world.has_daemon(runs=(run(gpu_uuids=()),))
 
         world.doubts.check_start(world.facts)
-        assert world.settings() == []
+        assert world.texts() == []
         world.doubts.check_end(world.facts, steps=7)
 
-        (text,) = world.settings()
+        (text,) = world.texts()
         assert "pid 4242" in text
 
     def test_is_looked_up_every_ten_seconds_at_most(self, world: World) -> None:
@@ -113,11 +105,11 @@ class TestATrainingThatReportsNothing:
         world.has_daemon(runs=(run(gpu_uuids=()),))
 
         world.doubts.check_end(world.facts, steps=8)
-        assert world.settings() == []
+        assert world.texts() == []
         world.pass_seconds(10)
         world.doubts.check_end(world.facts, steps=9)
 
-        assert len(world.settings()) == 1
+        assert len(world.texts()) == 1
 
     @pytest.mark.parametrize(
         ("steps", "age_s", "runs"),
@@ -137,12 +129,12 @@ class TestATrainingThatReportsNothing:
 
         world.doubts.check_end(facts, steps)
 
-        assert world.settings() == []
+        assert world.texts() == []
 
 
 class TestNoOneWhoKnows:
     @pytest.mark.parametrize("raw", [None, b"", b"[]", b"{", b"\xff" * 9, b"x" * (3 << 20)])
-    def test_leaves_a_training_alone(self, world: World, raw: bytes | None) -> None:
+    def test_leaves_the_run_alone(self, world: World, raw: bytes | None) -> None:
         if raw is not None:
             (world.folder / STATE_FILE).write_bytes(raw)
         world.names("99")
@@ -151,15 +143,7 @@ class TestNoOneWhoKnows:
         world.doubts.check_start(world.facts)
         world.doubts.check_end(world.facts, steps=7)
 
-        assert world.settings() == []
-
-    def test_is_one_without_gpus(self, world: World) -> None:
-        world.has_daemon(gpus=())
-        world.names("99")
-
-        world.doubts.check_start(world.facts)
-
-        assert world.settings() == []
+        assert world.texts() == []
 
 
 def test_warnings_that_are_errors_end_no_training(world: World) -> None:

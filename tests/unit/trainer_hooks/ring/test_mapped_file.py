@@ -1,4 +1,4 @@
-"""Specification of where a training puts its ring."""
+"""The folder in which a run creates its ring."""
 
 from __future__ import annotations
 

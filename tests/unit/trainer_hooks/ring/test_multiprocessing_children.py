@@ -31,11 +31,7 @@ def load_item(folder: Path) -> None:
         time.sleep(0.001)
     with phase("other"):
         list(timed(range(2)))
-
-
-def load_with_wrong_tags(folder: Path) -> None:
-    os.environ["GPUMON_RUNTIME_DIR"] = str(folder)
-    with phase(7), phase(None), phase(["input_wait"]):  # type: ignore[arg-type]
+    with phase(7), phase(["input_wait"]):  # type: ignore[arg-type]
         assert list(timed(range(3), 3.5)) == [0, 1, 2]  # type: ignore[call-overload]
 
 
@@ -68,8 +64,8 @@ def phases_in(ring: bytes) -> set[TrainingPhase]:
     return {event.phase for event in records_in(ring) if event.kind is RingKind.ENTER}
 
 
-def tells_its_loop(ring: bytes) -> bool:
-    """Whether it says where the loop over batches began, and what loads them."""
+def has_its_loop(ring: bytes) -> bool:
+    """Whether it has the beginning of the loop over batches, and what loads them."""
     facts = parse_facts(ring[FACTS_OFFSET : FACTS_OFFSET + parse_header(ring).facts_bytes])
     marks = [event.value for event in records_in(ring) if event.kind is RingKind.EVENT]
     return "OwnLoader" in str(facts.loader) and LOOP_BEGAN in marks
@@ -85,20 +81,12 @@ def tagged_parent(own_folder: Path) -> bytes:
 
 
 class TestAChildOfATaggedProcess:
+    @pytest.mark.filterwarnings("default:gpumon knows no phase")
     @pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
     def test_that_tags_what_it_loads_makes_no_ring(
         self, method: str, own_folder: Path, tagged_parent: bytes
     ) -> None:
         run_in_child(method, load_item, own_folder)
-
-        assert len(rings(own_folder)) == 1
-
-    @pytest.mark.filterwarnings("default:gpumon knows no phase")
-    @pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
-    def test_that_tags_with_values_of_a_wrong_type_loads_the_same(
-        self, method: str, own_folder: Path, tagged_parent: bytes
-    ) -> None:
-        run_in_child(method, load_with_wrong_tags, own_folder)
 
         assert len(rings(own_folder)) == 1
 
@@ -110,7 +98,7 @@ class TestAChildOfATaggedProcess:
 
         (ring,) = (ring for ring in rings(own_folder) if steps_in(ring))
         assert steps_in(ring) == [1, 2]
-        assert tells_its_loop(ring)
+        assert has_its_loop(ring)
 
 
 class TestAChildOfAProcessThatTagsNothing:
@@ -121,4 +109,4 @@ class TestAChildOfAProcessThatTagsNothing:
         (ring,) = rings(own_folder)
         assert steps_in(ring) == [1, 2]
         assert TrainingPhase.INPUT_WAIT in phases_in(ring)
-        assert tells_its_loop(ring)
+        assert has_its_loop(ring)

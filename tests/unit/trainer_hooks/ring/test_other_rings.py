@@ -1,4 +1,4 @@
-"""Specification of which rings a training takes away where no daemon does."""
+"""Which rings a run removes where no daemon does."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def unmade_ring(phases: Path, number: int = 1, size: int = RING_BYTES) -> Path:
 
 
 def crowd(phases: Path, count: int) -> None:
-    """So many more names in the folder, none of which can go."""
+    """More names in the folder, which cannot go."""
     for number in range(count):
         (phases / f"0-{number}.ring").symlink_to("nowhere")
 
@@ -67,7 +67,7 @@ def no_hurry(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def sweep(phases: Path, *, after_s: float) -> int:
-    """How many go if a training begins so much later."""
+    """How many go if a run begins so much later."""
     ahead_ns = int(after_s * 1e9)
     return sweep_dead_rings(
         phases,

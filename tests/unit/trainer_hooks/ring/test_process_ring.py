@@ -1,4 +1,4 @@
-"""Specification of the one run that a process is: its name, its taggers, how batches are split."""
+"""The one run of a process: its name, its taggers, how its batches are split."""
 
 from __future__ import annotations
 
@@ -31,18 +31,14 @@ def rings(folder: Path) -> int:
 
 
 class TestTheNameOfARun:
-    def test_may_be_given_until_its_first_step(self) -> None:
-        describe_run(run="first")
-        describe_run(run="second")
-
-        assert writer().facts.run == "second"
-
-    def test_is_kept_after_it_and_one_warning_reports_so(
+    def test_may_change_until_its_first_step_and_then_stays_with_one_warning(
         self, recwarn: pytest.WarningsRecorder
     ) -> None:
+        process_ring.ProcessRing(None).report_shares({"0": 1.0})  # nothing, without a writer
+        describe_run(run="first")
         describe_run(run="lr-0.1")
         writer().step()
-        describe_run(run="lr-0.1")  # it may be said again
+        describe_run(run="lr-0.1")  # may be repeated
         assert len(recwarn) == 0
 
         with pytest.warns(
@@ -56,12 +52,6 @@ class TestTheNameOfARun:
 
 
 class TestATaggerThatIsMade:
-    def test_reports_what_it_is_for_before_anything_has_trained(self) -> None:
-        announce_run(run="lr-0.1", gpus=[1], framework="keras/jax")
-
-        recorded = facts(writer())
-        assert (recorded.run, recorded.gpus, recorded.framework) == ("lr-0.1", ("1",), "keras/jax")
-
     def test_changes_nothing_of_what_has_trained_until_its_own_training_begins(self) -> None:
         announce_run(run="lr-0.1", gpus=[0], framework="keras/jax")
         writer().step()
@@ -72,7 +62,7 @@ class TestATaggerThatIsMade:
         assert (recorded.run, recorded.gpus, recorded.framework) == ("lr-0.1", ("0",), "keras/jax")
 
     @pytest.mark.parametrize(
-        "tells",
+        "act",
         [
             step,
             lambda: phase("checkpoint").__enter__(),
@@ -81,10 +71,10 @@ class TestATaggerThatIsMade:
         ids=["a step", "a phase", "shares"],
     )
     def test_and_refused_leaves_a_run_that_something_else_was_recorded_of(
-        self, tmp_path: Path, tells: Callable[[], None]
+        self, tmp_path: Path, act: Callable[[], None]
     ) -> None:
         announce_run(run="mistaken", gpus=None, framework="lightning")
-        tells()
+        act()
         withdraw_run()
 
         assert rings(tmp_path) == 1
@@ -176,8 +166,3 @@ class TestSharesOfEachBatch:
         assert len(recwarn) == 0
         assert facts(writer()).shares == {"0": 0.5, "1": 0.5}
         assert writer().enabled
-
-    def test_are_recorded_to_no_one_where_there_is_no_ring(self) -> None:
-        process_ring.ProcessRing(None).report_shares({"0": 1.0})
-
-        assert facts(writer()).shares == {}

@@ -1,4 +1,4 @@
-"""Specification of what a training says of itself."""
+"""The facts that a run records about itself."""
 
 from __future__ import annotations
 
@@ -20,12 +20,6 @@ def facts(environ: dict[str, str] | None = None, **settings: object) -> RunFacts
 
 
 class TestTheNameOfARun:
-    def test_is_what_the_caller_reports(self) -> None:
-        assert facts({"GPUMON_RUN": "b"}, run="a").run == "a"
-
-    def test_else_what_the_environment_reports(self) -> None:
-        assert facts({"GPUMON_RUN": "b"}).run == "b"
-
     @pytest.mark.parametrize(
         ("script", "name"),
         [
@@ -35,12 +29,14 @@ class TestTheNameOfARun:
             ("", "python"),
         ],
     )
-    def test_else_the_scripts(
+    def test_is_the_scripts_where_neither_caller_nor_environment_names_it(
         self, monkeypatch: pytest.MonkeyPatch, script: str, name: str
     ) -> None:
         monkeypatch.setattr(sys, "argv", [script])
 
         assert facts().run == name
+        assert facts({"GPUMON_RUN": "b"}).run == "b"
+        assert facts({"GPUMON_RUN": "b"}, run="a").run == "a"
 
     def test_has_the_rank_where_there_are_several(self) -> None:
         assert facts({"RANK": "1", "WORLD_SIZE": "4"}, run="a").run == "a-r1"
@@ -96,8 +92,6 @@ class TestTheJob:
         ranks = [facts({"PMI_RANK": rank, "PMI_SIZE": "2"}, run="a") for rank in "01"]
 
         assert {rank.job for rank in ranks} == {f"a-{os.getppid()}"}
-
-    def test_is_the_process_own_without_a_launcher(self) -> None:
         assert facts(run="a").job == f"a-{os.getpid()}"
 
 
@@ -123,6 +117,7 @@ class TestTheGpus:
         self, settings: object, environ: dict[str, str], gpus: tuple[str, ...] | None
     ) -> None:
         assert facts(environ, gpus=settings).gpus == gpus
+        assert facts({**environ, "CUDA_VISIBLE_DEVICES": "3"}).visible_devices == "3"
 
     @pytest.mark.parametrize("settings", [5, Path("a/b"), ["x"]])
     def test_of_a_run_whose_name_is_no_text_are_recorded_all_the_same(self, settings: Any) -> None:
@@ -130,7 +125,3 @@ class TestTheGpus:
 
         assert (recorded.run, recorded.gpus) == (str(settings), ("0",))
         assert parse_facts(encode_facts(recorded)).gpus == ("0",)
-
-    def test_that_cuda_may_see_are_reported_apart(self) -> None:
-        assert facts({"CUDA_VISIBLE_DEVICES": "3"}).visible_devices == "3"
-        assert facts().visible_devices is None

@@ -1,4 +1,4 @@
-"""Specification of whose turn it is to say what a process does, and of what follows a turn."""
+"""Which run sets the phases of a process, and which phase follows a run."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Run:
 
 
 class Turns:
-    """The turns of runs in the ring of a process. A run is gone unless somebody keeps it."""
+    """The turns of runs in the ring of a process. A run without a reference is gone."""
 
     def __init__(self, ring: ProcessRing) -> None:
         self.ring = ring
@@ -37,7 +37,7 @@ class Turns:
 
     @property
     def tid(self) -> int | None:
-        """The thread that the ring tells readers of."""
+        """The thread whose id the ring contains."""
         assert self.ring.writer is not None
         return self.ring.writer.facts.tid
 
@@ -51,7 +51,7 @@ class Turns:
     def end(self, turn: NestedRun) -> None:
         self.ring.end_run(turn)
 
-    def take(self, run: Run) -> None:
+    def run_through(self, run: Run) -> None:
         """One that begins and ends."""
         self.end(self.begin(run))
 
@@ -68,14 +68,9 @@ def elsewhere(does: Callable[[], object]) -> None:
 
 
 class TestAfterATurn:
-    def test_comes_other_where_no_one_else_reports_anything(self, turns: Turns) -> None:
-        turns.take(Run())
-
-        assert turns.present == "other"
-
     def test_comes_the_region_around_it(self, turns: Turns) -> None:
         with phase("checkpoint"):
-            turns.take(Run())
+            turns.run_through(Run())
             assert turns.present == "checkpoint"
 
         assert turns.present == "other"
@@ -87,7 +82,7 @@ class TestAfterATurn:
         outer = Run()
         outer_turn = turns.begin(outer, CALLBACKS)
         outer.is_under_way = not raised
-        turns.take(Run())
+        turns.run_through(Run())
 
         assert turns.present == ("other" if raised else "callbacks")
         turns.end(outer_turn)
@@ -111,7 +106,7 @@ class TestAfterATurn:
         for run in raised:
             turns.begin(run)
             run.is_under_way = False
-        turns.take(Run())
+        turns.run_through(Run())
 
         assert turns.present == "other"
 
@@ -137,36 +132,22 @@ class TestAfterATurn:
 
         assert turns.present == "other"
 
-    def test_comes_other_where_the_region_around_two_runs_closed_first(self, turns: Turns) -> None:
-        outer, inner = Run(), Run()
-        with phase("validation"):
-            outer_turn = turns.begin(outer, CALLBACKS)
-            inner_turn = turns.begin(inner)
-        turns.end(inner_turn)
-        turns.end(outer_turn)
-
-        assert turns.present == "other"
-
-    def test_the_same_thread_counts_as_before(self, turns: Turns) -> None:
-        elsewhere(lambda: turns.take(Run()))
-
-        assert turns.ring.thread == threading.get_ident()
-        assert turns.ring.innermost is None
-
     def test_the_ring_records_of_the_thread_that_counts_again(self, turns: Turns) -> None:
         recorded = [turns.tid]
 
-        def elsewhere_told() -> None:
+        def on_another_thread() -> None:
             turn = turns.begin(run := Run())
             recorded.extend((turns.tid, threading.get_native_id()))
             turns.end(turn)
             del run
 
-        elsewhere(elsewhere_told)
+        elsewhere(on_another_thread)
 
         here = threading.get_native_id()
         assert recorded[1] == recorded[2] != here
         assert (recorded[0], turns.tid) == (here, here)
+        assert turns.ring.thread == threading.get_ident()
+        assert turns.ring.innermost is None
 
 
 class TestATurnThatEndsOnAnotherThread:
@@ -203,24 +184,9 @@ class TestATurnThatEndsOnAnotherThread:
             assert turns.present == "checkpoint"
         assert turns.present == "other"
 
-    def test_and_was_left_to_its_own_is_over_with_the_region_around_it(self, turns: Turns) -> None:
-        run = Run()
-        with phase("validation"):
-            turn = turns.begin(run)
-            self.asked(lambda: turns.end(turn))
-
-        assert turns.present == "other"
-        assert turns.ring.innermost is None
-
-    def test_of_a_run_that_no_one_keeps_is_over(self, turns: Turns) -> None:
-        turns.begin(Run(), CALLBACKS)  # gone at once
-        turns.take(Run())
-
-        assert turns.present == "other"
-
 
 class TestARegionThatItsThreadLeavesDuringARunOnAnother:
-    def test_does_not_keep_the_word_from_whoever_is_next(self, turns: Turns) -> None:
+    def test_does_not_keep_the_next_region_from_being_recorded(self, turns: Turns) -> None:
         mine, others, saved = Run(), Run(), phase("checkpoint")
         with ThreadPoolExecutor(1) as there:
 
