@@ -39,17 +39,24 @@ def no_keras(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class TestAShortLastBatch:
-    def test_is_dropped(self) -> None:
-        assert targets_of(fixed_batches(samples(7), 4)) == [[0, 1, 2, 3]]
+    @pytest.mark.parametrize(
+        ("samples_given", "tail", "last"),
+        [
+            (7, "drop", [0, 1, 2, 3]),
+            (7, "repeat", [4, 5, 6, 4]),
+            (5, "repeat", [4, 4, 4, 4]),
+            (8, "drop", [4, 5, 6, 7]),
+            (8, "repeat", [4, 5, 6, 7]),
+            (8, "pad", [4, 5, 6, 7]),
+        ],
+    )
+    def test_is_dropped_or_filled_up_with_its_own_samples(
+        self, samples_given: int, tail: str, last: list[int]
+    ) -> None:
+        batches = fixed_batches(samples(samples_given), 4, tail=tail)
 
-    def test_is_filled_up_with_its_own_samples_in_turn(self) -> None:
-        batches = fixed_batches(samples(7), 4, tail="repeat")
-
-        assert targets_of(batches) == [[0, 1, 2, 3], [4, 5, 6, 4]]
-        assert [len(batch) for batch in batches] == [2, 2]  # no sample weights
-
-    def test_of_one_sample_is_filled_up_with_it(self) -> None:
-        assert targets_of(fixed_batches(samples(5), 4, tail="repeat"))[-1] == [4, 4, 4, 4]
+        assert targets_of(batches)[-1] == last
+        assert {len(batch) for batch in batches} == {3 if tail == "pad" else 2}  # with weights
 
     def test_is_padded_with_samples_of_weight_0(self) -> None:
         first, last = fixed_batches(samples(7), 4, tail="pad")
@@ -63,10 +70,6 @@ class TestAShortLastBatch:
         *_, last = fixed_batches(samples(7), 4, tail="pad", reduction="sum")
 
         assert last[2].tolist() == [1, 1, 1, 0]
-
-    @pytest.mark.parametrize("tail", ["drop", "repeat", "pad"])
-    def test_does_not_matter_where_there_is_none(self, tail: str) -> None:
-        assert targets_of(fixed_batches(samples(8), 4, tail=tail)) == [[0, 1, 2, 3], [4, 5, 6, 7]]
 
 
 class TestGivenWeights:
@@ -101,12 +104,6 @@ class TestArrays:
         assert len(batches) == 2
         assert batches[1][0]["b"][1].tolist() == [2, 3]
         assert batches[1][1]["out"].tolist() == [2, 3]
-
-    def test_may_be_inputs_alone(self) -> None:
-        assert [batch.tolist() for batch in fixed_batches(np.arange(3), 2, tail="repeat")] == [
-            [0, 1],
-            [2, 2],
-        ]
 
     def test_can_be_iterated_over_again_and_indexed(self) -> None:
         batches = fixed_batches(samples(6), 2)
@@ -156,6 +153,8 @@ class TestAGenerator:
     @pytest.mark.parametrize("tail", ["drop", "repeat", "pad"])
     def test_may_be_empty(self, tail: str) -> None:
         assert list(fixed_batches(iter([]), 4, tail=tail)) == []
+        assert list(fixed_batches([], 4, tail=tail)) == []
+        assert list(FixedBatches([], fixed_batches({}.values(), 4)._rule).forever()) == []
 
 
 class TestOtherIterables:
@@ -183,12 +182,6 @@ class TestOtherIterables:
         assert targets_of(batches) == targets_of(batches) == [[0, 1], [2, 3]]
         assert isinstance(batches.forever(), GeneratorType)
         assert targets_of(itertools.islice(batches.forever(), 3)) == [[0, 1], [2, 3], [0, 1]]
-
-    def test_an_empty_one_yields_nothing(self) -> None:
-        assert len(fixed_batches([], 4)) == 0
-        assert list(fixed_batches([], 4)) == []
-        assert list(fixed_batches({}.values(), 4)) == []
-        assert list(FixedBatches([], fixed_batches({}.values(), 4)._rule).forever()) == []
 
 
 class TestMisuse:

@@ -1,4 +1,4 @@
-"""Specification of step times: a median that is near enough, and the ends of its steps."""
+"""Step times: a median that is near enough, and the ends of its steps."""
 
 from __future__ import annotations
 
@@ -55,22 +55,6 @@ class TestTheMedian:
         assert times.median_ns == pytest.approx(4 * MS, rel=0.01)
         assert (times.left_out, times.counted) == (10, 20)
 
-    def test_is_of_no_time_between_epochs_and_no_first_step_of_one(self) -> None:
-        times = times_of(*[30 * MS] * 10)
-        times.begin_epoch(10)
-        times.done(11, 10_500 * MS)
-        times.done(12, 10_530 * MS)
-
-        assert (times.counted, times.counted_ns) == (8, 8 * 30 * MS)
-
-    def test_is_unknown_where_each_epoch_is_one_step(self) -> None:
-        times = StepTimes()
-        for step in range(9):
-            times.begin_epoch(step)
-            times.done(step + 1, (step + 1) * 30 * MS)
-
-        assert (times.median_ns, times.left_out) == (None, WARM_UP_STEPS)
-
     @given(st.lists(st.lists(st.integers(1_000, 10**12), max_size=30), max_size=20))
     def test_is_the_one_that_the_daemon_reports(self, epochs: list[list[int]]) -> None:
         times, records, step, at_ns = StepTimes(), list[RingEvent](), 0, 0
@@ -93,10 +77,6 @@ class TestTheMedian:
         assert (reported is None) == (counted is None)
         if len(records) <= 100:
             assert reported == (counted and round(counted))
-
-    def test_is_unknown_before_there_is_a_step_to_count(self) -> None:
-        assert times_of().median_ns is None
-        assert times_of(*[MS] * WARM_UP_STEPS).median_ns is None
 
 
 class TestAnEndOfAStep:
@@ -174,14 +154,3 @@ class TestResultsThatAreThere:
         ends.device_finished(2, 190)
 
         assert done(ring) == [(1, 90), (2, 190)]
-
-    def test_are_what_the_median_step_is_made_of(self, ring: WrittenRing) -> None:
-        ends = StepEnds(ring.writer, 1)
-        ends.times = StepTimes()
-        ends.epoch_begins()
-        ring.writer.step(20)
-
-        for batch in range(20):
-            ends.results_arrived(batch, (batch + 1) * 5 * MS)
-
-        assert ends.times.median_ns == pytest.approx(5 * MS, rel=0.01)

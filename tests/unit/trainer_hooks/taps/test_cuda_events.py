@@ -1,4 +1,4 @@
-"""Specification of the second witness: events in a device's queue tell when a step was done."""
+"""Events in a device's queue show when a step was done."""
 
 from __future__ import annotations
 
@@ -22,30 +22,24 @@ A_LOT_OF_STEPS = 500
 
 class TestAStepOfTheDevice:
     @pytest.mark.parametrize(
-        ("gpu", "steps", "fetch_ms", "work_ms", "recorded", "error_ms"),
+        ("gpu", "steps", "fetch_ms", "work_ms", "waits", "error_ms"),
         [
-            pytest.param(Gpu(), 50, 20, 8, 48, 1.0, id="the device waits for input"),
-            pytest.param(Gpu(), 100, 9.5, 10, 90, 5.0, id="the device is a step behind"),
-            pytest.param(Gpu(fast_by=3e-4), 360, 9_990, 8, 350, 1.0, id="an hour of two clocks"),
+            pytest.param(Gpu(), 50, 20, 8, False, 1.0, id="the device waits for input"),
+            pytest.param(Gpu(), 100, 9.5, 10, False, 5.0, id="the device is a step behind"),
+            pytest.param(Gpu(), 50, 0.2, 30, True, 1.0, id="the host waits for each step"),
+            pytest.param(Gpu(fast_by=3e-4), 360, 9_990, 8, False, 1.0, id="an hour of two clocks"),
         ],
     )
-    def test_is_recorded_where_the_host_does_not_wait(
-        self, gpu: Gpu, steps: int, fetch_ms: float, work_ms: float, recorded: int, error_ms: float
+    def test_is_recorded_in_order(
+        self, gpu: Gpu, steps: int, fetch_ms: float, work_ms: float, waits: bool, error_ms: float
     ) -> None:
         training = Training(gpu)
 
-        training.steps(steps, fetch_ms=fetch_ms, dispatch_ms=1, work_ms=work_ms, waits=False)
+        training.steps(steps, fetch_ms=fetch_ms, dispatch_ms=1, work_ms=work_ms, waits=waits)
 
-        assert len(training.reported_ns) >= recorded
+        assert len(training.reported_ns) >= 0.9 * steps
+        assert list(training.reported_ns) == sorted(training.reported_ns)
         assert training.worst_error_ms() < error_ms
-
-    def test_is_recorded_where_the_host_waits_for_each(self) -> None:
-        training = Training(Gpu())
-
-        training.steps(50, fetch_ms=0.2, dispatch_ms=1, work_ms=30, waits=True)
-
-        assert len(training.reported_ns) >= 45
-        assert training.worst_error_ms() < 1.0
 
     def test_is_recorded_again_after_the_clocks_jumped(self) -> None:
         gpu = Gpu()
@@ -70,36 +64,18 @@ class TestAStepOfTheDevice:
 
         assert training.reported_ns == {}
 
-    def test_is_recorded_in_order_and_once(self) -> None:
-        recorded: list[int] = []
-        gpu = Gpu()
-        training = Training(gpu)
-        training.witness = CudaEvents(
-            gpu.event, lambda step, _: recorded.append(step), now_ns=lambda: gpu.host_ns
-        )
-
-        training.steps(50, fetch_ms=3, dispatch_ms=1, work_ms=4, waits=False)
-
-        assert recorded == sorted(set(recorded))
-
 
 class TestTheQueue:
-    def test_has_few_events_however_far_the_device_is_behind(self) -> None:
+    def test_has_few_events_however_far_the_device_is_behind_and_reuses_them(self) -> None:
         training = Training(Gpu())
 
         training.steps(A_LOT_OF_STEPS, fetch_ms=1, dispatch_ms=1, work_ms=1_000, waits=False)
 
         assert training.gpu.events <= 64
         assert training.gpu.questions <= 3 * A_LOT_OF_STEPS
-
-    def test_is_used_again_when_the_device_caught_up(self) -> None:
-        training = Training(Gpu())
-        training.steps(100, fetch_ms=1, dispatch_ms=1, work_ms=100, waits=False)
         training.gpu.wait_for_it()
-
         training.steps(20, fetch_ms=20, dispatch_ms=1, work_ms=8, waits=False)
-
-        assert max(training.reported_ns) >= 118
+        assert max(training.reported_ns) >= A_LOT_OF_STEPS + 18
 
     def test_gets_no_events_of_steps_too_short_to_be_worth_them(self) -> None:
         training = Training(Gpu())
@@ -161,9 +137,6 @@ class TestAWitnessThatWouldDoHarm:
 
         assert warned == []
 
-    def test_is_not_there_where_no_one_imported_torch(self) -> None:
-        assert events_of_this_device(lambda *_: None) is None
-
 
 class _CudaThatFails:
     """As ``torch`` is where its CUDA cannot be asked."""
@@ -177,8 +150,8 @@ class _CudaThatFails:
 def test_a_cuda_that_cannot_be_asked_is_warned_of_once_and_no_more(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    assert events_of_this_device(lambda *_: None) is None  # nothing has imported torch
     monkeypatch.setitem(sys.modules, "torch", _CudaThatFails)
-
     with pytest.warns(match="gpumon cannot ask CUDA when a step is done: .*launch failure"):
         events = events_of_this_device(lambda *_: None)
 
@@ -199,7 +172,7 @@ class LiveGpu(Gpu):
         self._ahead_ns = at_ns - time.monotonic_ns()
 
 
-class TestWhileTheTrainingIsElsewhere:
+class TestWhileTheRunIsElsewhere:
     @pytest.fixture
     def gpu(self) -> LiveGpu:
         return LiveGpu()
@@ -218,10 +191,12 @@ class TestWhileTheTrainingIsElsewhere:
         time.sleep(0.002)
         witness.step_ended(step)
 
-    def test_a_thread_receives_that_the_device_is_done(self, gpu: LiveGpu) -> None:
+    def test_a_thread_reports_that_the_device_is_done_and_ends_with_the_run(
+        self, gpu: LiveGpu
+    ) -> None:
         recorded: list[int] = []
         witness = self.witness(gpu, recorded)
-        for step in range(1, 6):  # the clocks are told apart
+        for step in range(1, 6):  # so that the offset of the clocks is known
             self.train(witness, gpu, step, work_ms=0)
             time.sleep(0.002)
 
@@ -231,6 +206,7 @@ class TestWhileTheTrainingIsElsewhere:
         gpu.pass_ms(5_000)
         assert until(lambda: 6 in recorded)
         witness.stop()
+        assert until(lambda: "gpumon-cuda" not in {t.name for t in threading.enumerate()})
 
     def test_no_one_asks_while_a_step_is_handed_over(self, gpu: LiveGpu) -> None:
         witness = self.witness(gpu, [])
@@ -244,16 +220,8 @@ class TestWhileTheTrainingIsElsewhere:
         assert gpu.questions == before
         witness.stop()
 
-    def test_the_thread_ends_with_the_training(self, gpu: LiveGpu) -> None:
-        witness = self.witness(gpu, [])
-        self.train(witness, gpu, 1, work_ms=1_000)
 
-        witness.stop()
-
-        assert until(lambda: "gpumon-cuda" not in {t.name for t in threading.enumerate()})
-
-
-def test_a_thread_that_asks_leaves_captures_alone_and_is_on_the_trainings_device(
+def test_the_thread_leaves_captures_alone_and_is_on_the_device_of_the_run(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     gpu, driver = LiveGpu(), show_driver(monkeypatch)

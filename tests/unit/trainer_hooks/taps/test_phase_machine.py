@@ -1,4 +1,4 @@
-"""Specification of which phase follows which while Keras trains."""
+"""Which phase follows which while Keras trains."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ START_UP = PHASE_NUMBER[TrainingPhase.START_UP]
 
 
 class Notes:
-    """A pen that keeps what it was told, as words."""
+    """A writer that keeps what it received, as text."""
 
     def __init__(self) -> None:
         self.present = (START_UP, 0)
@@ -112,7 +112,7 @@ class TestThePhases:
                          id="a step that cannot be seen is other"),
             pytest.param("train, callbacks, batch, callbacks, batch",
                          ["callbacks", *["callbacks", "start_up"] * 2], {},
-                         id="steps of which none was seen to pass are start_up"),
+                         id="steps are start_up until one was seen to pass"),
             pytest.param("train, STEP, callbacks, batch",
                          ["callbacks", *STEP, "callbacks", "input_wait"], {},
                          id="a step that was not seen to pass after one was is a wait"),
@@ -145,13 +145,13 @@ class TestThePhases:
                          ["callbacks", "validation (validation)", "input_wait (validation)",
                           "validation (validation)", "input_wait (validation)",
                           "validation (validation)", "between_epochs"], {},
-                         id="of a validation only the wait for input is told apart"),
+                         id="in a validation only the wait for input is separate"),
             pytest.param("predict, run ends", ["predict (predict)", "other"], {},
                          id="a prediction alone ends in other"),
             pytest.param("train, FETCH ASIDE",
                          ["callbacks", "validation (validation)", "input_wait (validation)",
                           "validation (validation)", "callbacks"], {},
-                         id="a validation by somebody's callback comes back to it"),
+                         id="a validation by a callback comes back to it"),
         ],
     )  # fmt: skip
     def test_are_those_that_follow(
@@ -174,7 +174,7 @@ class TestTheWaitOfATraining:
             ("train, STEP, validate, fetch, fetched, run ends, STEP", 2),
             ("train, PREDICT ASIDE", 0),
         ],
-        ids=["for its own batches", "not a validation's", "not within somebody's callback"],
+        ids=["for its own batches", "not a validation's", "not within a callback"],
     )
     def test_is_that_for_its_own_batches(self, settings: str, waits: int) -> None:
         machine = PhaseMachine(Notes(), sees_steps=True, waits_each_step=False)

@@ -1,4 +1,4 @@
-"""Specification of going around a class's fetches: each thread hears its own, and none stays."""
+"""Wrapping the fetches of a class: each thread sees its own, and nothing stays."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ PATIENCE_S = 10.0
 
 
 class Batches:
-    """As TensorFlow's: three ways to fetch, of which one calls another."""
+    """As TensorFlow's: three ways to fetch, one of them by another."""
 
     def __init__(self) -> None:
         self._batches = iter(range(1_000))
@@ -34,13 +34,13 @@ FETCHES = ("get_next", "get_next_as_optional", "__next__")
 
 
 class World:
-    """A class that no other test has touched, its patch, and who heard of a fetch."""
+    """A class that no other test has touched, its patch, and the calls that saw a fetch."""
 
     def __init__(self) -> None:
         self.kind: type[Any] = type("Batches", (Batches,), dict(methods_of(Batches)))
         self.whole = methods_of(self.kind)
         self.patch = FetchPatch(self.kind)
-        self.handler: list[str] = []
+        self.calls: list[str] = []
 
     @property
     def methods(self) -> dict[str, Any]:
@@ -49,7 +49,7 @@ class World:
 
     def noting(self, name: str) -> Around:
         def around(fetch: Fetch) -> Any:
-            self.handler.append(name)
+            self.calls.append(name)
             return fetch()
 
         return around
@@ -72,7 +72,7 @@ def fail(_: object) -> None:
 
 
 class InAThread:
-    """A call under way in a thread, that goes on when it is told to."""
+    """A call under way in a thread, which continues step by step."""
 
     def __init__(self, world: World, name: str = "mine") -> None:
         self._steps = threading.Semaphore(0)
@@ -80,17 +80,17 @@ class InAThread:
         self._is_over = False
         batches = world.kind()
 
-        def fetch_when_told(_: object) -> None:
+        def fetch_step_by_step(_: object) -> None:
             self._done.release()
-            while self._told() and not self._is_over:
+            while self._may_continue() and not self._is_over:
                 next(batches)
                 self._done.release()
 
-        self._thread = threading.Thread(target=world.call, args=(fetch_when_told, name))
+        self._thread = threading.Thread(target=world.call, args=(fetch_step_by_step, name))
         self._thread.start()
         assert self._done.acquire(timeout=PATIENCE_S)
 
-    def _told(self) -> bool:
+    def _may_continue(self) -> bool:
         return self._steps.acquire(timeout=PATIENCE_S)
 
     def fetch(self) -> None:
@@ -105,12 +105,9 @@ class InAThread:
 
 
 class TestACall:
-    def test_receives_each_of_its_fetches_once(self, world: World) -> None:
+    def test_sees_its_fetch_once_and_leaves_the_class_as_it_was(self, world: World) -> None:
         assert world.call(next) == 0
-        assert world.handler == ["mine"]
-
-    def test_leaves_the_class_as_it_was(self, world: World) -> None:
-        world.call(next)
+        assert world.calls == ["mine"]
         with pytest.raises(OSError, match="disk"):
             world.call(fail)
 
@@ -124,7 +121,7 @@ class TestACall:
 
         world.call(outer, "outer")
 
-        assert world.handler == ["outer", "inner", "outer"]
+        assert world.calls == ["outer", "inner", "outer"]
 
 
 class TestCallsOfSeveralThreads:
@@ -139,10 +136,10 @@ class TestCallsOfSeveralThreads:
         calls[1].fetch()
         calls[first_to_end].end()
         rest.fetch()
-        next(world.kind())  # somebody else's
+        next(world.kind())  # not seen by any call
         rest.end()
 
-        assert world.handler == ["a", "b", "ab"[1 - first_to_end]]
+        assert world.calls == ["a", "b", "ab"[1 - first_to_end]]
         assert world.methods == world.whole
 
     def test_leave_nothing_however_they_overlap(self, world: World) -> None:
@@ -157,10 +154,10 @@ class TestCallsOfSeveralThreads:
             thread.join(PATIENCE_S)
 
         assert world.methods == world.whole
-        assert len(world.handler) == 4 * 300
+        assert len(world.calls) == 4 * 300
 
 
-class TestAUserElsesPatch:
+class TestThePatchOfOtherCode:
     def over(self, kind: type[Any], seen: list[str]) -> Callable[..., Any]:
         below = vars(kind)["__next__"]
 
@@ -180,7 +177,7 @@ class TestAUserElsesPatch:
         call.end()
         assert world.methods == {**world.whole, "__next__": theirs}
         assert next(world.kind()) == 0
-        assert (world.handler, seen) == (["mine"], ["theirs", "theirs"])
+        assert (world.calls, seen) == (["mine"], ["theirs", "theirs"])
 
     def test_that_puts_ours_back_when_it_goes_is_cleared_up_by_the_next_call(
         self, world: World
@@ -193,7 +190,7 @@ class TestAUserElsesPatch:
 
         world.call(next)
 
-        assert world.handler == ["mine"]
+        assert world.calls == ["mine"]
         assert world.methods == world.whole
 
 
