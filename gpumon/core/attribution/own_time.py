@@ -29,13 +29,15 @@ _SURE: Final = 0.2
 _LEAST_DEVIATION_S: Final = 20e-6
 """Smaller variation is noise of the clock."""
 
+_NO_SUMS: Final = (0.0,) * 6
+"""Of weights, own times, step times, own², own · step and step²."""
+
 
 class OwnTime:
     """Regression of one rank's step time on its own time between steps."""
 
     def __init__(self) -> None:
-        self._weight = self._own = self._step = 0.0
-        self._own_own = self._own_step = self._step_step = 0.0
+        self._sums: tuple[float, ...] = _NO_SUMS
         self._last_ns: int | None = None
         self._is_step = self._is_whole = False
         self._own_ns = self._step_ns = self._outliers = 0
@@ -65,14 +67,14 @@ class OwnTime:
     @property
     def delays(self) -> bool | None:
         """Whether the others wait for it; ``None``: its steps do not show it."""
-        weight = self._weight
+        weight, own, step, own_own, own_step, step_step = self._sums
         if weight < _LEAST_STEPS:
             return None
-        variance = self._own_own / weight - (self._own / weight) ** 2
-        of_steps = self._step_step / weight - (self._step / weight) ** 2
+        variance = own_own / weight - (own / weight) ** 2
+        of_steps = step_step / weight - (step / weight) ** 2
         if variance <= _LEAST_DEVIATION_S**2:
             return None
-        slope = (self._own_step / weight - self._own * self._step / weight**2) / variance
+        slope = (own_step / weight - own * step / weight**2) / variance
         error = sqrt(max(0.0, of_steps / variance - slope * slope) / (weight - 2))
         if error > _SURE:
             return None
@@ -90,16 +92,12 @@ class OwnTime:
         self._last_ns = at_ns
 
     def _count(self, own_s: float, step_s: float) -> None:
-        if self._weight >= _LEAST_STEPS and own_s > _OUTLIER * self._own / self._weight:
+        weight, own = self._sums[:2]
+        if weight >= _LEAST_STEPS and own_s > _OUTLIER * own / weight:
             self._outliers += 1
             if self._outliers < _NEW_RHYTHM:
                 return
-            self._weight = self._own = self._step = 0.0
-            self._own_own = self._own_step = self._step_step = 0.0
+            self._sums = _NO_SUMS
         self._outliers = 0
-        self._weight = self._weight * _KEPT + 1
-        self._own = self._own * _KEPT + own_s
-        self._step = self._step * _KEPT + step_s
-        self._own_own = self._own_own * _KEPT + own_s * own_s
-        self._own_step = self._own_step * _KEPT + own_s * step_s
-        self._step_step = self._step_step * _KEPT + step_s * step_s
+        new = (1.0, own_s, step_s, own_s * own_s, own_s * step_s, step_s * step_s)
+        self._sums = tuple(total * _KEPT + one for total, one in zip(self._sums, new, strict=True))

@@ -23,6 +23,7 @@ import math
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from enum import Enum
+from operator import sub
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
@@ -139,11 +140,6 @@ class GpuFill(NamedTuple):
 
 
 NO_FILL: Final = GpuFill()
-_MEANS: Final = (*ACTIVITIES, "sm_clock")
-_SUMS: Final = (
-    "power_ns", "power_mw_ns", "power_limit_mw_ns", "drawn_ns", "drawn_mw_ns", "held_known_ns",
-    "held_ns",
-)  # fmt: skip
 
 
 @rule(
@@ -202,24 +198,23 @@ def fill_since(before: GpuFill | None, after: GpuFill | None) -> GpuFill | None:
     """Return what was added between two readings of one GPU's sums; ``None``: nothing."""
     if after is None or before is None:
         return after
-    grown = {
-        reason: ns - before.held_by_ns.get(reason, 0) for reason, ns in after.held_by_ns.items()
-    }
-    sums: dict[str, Any] = {
-        **{name: _mean_since(getattr(before, name), getattr(after, name)) for name in _MEANS},
-        **{name: getattr(after, name) - getattr(before, name) for name in _SUMS},
-    }
-    since = GpuFill(**sums, held_by_ns={reason: ns for reason, ns in grown.items() if ns})
-    return None if since == NO_FILL._replace(held_by_ns=since.held_by_ns) else since
+    since = GpuFill(*map(_grown, before, after))
+    return None if since == NO_FILL else since
+
+
+def _grown(before: Any, after: Any) -> Any:  # noqa: ANN401
+    """By how much a field of ``GpuFill`` grew."""
+    if isinstance(after, Mean):
+        return Mean(*map(sub, after, before))
+    if isinstance(after, Mapping):
+        grown = {key: ns - before.get(key, 0) for key, ns in after.items()}
+        return {key: ns for key, ns in grown.items() if ns}
+    return after - before
 
 
 def known_ratio(raw: float | None) -> float | None:
     """Clamp a share to 0 to 1; ``None`` for what is no number."""
     return min(1.0, max(0.0, raw)) if raw is not None and math.isfinite(raw) else None
-
-
-def _mean_since(before: Mean, after: Mean) -> Mean:
-    return Mean(after.known_ns - before.known_ns, after.weighted_ns - before.weighted_ns)
 
 
 class _TickPower(NamedTuple):
