@@ -90,13 +90,6 @@ class TestAFailingField:
 
         assert len(logged) == 1
 
-    def test_is_distinct_from_another_field_and_gpu(self, log: DaemonLog) -> None:
-        one, other = failing(healthy_gpu(), MEMORY, POWER), failing(starved_gpu(), MEMORY)
-
-        logged = [line.split()[1:5:3] for line in log.saw(one, other, times=3)]
-
-        assert logged == [["1:", "memory"], ["1:", "power"], ["0:", "memory"]]
-
     def test_does_not_end_while_the_gpu_is_lost(self, log: DaemonLog) -> None:
         log.saw(failing(healthy_gpu(), MEMORY))
 

@@ -141,15 +141,3 @@ class TestWithoutATerminal:
         first, second = (line for line in shown.lines() if "step" in line)
         assert "10/300  GPU: waiting" in first
         assert re.search("step 30/300 .* 100 %, .* 0 %", second)
-
-    def test_the_last_share_stays_without_new_samples(
-        self, screen: DemoScreen, shown: Shown
-    ) -> None:
-        with screen:
-            screen.begin(SLOW, "slow-input", 300)
-            for seconds, lost_ms in [(1, 100), (2, 200), (2, 200)]:
-                screen._printed_at_s = 0.0
-                shown.update(screen, seconds, 1, lost_ms)
-
-        shares = [re.findall(r"(\d+) %", line) for line in shown.lines()]
-        assert shares.count(["0", "20"]) == 2

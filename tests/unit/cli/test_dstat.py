@@ -17,7 +17,6 @@ from gpumon.cli.dstat_hosts import (
     examine,
     find_hosts,
     identify,
-    loaded_copies,
     put_copy,
     remove_copy,
 )
@@ -78,16 +77,6 @@ def test_where_lists_the_loaded_copy_as_json(machine: Machine, gpumon: Shell) ->
         }
         for option, name in (("--gpu", "dstat_gpu"), ("--gpu-stall", "dstat_gpu_stall"))
     ]
-
-
-def test_a_host_may_have_one_option_without_the_other(machine: Machine) -> None:
-    host = identify(machine.command("dstat", DSTAT), machine.environ)
-    put_copy(machine.bin / "plugins" / "dstat_gpu_stall.py")
-
-    loaded = loaded_copies(host.copies())
-
-    assert [*loaded] == ["--gpu-stall"]
-    assert loaded["--gpu-stall"].path == machine.bin / "plugins" / "dstat_gpu_stall.py"
 
 
 class TestAHost:
@@ -189,13 +178,6 @@ class TestACopy:
         assert examine(place) is CopyState.CURRENT
         assert not place.is_symlink()
         assert PLUGIN.read_bytes() == shipped
-
-    def test_is_removed_once(self, place: Path) -> None:
-        put_copy(place)
-
-        assert remove_copy(place).is_ours
-        assert examine(place) is CopyState.ABSENT
-        assert remove_copy(place) is CopyState.ABSENT
 
     @pytest.mark.parametrize(
         "content", [b"print('mine')\n", b"", b"\xff\xfe", b"# " + b"x" * (2 << 20)]

@@ -42,14 +42,6 @@ class TestTheOptions:
     def test_accept_fields_in_any_form(self, words: str, options: NvmlOptions) -> None:
         assert options_of(words) == options
 
-    def test_list_every_field_in_the_help(self, gpumon: Shell) -> None:
-        help_text = gpumon("serve", "--help").out
-
-        off, on = help_text.partition("--nvml-off FIELD [FIELD ...]\n")[2].split("--nvml-on FIELD")
-        for field in NVML_FIELDS:
-            listed = on if field.opt_in else off
-            assert (field.name in listed) == (field.name != "utilization")
-
     def test_are_documented(self) -> None:
         document = (ROOT / "docs" / "configuration.md").read_text(encoding="utf-8")
         rows = [line for line in document.splitlines() if line.startswith("| `")]

@@ -190,12 +190,6 @@ class TestARecording:
         assert shut.code == 1
         assert gpumon(*words, str(100 * max(lost) + 0.01)).code == 0
 
-    def test_is_compared_with_one_other(self, night: Path, gpumon: Shell) -> None:
-        both = gpumon("report", "--json", "--compare", night, night).document
-
-        assert both["before"] == both["after"]
-        assert gpumon("report", night, "--compare", night, night).code == 2
-
 
 class TestTheSource:
     @pytest.mark.parametrize(

@@ -14,18 +14,6 @@ EXAMPLES = {
     "two formats in one file are read as the first, a table": example(
         *DMON, *CSV, busy=[94, 0], is_wall=False, skipped=len(CSV)
     ),
-    "the XML of nvidia-smi is named with what to log instead": example(
-        '<?xml version="1.0" ?>', "<nvidia_smi_log>",
-        refused="line 2: this is the XML.*--format=csv",
-    ),
-    "errors under dates are refused with what to do": example(
-        *["Mon May 11 14:02:04 UTC 2026", "No devices were found"] * 3,
-        refused="line 2: no GPU could be read .*of Mon May 11 .*: the NVIDIA driver lists no",
-    ),
-    "a time of no known form is refused with its line": example(
-        "", "utilization.gpu [%],timestamp", *["57 %,57 %"] * 9,
-        refused="line 3: the time '57 %' has no form",
-    ),
     **{
         f"a file that is no log is refused as {message}: {lines[0]}": example(
             *lines, refused=rf"line \d: this is .*{message}.*; .* `nvidia-smi --query-gpu"

@@ -63,20 +63,10 @@ SERIES = {
         )
         for time in ("1e999", "-5", "null", "1e11")
     },
-    "that is there twice counts once": example(
-        f"{TWICE}\n{TWICE}", of=[0, 1, 0, 1], busy=[96, 97, 0, 97], at_s=[0, 0, 1, 1],
-        skipped=4, noted="4 lines with a time that an earlier series of its GPU has",
-    ),
     "that overlaps another one of its GPU continues it": example(
         answer(series([96, 0, 1], gpu="0"), series([0, 1, 2], gpu="0", start=1)),
         busy=[96, 0, 1, 2], skipped=2, gpu_count=1,
         noted="2 lines with a time that an earlier series of its GPU has",
-    ),
-    "without a label of a GPU is one GPU": example(
-        answer(series([10, 20], Hostname="node-a")), gpu_count=1, noted="name no GPU"
-    ),
-    "is of utilisation rather than of engine activity": example(
-        answer(BUSIER, ACTIVITY), busy=[96], noted=f"{UTIL} as the utilisation, not {ACTIVE}"
     ),
     "may be chosen by the user": example(
         answer(BUSIER, ACTIVITY), options=util_at(ACTIVE), busy=[50]
@@ -87,19 +77,12 @@ SERIES = {
     "cannot be named by a number": example(
         answer(BUSIER), options=util_at(1), refused="has no columns; name a metric"
     ),
-    "of a counter is refused with the query to use": example(
-        answer(series([1, 2], "gpumon_gpu_busy_seconds_total", uuid="a")),
-        refused=r"rate\(gpumon_gpu_busy_seconds_total\[1m\]",
-    ),
     **{
         f"of another quantity is refused: {part}": example(
             answer(series([96], f"gpu_{part}_utilization", gpu="0")), refused="is a utilisation"
         )
         for part in ("power", "nvlink", "memory", "encoder")
     },
-    "without a GPU is refused by name": example(
-        answer(series([1, 2], "node_load1")), refused="none of node_load1 is a utilisation"
-    ),
     "without a name is percent if a value exceeds 1": example(
         answer(series([0.5, 0.9], None, gpu="0"), series([0.5, 97.0], None, gpu="1")),
         of=[0, 1, 0, 1], busy=[0.5, 0.5, 0.9, 97],
@@ -107,9 +90,6 @@ SERIES = {
     "without a name has the unit of the first answer": example(
         answer(series([0.5], None, gpu="0")) + answer(series([97.0], None, gpu="0", start=9)),
         refused="percent or a share",
-    ),
-    "without a name that could be both is refused": example(
-        answer(series([0, 1, 1], None, gpu="0")), refused="values are 0 and 1 only"
     ),
     **{
         f"of a single time is refused: {part}": example(text, refused=f"{part}.*query")

@@ -86,9 +86,6 @@ ORDERS: dict[str, tuple[Any, ...]] = {
     "a late row is put back": (
         [row(at) for at in (1, 2, 4, 3, 5)], every_second(1, 5), ("late back",)
     ),
-    "a block of late rows is put back": (
-        [*LOG[:100], *LOG[150:200], *LOG[100:150], *LOG[200:]], LOG, None
-    ),
     "a row that is too late is dropped": (
         [*without(LONG[:9_000], 500), LONG[500], *LONG[9_000:]], without(LONG, 500), None,
     ),
@@ -104,9 +101,6 @@ ORDERS: dict[str, tuple[Any, ...]] = {
     ),
     "a row with the time of another one is dropped if the clock is fine": (
         [row(1.5), row(2.5), row(2.5, 0.0), row(3.5)], every_second(1.5, 3), ("1 row with a time",)
-    ),
-    "two rows of one second are spread over it": (
-        [row(TEN)] * 2, every_second(TEN, 2, 0.5), None
     ),
     **{
         f"row {at}, 36 years after all others, is dropped": (
