@@ -13,7 +13,7 @@ Chapters: TypeAlias = Mapping[str, str]
 """Texts, each by a title that says what it is reported."""
 
 
-def hold_golden(name: str, text: str) -> None:
+def verify_golden(name: str, text: str) -> None:
     """The text is that of the file; where golden files are written again, from now on."""
     path = GOLDEN / name
     if os.environ.get("GPUMON_UPDATE_GOLDEN"):
@@ -29,6 +29,6 @@ def golden_story(story: Callable[..., Chapters]) -> Callable[..., None]:
     def test(**fixtures: Any) -> None:
         reported = story(**fixtures).items()
         text = "\n".join(f"== {title}\n{text.rstrip()}\n" for title, text in reported)
-        hold_golden(f"{story.__name__.removeprefix('test_')}.txt", text)
+        verify_golden(f"{story.__name__.removeprefix('test_')}.txt", text)
 
     return test

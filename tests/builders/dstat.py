@@ -153,7 +153,7 @@ def publish(folder: Path, *gpus: GpuState, age_s: float = 0, **changes: Any) -> 
     StateFile(folder / "state.json").write(state_of(*gpus, age_s=age_s, **changes))
 
 
-def retell(folder: Path, fields: Mapping[str, Any]) -> None:
+def alter_state(folder: Path, fields: Mapping[str, Any]) -> None:
     """Let that state say this of its first GPU, whether or not a daemon of today would.
 
     Args:

@@ -82,7 +82,7 @@ def ring_reading(facts: RunFacts, **changes: Any) -> RingReading:
     return replace(known, **changes)
 
 
-def run_that_says(**facts: Any) -> RingReading:
+def run_reading(**facts: Any) -> RingReading:
     """A run that says so of itself; the host knows it by another pid than its container."""
     printed = RunFacts(run="a", job="a", pid=1, boot_id="", started_ns=0)
     return ring_reading(replace(printed, **facts), host_pid=HOST_PID)
@@ -107,7 +107,7 @@ class Story:
         self.processes_at_ns: int | None = None  # when the lists were read; None: just now
         self.errors: dict[int, str] = {}
         self.xid_errors: dict[int, tuple[tuple[int, int], ...]] = {0: (), 1: ()}
-        self.looks: dict[str, HostEvidence] = {}  # by ring: what its machine shows each second
+        self.host_samples: dict[str, HostEvidence] = {}  # by ring, each second
         self.process_states: dict[str, ProcessState] = {}  # by ring: of its process
         self.monitor = monitor(simulated=simulated)
 
@@ -268,11 +268,11 @@ class Story:
         rings = RingsReading(rings=tuple(self.rings.values()))
         wall_time_s = float(self.second)
         reported = reading(self.now_ns, *frames, rings=rings, wall_time_s=wall_time_s, error=error)
-        looks = {
+        host_samples = {
             key: replace(look, start_ns=self.now_ns - s(1), end_ns=self.now_ns)
-            for key, look in self.looks.items()
+            for key, look in self.host_samples.items()
         }
-        host = HostReading(of_run=looks, processes=dict(self.process_states))
+        host = HostReading(of_run=host_samples, processes=dict(self.process_states))
         self._newest = self.monitor.ingest(reported._replace(host=host))
         return self._newest
 
@@ -295,8 +295,8 @@ def gpu(state: MonitorState, index: int = 0) -> GpuState:
     return state.gpus[index]
 
 
-ADA, STRANGER = 1000, 65_534
-ADAS_PID, STRANGERS_PID = 42, 66
+ADA, OTHER_USER = 1000, 65_534
+ADAS_PID, OTHER_USERS_PID = 42, 66
 
 ADAS_PROCESS = ProcessSample(ADAS_PID, None, uid=ADA)
 
@@ -306,9 +306,9 @@ def training(story: Story, key: str = "train", *, uid: int = ADA, pid: int = ADA
     story.ring(key, pid=pid, job=f"job of {key}", uid=uid)
 
 
-def stranger(story: Story, key: str = "stranger") -> None:
+def other_user(story: Story, key: str = "stranger") -> None:
     """A ring of someone who computes nowhere and names GPU 0."""
-    training(story, key, uid=STRANGER, pid=STRANGERS_PID)
+    training(story, key, uid=OTHER_USER, pid=OTHER_USERS_PID)
 
 
 def starve(story: Story, *levels: float, key: str = "stranger") -> MonitorState:

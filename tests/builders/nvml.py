@@ -14,7 +14,7 @@ from tests.fakenvml.control import FakeNvml
 from tests.patience import PATIENCE_S
 
 MS = 1_000_000
-NOBODYS_PID = (1 << 22) + 1
+UNUSED_PID = (1 << 22) + 1
 """No kernel gives it to a process, so of no user anything is known."""
 
 Open = Callable[..., NvmlSource]

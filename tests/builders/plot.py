@@ -68,13 +68,13 @@ def texts_of(figure: Figure) -> list[Text]:
     return [text for text in figure.findobj(Text) if text.get_visible() and text.get_text().strip()]
 
 
-def words_of(figure: Figure) -> str:
+def text_on(figure: Figure) -> str:
     """All that is written on it, lines as they were before they were broken."""
     printed = " | ".join(text.get_text() for text in texts_of(figure))
     return printed.replace("\n", " ").replace("\N{NO-BREAK SPACE}", " ")
 
 
-def faults_of(figure: Figure) -> list[str]:
+def layout_faults(figure: Figure) -> list[str]:
     """Texts that run out of the picture, over each other, or into a lane."""
     # A font's lines have a little room above and below their letters.
     places = [

@@ -14,7 +14,7 @@ from tests.builders.ring import run_facts
 PID = 4_711
 
 
-class MadeUpProc:
+class FakeProc:
     """Processes as files; each has the counters that a test gives it.
 
     Attributes:

@@ -274,7 +274,7 @@ WAITS: Final = task(0.01, sleeps_in=QUEUE)
 """The thread that trains, while others make its batches."""
 
 
-def look(
+def evidence(
     main: TaskSample = WAITS,
     *,
     threads: tuple[TaskSample, ...] = (),
@@ -305,7 +305,7 @@ def gil_threads(count: int, *, queued: float = 0.1) -> tuple[TaskSample, ...]:
     return tuple(task(1.2 / count, queued / count, 204.0, QUEUE) for _ in range(count))
 
 
-def seen(
+def wait(
     reason: InputWaitReason,
     *,
     tasks: float,

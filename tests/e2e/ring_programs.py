@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tests.daemon import RunningDaemon
 from tests.fakenvml.control import FakeNvml
-from tests.neighbours import become
+from tests.other_users import become
 
 THIRD_UID = 54_321
 

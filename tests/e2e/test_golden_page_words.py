@@ -18,7 +18,7 @@ from gpumon.core.ring_format.silence import RunSilence
 from gpumon.core.settings.input_model import LIKELY, UNLIKELY
 from gpumon.core.state import CollectorState, GpuState, MonitorState
 from gpumon.core.verdict import LikelyCause, VerdictName
-from tests.builders.report import gpm_fill, power_fill, seen
+from tests.builders.report import gpm_fill, power_fill, wait
 from tests.builders.state import (
     HEALTHY_UUID,
     STARVED_UUID,
@@ -48,8 +48,8 @@ SILENCE = RunSilence(
 LOST = "the GPU is lost (NVML 15): look for Xid 79 in `dmesg`"
 ROLES = (VerdictName.STALLED, VerdictName.STARVED, VerdictName.HEALTHY)
 SHARES = {STARVED_UUID: 0.6, HEALTHY_UUID: 0.4}
-WHY = seen(InputWaitReason.CPU_BOUND, tasks=4, wanted=4.0, given=2.0, usable=2)
-HELD_STEP = seen(
+WHY = wait(InputWaitReason.CPU_BOUND, tasks=4, wanted=4.0, given=2.0, usable=2)
+HELD_STEP = wait(
     InputWaitReason.GIL_BOUND, tasks=3, wanted=1.2, given=1.0, cause=IdleCause.WITHIN_STEP
 )
 OTHER_ADVICE = (

@@ -12,7 +12,7 @@ import pytest
 from gpumon.core.phase import TrainingPhase
 from tests.builders.ring import only
 from tests.needs import needed
-from tests.neighbours import as_root, become, shared_runtime_folder
+from tests.other_users import as_root, become, shared_runtime_folder
 from tests.patience import PATIENCE_S, until
 from tests.programs import ran, ran_python
 from tests.training_processes import TRAINING, process, read, reader_of

@@ -14,7 +14,7 @@ import pytest
 from gpumon.sources.ring_reader.phase_rings import PhaseRingReader
 from tests.calls import calls_of
 from tests.e2e.ring_programs import JUNK, MANY, THIRD_UID, by, daemon_in
-from tests.neighbours import OTHER_UID, as_root, shared_runtime_folder
+from tests.other_users import OTHER_UID, as_root, shared_runtime_folder
 from tests.patience import until, wait_until
 from tests.training_processes import TRAINING, process, read, reader_of
 

@@ -19,7 +19,7 @@ import pytest
 from gpumon.core.clock import NS_PER_S
 from gpumon.sources.daemon import find_state_file
 from tests.daemon import RunningDaemon
-from tests.neighbours import OTHER_UID, as_root, become, shared_runtime_folder
+from tests.other_users import OTHER_UID, as_root, become, shared_runtime_folder
 from tests.patience import PATIENCE_S, wait_until
 from tests.processes import ending
 from tests.programs import ran_python

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.needs import needed
-from tests.neighbours import as_root
+from tests.other_users import as_root
 from tests.training_processes import run_to_its_end
 
 PROLOGUE = """

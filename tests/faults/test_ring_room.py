@@ -13,7 +13,7 @@ import pytest
 
 from gpumon.core.ring_format.format import RING_BYTES
 from tests.needs import with_a_mount
-from tests.neighbours import as_root
+from tests.other_users import as_root
 from tests.patience import PATIENCE_S
 from tests.training_processes import run_to_its_end
 
@@ -89,7 +89,7 @@ IN_A_SHARED_FOLDER = """
 import json, subprocess, sys
 from pathlib import Path
 from tests.daemon import RunningDaemon
-from tests.neighbours import become
+from tests.other_users import become
 from tests.patience import wait_until
 from tests.training_processes import TRAINING, process
 

@@ -16,7 +16,7 @@ import pytest
 from tests.daemon import RunningDaemon
 from tests.faults.conftest import PERIOD_S, SERVE, remove_folder_of
 from tests.needs import needed
-from tests.neighbours import OTHER_UID, as_root, become, shared_runtime_folder
+from tests.other_users import OTHER_UID, as_root, become, shared_runtime_folder
 from tests.patience import PATIENCE_S, until, wait_until
 from tests.training_processes import TRAINING, process
 

@@ -26,8 +26,8 @@ from tests.builders.report import (
     power_fill,
     rank_of,
     run,
-    seen,
     shared_run,
+    wait,
     with_totals,
 )
 from tests.builders.time import s
@@ -122,73 +122,73 @@ def test_advice_on_why_input_is_late() -> Chapters:
     torch: dict[str, Any] = {"kind": "DataLoader", "class": "Photos", "made_at": "train.py:42"}
     keras: dict[str, Any] = {"kind": "PyDataset", "class": "Slow", "made_at": "train.py:7"}
     generator: dict[str, Any] = {"kind": "generator", "class": "batches", "defined_at": "data.py:9"}
-    few = seen(CPU, tasks=1, wanted=1.01, given=1.0, usable=8)
+    few = wait(CPU, tasks=1, wanted=1.01, given=1.0, usable=8)
     return {
         "one worker of torch is too few": late(few, **torch, workers=1),
         "four workers are too few, and there are not enough cores for as many as it takes": late(
-            seen(CPU, tasks=4, wanted=4.0, given=3.9, usable=6), wait=40, **torch, workers=4
+            wait(CPU, tasks=4, wanted=4.0, given=3.9, usable=6), wait=40, **torch, workers=4
         ),
         "four workers on two cores": late(
-            seen(CPU, tasks=4, wanted=4.0, given=2.0, usable=2, short_of=CORES), **torch, workers=4
+            wait(CPU, tasks=4, wanted=4.0, given=2.0, usable=2, short_of=CORES), **torch, workers=4
         ),
         "two workers on two cores, both at work": late(
-            seen(CPU, tasks=2, wanted=2.0, given=1.8, usable=2), **torch, workers=2
+            wait(CPU, tasks=2, wanted=2.0, given=1.8, usable=2), **torch, workers=2
         ),
         "the same where others use a core": late(
-            seen(CPU, tasks=4, wanted=4.0, given=1.1, usable=2, short_of=CORES), **torch, workers=4
+            wait(CPU, tasks=4, wanted=4.0, given=1.1, usable=2, short_of=CORES), **torch, workers=4
         ),
         "the same where a quota holds them back": late(
-            seen(CPU, tasks=4, wanted=4.0, given=2.0, usable=2, short_of=CORES, throttled=0.4),
+            wait(CPU, tasks=4, wanted=4.0, given=2.0, usable=2, short_of=CORES, throttled=0.4),
             **torch, workers=4
         ),
         "the training thread makes its batches": late(
-            seen(CPU, tasks=1, wanted=0.8, given=0.8, usable=8, place=TRAINING), **torch, workers=0
+            wait(CPU, tasks=1, wanted=0.8, given=0.8, usable=8, place=TRAINING), **torch, workers=0
         ),
         "it does so on too few cores": late(
-            seen(CPU, tasks=1, wanted=1.0, given=0.6, usable=1, place=TRAINING, short_of=CORES),
+            wait(CPU, tasks=1, wanted=1.0, given=0.6, usable=1, place=TRAINING, short_of=CORES),
             **generator
         ),
         "four workers take turns at a lock": late(
-            seen(InputWaitReason.UNKNOWN, tasks=4, wanted=1.0, given=1.0, usable=8, locked=0.75),
+            wait(InputWaitReason.UNKNOWN, tasks=4, wanted=1.0, given=1.0, usable=8, locked=0.75),
             **torch, workers=4
         ),
         "the one that holds it sleeps": late(
-            seen(LATENCY, tasks=0, wanted=0.0, given=0.0, usable=8, locked=0.75),
+            wait(LATENCY, tasks=0, wanted=0.0, given=0.0, usable=8, locked=0.75),
             **torch, workers=4
         ),
         "it does so in a generator": late(
-            seen(CPU, tasks=1, wanted=0.8, given=0.8, usable=8, place=TRAINING),
+            wait(CPU, tasks=1, wanted=0.8, given=0.8, usable=8, place=TRAINING),
             **generator
         ),
         "it does so in tf.data": late(
-            seen(CPU, tasks=1, wanted=0.9, given=0.9, usable=8, place=TRAINING), kind="tf.data"
+            wait(CPU, tasks=1, wanted=0.9, given=0.9, usable=8, place=TRAINING), kind="tf.data"
         ),
         "threads take turns holding the GIL": late(
-            seen(GIL, tasks=3, wanted=1.2, given=1.0, usable=8, place=THREADS),
+            wait(GIL, tasks=3, wanted=1.2, given=1.0, usable=8, place=THREADS),
             **keras, workers=3, use_multiprocessing=False
         ),
         "cold files are read": late(
-            seen(DISK, tasks=1, wanted=0.9, given=0.6, read=486e6, disk_busy=0.67, also=(CPU,)),
+            wait(DISK, tasks=1, wanted=0.9, given=0.6, read=486e6, disk_busy=0.67, also=(CPU,)),
             **torch, workers=1
         ),
         "mapped files are read": late(
-            seen(DISK, tasks=1, wanted=0.5, given=0.3, major=11_403.0, disk_busy=0.74), **torch
+            wait(DISK, tasks=1, wanted=0.5, given=0.3, major=11_403.0, disk_busy=0.74), **torch
         ),
-        "another user's disk is slow": late(seen(DISK, tasks=0, wanted=0.0, given=0.0)),
+        "another user's disk is slow": late(wait(DISK, tasks=0, wanted=0.0, given=0.0)),
         "a server is slow": late(
-            seen(NETWORK, tasks=0, wanted=0.0, given=0.0, received=2.6e6), **torch, workers=2
+            wait(NETWORK, tasks=0, wanted=0.0, given=0.0, received=2.6e6), **torch, workers=2
         ),
         "memory is short": late(
-            seen(MEMORY, tasks=1, wanted=0.3, given=0.2, major=400.0, memory=0.4), **torch
+            wait(MEMORY, tasks=1, wanted=0.3, given=0.2, major=400.0, memory=0.4), **torch
         ),
         "memory is short, and the kernel keeps no account of who waits for it": late(
-            seen(MEMORY, tasks=1, wanted=0.3, given=0.2), **torch
+            wait(MEMORY, tasks=1, wanted=0.3, given=0.2), **torch
         ),
         "each read takes long": late(
-            seen(LATENCY, tasks=0, wanted=0.02, given=0.02), wait=70, **torch, workers=1
+            wait(LATENCY, tasks=0, wanted=0.02, given=0.02), wait=70, **torch, workers=1
         ),
         "the training thread waits for each read": late(
-            seen(LATENCY, tasks=0, wanted=0.02, given=0.02, place=TRAINING), **generator
+            wait(LATENCY, tasks=0, wanted=0.02, given=0.02, place=TRAINING), **generator
         ),
         "threads that hold the GIL delay a step": advised(
             with_totals(
@@ -196,7 +196,7 @@ def test_advice_on_why_input_is_late() -> Chapters:
             ),
             replace(
                 run(**keras, workers=2),
-                reasons=(seen(GIL, tasks=2, wanted=1.3, given=1.0, cause=IdleCause.WITHIN_STEP),),
+                reasons=(wait(GIL, tasks=2, wanted=1.3, given=1.0, cause=IdleCause.WITHIN_STEP),),
             ),
         ),
     }  # fmt: skip

@@ -29,9 +29,9 @@ from tests.builders.monitor import (
     WAIT,
     Story,
     monitor,
+    other_user,
     reading,
     starve,
-    stranger,
 )
 from tests.builders.recording import blocks_of, header, plain_readings, record
 from tests.builders.state import monitor_state
@@ -96,7 +96,7 @@ def of_what_is_watched() -> Chapters:
 
     story = Story()
     story.processes[0] = (ADAS_PROCESS,)
-    stranger(story)
+    other_user(story)
     return {
         "a followed file that is missing": watched(Frame(0, gpus, trouble="it is not there")),
         "a followed file with bad lines, once": watched(

@@ -29,8 +29,8 @@ from tests.builders.report import (
     power_fill,
     report,
     run,
-    seen,
     shared_run,
+    wait,
     with_totals,
 )
 from tests.builders.time import s
@@ -44,7 +44,7 @@ CPU, GIL, DISK, NO_REASON = (
     InputWaitReason.CPU_BOUND, InputWaitReason.GIL_BOUND, InputWaitReason.DISK_BOUND,
     InputWaitReason.UNKNOWN,
 )  # fmt: skip
-HELD_STEP = seen(GIL, tasks=2, wanted=1.3, given=1.0, cause=IdleCause.WITHIN_STEP)
+HELD_STEP = wait(GIL, tasks=2, wanted=1.3, given=1.0, cause=IdleCause.WITHIN_STEP)
 TWO_GPUS_OF_A_LOG = replace(
     report(gpu(30, {UNKNOWN: 30}, suspected_s=30, pauses=20), gpu(58.2, {UNKNOWN: 1.8}, index=1)),
     skipped_lines=3,
@@ -90,10 +90,10 @@ def test_headlines() -> Chapters:
     return {
         "a wait for input that tags prove": blocks(STARVED)[0],
         "a wait for input, because of too few cores": why_late(
-            seen(CPU, tasks=4, wanted=4.0, given=2.0, usable=2, short_of=ShortOf.CORES)
+            wait(CPU, tasks=4, wanted=4.0, given=2.0, usable=2, short_of=ShortOf.CORES)
         ),
         "a wait for input, because of a disk": why_late(
-            seen(DISK, tasks=1, wanted=0.2, given=0.2, read=486e6, disk_busy=0.92)
+            wait(DISK, tasks=1, wanted=0.2, given=0.2, read=486e6, disk_busy=0.92)
         ),
         "a step that threads with the GIL delay": three_lines(
             with_totals(

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from tests.needs import needed, with_a_mount
-from tests.neighbours import as_root
+from tests.other_users import as_root
 from tests.programs import ROOT, ran
 
 UNIT, MOUNT = ROOT / "deploy" / "gpumon.service", ROOT / "deploy" / "run-gpumon.mount"

@@ -11,7 +11,7 @@ import pytest
 
 from gpumon.core.phase import CAUSES, OUT_OF_USE, IdleCause
 from gpumon.core.state import GpuState
-from tests.builders.dstat import DASHES, Table, as_read, gpu, publish, retell, state_of
+from tests.builders.dstat import DASHES, Table, alter_state, as_read, gpu, publish, state_of
 from tests.builders.state import GIB, S
 
 CHECKPOINT, STEP = IdleCause.CHECKPOINT, IdleCause.WITHIN_STEP
@@ -35,7 +35,7 @@ def stall_after(runtime: Path, *states: GpuState) -> list[str]:
 def stall_cells(runtime: Path, state: GpuState, fields: Mapping[str, Any]) -> list[str]:
     """The first row of a GPU with these fields in the state."""
     publish(runtime, state)
-    retell(runtime, fields)
+    alter_state(runtime, fields)
     return Table("dstat_gpu_stall").cells()
 
 

@@ -16,16 +16,16 @@ from tests.builders.monitor import (
     ADA,
     ADAS_PID,
     ADAS_PROCESS,
+    OTHER_USER,
+    OTHER_USERS_PID,
     SAVE,
     STEP,
-    STRANGER,
-    STRANGERS_PID,
     WAIT,
     Phases,
     Story,
     gpu,
+    other_user,
     starve,
-    stranger,
     training,
 )
 from tests.builders.time import s
@@ -34,7 +34,7 @@ COMPILE = TrainingPhase.COMPILE
 LEVELS = (1.0, 0.5, 0.0, 0.75) * 6
 PHASES = ([(0.0, STEP)], [(0.0, STEP), (0.6, WAIT)], [(0.0, WAIT)], [(0.0, STEP)]) * 6
 BOBS_PROCESS = ProcessSample(99, None, uid=1001)
-STRANGERS_PROCESS = ProcessSample(99, None, uid=STRANGER)
+STRANGERS_PROCESS = ProcessSample(99, None, uid=OTHER_USER)
 
 Arrival = Callable[[Story], None]
 
@@ -45,7 +45,7 @@ def no_other(story: Story) -> None:
 
 def stranger_who_steps(story: Story) -> None:
     """Another user's ring that counts steps."""
-    stranger(story)
+    other_user(story)
     story.alter_ring("stranger", steps=3)
 
 
@@ -98,7 +98,7 @@ def what_two_others_waited_for(arrives: Arrival) -> GpuState:
 
 class TestARunOfAnotherUser:
     def test_that_names_a_gpu_with_only_other_users_does_not_starve_it(self, story: Story) -> None:
-        stranger(story)
+        other_user(story)
 
         state = starve(story, *[0.5, 0.0] * 10)
 
@@ -120,7 +120,7 @@ class TestARunOfAnotherUser:
     @pytest.mark.parametrize(
         "state_of", [an_untagged_job, the_end_of_a_job, what_two_others_waited_for]
     )
-    @pytest.mark.parametrize("arrives", [stranger, stranger_who_steps])
+    @pytest.mark.parametrize("arrives", [other_user, stranger_who_steps])
     def test_changes_nothing_of(
         self, state_of: Callable[[Arrival], GpuState], arrives: Arrival
     ) -> None:
@@ -129,7 +129,7 @@ class TestARunOfAnotherUser:
     def test_is_not_believed_where_proc_hides_whose_the_processes_are(self, story: Story) -> None:
         story.processes[0] = (ProcessSample(ADAS_PID, None, is_hidden=True),)
         training(story)
-        stranger(story)
+        other_user(story)
         story.pass_second(1.0, phases=[(0.0, STEP)])
         state = starve(story, *[0.5, 0.0] * 10)
 
@@ -146,7 +146,7 @@ class TestARunOfAnotherUser:
     ) -> None:
         uid = None if is_hidden else ADA
         story.processes[0] = (ProcessSample(ADAS_PID, None, uid=uid, is_hidden=is_hidden),)
-        training(story, "stranger", uid=STRANGER, pid=ADAS_PID)
+        training(story, "stranger", uid=OTHER_USER, pid=ADAS_PID)
         story.alter_ring("stranger", is_pid_seen=False)
 
         state = starve(story, *[0.5, 0.0] * 10)
@@ -157,7 +157,7 @@ class TestARunOfAnotherUser:
     def test_is_no_peer_of_a_run_whose_job_it_names(self, story: Story) -> None:
         story.processes[1] = (STRANGERS_PROCESS,)
         story.ring("train", gpus=("0",), pid=ADAS_PID, uid=ADA)
-        story.ring("stranger", gpus=("1",), pid=99, uid=STRANGER)
+        story.ring("stranger", gpus=("1",), pid=99, uid=OTHER_USER)
         for key in ("train", "stranger"):
             story.pass_second(0.5, 1.0, phases=[(0.0, STEP)], key=key)
         state = story.pass_seconds(30, 0.5, 1.0)
@@ -168,7 +168,7 @@ class TestARunOfAnotherUser:
     def test_makes_no_peers_of_the_gpus_that_it_names(self, story: Story) -> None:
         story.processes[1] = (BOBS_PROCESS,)
         training(story)
-        story.ring("stranger", gpus=("0", "1"), pid=STRANGERS_PID, job="both", uid=STRANGER)
+        story.ring("stranger", gpus=("0", "1"), pid=OTHER_USERS_PID, job="both", uid=OTHER_USER)
         for _ in range(5):
             reported = {"train": [(0.0, STEP)], "stranger": [(0.0, STEP)]}
             state = story.pass_second_with(reported, 0.5, 1.0)
@@ -182,7 +182,7 @@ def played(stranger_comes_at: int | None, read_every: int) -> MonitorState:
     story = Story()
     for second in range(-5, len(LEVELS)):
         if second == stranger_comes_at:
-            stranger(story)
+            other_user(story)
         if second == -2:
             training(story)
         if second % read_every == 0:
@@ -202,7 +202,7 @@ class TestABinding:
     @pytest.mark.parametrize(
         "listed",
         [
-            (ProcessSample(STRANGERS_PID, None),),
+            (ProcessSample(OTHER_USERS_PID, None),),
             (STRANGERS_PROCESS, ADAS_PROCESS),
             (ProcessSample(99, None),),
             (ProcessSample(99, None), ADAS_PROCESS),
@@ -215,7 +215,7 @@ class TestABinding:
         self, story: Story, listed: tuple[ProcessSample, ...] | None
     ) -> None:
         story.processes[0] = listed
-        stranger(story)
+        other_user(story)
 
         state = starve(story, 0.5, 0.0)
 
@@ -226,7 +226,7 @@ class TestABinding:
         self, story: Story
     ) -> None:
         story.processes_at_ns = story.now_ns
-        stranger(story)
+        other_user(story)
 
         waiting = gpu(starve(story, 0.5, 0.0))
         starve(story, 0.5)
@@ -242,14 +242,14 @@ class TestABinding:
 
     def test_that_was_seen_stands_for_the_life_of_the_run(self, story: Story) -> None:
         story.processes[0] = (STRANGERS_PROCESS,)
-        stranger(story)
+        other_user(story)
         starve(story, 0.5)
         story.processes[0] = (ADAS_PROCESS,)
 
         assert gpu(starve(story, 0.5, 0.0)).totals.starved_ns == s(2)
 
     def test_that_was_refused_counts_once_a_list_names_its_user(self, story: Story) -> None:
-        stranger(story)
+        other_user(story)
         before = starve(story, 0.5, 0.0, 0.5)
         story.processes[0] = (ADAS_PROCESS, STRANGERS_PROCESS)
 
@@ -265,7 +265,7 @@ class TestABinding:
 
     def test_without_a_list_is_refused_once_a_list_contradicts_it(self, story: Story) -> None:
         story.processes[0] = None
-        stranger(story)
+        other_user(story)
         before = starve(story, 0.5, 0.0)
         story.processes[0] = (ADAS_PROCESS,)
 
@@ -280,7 +280,7 @@ class TestABinding:
         self, story: Story, level_after: float, starved_s: float
     ) -> None:
         story.pass_second(1.0)
-        stranger(story)
+        other_user(story)
         story.processes[0] = ()
         story.processes_at_ns = story.now_ns + s(1)
 
@@ -321,7 +321,7 @@ class TestSumsWhileABindingIsOpen:
         observed_ns = 0
         for second in range(40):
             if second % 3 == 0:
-                stranger(story, f"stranger {second}")
+                other_user(story, f"stranger {second}")
             if second % 5 == 0:
                 story.processes_at_ns = story.now_ns + s(1)
             state = starve(story, LEVELS[second % 24], key=f"stranger {second - second % 3}")

@@ -12,7 +12,7 @@ import pytest
 from gpumon.core.sample import Device, GpuSample, ProcessSample
 from gpumon.pipeline.gpu_join import GpuJoin
 from tests.builders.monitor import HOST_PID as PID
-from tests.builders.monitor import run_that_says
+from tests.builders.monitor import run_reading
 
 PARENT = "GPU-8f1c2a00-0000-0000-0000-000000000000"
 FULL = "GPU-18ef0000-0000-0000-0000-000000000001"
@@ -49,7 +49,7 @@ def machine(*pids: tuple[int, ...] | None, full: tuple[int, ...] | None = None) 
 
 def joined(machine: list[GpuSample], *, simulated: bool = False, **facts: object) -> list[str]:
     """The GPUs that count for a run with these facts."""
-    return sorted(GpuJoin(machine, simulated=simulated).gpus_of(run_that_says(**facts)))
+    return sorted(GpuJoin(machine, simulated=simulated).gpus_of(run_reading(**facts)))
 
 
 class TestARunWhoseFrameworkComputesOnTheCpu:
@@ -147,7 +147,7 @@ class TestARunOnAMigInstance:
     def test_may_have_a_share_for_each_instance(self) -> None:
         join = GpuJoin(machine((PID,), (PID,)), simulated=False)
 
-        assert join.shares_of(run_that_says(shares={"0:0": 0.25, SECOND: 0.5, "1": 0.25})) == {
+        assert join.shares_of(run_reading(shares={"0:0": 0.25, SECOND: 0.5, "1": 0.25})) == {
             FIRST: 0.25, SECOND: 0.5, FULL: 0.25,
         }  # fmt: skip
 
@@ -175,4 +175,4 @@ class TestTheSharesOfARun:
     def test(self, reported: dict[str, float], shares: dict[str, float]) -> None:
         join = GpuJoin(gpus(None, None, None), simulated=False)
 
-        assert join.shares_of(run_that_says(shares=reported)) == shares
+        assert join.shares_of(run_reading(shares=reported)) == shares

@@ -9,7 +9,7 @@ from gpumon.core.sample import ProcessSample
 from gpumon.core.verdict import VerdictName
 from gpumon.core.waits.evidence import HostEvidence
 from tests.builders.monitor import STEP, WAIT, Phases, Story, gpu
-from tests.builders.report import MB, gil_threads, look, task
+from tests.builders.report import MB, evidence, gil_threads, task
 from tests.builders.time import s
 
 START_UP, COMPILE = TrainingPhase.START_UP, TrainingPhase.COMPILE
@@ -263,18 +263,18 @@ class TestASecondRunOnTheGpu:
         assert {run.gpu_uuids for run in story.state.runs} == {("GPU-0",)}
 
 
-CROWDED = look(workers=(task(1.0, 0.5),) * 4)
-COLD = look(workers=(task(0.2),), read_bytes_per_second=50 * MB, disk_busy_ratio=0.9)
-LOCKED = look(threads=gil_threads(3), waiting=0.0)
+CROWDED = evidence(workers=(task(1.0, 0.5),) * 4)
+COLD = evidence(workers=(task(0.2),), read_bytes_per_second=50 * MB, disk_busy_ratio=0.9)
+LOCKED = evidence(threads=gil_threads(3), waiting=0.0)
 
 
 class TestTheReasonOfAWait:
     def test_is_that_of_the_evidence_at_that_time(self, training: Story) -> None:
         training.pass_second(0.0, phases=[(0.0, WAIT)])
         for evidence in (CROWDED, COLD):
-            training.looks["train"] = evidence
+            training.host_samples["train"] = evidence
             training.pass_second(0.0)
-        training.looks["train"] = CROWDED
+        training.host_samples["train"] = CROWDED
         state = training.pass_second(0.75, phases=[(0.0, WAIT)])  # idle for a quarter of it
 
         reasons = dict(gpu(state).totals.input_wait_by_reason_ns)
@@ -287,7 +287,7 @@ class TestTheReasonOfAWait:
 
     def test_is_known_before_the_first_work_too(self, story: Story) -> None:
         story.ring()
-        story.looks["train"] = COLD
+        story.host_samples["train"] = COLD
         story.pass_seconds(3, 0.0, phases=[(0.0, WAIT)])
         state = story.pass_second(1.0, phases=[(0.0, STEP)])
 
@@ -296,7 +296,7 @@ class TestTheReasonOfAWait:
     def test_of_two_runs_is_that_of_each(self, training: Story) -> None:
         training.ring("second", pid=43)
         training.pass_second_with({"second": [(0.0, STEP)]}, 1.0)
-        training.looks |= {"train": CROWDED, "second": COLD}
+        training.host_samples |= {"train": CROWDED, "second": COLD}
         waits: Phases = [(0.0, WAIT)]
         state = training.pass_second_with({"train": waits, "second": waits}, 0.0)
 
@@ -309,7 +309,7 @@ class TestTheReasonOfAWait:
     def test_within_a_step_is_only_the_gil(
         self, training: Story, evidence: HostEvidence, reason: str
     ) -> None:
-        training.looks["train"] = evidence
+        training.host_samples["train"] = evidence
         training.pass_second(0.4, phases=[(0.0, STEP)])
 
         assert gpu(training.state).totals.within_step_by_reason_ns == {reason: s(0.6)}

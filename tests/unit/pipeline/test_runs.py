@@ -15,13 +15,13 @@ from gpumon.pipeline.reports import report_of
 from tests.builders.monitor import (
     ADA,
     ADAS_PROCESS,
+    OTHER_USER,
     SAVE,
     STEP,
-    STRANGER,
     WAIT,
     Story,
     gpu,
-    stranger,
+    other_user,
 )
 from tests.builders.monitor import training as train
 from tests.builders.time import s
@@ -128,7 +128,7 @@ class TestALabel:
     @pytest.mark.parametrize(
         ("uid", "pid", "labels"),
         [
-            (STRANGER, 66, [("train", ADA, 42), ("train-66", STRANGER, 66)]),
+            (OTHER_USER, 66, [("train", ADA, 42), ("train-66", OTHER_USER, 66)]),
             (ADA, 43, [("train", ADA, 43)]),
         ],
         ids=["not to another user's", "to one of the same user"],
@@ -147,17 +147,17 @@ class TestALabel:
         assert sorted((run.run, run.owner_uid, run.pid) for run in state.runs) == labels
 
     def test_of_a_living_run_is_not_given_to_an_unlocked_copy(self, story: Story) -> None:
-        stranger(story)
+        other_user(story)
         train(story)
         ring = story.rings["train"]
-        story.rings["stranger"] = replace(ring, key="a copy", owner_uid=STRANGER)
+        story.rings["stranger"] = replace(ring, key="a copy", owner_uid=OTHER_USER)
         story.end_ring("stranger")
 
         state = story.pass_second(1.0)
 
         assert sorted((run.run, run.owner_uid, run.alive) for run in state.runs) == [
             ("train", ADA, True),
-            (f"train-{ring.host_pid}", STRANGER, False),
+            (f"train-{ring.host_pid}", OTHER_USER, False),
         ]
 
 
@@ -263,7 +263,7 @@ class TestARefusedRun:
         """Ada trains, and another user's run names her GPU, with many facts."""
         story.processes[0] = (ADAS_PROCESS,)
         train(story)
-        stranger(story)
+        other_user(story)
         loader = {"workers": 0, "kind": "generator"}
         story.alter_facts("stranger", loader=loader, shares={"0": 1})
         for _ in range(20):

@@ -36,7 +36,7 @@ from gpumon.sources.daemon import (
 from gpumon.sources.ring_reader.daemon_folder import HeldFolder
 from tests.builders.report import gpu, report
 from tests.builders.time import HandClock, s
-from tests.neighbours import OTHER_UID, as_root
+from tests.other_users import OTHER_UID, as_root
 from tests.serving import answering
 
 BOOT = "b00t"

@@ -10,7 +10,7 @@ import pytest
 
 from gpumon.sources.process_owners import ProcessOwners
 from tests.hidden_processes import READER_GROUP, hiding, needs_hidepid
-from tests.neighbours import OTHER_UID, as_root, become
+from tests.other_users import OTHER_UID, as_root, become
 from tests.patience import wait_until
 from tests.processes import ending
 

@@ -18,7 +18,7 @@ from gpumon.sources.installed import DriverFiles
 from tests.builders.driver_faults import DRAIN, RATES, Change, failing, losing
 from tests.fakenvml import codes
 from tests.fakenvml.control import FakeNvml
-from tests.golden_files import hold_golden
+from tests.golden_files import verify_golden
 
 FILES = DriverFiles(
     module_version="580.95.05",
@@ -95,7 +95,7 @@ class TestTheTable:
         it.fake.fail("nvmlDeviceGetTotalEccErrors", codes.NOT_SUPPORTED)
         it.fake.gpu(0).persistence_mode = it.fake.gpu(1).persistence_mode = 0
 
-        hold_golden("doctor_two_boards.txt", without_figures(it.says()))
+        verify_golden("doctor_two_boards.txt", without_figures(it.says()))
 
     def test_shows_boards_that_answer_alike_once(self, it: Doctor) -> None:
         it.fake.reorder(range(8))

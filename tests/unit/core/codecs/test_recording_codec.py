@@ -33,7 +33,7 @@ from tests.builders.recording import (
     reading,
     training_readings,
 )
-from tests.builders.report import gil_threads, look, task
+from tests.builders.report import evidence, gil_threads, task
 
 TRAINING = list(training_readings(seed=1, seconds=40))
 
@@ -92,7 +92,7 @@ class TestATick:
         assert read.rings.rings[0].events[0].value == 2**64 - 1
 
     def test_is_read_back_with_host_evidence(self) -> None:
-        seen = look(task(0.3), threads=gil_threads(2), workers=(task(1.0, 0.5),) * 3, at_s=1)
+        seen = evidence(task(0.3), threads=gil_threads(2), workers=(task(1.0, 0.5),) * 3, at_s=1)
         hosts = [
             HostReading(of_run={"a.ring": seen}, took_seconds=0.001),
             NO_READING,

@@ -25,7 +25,15 @@ from gpumon.core.report.lanes import Lanes, ReportWithLanes, RunLane
 from gpumon.core.report.report import Report
 from gpumon.core.waits.reasons import WaitReason
 from gpumon.errors import UsageError
-from tests.builders.report import gpm_fill, gpu, report, run, seen, shared_run, with_intervals
+from tests.builders.report import (
+    gpm_fill,
+    gpu,
+    report,
+    run,
+    shared_run,
+    wait,
+    with_intervals,
+)
 from tests.builders.time import s
 
 EXAMPLE = report(
@@ -100,7 +108,7 @@ class TestADocument:
         assert one["levelled_ratios"] == pytest.approx({"GPU-0": 0.6, "GPU-1": 0.4})
 
     def test_has_the_reason_of_a_wait_in_figures_and_as_a_sentence(self) -> None:
-        known = seen(InputWaitReason.CPU_BOUND, tasks=4, wanted=4.0, given=2.0, usable=2)
+        known = wait(InputWaitReason.CPU_BOUND, tasks=4, wanted=4.0, given=2.0, usable=2)
         reasons = (known, WaitReason(IdleCause.INPUT_WAIT, InputWaitReason.UNKNOWN, s(1)))
 
         (one,) = encode_report(report(gpu(40), runs=(replace(run(), reasons=reasons),)))["runs"]

@@ -14,7 +14,7 @@ from gpumon.core.phase import IdleCause, InputWaitReason
 from gpumon.core.report.report import Advice, GpuReport
 from gpumon.core.waits.reasons import WaitReason
 from gpumon.core.waits.wait_rules import LoaderPlace, ShortOf
-from tests.builders.report import gpu, run, seen, with_totals
+from tests.builders.report import gpu, run, wait, with_totals
 from tests.builders.time import s
 
 INPUT, STEP = IdleCause.INPUT_WAIT, IdleCause.WITHIN_STEP
@@ -36,7 +36,7 @@ def loss(why: WaitReason, gain: float = 2.0) -> LossReason:
 
 def cpu(**changes: Any) -> WaitReason:
     figures: dict[str, Any] = {"tasks": 4, "wanted": 4.0, "given": 4.0, "usable": 16.0, **changes}
-    return seen(CPU, **figures)
+    return wait(CPU, **figures)
 
 
 class TestTheReason:
@@ -69,7 +69,7 @@ class TestTheReason:
     def test_is_unknown_but_reported_where_workers_sleep_in_a_lock(
         self, locked: float, is_found: bool
     ) -> None:
-        why = seen(InputWaitReason.UNKNOWN, tasks=4, wanted=1.0, given=1.0, locked=locked)
+        why = wait(InputWaitReason.UNKNOWN, tasks=4, wanted=1.0, given=1.0, locked=locked)
 
         found = loss_reason(INPUT, [late(unknown=40)], [replace(run(), reasons=(why,))], 2.0)
 
@@ -98,7 +98,7 @@ class TestTheNumberOfWorkers:
         assert workers_needed(loss(cpu(tasks=1, place=TRAINING), gain)) == count
 
     def test_of_threads_that_share_the_gil_is_by_the_core_they_share(self) -> None:
-        shared = seen(GIL, tasks=8, wanted=1.4, given=1.0, usable=16.0)
+        shared = wait(GIL, tasks=8, wanted=1.4, given=1.0, usable=16.0)
 
         assert workers_needed(loss(shared, 3.0)) == 3
 
@@ -114,7 +114,7 @@ class TestTheBound:
         assert bound_of(loss(cpu(given=4.0, usable=6.0))) == 1.5
 
     def test_is_the_cores_where_threads_are_to_become_processes(self) -> None:
-        assert bound_of(loss(seen(GIL, tasks=3, wanted=1.2, given=1.0, usable=1.0))) == 1.0
+        assert bound_of(loss(wait(GIL, tasks=3, wanted=1.2, given=1.0, usable=1.0))) == 1.0
 
     @pytest.mark.parametrize(
         "why",
@@ -122,7 +122,7 @@ class TestTheBound:
             cpu(given=2.0, usable=2.0, short_of=ShortOf.CORES),
             cpu(tasks=2, given=1.8, usable=2.0),
             cpu(given=0.8, usable=1.0, place=TRAINING),
-            seen(DISK, tasks=1, wanted=0.9, given=0.9, usable=1.0),
+            wait(DISK, tasks=1, wanted=0.9, given=0.9, usable=1.0),
         ],
         ids=[
             "cheaper batches",
@@ -135,7 +135,7 @@ class TestTheBound:
         assert bound_of(loss(why)) == 2.0
 
     def test_never_promises_to_be_slower(self) -> None:
-        shared = seen(GIL, tasks=3, wanted=9.0, given=8.0, usable=4.0)
+        shared = wait(GIL, tasks=3, wanted=9.0, given=8.0, usable=4.0)
 
         assert bound_of(loss(shared)) == 1.0
 
@@ -150,7 +150,7 @@ class TestTheAdvice:
             input_wait_by_reason_ns={"gil_bound": s(20)},
             within_step_by_reason_ns={"gil_bound": s(20)},
         )
-        shared = seen(GIL, tasks=3, wanted=1.2, given=1.0, usable=16.0)
+        shared = wait(GIL, tasks=3, wanted=1.2, given=1.0, usable=16.0)
         reasons = (shared, shared._replace(cause=STEP))
 
         first, second = advise([held], [replace(run(workers=3), reasons=reasons)])
@@ -163,9 +163,9 @@ class TestTheAdvice:
         [
             cpu(tasks=1, wanted=1.0, given=0.6, usable=8.0, place=TRAINING, short_of=ShortOf.CORES),
             cpu(tasks=4, given=2.0, usable=2.0, short_of=ShortOf.CORES),
-            seen(GIL, tasks=3, wanted=1.2, given=1.0, usable=1.0, place=LoaderPlace.THREADS),
-            seen(InputWaitReason.LATENCY_BOUND, tasks=0, wanted=0.0, given=0.0, locked=0.75),
-            seen(InputWaitReason.UNKNOWN, tasks=4, wanted=1.0, given=1.0, usable=8.0, locked=0.75),
+            wait(GIL, tasks=3, wanted=1.2, given=1.0, usable=1.0, place=LoaderPlace.THREADS),
+            wait(InputWaitReason.LATENCY_BOUND, tasks=0, wanted=0.0, given=0.0, locked=0.75),
+            wait(InputWaitReason.UNKNOWN, tasks=4, wanted=1.0, given=1.0, usable=8.0, locked=0.75),
         ],
         ids=["one thread", "workers", "threads", "one sleeps with the lock", "workers in turn"],
     )

@@ -26,7 +26,7 @@ from gpumon.core.settings.rule import Rule, RuleKind
 from gpumon.core.settings.threshold import thresholds_of
 from gpumon.core.verdict import LikelyCause, VerdictName
 from gpumon.core.waits.wait_rules import REASON_RULES
-from tests.builders.report import NAP, gil_threads, gpm_fill, look, power_fill, task
+from tests.builders.report import NAP, evidence, gil_threads, gpm_fill, power_fill, task
 from tests.builders.time import s
 
 ROOT = Path(__file__).resolve().parents[4]
@@ -68,11 +68,11 @@ ALWAYS_TOGETHER = Together(
 )  # fmt: skip
 
 LOOKS = (
-    look(task(0.6, 0.1, 204.0), threads=gil_threads(2)),
-    look(threads=(task(1.0), task(0.6, switches=204.0))),
-    look(workers=(task(1.0),), major_faults_per_second=400.0, memory_stalled_ratio=0.0),
-    look(workers=(task(0.2, sleeps_in=NAP),), read_bytes_per_second=1.0, disk_busy_ratio=0.9),
-    look(task(0.2), waiting=0.3),
+    evidence(task(0.6, 0.1, 204.0), threads=gil_threads(2)),
+    evidence(threads=(task(1.0), task(0.6, switches=204.0))),
+    evidence(workers=(task(1.0),), major_faults_per_second=400.0, memory_stalled_ratio=0.0),
+    evidence(workers=(task(0.2, sleeps_in=NAP),), read_bytes_per_second=1.0, disk_busy_ratio=0.9),
+    evidence(task(0.2), waiting=0.3),
 )
 
 

@@ -10,7 +10,7 @@ import pytest
 from gpumon.core.phase import TrainingMode, TrainingPhase
 from gpumon.core.ring_format.events import LOOP_BEGAN, LOOP_ENDED, RingEvent, RingKind, RingRecords
 from gpumon.core.ring_format.silence import RunSilence, StepClock
-from tests.builders.monitor import run_that_says
+from tests.builders.monitor import run_reading
 from tests.builders.time import s
 
 WAIT, STEP, OTHER = TrainingPhase.INPUT_WAIT, TrainingPhase.TRAIN_STEP, TrainingPhase.OTHER
@@ -76,7 +76,7 @@ class Run:
                 at_ns = began_ns + s((number + 1) / steps)
                 events.append(RingEvent(RingKind.STEP, at_ns, phase, self.steps))
             reading = replace(
-                run_that_says(),
+                run_reading(),
                 events=RingRecords.of(events), read_at_ns=s(self.second), steps=self.steps,
                 alive=alive, ended_ns=None if alive else began_ns,
             )  # fmt: skip
@@ -139,9 +139,7 @@ class TestARunThatCountsNoStep:
             RingEvent(RingKind.STEP, s(at_s), STEP, number)
             for number, at_s in enumerate((1, 2, 52, 53), start=1)
         ]
-        reading = replace(
-            run_that_says(), events=RingRecords.of(events), read_at_ns=s(150), steps=4
-        )
+        reading = replace(run_reading(), events=RingRecords.of(events), read_at_ns=s(150), steps=4)
         for read_at_s, hangs in ((150, False), (203, False), (204, True)):
             run.clock.update(
                 replace(reading, read_at_ns=s(read_at_s)),

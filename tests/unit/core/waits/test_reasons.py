@@ -14,7 +14,7 @@ from gpumon.core.phase import IdleCause, InputWaitReason
 from gpumon.core.waits.evidence import HostEvidence
 from gpumon.core.waits.reasons import RunReasons
 from gpumon.core.waits.wait_rules import LoaderPlace, ShortOf
-from tests.builders.report import MB, gil_threads, look, task
+from tests.builders.report import MB, evidence, gil_threads, task
 
 INPUT, STEP = IdleCause.INPUT_WAIT, IdleCause.WITHIN_STEP
 CPU, DISK, GIL, UNKNOWN = (
@@ -31,28 +31,28 @@ def s(value: float) -> int:
 class TestSplitting:
     def test_attributes_each_second_to_its_own_sample(self) -> None:
         reasons = RunReasons()
-        reasons.observe(look(workers=CROWDED, at_s=1))
-        reasons.observe(look(read_bytes_per_second=50 * MB, disk_busy_ratio=0.9, at_s=2))
+        reasons.observe(evidence(workers=CROWDED, at_s=1))
+        reasons.observe(evidence(read_bytes_per_second=50 * MB, disk_busy_ratio=0.9, at_s=2))
 
         assert reasons.split(INPUT, s(0.5), s(2), s(1.2)) == {CPU: s(0.4), DISK: s(0.8)}
 
     def test_attributes_at_most_a_second_to_a_sample(self) -> None:
         reasons = RunReasons()
-        reasons.observe(replace(look(workers=CROWDED, at_s=5), start_ns=s(2)))
+        reasons.observe(replace(evidence(workers=CROWDED, at_s=5), start_ns=s(2)))
 
         assert reasons.split(INPUT, s(2), s(5), s(3)) == {CPU: s(1), UNKNOWN: s(2)}
 
     def test_attributes_no_second_to_two_samples(self) -> None:
         reasons = RunReasons()
-        reasons.observe(look(workers=CROWDED, at_s=1))
-        reasons.observe(look(workers=CROWDED, at_s=1.5))
+        reasons.observe(evidence(workers=CROWDED, at_s=1))
+        reasons.observe(evidence(workers=CROWDED, at_s=1.5))
 
         assert reasons.split(INPUT, s(0), s(2), s(2)) == {CPU: s(1.5), UNKNOWN: s(0.5)}
 
     def test_of_steps_knows_only_the_gil(self) -> None:
         reasons = RunReasons()
-        reasons.observe(look(workers=CROWDED, at_s=1))
-        reasons.observe(look(threads=gil_threads(2), at_s=2))
+        reasons.observe(evidence(workers=CROWDED, at_s=1))
+        reasons.observe(evidence(threads=gil_threads(2), at_s=2))
 
         assert reasons.split(STEP, s(0), s(2), s(0.4)) == {UNKNOWN: s(0.2), GIL: s(0.2)}
 
@@ -68,7 +68,7 @@ class TestSplitting:
         reasons, at_ns = RunReasons(), 0
         for gap_ns in gaps_ns:
             at_ns += gap_ns
-            reasons.observe(look(workers=CROWDED, at_s=at_ns / NS_PER_S))
+            reasons.observe(evidence(workers=CROWDED, at_s=at_ns / NS_PER_S))
         lost_ns = round(lost * length_ns)
 
         split = reasons.split(INPUT, start_ns, start_ns + length_ns, lost_ns)
@@ -90,9 +90,9 @@ class TestTheReport:
     def test_has_the_most_expensive_reason_first_with_its_confidence(self) -> None:
         disk: dict[str, Any] = {"read_bytes_per_second": 50 * MB, "disk_busy_ratio": 0.9}
         reasons = self.reasons_after(
-            (look(workers=CROWDED, at_s=1), 0.3),
-            (look(workers=(task(0.2),), **disk, at_s=2), 0.9),
-            (look(workers=(task(0.2),), **disk, at_s=3), 0.3),
+            (evidence(workers=CROWDED, at_s=1), 0.3),
+            (evidence(workers=(task(0.2),), **disk, at_s=2), 0.9),
+            (evidence(workers=(task(0.2),), **disk, at_s=3), 0.3),
         )
 
         disk_bound, cpu_bound = reasons.report()
@@ -105,15 +105,15 @@ class TestTheReport:
     @pytest.mark.parametrize(("queued", "needs"), [(0.09, ShortOf.WORKERS), (0.77, ShortOf.CORES)])
     def test_has_whether_workers_or_cores_are_short(self, queued: float, needs: ShortOf) -> None:
         (reason,) = self.reasons_after(
-            (look(workers=(task(1.0, queued),) * 4, at_s=1), 1.0)
+            (evidence(workers=(task(1.0, queued),) * 4, at_s=1), 1.0)
         ).report()
 
         assert (reason.place, reason.short_of) == (LoaderPlace.WORKERS, needs)
 
     def test_forgets_where_a_loader_slept_before_it_stopped_waiting(self) -> None:
-        asleep = look(workers=(task(0.2, state="D"),), at_s=1)
+        asleep = evidence(workers=(task(0.2, state="D"),), at_s=1)
         reasons = RunReasons()
         reasons.observe(asleep)
-        reasons.observe(look(workers=(task(0.2),), at_s=60))
+        reasons.observe(evidence(workers=(task(0.2),), at_s=60))
 
         assert reasons.split(INPUT, s(59), s(60), s(1)) == {UNKNOWN: s(1)}

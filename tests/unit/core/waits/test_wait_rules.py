@@ -7,7 +7,7 @@ import pytest
 from gpumon.core.phase import InputWaitReason
 from gpumon.core.waits.evidence import HostEvidence
 from gpumon.core.waits.wait_rules import LoaderPlace, diagnose_wait, locked_ratio
-from tests.builders.report import MB, NAP, NETWORK, PIPE, QUEUE, gil_threads, look, task
+from tests.builders.report import MB, NAP, NETWORK, PIPE, QUEUE, evidence, gil_threads, task
 
 CPU, GIL, DISK = (
     InputWaitReason.CPU_BOUND, InputWaitReason.GIL_BOUND, InputWaitReason.DISK_BOUND
@@ -18,33 +18,33 @@ NETWORK_BOUND, LATENCY, UNKNOWN = (
 WORKERS, THREADS, TRAINING = LoaderPlace
 
 MEASURED = {
-    "healthy": (look(task(0.05, sleeps_in=QUEUE), workers=(task(0.04, sleeps_in=QUEUE),)),
+    "healthy": (evidence(task(0.05, sleeps_in=QUEUE), workers=(task(0.04, sleeps_in=QUEUE),)),
                 (UNKNOWN,), None),
-    "cpu, 4 workers on 2 cores": (look(workers=(task(1.0, 0.77),) * 4), (CPU,), WORKERS),
-    "the same on a loaded machine": (look(workers=(task(1.0, 0.885),) * 4), (CPU,), WORKERS),
-    "cpu, 1 worker": (look(workers=(task(1.01, 0.09),)), (CPU,), WORKERS),
-    "cpu, in the training thread": (look(task(0.78, 0.06), waiting=0.78), (CPU,), TRAINING),
-    "GIL, 3 prefetch threads": (look(threads=gil_threads(3)), (GIL,), THREADS),
+    "cpu, 4 workers on 2 cores": (evidence(workers=(task(1.0, 0.77),) * 4), (CPU,), WORKERS),
+    "the same on a loaded machine": (evidence(workers=(task(1.0, 0.885),) * 4), (CPU,), WORKERS),
+    "cpu, 1 worker": (evidence(workers=(task(1.01, 0.09),)), (CPU,), WORKERS),
+    "cpu, in the training thread": (evidence(task(0.78, 0.06), waiting=0.78), (CPU,), TRAINING),
+    "GIL, 3 prefetch threads": (evidence(threads=gil_threads(3)), (GIL,), THREADS),
     "cpu, 3 threads of a pool that take turns at 2 cores": (
-        look(threads=(task(0.62, 0.01),) * 3), (CPU,), THREADS),
-    "memory bandwidth": (look(task(0.11, sleeps_in=QUEUE), workers=(task(0.91, 0.61),) * 2),
+        evidence(threads=(task(0.62, 0.01),) * 3), (CPU,), THREADS),
+    "memory bandwidth": (evidence(task(0.11, sleeps_in=QUEUE), workers=(task(0.91, 0.61),) * 2),
                          (CPU,), WORKERS),
     "disk, O_DIRECT, sequential": (
-        look(workers=(task(0.25, 0.17, state="D"),), read_bytes_per_second=636 * MB,
+        evidence(workers=(task(0.25, 0.17, state="D"),), read_bytes_per_second=636 * MB,
              disk_busy_ratio=0.77), (DISK,), WORKERS),
     "disk, O_DIRECT, random": (
-        look(workers=(task(0.52, 0.23),), read_bytes_per_second=52 * MB, disk_busy_ratio=0.67),
+        evidence(workers=(task(0.52, 0.23),), read_bytes_per_second=52 * MB, disk_busy_ratio=0.67),
         (DISK,), WORKERS),
     "disk, mapped, random": (
-        look(workers=(task(0.47, 0.17, state="D"),), read_bytes_per_second=47 * MB,
+        evidence(workers=(task(0.47, 0.17, state="D"),), read_bytes_per_second=47 * MB,
              major_faults_per_second=11_403.0, disk_busy_ratio=0.74), (DISK,), WORKERS),
     "disk, buffered, cold": (
-        look(workers=(task(0.94, 0.42),), read_bytes_per_second=486 * MB, disk_busy_ratio=0.67),
+        evidence(workers=(task(0.94, 0.42),), read_bytes_per_second=486 * MB, disk_busy_ratio=0.67),
         (DISK, CPU), WORKERS),
-    "network": (look(workers=(task(0.02, sleeps_in=NETWORK),)), (NETWORK_BOUND,), WORKERS),
-    "slow pipe": (look(workers=(task(0.04, sleeps_in=PIPE),)), (UNKNOWN,), None),
-    "latency, in a worker": (look(workers=(task(0.02, sleeps_in=NAP),)), (LATENCY,), WORKERS),
-    "latency, in a thread": (look(threads=(task(0.02, sleeps_in=NAP),)), (LATENCY,), THREADS),
+    "network": (evidence(workers=(task(0.02, sleeps_in=NETWORK),)), (NETWORK_BOUND,), WORKERS),
+    "slow pipe": (evidence(workers=(task(0.04, sleeps_in=PIPE),)), (UNKNOWN,), None),
+    "latency, in a worker": (evidence(workers=(task(0.02, sleeps_in=NAP),)), (LATENCY,), WORKERS),
+    "latency, in a thread": (evidence(threads=(task(0.02, sleeps_in=NAP),)), (LATENCY,), THREADS),
 }  # fmt: skip
 
 
@@ -58,7 +58,7 @@ class TestAMeasuredCondition:
         assert (diagnosis.reasons, diagnosis.place) == (reasons, place)
 
     def test_of_threads_that_delay_steps(self) -> None:
-        burners = look(task(0.05, sleeps_in=QUEUE), threads=gil_threads(2), waiting=0.0)
+        burners = evidence(task(0.05, sleeps_in=QUEUE), threads=gil_threads(2), waiting=0.0)
 
         assert diagnose_wait([burners]).is_gil_bound
 
@@ -69,12 +69,12 @@ class TestTheShareOfWorkersInALock:
         holder, unread = task(1.0), task(0.3)._replace(state=None)
         sleeper = task(0.1, sleeps_in=where)
 
-        assert locked_ratio(look(workers=(holder, sleeper, sleeper, sleeper, unread))) == 0.75
+        assert locked_ratio(evidence(workers=(holder, sleeper, sleeper, sleeper, unread))) == 0.75
 
 
 class TestAReasonWithoutEvidence:
     def test_is_unknown(self) -> None:
-        hidden = look(
+        hidden = evidence(
             task(0.01, state="S"),
             workers=(task(0.02, state="S"),),
             read_bytes_per_second=None, disk_busy_ratio=None, memory_stalled_ratio=None,
@@ -83,6 +83,6 @@ class TestAReasonWithoutEvidence:
         assert diagnose_wait([hidden]) == ((UNKNOWN,), None, False)
 
     def test_is_found_if_demand_alone_shows_it(self) -> None:
-        hidden = look(workers=(task(1.0, state="S"),) * 2, read_bytes_per_second=None)
+        hidden = evidence(workers=(task(1.0, state="S"),) * 2, read_bytes_per_second=None)
 
         assert diagnose_wait([hidden]).reasons == (CPU,)

@@ -17,7 +17,7 @@ from gpumon.core.diagnosis.input_advice import reason_seen
 from gpumon.core.phase import InputWaitReason
 from gpumon.core.state import CollectorState, GpuState, MonitorState
 from gpumon.outlets.http.bounded_server import ServerLimits
-from tests.builders.report import seen
+from tests.builders.report import wait
 from tests.builders.state import (
     S,
     StoppedClock,
@@ -64,7 +64,7 @@ class TestEachAddress:
         assert [gpu["verdict"] for gpu in document["gpus"]] == ["starved", "healthy"]
 
     def test_state_has_the_reason_of_a_wait(self) -> None:
-        why = seen(InputWaitReason.DISK_BOUND, tasks=1, wanted=0.2, given=0.2, disk_busy=0.9)
+        why = wait(InputWaitReason.DISK_BOUND, tasks=1, wanted=0.2, given=0.2, disk_busy=0.9)
         document = json.loads(got("/api/v1/state", monitor_state(runs=(run(reasons=(why,)),))).body)
 
         (reported,) = document["runs"][0]["reasons"]

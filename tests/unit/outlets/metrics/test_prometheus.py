@@ -37,7 +37,7 @@ from tests.builders.state import (
     run,
     starved_gpu,
 )
-from tests.golden_files import GOLDEN, hold_golden
+from tests.golden_files import GOLDEN, verify_golden
 from tests.needs import needed
 from tests.serving import read_otherwise
 
@@ -80,7 +80,7 @@ class TestAScrape:
     def test_is_the_golden_file(self) -> None:
         body, content_type = exporter(COMPLETE).render()
 
-        hold_golden("metrics.txt", body.decode())
+        verify_golden("metrics.txt", body.decode())
         assert content_type == "text/plain; version=0.0.4; charset=utf-8"
 
     @pytest.mark.prometheus

@@ -22,7 +22,7 @@ from gpumon.core.sample import BusySample
 from gpumon.outlets.plot.figure import figure_of, picture
 from gpumon.outlets.plot.palette import LIGHT
 from tests.builders.cycles import late_waves, on_and_off
-from tests.builders.plot import Logged, faults_of, logged, words_of
+from tests.builders.plot import Logged, layout_faults, logged, text_on
 from tests.builders.report import run
 from tests.builders.time import every, rhythm, s
 
@@ -84,19 +84,19 @@ class TestWhatItSays:
     def test_has_in_its_legend_what_is_in_it_and_nothing_else(
         self, samples: list[BusySample], message: str
     ) -> None:
-        assert message in words_of(figure_of(*logged(samples)))
-        assert message[:10] not in words_of(figure_of(*logged(WELL)))
+        assert message in text_on(figure_of(*logged(samples)))
+        assert message[:10] not in text_on(figure_of(*logged(WELL)))
 
     def test_are_the_sixteen_that_lost_most_of_many_gpus(self) -> None:
         report, lanes = many(40)
         figure = figure_of(report, lanes)
 
         lost = sorted(range(40), key=lambda index: -report.gpus[index].totals.lost_ns)
-        named = re.findall(r"GPU (\d+) \|", words_of(figure))
+        named = re.findall(r"GPU (\d+) \|", text_on(figure))
         assert {int(index) for index in named} == set(lost[:16])
         assert len(figure.axes) == 16
-        assert " 16 of 40 GPUs " in words_of(figure)
-        assert " of 16 GPUs " not in words_of(figure_of(*many(16)))
+        assert " 16 of 40 GPUs " in text_on(figure)
+        assert " of 16 GPUs " not in text_on(figure_of(*many(16)))
 
     def test_show_a_lost_gpu_before_those_that_lost_more_time(self) -> None:
         report, lanes = many(40)
@@ -106,7 +106,7 @@ class TestWhatItSays:
             for gpu in report.gpus
         ]
 
-        words = words_of(figure_of(replace(report, gpus=tuple(gpus)), lanes))
+        words = text_on(figure_of(replace(report, gpus=tuple(gpus)), lanes))
 
         assert f"GPU {least} |" in words
         assert "| lost |" in words
@@ -189,7 +189,7 @@ class TestNothingTouches:
     @pytest.mark.parametrize("count", [1, 2, 4, 5, 8, 9, 16, 17])
     @pytest.mark.parametrize("name", ["NVIDIA A40", HOSTILE], ids=["short", "long"])
     def test_however_many_gpus_with_whatever_names(self, count: int, name: str) -> None:
-        assert faults_of(figure_of(*many(count, name))) == []
+        assert layout_faults(figure_of(*many(count, name))) == []
 
     @pytest.mark.parametrize(
         "started_at",
@@ -199,14 +199,14 @@ class TestNothingTouches:
     def test_however_long_the_log(self, period_s: float, started_at: str | None) -> None:
         shown = logged(every(period_s, rhythm(3, 2, 30)), started_at=started_at)
 
-        assert faults_of(figure_of(*shown)) == []
+        assert layout_faults(figure_of(*shown)) == []
 
     @pytest.mark.parametrize("name", ["名" * 80, "a b " * 40, "", "\u202eevil", "😀" * 30])
     @pytest.mark.filterwarnings("ignore:Glyph")
     def test_whatever_names_are_in_it(self, name: str) -> None:
         shown = logged(BURSTY, WELL, names=[name, name], source=f"/logs/{name}.csv")
 
-        assert faults_of(figure_of(*shown)) == []
+        assert layout_faults(figure_of(*shown)) == []
 
     @pytest.mark.parametrize(
         "samples",
@@ -215,7 +215,7 @@ class TestNothingTouches:
         ids=["one sample", "idle", "a hole of decades"],
     )  # fmt: skip
     def test_whatever_the_lane(self, samples: list[BusySample]) -> None:
-        assert faults_of(figure_of(*logged(samples))) == []
+        assert layout_faults(figure_of(*logged(samples))) == []
 
 
 class TestTheFile:
@@ -269,9 +269,9 @@ class TestTheRuns:
 
         above, below = figure.axes
         assert above.get_position().y0 > below.get_position().y1
-        assert "training step: 50 %" in words_of(figure)
-        assert "waiting for input: 50 %" in words_of(figure)
-        assert "callbacks" not in words_of(figure)
+        assert "training step: 50 %" in text_on(figure)
+        assert "waiting for input: 50 %" in text_on(figure)
+        assert "callbacks" not in text_on(figure)
 
     def test_are_drawn_when_they_did_what_they_did(self) -> None:
         lane = figure_of(*trained("resnet")).axes[0]
@@ -297,15 +297,15 @@ class TestTheRuns:
     @pytest.mark.parametrize("gpus", [1, 9])
     @pytest.mark.parametrize("names", [("a",), ("W" * 90, "<b>$x$</b>", "c", "d", "e")])
     def test_touch_nothing(self, names: tuple[str, ...], gpus: int) -> None:
-        assert faults_of(figure_of(*trained(*names, gpus=gpus))) == []
+        assert layout_faults(figure_of(*trained(*names, gpus=gpus))) == []
 
     def test_have_what_held_the_input_up_beneath_their_waits(self) -> None:
         reasons = {InputWaitReason.DISK_BOUND: 0.25, InputWaitReason.CPU_BOUND: 0.75}
         shown = trained("resnet", reasons=reasons)
         figure = figure_of(*shown)
 
-        assert "late for preprocessing: 75 %" in words_of(figure)
-        assert "late for the disk: 25 %" in words_of(figure)
+        assert "late for preprocessing: 75 %" in text_on(figure)
+        assert "late for the disk: 25 %" in text_on(figure)
         for reason, top in ((InputWaitReason.DISK_BOUND, 0.25), (InputWaitReason.CPU_BOUND, 1.0)):
             heights, edges, beneath = filled(
                 figure.axes[0], getattr(LIGHT, reason.value)
@@ -314,4 +314,4 @@ class TestTheRuns:
             assert heights[0] - beneath == pytest.approx(top * 0.22, abs=0.001)
             assert (edges[1] - first) / (last - first) == pytest.approx(0.5)
             assert heights[1] == pytest.approx(beneath, abs=0.001)
-        assert faults_of(figure) == []
+        assert layout_faults(figure) == []

@@ -16,7 +16,7 @@ from gpumon.core.sample import BusySample, Device, Frame, GpuSample
 from gpumon.core.waits.evidence import HostReading
 from gpumon.sources.host.host_reader import HostReader
 from gpumon.sources.host.kept_files import KeptFiles
-from tests.builders.proc import PID, MadeUpProc, reading_of
+from tests.builders.proc import PID, FakeProc, reading_of
 from tests.builders.time import s
 
 WAIT, STEP, OTHER = TrainingPhase.INPUT_WAIT, TrainingPhase.TRAIN_STEP, TrainingPhase.OTHER
@@ -26,7 +26,7 @@ class Watched:
     """One run on a simulated machine, second by second."""
 
     def __init__(self, folder: Path) -> None:
-        self.proc = MadeUpProc(folder)
+        self.proc = FakeProc(folder)
         self.proc.task(PID)
         self.reader = HostReader(str(self.proc.folder))
         self.ring = reading_of()

@@ -10,7 +10,7 @@ import psutil
 import pytest
 
 from gpumon.sources.host.machine_totals import MachineRates, MachineTotals
-from tests.builders.proc import MadeUpProc
+from tests.builders.proc import FakeProc
 from tests.builders.time import s
 
 Disks = dict[str, tuple[int, int]]
@@ -21,7 +21,7 @@ Set = Callable[[Disks | None, int], None]
 @pytest.fixture
 def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Set:
     """Set the kernel's disk counters, and psutil's bytes received."""
-    proc = MadeUpProc(tmp_path / "proc")
+    proc = FakeProc(tmp_path / "proc")
 
     def set_counters(disks: Disks | None, received: int = 0) -> None:
         lines = [

@@ -15,7 +15,7 @@ from gpumon.core.ring_format.events import RingEvent, RingKind, RingReading, Rin
 from gpumon.core.waits.evidence import ProcessState
 from gpumon.sources.host.kept_files import KeptFiles
 from gpumon.sources.host.process_states import ProcessStates
-from tests.builders.proc import PID, MadeUpProc, reading_of
+from tests.builders.proc import PID, FakeProc, reading_of
 from tests.builders.time import s
 from tests.patience import until
 from tests.processes import ending
@@ -25,14 +25,14 @@ WROTE = RingRecords.of([RingEvent(RingKind.STEP, 1, TrainingPhase.OTHER, 1)])
 
 
 @pytest.fixture
-def proc(tmp_path: Path) -> MadeUpProc:
-    made = MadeUpProc(tmp_path / "proc")
+def proc(tmp_path: Path) -> FakeProc:
+    made = FakeProc(tmp_path / "proc")
     made.task(PID)
     return made
 
 
 @pytest.fixture
-def states(proc: MadeUpProc, tmp_path: Path) -> ProcessStates:
+def states(proc: FakeProc, tmp_path: Path) -> ProcessStates:
     return ProcessStates(KeptFiles(), str(proc.folder), str(tmp_path / "cgroup"))
 
 
@@ -40,7 +40,7 @@ def state_of(states: ProcessStates, reading: RingReading, at_s: float = 1) -> Pr
     return states.inspect([reading], s(at_s)).get(reading.key)
 
 
-def in_cgroup(proc: MadeUpProc, tmp_path: Path, lines: str, file: str, text: str) -> Path:
+def in_cgroup(proc: FakeProc, tmp_path: Path, lines: str, file: str, text: str) -> Path:
     (proc.folder / str(PID) / "cgroup").write_text(lines)
     path = tmp_path / "cgroup" / file
     path.parent.mkdir(parents=True)
@@ -51,7 +51,7 @@ def in_cgroup(proc: MadeUpProc, tmp_path: Path, lines: str, file: str, text: str
 class TestAProcess:
     @pytest.mark.parametrize(("letter", "is_stopped"), [("T", True), ("t", False), ("S", False)])
     def test_is_stopped_by_a_signal_and_not_by_a_debugger(
-        self, proc: MadeUpProc, states: ProcessStates, letter: str, is_stopped: bool
+        self, proc: FakeProc, states: ProcessStates, letter: str, is_stopped: bool
     ) -> None:
         proc.task(PID, state=letter)
 
@@ -67,7 +67,7 @@ class TestAProcess:
         ],
     )
     def test_is_stopped_while_its_cgroup_is_frozen(
-        self, proc: MadeUpProc, states: ProcessStates, tmp_path: Path,
+        self, proc: FakeProc, states: ProcessStates, tmp_path: Path,
         lines: str, file: str, frozen: str, thawed: str,
     ) -> None:  # fmt: skip
         path = in_cgroup(proc, tmp_path, lines, file, frozen)
@@ -76,14 +76,14 @@ class TestAProcess:
         assert state_of(states, reading_of(), 2) is None
 
     def test_is_not_looked_for_in_another_namespace(
-        self, proc: MadeUpProc, states: ProcessStates, tmp_path: Path
+        self, proc: FakeProc, states: ProcessStates, tmp_path: Path
     ) -> None:
         in_cgroup(proc, tmp_path, "0::/../../job\n", "job/cgroup.events", "frozen 1\n")
 
         assert state_of(states, reading_of()) is None
 
     def test_that_moves_to_another_cgroup_is_found_there_within_a_minute(
-        self, proc: MadeUpProc, states: ProcessStates, tmp_path: Path
+        self, proc: FakeProc, states: ProcessStates, tmp_path: Path
     ) -> None:
         in_cgroup(proc, tmp_path, "0::/a\n", "a/cgroup.events", "frozen 0\n")
         assert state_of(states, reading_of(), 1) is None
@@ -100,14 +100,14 @@ class TestAProcess:
         ids=["writes", "is gone", "is in another namespace"],
     )
     def test_is_not_asked_where_it(
-        self, proc: MadeUpProc, states: ProcessStates, reading: RingReading
+        self, proc: FakeProc, states: ProcessStates, reading: RingReading
     ) -> None:
         proc.task(PID, state="T")
 
         assert state_of(states, reading) is None
 
     def test_that_is_gone_or_garbled_is_passed_over(
-        self, proc: MadeUpProc, states: ProcessStates
+        self, proc: FakeProc, states: ProcessStates
     ) -> None:
         (proc.folder / str(PID) / "stat").write_text("garbage")
         assert state_of(states, reading_of()) is None
@@ -117,7 +117,7 @@ class TestAProcess:
 
 class TestWhatItSleepsIn:
     def test_is_asked_once_it_has_been_silent_for_ten_seconds(
-        self, proc: MadeUpProc, states: ProcessStates
+        self, proc: FakeProc, states: ProcessStates
     ) -> None:
         proc.task(PID, wchan="nfs_wait_bit_killable")
 
@@ -128,7 +128,7 @@ class TestWhatItSleepsIn:
 
 class TestManyRuns:
     def test_of_one_user_that_are_stopped_keep_no_other_from_being_asked(
-        self, proc: MadeUpProc, states: ProcessStates
+        self, proc: FakeProc, states: ProcessStates
     ) -> None:
         readings = [replace(reading_of(PID + at), key=str(at), owner_uid=1) for at in range(200)]
         readings.append(replace(reading_of(PID + 200), key="other", owner_uid=2))

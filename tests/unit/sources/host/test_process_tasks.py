@@ -19,18 +19,18 @@ from gpumon.sources.host.process_tasks import (
     inner_number,
     parse_stat,
 )
-from tests.builders.proc import PID, MadeUpProc
+from tests.builders.proc import PID, FakeProc
 from tests.builders.time import s
 
 SECOND = Span(s(1), s(2))
 
 
 @pytest.fixture
-def proc(tmp_path: Path) -> MadeUpProc:
-    return MadeUpProc(tmp_path / "proc")
+def proc(tmp_path: Path) -> FakeProc:
+    return FakeProc(tmp_path / "proc")
 
 
-def listed(proc: MadeUpProc, pid: int = PID) -> ProcessTasks:
+def listed(proc: FakeProc, pid: int = PID) -> ProcessTasks:
     """A process as it is at its first look."""
     tasks = ProcessTasks(pid, KeptFiles(), str(proc.folder))
     tasks.list_threads()
@@ -43,7 +43,7 @@ def others(tasks: ProcessTasks, *, is_asked: bool = True) -> tuple[TaskSample, .
 
 
 class TestAThread:
-    def test_wanted_what_it_ran_and_what_it_was_queued_for(self, proc: MadeUpProc) -> None:
+    def test_wanted_what_it_ran_and_what_it_was_queued_for(self, proc: FakeProc) -> None:
         proc.task(PID, ran_ns=s(5), queued_ns=s(1))
         tasks = listed(proc)
         proc.task(PID, ran_ns=s(5.3), queued_ns=s(1.5))
@@ -58,7 +58,7 @@ class TestAThread:
         assert (look.state, look.sleeps_in) == (None, None)
 
     @pytest.mark.parametrize("wchan", ["0", ""])
-    def test_of_a_hardened_kernel_sleeps_nowhere(self, proc: MadeUpProc, wchan: str) -> None:
+    def test_of_a_hardened_kernel_sleeps_nowhere(self, proc: FakeProc, wchan: str) -> None:
         proc.task(PID, wchan=wchan, state="D")
         tasks = listed(proc)
 
@@ -67,7 +67,7 @@ class TestAThread:
         assert look is not None
         assert (look.state, look.sleeps_in) == ("D", None)
 
-    def test_that_goes_is_let_go(self, proc: MadeUpProc) -> None:
+    def test_that_goes_is_let_go(self, proc: FakeProc) -> None:
         proc.task(PID)
         task = proc.task(PID, 8, ran_ns=5)
         tasks = listed(proc)
@@ -78,7 +78,7 @@ class TestAThread:
         assert others(tasks) == ()
 
     def test_that_rests_is_asked_less_often_and_its_first_growth_is_of_no_look(
-        self, proc: MadeUpProc
+        self, proc: FakeProc
     ) -> None:
         proc.task(PID)
         proc.task(PID, 8)
@@ -96,7 +96,7 @@ class TestAThread:
         assert awake <= 4
         assert seen[awake:] == [[1.0]] * (8 - awake)
 
-    def test_of_a_number_that_is_used_again_wanted_nothing(self, proc: MadeUpProc) -> None:
+    def test_of_a_number_that_is_used_again_wanted_nothing(self, proc: FakeProc) -> None:
         proc.task(PID, ran_ns=s(5), queued_ns=s(1))
         tasks = listed(proc)
         proc.task(PID, ran_ns=s(0.1))
@@ -109,7 +109,7 @@ class TestAThread:
 
 
 class TestManyThreads:
-    def test_are_bounded(self, proc: MadeUpProc) -> None:
+    def test_are_bounded(self, proc: FakeProc) -> None:
         for tid in range(PID, PID + MOST_THREADS + 50):
             proc.task(PID, tid, ran_ns=1)
 
@@ -125,7 +125,7 @@ class TestManyThreads:
 
 class TestAProcess:
     def test_counts_from_its_beginning_where_that_is_after_the_look_before(
-        self, proc: MadeUpProc
+        self, proc: FakeProc
     ) -> None:
         ticks = os.sysconf("SC_CLK_TCK")
         proc.task(PID, ran_ns=s(0.5), began_ticks=10 * ticks)
@@ -139,7 +139,7 @@ class TestAProcess:
         assert wanted == [0.5, 0.0, 0.0]
 
     def test_is_the_sum_of_its_threads_and_stands_where_its_first_does(
-        self, proc: MadeUpProc
+        self, proc: FakeProc
     ) -> None:
         proc.task(PID, wchan="wait_woken")
         proc.task(PID, 8, wchan="futex_do_wait")
@@ -152,7 +152,7 @@ class TestAProcess:
             0.5, 0.1, state="S", sleeps_in="wait_woken"
         )
 
-    def test_fetches_from_disks_what_it_read_since_it_was_asked(self, proc: MadeUpProc) -> None:
+    def test_fetches_from_disks_what_it_read_since_it_was_asked(self, proc: FakeProc) -> None:
         proc.task(PID, faults=10)
         proc.reads(PID, 4_096)
         tasks = listed(proc)
@@ -162,7 +162,7 @@ class TestAProcess:
 
         assert (first, tasks.fetched_since()) == ((None, None), (8_192, 15))
 
-    def test_asks_for_children_of_threads_that_ran_alone(self, proc: MadeUpProc) -> None:
+    def test_asks_for_children_of_threads_that_ran_alone(self, proc: FakeProc) -> None:
         proc.task(PID)
         proc.starts(PID, 21, 22)
         tasks = listed(proc)

@@ -17,7 +17,7 @@ from gpumon.sources.host import process_tree
 from gpumon.sources.host.kept_files import KeptFiles
 from gpumon.sources.host.process_tasks import Span
 from gpumon.sources.host.process_tree import MOST_WORKERS, ProcessTree
-from tests.builders.proc import PID, MadeUpProc
+from tests.builders.proc import PID, FakeProc
 from tests.builders.time import s
 from tests.processes import ending
 
@@ -30,19 +30,19 @@ input()
 
 
 @pytest.fixture
-def proc(tmp_path: Path) -> MadeUpProc:
-    proc = MadeUpProc(tmp_path / "proc")
+def proc(tmp_path: Path) -> FakeProc:
+    proc = FakeProc(tmp_path / "proc")
     proc.task(PID)
     return proc
 
 
-def tree_of(proc: MadeUpProc) -> ProcessTree:
+def tree_of(proc: FakeProc) -> ProcessTree:
     return ProcessTree(PID, KeptFiles(), str(proc.folder))
 
 
 class TestWorkers:
     def test_that_end_are_let_go_and_those_in_their_place_found_at_once(
-        self, proc: MadeUpProc
+        self, proc: FakeProc
     ) -> None:
         proc.task(21)
         proc.starts(PID, 21)
@@ -58,7 +58,7 @@ class TestWorkers:
 
         assert list(tree.workers) == [22]
 
-    def test_are_bounded_whatever_a_run_starts(self, proc: MadeUpProc) -> None:
+    def test_are_bounded_whatever_a_run_starts(self, proc: FakeProc) -> None:
         pids = range(10_000, 10_000 + 2 * MOST_WORKERS)
         for pid in pids:
             proc.task(pid)
@@ -69,7 +69,7 @@ class TestWorkers:
         assert len(tree.workers) == MOST_WORKERS
 
     def test_are_bounded_in_their_threads_too_and_all_of_them_seen(
-        self, proc: MadeUpProc, monkeypatch: pytest.MonkeyPatch
+        self, proc: FakeProc, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(process_tree, "MOST_IN_ALL", 8)
         pids = (21, 22, 23)
@@ -88,7 +88,7 @@ class TestWorkers:
         assert all(min(of_each) == 1 for of_each in counts)
         assert all(8 <= sum(of_each) <= 8 + len(pids) for of_each in counts)
 
-    def test_count_a_thread_that_takes_anothers_place(self, proc: MadeUpProc) -> None:
+    def test_count_a_thread_that_takes_anothers_place(self, proc: FakeProc) -> None:
         proc.task(21)
         old = proc.task(21, 25)
         proc.starts(PID, 21)
@@ -106,7 +106,7 @@ class TestWorkers:
 
         assert look.on_cpu_cores == pytest.approx(0.5)
 
-    def test_are_listed_less_often_in_time(self, proc: MadeUpProc) -> None:
+    def test_are_listed_less_often_in_time(self, proc: FakeProc) -> None:
         tree = tree_of(proc)
 
         listed = [second for second in range(1, 99) if tree.advance(s(second), None)]

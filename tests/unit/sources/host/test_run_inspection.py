@@ -18,9 +18,9 @@ from gpumon.core.waits.evidence import HostEvidence
 from gpumon.sources.host.kept_files import KeptFiles
 from gpumon.sources.host.machine_totals import MachineRates
 from gpumon.sources.host.run_inspection import NotOursError, RunInspection
-from tests.builders.proc import PID, MadeUpProc, reading_of
+from tests.builders.proc import PID, FakeProc, reading_of
 from tests.builders.time import s
-from tests.neighbours import as_root, become
+from tests.other_users import as_root, become
 from tests.processes import ending
 from tests.programs import ran
 
@@ -30,13 +30,13 @@ TICKS = os.sysconf("SC_CLK_TCK")
 
 
 @pytest.fixture
-def proc(tmp_path: Path) -> MadeUpProc:
-    proc = MadeUpProc(tmp_path / "proc")
+def proc(tmp_path: Path) -> FakeProc:
+    proc = FakeProc(tmp_path / "proc")
     proc.task(PID)
     return proc
 
 
-def look_at(proc: MadeUpProc, **reading: object) -> RunInspection:
+def look_at(proc: FakeProc, **reading: object) -> RunInspection:
     return RunInspection(reading_of(**reading), KeptFiles(), str(proc.folder))  # type: ignore[arg-type]
 
 
@@ -49,7 +49,7 @@ def looked(
 class TestTheFirstLook:
     @pytest.mark.parametrize("into_a_hundredth_s", [0.0, 0.009])
     def test_of_a_run_that_has_just_begun_covers_what_it_started(
-        self, proc: MadeUpProc, into_a_hundredth_s: float
+        self, proc: FakeProc, into_a_hundredth_s: float
     ) -> None:
         now_ns = time.monotonic_ns()
         boot_s = time.clock_gettime(time.CLOCK_BOOTTIME)
@@ -79,7 +79,7 @@ class TestTheFirstLook:
 
 
 class TestALook:
-    def test_counts_a_worker_that_is_new_from_its_beginning(self, proc: MadeUpProc) -> None:
+    def test_counts_a_worker_that_is_new_from_its_beginning(self, proc: FakeProc) -> None:
         look = look_at(proc)
         looked(look, 1)
         began_s = time.clock_gettime(time.CLOCK_BOOTTIME) + 1
@@ -93,7 +93,7 @@ class TestALook:
         assert evidence is not None
         assert [one.on_cpu_cores for one in evidence.workers] == [pytest.approx(0.4)]
 
-    def test_asks_what_was_read_only_while_a_disk_is_busy(self, proc: MadeUpProc) -> None:
+    def test_asks_what_was_read_only_while_a_disk_is_busy(self, proc: FakeProc) -> None:
         look = look_at(proc)
         read = []
         for second, machine in enumerate((IDLE, BUSY, BUSY, IDLE, BUSY, BUSY), start=1):
@@ -114,7 +114,7 @@ class TestALook:
         assert evidence.usable_cores is not None
         assert 0 < evidence.usable_cores <= len(os.sched_getaffinity(0))
 
-    def test_distinguishes_the_training_thread_from_the_others(self, proc: MadeUpProc) -> None:
+    def test_distinguishes_the_training_thread_from_the_others(self, proc: FakeProc) -> None:
         proc.task(PID, 8)
         look = look_at(proc)
         looked(look, 1)
@@ -130,7 +130,7 @@ class TestALook:
 
 
 class TestAPid:
-    def test_of_a_container_is_known_by_the_number_it_has_in_there(self, proc: MadeUpProc) -> None:
+    def test_of_a_container_is_known_by_the_number_it_has_in_there(self, proc: FakeProc) -> None:
         proc.task(PID, inner=7)
         proc.task(PID, 8, inner=12)
         look = look_at(proc, inner=7)
@@ -143,25 +143,25 @@ class TestAPid:
         assert evidence.main is not None
         assert evidence.main.on_cpu_cores == pytest.approx(0.6)
 
-    def test_that_is_used_again_is_refused(self, proc: MadeUpProc) -> None:
+    def test_that_is_used_again_is_refused(self, proc: FakeProc) -> None:
         in_a_minute = time.clock_gettime(time.CLOCK_BOOTTIME) + 60
         proc.task(PID, began_ticks=round(in_a_minute * TICKS))
 
         with pytest.raises(NotOursError, match="not the one"):
             look_at(proc)
 
-    def test_that_the_lock_did_not_report_is_refused(self, proc: MadeUpProc) -> None:
+    def test_that_the_lock_did_not_report_is_refused(self, proc: FakeProc) -> None:
         with pytest.raises(NotOursError, match="not visible"):
             look_at(proc, is_pid_seen=False)
 
-    def test_of_another_user_is_refused(self, proc: MadeUpProc) -> None:
+    def test_of_another_user_is_refused(self, proc: FakeProc) -> None:
         if os.geteuid() == 0:
             os.chown(proc.folder / str(PID), 1, 1)
 
         with pytest.raises(NotOursError, match="another user"):
             look_at(proc, owner_uid=4_242)
 
-    def test_of_another_namespace_is_refused(self, proc: MadeUpProc) -> None:
+    def test_of_another_namespace_is_refused(self, proc: FakeProc) -> None:
         proc.task(PID, inner=9)
 
         with pytest.raises(NotOursError, match="not the one"):

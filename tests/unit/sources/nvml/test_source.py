@@ -12,7 +12,7 @@ from gpumon.core.phase import IdleCause
 from gpumon.core.sample import ProcessSample
 from tests.builders.driver import Fake, busy_ns, holes_ns, total_ns
 from tests.builders.driver_faults import DRAIN, INIT, LIST, POWER, RATES
-from tests.builders.nvml import MS, NOBODYS_PID, Open, read_for, samples_of
+from tests.builders.nvml import MS, UNUSED_PID, Open, read_for, samples_of
 from tests.fakenvml import codes
 from tests.fakenvml.signals import clock_offset_us
 from tests.patience import PATIENCE_S
@@ -23,7 +23,7 @@ AT_THE_END_OF_A_TICK = ("nvmlGpmMigSampleGet", "nvmlGpmSampleAlloc", "nvmlGpmQue
 
 class TestAGpu:
     def test_gives_each_value_in_its_base_unit(self, fake: Fake) -> None:
-        fake.run(0, NOBODYS_PID, memory_bytes=3 << 30, name=b"\xff\xfe")
+        fake.run(0, UNUSED_PID, memory_bytes=3 << 30, name=b"\xff\xfe")
 
         gpu = fake.story().sample(0)
 
@@ -32,7 +32,7 @@ class TestAGpu:
         assert gpu.power_watts == 310.5
         assert gpu.temperature_celsius == 54
         assert gpu.sm_clock_hertz == 1.755e9
-        assert gpu.processes == (ProcessSample(NOBODYS_PID, 3 << 30),)
+        assert gpu.processes == (ProcessSample(UNUSED_PID, 3 << 30),)
         assert gpu.energy_joules == pytest.approx(5_000 + 310.5 * 30)
         assert gpu.error is None
 

@@ -21,7 +21,7 @@ from gpumon.sources.ring_reader.daemon_folder import (
     runtime_dir_to_be,
 )
 from gpumon.sources.ring_reader.ring_folder import folders_to_read
-from tests.neighbours import OTHER_UID, as_root
+from tests.other_users import OTHER_UID, as_root
 
 
 def environ_of(folder: Path) -> dict[str, str]:

@@ -19,7 +19,7 @@ from gpumon.sources.ring_reader.ring_folder import (
     folders_to_read,
 )
 from tests.builders.ring import phases_folder
-from tests.neighbours import OTHER_UID, as_root
+from tests.other_users import OTHER_UID, as_root
 
 
 class Folder:

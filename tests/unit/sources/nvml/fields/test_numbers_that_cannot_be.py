@@ -14,7 +14,7 @@ from gpumon.sources.nvml.fields.links import ByteCounter
 from gpumon.sources.nvml.fields.table import NVML_FIELDS, field_called
 from tests.builders.driver import DriverStory, Fake, answered
 from tests.builders.driver_faults import DRAIN, FIRST, SECOND
-from tests.builders.nvml import NOBODYS_PID, DriverClock, Refusals
+from tests.builders.nvml import UNUSED_PID, DriverClock, Refusals
 from tests.fakenvml import codes
 
 ALL_ONES, NAN_BITS = (1 << 64) - 1, 0x7FF8 << 48
@@ -109,11 +109,11 @@ def test_an_impossible_capacity_is_none_and_leaves_the_used_memory(fake: Fake, v
 
 
 def test_a_process_with_impossible_memory_is_still_listed(fake: Fake) -> None:
-    fake.run(FIRST, NOBODYS_PID, memory_bytes=1 << 62)
+    fake.run(FIRST, UNUSED_PID, memory_bytes=1 << 62)
     story = fake.story(after_s=6)
 
     (process,) = story.sample(FIRST).processes or ()
-    assert (process.pid, process.memory_used_bytes) == (NOBODYS_PID, None)
+    assert (process.pid, process.memory_used_bytes) == (UNUSED_PID, None)
     assert story.state.collectors[0].errors_total > 0
 
 

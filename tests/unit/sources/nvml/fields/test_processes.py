@@ -17,8 +17,8 @@ from gpumon.sources.nvml.fields.table import nvml_options
 from gpumon.sources.process_owners import ProcessNames, ProcessOwners
 from tests.builders.driver import Fake
 from tests.builders.driver_faults import LIST
-from tests.builders.nvml import NOBODYS_PID
-from tests.neighbours import OTHER_UID
+from tests.builders.nvml import UNUSED_PID
+from tests.other_users import OTHER_UID
 
 OLDER_LIST, OLDEST_LIST = LIST[:-1] + "2", LIST[:-3]
 SHARES, OLDER_SHARES = "nvmlDeviceGetProcessesUtilizationInfo", "nvmlDeviceGetProcessUtilization"
@@ -37,10 +37,10 @@ class TestTheList:
     def test_names_who_is_on_this_gpu_with_his_memory(
         self, fake: Fake, field: ProcessField, memory_bytes: int, reported: int | None
     ) -> None:
-        fake.run(0, NOBODYS_PID, memory_bytes=memory_bytes)
+        fake.run(0, UNUSED_PID, memory_bytes=memory_bytes)
         fake.run(1, 4001)
 
-        assert field.read(0) == (ProcessSample(NOBODYS_PID, reported),)
+        assert field.read(0) == (ProcessSample(UNUSED_PID, reported),)
 
     @pytest.mark.parametrize(
         ("missing", "asked"), [((LIST,), OLDER_LIST), ((LIST, OLDER_LIST), OLDEST_LIST)]
@@ -78,10 +78,10 @@ class TestTheList:
     def test_shows_no_name_unless_it_is_asked_for(
         self, fake: Fake, library: NvmlLibrary, handle: int
     ) -> None:
-        fake.run(0, NOBODYS_PID, name=b"python")
+        fake.run(0, UNUSED_PID, name=b"python")
 
         without = process_field(library, handle, nvml_options())
-        assert without.read(0) == (ProcessSample(NOBODYS_PID, 1 << 30),)
+        assert without.read(0) == (ProcessSample(UNUSED_PID, 1 << 30),)
         assert fake.calls("nvmlSystemGetProcessName") == 0
 
         with_names = process_field(library, handle, nvml_options(on=["process_names"]))
