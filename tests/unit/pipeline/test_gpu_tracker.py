@@ -271,8 +271,8 @@ LOCKED = evidence(threads=gil_threads(3), waiting=0.0)
 class TestTheReasonOfAWait:
     def test_is_that_of_the_evidence_at_that_time(self, training: Story) -> None:
         training.pass_second(0.0, phases=[(0.0, WAIT)])
-        for evidence in (CROWDED, COLD):
-            training.host_samples["train"] = evidence
+        for sample in (CROWDED, COLD):
+            training.host_samples["train"] = sample
             training.pass_second(0.0)
         training.host_samples["train"] = CROWDED
         state = training.pass_second(0.75, phases=[(0.0, WAIT)])  # idle for a quarter of it
