@@ -7,21 +7,29 @@ import re
 from dataclasses import replace
 from pathlib import Path
 from random import Random
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from gpumon.core.report.report import Report
 from gpumon.core.verdict import VerdictName
 from gpumon.core.wording import parts_in_unit_of
+from gpumon.outlets.http.callers import WebToken
 from gpumon.outlets.text.headline import verdict_line, why_line
 from gpumon.outlets.text.report_lines import next_line
 from gpumon.pipeline.reports import report_of
-from tests.builders.state import run
-from tests.e2e.open_page import ADVICE, Show, now, story
+from tests.builders.state import RunningClock, run
+from tests.e2e.open_page import ADVICE, Show, Visit, now, recent, story
+from tests.patience import PATIENCE_S
+from tests.serving import own_address, serving
 from tests.story_of_states import machine
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
+TOKEN = "correct-horse-battery-staple"
 TOO_WIDE = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
 
 
@@ -96,3 +104,30 @@ class TestThePage:
         page.until("#runs", "<img src=x")
 
         assert page.count("img") == 0
+
+
+class TestBeyondLoopback:
+    def test_the_page_works_with_the_token_as_its_password(self, browser: Browser) -> None:
+        states = story(40)
+        here: dict[str, Any] = {
+            "listen": "0.0.0.0:0",
+            "token": WebToken(TOKEN.encode()),
+            "clock": RunningClock(),
+        }
+        login: Any = {"username": "anybody", "password": TOKEN}
+        with (
+            serving(*states, **here) as server,
+            browser.new_context(http_credentials=login) as context,
+        ):
+            page = context.new_page()
+            visit = Visit(page, f"http://{own_address()}:{server.port}")
+            with page.expect_response(lambda answer: "/api/v1/stream" in answer.url) as stream:
+                answer = page.goto(f"{visit.origin}/")
+            server.publish(recent(states[-1]))
+            page.wait_for_selector("text=waits for input", timeout=1_000 * PATIENCE_S)
+
+        assert answer is not None
+        assert (answer.status, stream.value.status) == (200, 200)
+        assert any("/api/v1/history" in url for url in visit.requested)
+        # Chromium reports the 401 with which it is asked for the password.
+        assert [fault for fault in visit.faults if "401" not in fault] == []
