@@ -109,14 +109,10 @@ class TestThePage:
 class TestBeyondLoopback:
     def test_the_page_works_with_the_token_as_its_password(self, browser: Browser) -> None:
         states = story(40)
-        here: dict[str, Any] = {
-            "listen": "0.0.0.0:0",
-            "token": WebToken(TOKEN.encode()),
-            "clock": RunningClock(),
-        }
+        token = WebToken(TOKEN.encode())
         login: Any = {"username": "anybody", "password": TOKEN}
         with (
-            serving(*states, **here) as server,
+            serving(*states, listen="0.0.0.0:0", token=token, clock=RunningClock()) as server,
             browser.new_context(http_credentials=login) as context,
         ):
             page = context.new_page()

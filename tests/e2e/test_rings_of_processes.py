@@ -20,7 +20,7 @@ from tests.builders.ring import of_version, only
 from tests.daemon import RunningDaemon
 from tests.e2e.ring_programs import answer
 from tests.needs import needed
-from tests.neighbours import as_root, become, shared_runtime_folder
+from tests.other_users import as_root, become, shared_runtime_folder
 from tests.patience import PATIENCE_S, until
 from tests.programs import ran, ran_python
 from tests.training_processes import TRAINING, process, read, reader_of
