@@ -115,7 +115,6 @@ class GpuBindings:
 
     @property
     def is_open(self) -> bool:
-        """Whether samples are held."""
         return bool(self._held)
 
     def decide(
@@ -219,7 +218,6 @@ class AwaitedWork:
 
     @property
     def is_known(self) -> bool:
-        """Whether there is idle time whose causes are known."""
         return bool(self._accounts)
 
     @property
@@ -264,7 +262,6 @@ class AwaitedWork:
         return dropped_ns
 
     def forget(self) -> None:
-        """Drop all causes."""
         self._accounts.clear()
 
 

@@ -364,7 +364,6 @@ class _Hang:
         self._from_ns, self._until_ns = NEVER, 0
 
     def follow(self, runs: Sequence[TrackedRun], uuid: str) -> None:
-        """Update it with the runs of this tick."""
         before, self.run = self.run, _hanging_run(runs, uuid)
         silence = None if self.run is None else self.run.silence
         if silence is not None and silence.hanging_from_ns is not None:

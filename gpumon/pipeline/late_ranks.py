@@ -73,7 +73,6 @@ class _Rank:
         self._steps = run.reading.steps
 
     def grown(self) -> _Grown:
-        """Growth since the last call."""
         before, now = self._before, self._sums()
         late_ns = {cause: ns - before.late_ns.get(cause, 0) for cause, ns in now.late_ns.items()}
         until_ns = self.run.reading.known_until_ns
@@ -138,7 +137,6 @@ class LateRanks:
     def update(
         self, at_ns: int, runs: Sequence[TrackedRun], gpus: Mapping[str, GpuTracker]
     ) -> None:
-        """Update after a tick was settled."""
         for rank in self._late:
             rank.own_time.ingest(rank.run.reading.events)
         at_work = sum(len(run.used_uuids) for run in runs)
@@ -228,7 +226,6 @@ def _compute_alike(one: _Rank, other: _Rank) -> bool:
 
 
 def _have_equal_batches(one: RingReading, other: RingReading) -> bool:
-    """Whether both are known to train on as many samples a step."""
     if not (one.samples and one.steps and other.samples and other.steps):
         return False
     ratio = one.samples / one.steps / (other.samples / other.steps)

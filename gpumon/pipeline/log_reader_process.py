@@ -27,9 +27,7 @@ class RowSource(Protocol):
         """Yield the next rows of each GPU."""
         ...
 
-    def facts(self) -> LogFacts:
-        """Return what is known of the log, once it is read."""
-        ...
+    def facts(self) -> LogFacts: ...
 
 
 def is_worth_a_process(text: LogText) -> bool:
@@ -93,13 +91,11 @@ class ReaderProcess:
             return
 
     def facts(self) -> LogFacts:
-        """Return the reader's facts, once ``blocks`` is exhausted."""
         assert self._known is not None, "the log is not read yet"
         return self._known
 
 
 def _send_all(pipe: int, text: LogText, reader: RowSource) -> NoReturn:
-    """Read the log to its end in the child, and exit."""
     code = 1
     try:
         with os.fdopen(pipe, "wb", buffering=1 << 16) as sent:

@@ -216,7 +216,6 @@ class GpuTrack:
 
     @property
     def rows(self) -> int:
-        """All rows, with a utilisation or without."""
         return self.samples + self.unanswered
 
     @property
@@ -231,7 +230,6 @@ class GpuTrack:
         return self._last_ns
 
     def ingest(self, stamp_ns: int, busy_ratio: float | None, used_bytes: int | None) -> None:
-        """Ingest the next row."""
         silence_ns = stamp_ns - self._last_ns
         if not self._shortest_ns <= silence_ns <= self._longest_ns:
             self._ingest_unusual(stamp_ns, silence_ns, busy_ratio, used_bytes)

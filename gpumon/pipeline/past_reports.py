@@ -316,7 +316,6 @@ class Reports:
         return ReportWithLanes(report, self._lanes.lanes(report, end_ns))
 
     def report_on(self, state: MonitorState) -> Report:
-        """The report as of one tick."""
         return self._noted(report_of(state))
 
     def _noted(self, report: Report) -> Report:

@@ -49,7 +49,6 @@ class PeerWork:
         self._unplaced_ns = 0  # by how much longer a peer was busy, and no idle time was found
 
     def observe(self, samples: Sequence[BusySample]) -> None:
-        """Remember the samples of a tick."""
         self._recent.extend(samples)
         busy_ns = sum((end_ns - start_ns) * ratio for start_ns, end_ns, ratio in samples)
         self.worked_ns = _KEPT_OF_WORK * self.worked_ns + busy_ns

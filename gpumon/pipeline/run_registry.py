@@ -23,7 +23,6 @@ class RunRegistry:
 
     @property
     def runs(self) -> tuple[TrackedRun, ...]:
-        """All runs, oldest first."""
         return tuple(self._runs.values())
 
     def update(

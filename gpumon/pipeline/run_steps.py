@@ -24,7 +24,6 @@ class StepBalance:
         self._changed_at_ns = 0
 
     def update(self, reading: RingReading) -> None:
-        """Start over if the ring has other shares."""
         facts = reading.facts
         if facts.ratio_changes == self._ratio_changes and facts.shares == self._shares:
             return
@@ -43,7 +42,6 @@ class StepBalance:
             self._times_ns[uuid] = before_ns + step_ns, before_busy_ns + busy_ns
 
     def forget(self, uuid: str) -> None:
-        """Forget a GPU that does not count for the run."""
         self._times_ns.pop(uuid, None)
 
     @property

@@ -44,7 +44,6 @@ class LiveState:
         self._closed = False
 
     def publish(self, state: MonitorState) -> None:
-        """Publish a new tick and wake all streams."""
         self.history.append(state)
         with self._changed:
             self._state = state

@@ -94,7 +94,6 @@ class MetricView:
             yield from (gpu for gpu in self.gpus if gpu.present)
 
     def runs_now(self) -> tuple[RunState, ...]:
-        """The runs; none if the newest tick is stale."""
         return () if self.stale else self.runs
 
     # -- rows of families that need more than a path -----------------------------------

@@ -100,8 +100,6 @@ class MetricsExporter:
 
 
 class _Scrape(Collector):
-    """One scrape."""
-
     def __init__(
         self,
         view: MetricView,
