@@ -14,11 +14,9 @@ import keras
 import numpy as np
 import pytest
 
-from gpumon.core.attribution.idle_sharing import WindowParts
 from gpumon.core.attribution.timeline import PhaseTimeline
 from gpumon.core.phase import PHASES, TrainingMode, TrainingPhase
 from gpumon.core.ring_format.events import RingEvent, RingKind, RingRecords, RunFacts
-from tests.patience import lateness_ns
 from tests.ring_contents import records_in, totals_in
 from trainer_hooks import PhaseTagger
 from trainer_hooks.examples.keras_parts import MeasuredModel
@@ -87,30 +85,6 @@ class SlowBatches:
             rows = rng.normal(size=(BATCH, FEATURES)).astype("float32")
             self.spans_ns.append((began_ns, time.monotonic_ns()))
             yield rows, rows.sum(1, keepdims=True)
-
-    @property
-    def late_ns(self) -> float:
-        """By how much its sleeps were too long in the mean, on a busy machine."""
-        return lateness_ns(self.spans_ns, self.seconds)
-
-    def spent_ns(self, edges: Edges) -> int:
-        """How long the training waited here, with the two batches that Keras peeks at before it."""
-        return self._spent_within([(edges.made_ns, edges.ended_ns)])
-
-    def peeked_ns(self, edges: Edges) -> int:
-        """How long those two took."""
-        return self._spent_within([(edges.made_ns, edges.began_ns)])
-
-    def spent_in_validation_ns(self, edges: Edges) -> int:
-        """How long validations waited here; before the first, Keras peeks too."""
-        return self._spent_within(edges.validations_ns)
-
-    def _spent_within(self, windows_ns: list[tuple[int, int]]) -> int:
-        return sum(
-            end - start
-            for start, end in self.spans_ns
-            if any(began <= start < ended for began, ended in windows_ns)
-        )
 
 
 def fed_by(source: Any, batches: int) -> tuple[Any, int | None]:
@@ -258,7 +232,6 @@ class Edges(keras.callbacks.Callback):  # type: ignore[misc]
 
     def __init__(self) -> None:
         super().__init__()
-        self.made_ns = time.monotonic_ns()
         self.validations_ns: list[tuple[int, int]] = []
 
     def on_test_begin(self, logs: object = None) -> None:
@@ -385,12 +358,6 @@ def timeline() -> PhaseTimeline:
     recorded = PhaseTimeline()
     recorded.extend(RingRecords.of(records()), time.monotonic_ns())
     return recorded
-
-
-def recorded_in(spans_ns: Sequence[tuple[int, int]]) -> list[WindowParts]:
-    """What the daemon makes of the ring in each of those stretches."""
-    recorded = timeline()
-    return [recorded.parts(*span) for span in spans_ns]
 
 
 def facts() -> RunFacts:

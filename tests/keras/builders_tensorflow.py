@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from itertools import pairwise
-from statistics import median, quantiles
+from statistics import median
 from typing import Any
 
-import pytest
 import tensorflow as tf
 
 from gpumon.core.phase import TrainingMode, TrainingPhase
@@ -80,35 +79,6 @@ def gross_waits_ns() -> list[int]:
     ]
 
 
-def in_a_quiet_moment(lengths_ns: list[int]) -> float:
-    """Their lower quartile: a machine that does other things as well only ever adds."""
-    return quantiles(lengths_ns, n=4)[0]
-
-
-def usual_recorded_and_true_ns(
-    train: Callable[..., object], recorded_ns: Callable[[], list[int]], batches: int = STEPS
-) -> tuple[float, float]:
-    """How much longer the recorded wait usually is where a source sleeps, and how much longer the
-    source took by its own notes.
-
-    What loading and compiling cost is left out, and so is what TensorFlow adds to any batch: the
-    first run only compiles, those around the slow one have a source that does not sleep.
-
-    Args:
-        train: Receives data, and arguments of ``fit`` by name.
-        recorded_ns: The recorded waits so far.
-        batches: Of each run.
-    """
-    recorded: list[float] = []
-    true: list[float] = []
-    for pause_s in (0.0, 0.0, 0.05, 0.0):
-        source, before = b.SlowBatches(pause_s), len(recorded_ns())
-        train(synchronous(source, batches), verbose=0, callbacks=[b.tagger()])
-        recorded.append(in_a_quiet_moment(recorded_ns()[before:]))
-        true.append(in_a_quiet_moment(b.lengths_ns(source.spans_ns)))
-    return recorded[2] - min(recorded[1], recorded[3]), true[2] - min(true[1], true[3])
-
-
 def true_waits_and_errors_ns(
     make: Callable[[Any], Any], compute: Any, pause_s: float
 ) -> tuple[list[float], list[float]]:
@@ -143,8 +113,3 @@ def _gaps_and_recorded_ns(
         for (begun_ns, _), (computed_ns, _) in zip(begins.spans_ns, compute.spans_ns, strict=True)
     ]
     return gaps_ns[1:], recorded_waits_ns()[before + 1 :]
-
-
-def within_a_tenth(true_ns: float) -> Any:
-    """... or within a millisecond."""
-    return pytest.approx(true_ns, rel=0.10, abs=MS)

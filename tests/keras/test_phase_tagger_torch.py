@@ -136,14 +136,6 @@ class TestWhatKerasReports:
 
         assert warned(b.tagger()) == warned()
 
-    def test_when_it_refuses_several_steps_an_execution_is_the_same(self) -> None:
-        def refusal(*callbacks: Any) -> str:
-            with pytest.raises(ValueError, match="steps_per_execution") as refused:
-                b.fit_rows(b.small_model(steps_per_execution=3), 60, *callbacks)
-            return str(refused.value)
-
-        assert refusal(b.tagger()) == refusal()
-
 
 class TestCompiling:
     """What torch compiles here is passed on as it is, so that it does not take half a minute."""
@@ -189,27 +181,6 @@ class TestCompiling:
 
 
 class TestSteps:
-    def test_of_torchs_own_optimizer_and_scheduler_are_counted(self) -> None:
-        class Scheduled(keras.Sequential):  # type: ignore[misc]
-            def train_step(self, data: Any) -> Any:
-                rows, sums = data[:2]
-                loss = torch.nn.functional.mse_loss(self(rows, training=True), sums)
-                optimizer.zero_grad()
-                loss.backward()
-                optimizer.step()
-                scheduler.step()
-                return {"loss": loss}
-
-        model = Scheduled([keras.layers.Input((b.FEATURES,)), keras.layers.Dense(1)])
-        optimizer = torch.optim.SGD([v.value for v in model.trainable_weights], lr=0.01)
-        scheduler = torch.optim.lr_scheduler.StepLR(optimizer, step_size=2)
-        model.compile()
-
-        t.fit_on(t.loader_of(t.SlowRows(16 * 50)), model=model)
-
-        assert b.marks(RingKind.STEP) == list(range(1, 51))
-        assert scheduler.last_epoch == 50
-
     def test_end_with_an_early_stop(self) -> None:
         def stop(own: Any) -> None:
             own.model.stop_training = own.times == 2

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import time
-from statistics import mean, median
 from typing import Any
 
 import keras
@@ -15,14 +14,11 @@ from keras.src.trainers.data_adapters.tf_dataset_adapter import TFDatasetAdapter
 from tests.builders.prefetch import Source, most_ahead, usual_gap_s
 from tests.keras import builders_keras as b
 from tests.keras import builders_tensorflow as t
-from tests.measured_again import AT_MOST, BUSY_ABOVE, seconds_stalled
 from trainer_hooks.keras.adapter_facts import adapter_facts
 from trainer_hooks.prefetch import prefetch_to_device
 
 BATCHES = 12
 THERE = "CPU:1"
-PAUSE_S = 0.05
-COMPUTE_S = 0.02
 
 
 def dataset(source: Any) -> Any:
@@ -113,23 +109,6 @@ def there(data: Any) -> Any:
     return prefetch_to_device(data, 2, THERE)
 
 
-def waits() -> dict[str, float]:
-    """The true wait of a run, from below, and the error of the recorded one, in seconds.
-
-    Measured again as a test marked ``measured`` is, where the machine was busy with others.
-    """
-    found: list[dict[str, float]] = []
-    was_busy = True
-    while was_busy and len(found) < AT_MOST:
-        began_s, stalled_s = time.monotonic(), seconds_stalled()
-        true_ns, errors_ns = t.true_waits_and_errors_ns(
-            lambda source: there(dataset(source)), b.SleepingCompute(COMPUTE_S), PAUSE_S
-        )
-        found.append({"true": mean(true_ns) / 1e9, "error": median(errors_ns) / 1e9})
-        was_busy = seconds_stalled() - stalled_s > BUSY_ABOVE * (time.monotonic() - began_s)
-    return min(found, key=lambda one: abs(one["error"]))
-
-
 def mirrored() -> dict[str, Any]:
     """What training on both devices leaves behind, bare and tagged; the last batch is shorter."""
 
@@ -156,7 +135,6 @@ if __name__ == "__main__":
         "gaps_s": gaps_s(),
         "same": left_behind(there) == left_behind(lambda data: data),
         "error": error(),
-        "waits": waits(),
         "mirrored": mirrored(),
     }
     print(json.dumps(recorded))
