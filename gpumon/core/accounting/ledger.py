@@ -302,15 +302,16 @@ class GpuLedger:
             may_wait: Whether unexplained idle time can be a wait for input.
         """
         start_ns, end_ns, busy_ratio = sample
+        length_ns, busy_ns = end_ns - start_ns, sample.busy_ns
         if self.in_job and not self._run_waits:
             is_active = busy_ratio > self._settings.active_above
-            if self._finds_job_over(start_ns if is_active else end_ns, end_ns - start_ns):
+            if self._finds_job_over(start_ns if is_active else end_ns, length_ns):
                 self.end_job()
-        self._settle_stretch(start_ns, end_ns, busy_ratio, sample.busy_ns, explained_ns, unused_ns)
-        self.resolution_ns = end_ns - start_ns
-        idle_ns = sample.idle_ns - unused_ns
+        self._settle_stretch(start_ns, end_ns, busy_ratio, busy_ns, explained_ns, unused_ns)
+        self.resolution_ns = length_ns
+        idle_ns = length_ns - busy_ns - unused_ns
         if self.in_job and (idle_ns or not unused_ns):  # else it is a gap in a pause
-            open_ns = sample.idle_ns - explained_ns if may_wait else 0
+            open_ns = length_ns - busy_ns - explained_ns if may_wait else 0
             self._follow_pause(
                 IdleSpan(start_ns, end_ns, idle_ns, open_ns, input_wait_ns), busy_ratio
             )

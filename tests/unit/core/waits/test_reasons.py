@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpumon.core.clock import NS_PER_S
 from gpumon.core.phase import IdleCause, InputWaitReason
 from gpumon.core.waits.evidence import HostEvidence
 from gpumon.core.waits.reasons import RunReasons
 from gpumon.core.waits.wait_rules import LoaderPlace, ShortOf
 from tests.builders.report import MB, evidence, gil_threads, task
+from tests.builders.time import s
 
 INPUT, STEP = IdleCause.INPUT_WAIT, IdleCause.WITHIN_STEP
 CPU, DISK, GIL, UNKNOWN = (
@@ -22,10 +22,6 @@ CPU, DISK, GIL, UNKNOWN = (
     InputWaitReason.UNKNOWN,
 )  # fmt: skip
 CROWDED = (task(1.0, 0.5),) * 4
-
-
-def s(value: float) -> int:
-    return round(value * NS_PER_S)
 
 
 class TestSplitting:
@@ -57,9 +53,9 @@ class TestSplitting:
         assert reasons.split(STEP, s(0), s(2), s(0.4)) == {UNKNOWN: s(0.2), GIL: s(0.2)}
 
     @given(
-        st.lists(st.integers(1, 3 * NS_PER_S), max_size=8),
-        st.integers(0, 10 * NS_PER_S),
-        st.integers(1, 5 * NS_PER_S),
+        st.lists(st.integers(1, s(3)), max_size=8),
+        st.integers(0, s(10)),
+        st.integers(1, s(5)),
         st.floats(0, 1),
     )
     def test_loses_no_nanosecond(
@@ -68,7 +64,7 @@ class TestSplitting:
         reasons, at_ns = RunReasons(), 0
         for gap_ns in gaps_ns:
             at_ns += gap_ns
-            reasons.observe(evidence(workers=CROWDED, at_s=at_ns / NS_PER_S))
+            reasons.observe(evidence(workers=CROWDED, at_s=at_ns / s(1)))
         lost_ns = round(lost * length_ns)
 
         split = reasons.split(INPUT, start_ns, start_ns + length_ns, lost_ns)
