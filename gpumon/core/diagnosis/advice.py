@@ -202,8 +202,12 @@ def _working_ns(gpu: GpuReport, cause: IdleCause) -> int:
 
 def _evidence(cause: IdleCause, gpus: Sequence[GpuReport], loss: LossReason | None) -> str:
     worst_first = sorted(gpus, key=lambda gpu: -cost_ns(gpu.totals, cause))
-    shares = listed([_share(cause, gpu) for gpu in worst_first], most=_MOST_NAMED)
-    sentences = [messages.EVIDENCE.format(cause=WORD_OF_CAUSE[cause], shares=shares)]
+    row = messages.SHARE_OF_START if cause is IdleCause.START_UP else messages.SHARE
+    shares = [
+        _share(row, gpu, cost_ns(gpu.totals, cause), _working_ns(gpu, cause)) for gpu in worst_first
+    ]
+    named = listed(shares, most=_MOST_NAMED)
+    sentences = [messages.EVIDENCE.format(cause=WORD_OF_CAUSE[cause], shares=named)]
     worst = worst_first[0].totals
     in_pauses = cause in (IdleCause.INPUT_WAIT, IdleCause.UNKNOWN) and worst.pauses.count
     # A GPU's pauses are of all causes: they are evidence of the greatest alone.
@@ -236,9 +240,7 @@ def hides_much(totals: GpuTotals, settings: AdviceSettings = _LIMITS) -> bool:
     return totals.hidden_input_wait_ns > settings.min_share * totals.in_use_ns
 
 
-def _share(cause: IdleCause, gpu: GpuReport) -> str:
-    lost_ns, whole_ns = cost_ns(gpu.totals, cause), _working_ns(gpu, cause)
-    row = messages.SHARE_OF_START if cause is IdleCause.START_UP else messages.SHARE
+def _share(row: str, gpu: GpuReport, lost_ns: int, whole_ns: int) -> str:
     share = in_percent(lost_ns / whole_ns if whole_ns else None)
     return row.format(gpu=gpu.label, part=part_of(lost_ns, whole_ns), share=share)
 
@@ -321,12 +323,7 @@ def _late_first_batch(gpus: Sequence[GpuReport]) -> Advice | None:
     late.sort(key=lambda gpu: -gpu.totals.first_input_wait_ns)
     times_ns = [(gpu.totals.first_input_wait_ns, gpu.totals.in_use_ns) for gpu in late]
     shares = [
-        messages.SHARE.format(
-            gpu=gpu.label,
-            part=part_of(wait_ns, in_use_ns),
-            share=in_percent(wait_ns / in_use_ns if in_use_ns else None),
-        )
-        for gpu, (wait_ns, in_use_ns) in zip(late, times_ns, strict=True)
+        _share(messages.SHARE, gpu, *times) for gpu, times in zip(late, times_ns, strict=True)
     ]
     return Advice(
         cause=FIRST_INPUT_WAIT,

@@ -19,7 +19,7 @@ from gpumon.core.device.in_job import InJob, Tenant
 from gpumon.core.device.troubles import is_throttled
 from gpumon.core.phase import IdleCause
 from gpumon.core.report.job_balance import JobBalance, balances
-from gpumon.core.report.report import GpuReport, JobKey, RunReport
+from gpumon.core.report.report import GpuReport, JobKey, RunReport, runs_by_job
 from gpumon.core.settings.detector import (
     DEFAULT_SETTINGS,
     AdviceSettings,
@@ -135,13 +135,11 @@ class JobImbalance:
 
 def imbalances(gpus: Sequence[GpuReport], runs: Sequence[RunReport]) -> dict[JobKey, JobImbalance]:
     """Every job with two or more GPUs that can be compared, in the order of its first run."""
-    of_jobs: dict[JobKey, list[RunReport]] = {}
-    for run in counted_runs(runs):
-        of_jobs.setdefault(run.job_key, []).append(run)
+    counted = counted_runs(runs)
+    of_jobs = runs_by_job(counted)
     by_uuid = {gpu.uuid: gpu for gpu in gpus if gpu.uuid is not None}
     return {
-        job: _of_job(balance, by_uuid, of_jobs[job])
-        for job, balance in balances(counted_runs(runs)).items()
+        job: _of_job(balance, by_uuid, of_jobs[job]) for job, balance in balances(counted).items()
     }
 
 

@@ -24,7 +24,7 @@ from gpumon.core.diagnosis.imbalance import (
 from gpumon.core.diagnosis.loss_range import cost_ns, speedup_upper_bound
 from gpumon.core.phase import IdleCause, TrainingPhase
 from gpumon.core.report.job_balance import JobBalance
-from gpumon.core.report.report import GpuReport, JobKey, RunReport
+from gpumon.core.report.report import GpuReport, JobKey, RunReport, runs_by_job
 from gpumon.core.settings.detector import DEFAULT_SETTINGS
 from gpumon.core.wording import in_percent, in_time, label_text, listed
 
@@ -77,9 +77,7 @@ def imbalance_bound(
 
 def imbalance_notes(gpus: Sequence[GpuReport], runs: Sequence[RunReport]) -> Iterator[str]:
     """The waits for each other that are not visible, a sentence for each kind."""
-    of_job: dict[JobKey, list[RunReport]] = {}
-    for run in counted_runs(runs):
-        of_job.setdefault(run.job_key, []).append(run)
+    of_job = runs_by_job(counted_runs(runs))
     # Before their first step, ranks may still come.
     under_way = [own for own in of_job.values() if any(run.steps for run in own)]
     if elsewhere := [_names_of(own) for own in under_way if missing_ranks(own)]:

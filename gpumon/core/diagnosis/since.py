@@ -15,12 +15,13 @@ from gpumon.core.device.troubles import troubles_since
 from gpumon.core.diagnosis.advice import advise
 from gpumon.core.diagnosis.verdict_rules import diagnose
 from gpumon.core.phase import OUT_OF_USE, UNPROVED, IdleCause, InputWaitReason
-from gpumon.core.report.report import Report
+from gpumon.core.report.report import GpuReport, Report
 
 _Key = TypeVar("_Key")
 _COUNTERS = tuple(
     name for name, kind in get_type_hints(GpuTotals).items() if kind is int and name != "pending_ns"
 )
+_UNUSED = diagnose(GpuTotals())
 _counters_of = operator.attrgetter(*_COUNTERS)
 
 
@@ -162,22 +163,17 @@ def report_since(before: Report, after: Report) -> Report:
     earlier = {gpu.uuid: gpu for gpu in before.gpus}
     gpus = []
     for gpu in after.gpus:
-        was = earlier.get(gpu.uuid)
+        was = earlier.get(gpu.uuid) or GpuReport(
+            index=gpu.index, uuid=gpu.uuid, name=gpu.name, totals=GpuTotals(), verdict=_UNUSED
+        )
         totals = totals_since(
-            GpuTotals() if was is None else was.totals,
-            gpu.totals,
-            unsettled_before=NOTHING_UNSETTLED if was is None else was.unsettled,
-            unsettled_after=gpu.unsettled,
+            was.totals, gpu.totals, unsettled_before=was.unsettled, unsettled_after=gpu.unsettled
         )
-        fill = fill_since(None if was is None else was.fill, gpu.fill)
-        troubles = troubles_since(
-            () if was is None else was.reported_troubles, gpu.reported_troubles
-        )
-        in_job = in_job_since(None if was is None else was.in_job, gpu.in_job)
         gpus.append(
             replace(
-                gpu, totals=totals, verdict=diagnose(totals), fill=fill, in_job=in_job,
-                reported_troubles=troubles,
+                gpu, totals=totals, verdict=diagnose(totals), fill=fill_since(was.fill, gpu.fill),
+                in_job=in_job_since(was.in_job, gpu.in_job),
+                reported_troubles=troubles_since(was.reported_troubles, gpu.reported_troubles),
             )
         )  # fmt: skip
     known = {(run.run, run.pid): run for run in before.runs}

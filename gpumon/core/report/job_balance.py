@@ -7,14 +7,13 @@ have.
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
 from typing import Final
 
 from gpumon.core.attribution.batch_shares import balanced_ratios
-from gpumon.core.report.report import JobKey, RunReport
+from gpumon.core.report.report import JobKey, RunReport, runs_by_job
 from gpumon.core.settings.detector import DEFAULT_SETTINGS, AdviceSettings
 from gpumon.core.settings.rule import RuleKind, rule
 
@@ -116,10 +115,7 @@ def balances(runs: Iterable[RunReport]) -> dict[JobKey, JobBalance]:
 
     Runs come oldest first; of two runs on one GPU the newer counts.
     """
-    of_job: defaultdict[JobKey, list[RunReport]] = defaultdict(list)
-    for run in runs:
-        of_job[run.job_key].append(run)
-    found = {job: _balance(own) for job, own in of_job.items()}
+    found = {job: _balance(own) for job, own in runs_by_job(runs).items()}
     return {job: balance for job, balance in found.items() if balance is not None}
 
 

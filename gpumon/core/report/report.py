@@ -5,11 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
 from typing import Final, NamedTuple, TypeAlias
 
 from gpumon.core.accounting.pending import NOTHING_UNSETTLED, Unsettled
 from gpumon.core.accounting.rank_wait import RankWait
 from gpumon.core.accounting.totals import GpuTotals, NowVerdict
+from gpumon.core.clock import seconds
 from gpumon.core.device.fill import GpuFill
 from gpumon.core.device.held import HeldGpu
 from gpumon.core.device.in_job import InJob
@@ -343,6 +345,14 @@ class RunReport:
         return self.on_cpu and not self.gpu_uuids
 
 
+def runs_by_job(runs: Iterable[RunReport]) -> dict[JobKey, list[RunReport]]:
+    """The runs of each job, in the order of its first run."""
+    of_job: dict[JobKey, list[RunReport]] = {}
+    for run in runs:
+        of_job.setdefault(run.job_key, []).append(run)
+    return of_job
+
+
 def runs_on(gpus: Iterable[GpuReport], runs: Iterable[RunReport]) -> list[RunReport]:
     """The runs that train on any of these GPUs."""
     uuids = {gpu.uuid for gpu in gpus}
@@ -439,6 +449,13 @@ class Report:
     def lost_ns(self) -> int:
         """Of it, idle time."""
         return self.in_use_ns - self.in_use_busy_ns
+
+    def wall_time(self, at_ns: int) -> datetime | None:
+        """The wall clock at that time; ``None`` where it is unknown."""
+        if self.started_at is None:
+            return None
+        passed = timedelta(seconds=seconds(at_ns - self.origin_ns))
+        return datetime.fromisoformat(self.started_at) + passed
 
     @property
     def observed_runs(self) -> tuple[RunReport, ...]:

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import timedelta
 from typing import Final
 
-from gpumon.core.clock import seconds
-from gpumon.core.codecs.field_codec import WallClock
 from gpumon.core.diagnosis import messages
 from gpumon.core.diagnosis.held_advice import holders, memory_of
 from gpumon.core.diagnosis.silence import hanging_text, run_named, silence_sentence
@@ -29,11 +26,8 @@ _MOST_NAMED: Final = 3
 
 def clock(report: Report, at_ns: int) -> str:
     """An instant as people say it: ``14:03 UTC``; empty where there is no wall clock."""
-    began = WallClock.starting_at(report.started_at).origin
-    if began is None:
-        return ""
-    passed = timedelta(seconds=seconds(at_ns - report.origin_ns))
-    return time_of_day(began + passed, began + timedelta(seconds=seconds(report.observed_ns)))
+    at, now = (report.wall_time(ns) for ns in (at_ns, report.origin_ns + report.observed_ns))
+    return "" if at is None or now is None else time_of_day(at, now)
 
 
 def title_of_now(gpu: GpuReport, report: Report, word: str) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Final
 
 from gpumon.core.clock import NS_PER_S, seconds
@@ -156,22 +156,20 @@ def _once_suspected(gpu: GpuReport) -> str:
 def _times(gpu: GpuReport, report: Report) -> str:
     """When the last pauses began, by the wall clock or from the start of the report."""
     suspicion = gpu.totals.suspicion
-    since_ns = [began_ns - report.origin_ns for began_ns in suspicion.began_ns] if suspicion else []
+    began_ns = suspicion.began_ns if suspicion else ()
     if report.started_at is None:
+        since_ns = [at_ns - report.origin_ns for at_ns in began_ns]
         is_long = max(since_ns, default=0) >= _LONG_NS
-        after = listed([_passed(one) if is_long else in_time(one) for one in since_ns])
+        passed = [
+            timedelta(seconds=round(seconds(ns))) if is_long else in_time(ns) for ns in since_ns
+        ]
+        after = listed([f"{time}" for time in passed])
         return f"{after} after the start" if after else ""
-    began = datetime.fromisoformat(report.started_at)
     day = "%Y-%m-%d " if report.observed_ns > _DAY_NS else ""
     # Half a second more, because the clock's digits are cut off and not rounded.
-    times = [began + timedelta(seconds=seconds(after_ns) + 0.5) for after_ns in since_ns]
-    at = listed([f"{time:{day}%H:%M:%S}" for time in times])
+    times = [report.wall_time(at_ns + NS_PER_S // 2) for at_ns in began_ns]
+    at = listed([f"{time:{day}%H:%M:%S}" for time in times if time is not None])
     return f"at {at}" if at else ""
-
-
-def _passed(passed_ns: int) -> str:
-    """A time from the start, to the second: ``1:02:03``."""
-    return f"{timedelta(seconds=round(seconds(passed_ns)))}"
 
 
 def _pauses(gpu: GpuReport, report: Report) -> str:

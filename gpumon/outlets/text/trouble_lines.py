@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime, timedelta
 from typing import Final, NamedTuple
 
 from gpumon.core.clock import seconds
@@ -197,10 +196,9 @@ def _time(at_ns: int | None, report: Report) -> str:
     """A time by the wall clock, or since the start of the report; empty for ``None``."""
     if at_ns is None:
         return ""
-    passed_s = seconds(at_ns - report.origin_ns)
-    if report.started_at is None:
-        return f"{plainly(passed_s)} s after the start"
-    time = datetime.fromisoformat(report.started_at) + timedelta(seconds=passed_s)
+    time = report.wall_time(at_ns)
+    if time is None:
+        return f"{plainly(seconds(at_ns - report.origin_ns))} s after the start"
     zone = "" if time.utcoffset() is None else f" {time:%Z}"
     return f"{time:%Y-%m-%d %H:%M:%S}{zone}"
 
