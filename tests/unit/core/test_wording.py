@@ -82,7 +82,7 @@ class TestPartsOfAnAmount:
             assert cell is None or cell.split()[1] == whole.split()[1]
             assert abs(figure(cell) - Decimal(part_ns) / (unit_s * 10**9)) < grain
 
-    def test_are_left_out_where_they_are_too_short_to_be_seen(self) -> None:
+    def test_are_left_out_if_they_are_too_short_to_show(self) -> None:
         assert parts_in_unit_of(60 * 10**9, [10**10, 10**6, 0]) == ["10.0 s", None, None]
 
 

@@ -66,23 +66,21 @@ class TestTheShape:
         st.lists(st.tuples(st.floats(0, 1e6), st.floats(1e-9, 1e6)), min_size=3, max_size=99),
         st.floats(0, 1e6),
     )
-    def test_is_of_numbers_whatever_the_cycles_are(
-        self, some: list[tuple[float, float]], busy_s: float
-    ) -> None:
+    def test_is_finite_for_any_cycles(self, some: list[tuple[float, float]], busy_s: float) -> None:
         assert all(math.isfinite(value) for value in shape_of(some, busy_s))
 
 
 class TestHowMuchBurstsVary:
     """Readings come once a second."""
 
-    def test_is_their_width_over_their_median_where_readings_show_it(self) -> None:
+    def test_is_their_width_over_their_median_if_samples_show_it(self) -> None:
         assert shape_of([(10.0 + k % 5, 2.0) for k in range(30)]).burst_variation == 3 / 12
 
     @pytest.mark.parametrize(
         ("burst_s", "variation"), [(10.0, None), (49.0, None), (51.0, 1 / 51.0), (200.0, 1 / 200.0)]
     )
     @pytest.mark.parametrize("difference_s", [0.0, 1.0, 2.0])
-    def test_is_at_most_the_grain_where_they_do_not_and_unknown_where_that_is_much(
+    def test_is_otherwise_at_most_the_sampling_period_or_unknown(
         self, burst_s: float, variation: float | None, difference_s: float
     ) -> None:
         shape = shape_of([(burst_s + difference_s * (k % 2), 2.0) for k in range(31)])
@@ -92,7 +90,7 @@ class TestHowMuchBurstsVary:
         else:
             assert shape.burst_variation == pytest.approx(variation, rel=0.05)
 
-    def test_of_a_level_is_unknown_where_the_readings_at_its_ends_are_most_of_a_pause(self) -> None:
+    def test_of_a_low_level_is_unknown_in_short_pauses(self) -> None:
         short = shape_of([(10.0, 2.0)] * 30, busy_s=1.0)
         long = shape_of([(10.0, 4.0)] * 30, busy_s=1.0)
 
@@ -100,7 +98,7 @@ class TestHowMuchBurstsVary:
         assert long.resolved_level_ratio == pytest.approx(0.2)
 
 
-class TestTheClock:
+class TestSteadyCycles:
     def test_is_known_for_long_cycles_that_hardly_differ(self) -> None:
         assert cycles_of([(90.0, 7.0)] * 9).steady_ns == s(97.0)
 

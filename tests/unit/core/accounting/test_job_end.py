@@ -49,7 +49,7 @@ class TestAJob:
 
 class TestHowLongAJobMayBeIdle:
     @pytest.mark.parametrize(("idle_samples", "is_over"), [(12, False), (13, True)])
-    def test_ends_it_for_the_ledger_and_for_the_picture_of_the_states_alike(
+    def test_ends_it_in_the_ledger_and_in_the_state_changes(
         self, idle_samples: int, is_over: bool
     ) -> None:
         samples = every(10.0, [1.0, *[0.0] * idle_samples, 1.0])

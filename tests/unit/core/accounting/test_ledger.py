@@ -81,14 +81,14 @@ class TestIdleTimeIsPending:
 
         assert ledger.snapshot().idle_ns == {NOT_IN_USE: s(600)}
 
-    def test_where_the_list_never_named_a_process_until_the_sixty_seconds_are_over(self) -> None:
+    def test_for_sixty_seconds_if_the_list_never_named_a_process(self) -> None:
         ledger = live(1.0)
         ledger.processes_seen(False)
         ledger.observe(every(1.0, [0.0] * 30, start_s=1.0))
 
         assert ledger.snapshot().pending_ns == s(30)
 
-    def test_where_the_list_goes_away_until_the_sixty_seconds_are_over(self) -> None:
+    def test_for_sixty_seconds_if_the_list_goes_away(self) -> None:
         ledger = live(1.0)
         ledger.processes_seen(True)
         for sample in every(1.0, [0.0] * 100, start_s=1.0):
@@ -121,7 +121,7 @@ class TestIdleTimeSettlesAtOnce:
 
 
 class TestTimeBeforeTheFirstBurst:
-    def test_is_start_up_where_a_tagged_run_then_uses_the_gpu(self) -> None:
+    def test_is_start_up_if_a_tagged_run_then_uses_the_gpu(self) -> None:
         ledger = GpuLedger()
         ledger.run_waits(True)
         ledger.observe(every(1.0, [0.0, 0.0, 1.0]))
@@ -129,7 +129,7 @@ class TestTimeBeforeTheFirstBurst:
         assert ledger.snapshot().idle_ns == {IdleCause.START_UP: s(2)}
         assert ledger.snapshot().in_use_ns == s(1)
 
-    def test_is_not_in_use_where_the_run_never_does(self) -> None:
+    def test_is_not_in_use_if_the_run_never_does(self) -> None:
         ledger = GpuLedger()
         ledger.run_waits(True)
         ledger.observe(every(1.0, [0.0, 0.0]))
@@ -156,7 +156,7 @@ class TestInUseTime:
 
 
 class TestPauses:
-    def test_are_suspected_once_their_shape_decides_and_the_earlier_ones_with_them(self) -> None:
+    def test_are_suspected_with_the_earlier_ones_once_their_shape_decides(self) -> None:
         ledger = GpuLedger()
         suspected = []
         for sample in every(1.0, on_and_off(late_waves(30))):
@@ -176,7 +176,7 @@ class TestPauses:
 
         assert ledger.snapshot().suspected_ns == s(54)
 
-    def test_own_the_idle_part_of_the_samples_at_their_edges(self) -> None:
+    def test_include_the_idle_part_of_the_samples_at_their_edges(self) -> None:
         edged = [[*[1.0] * (busy - 1), 0.5, *[0.0] * 3, 0.5] for busy, _ in late_waves(30)]
         totals = settled(every(1.0, [*itertools.chain(*edged), 1.0]))
 
@@ -201,7 +201,7 @@ class TestPauses:
         assert settled(every(1.0, [0.3, 0.0, 0.3, 0.0, 0.3])).gaps.count == 0
 
 
-class TestWhatIsNeverIdle:
+class TestAnImpossibleSample:
     @pytest.mark.parametrize(
         "refused",
         [
@@ -210,7 +210,7 @@ class TestWhatIsNeverIdle:
         ],
         ids=["no number", "less than nothing", "255 %", "infinite", "of time already taken"],
     )
-    def test_a_sample_that_no_device_can_mean(self, refused: BusySample) -> None:
+    def test_is_rejected_and_never_idle(self, refused: BusySample) -> None:
         ledger = GpuLedger()
         ledger.observe([BusySample(0, s(2), 1.0), refused])
 

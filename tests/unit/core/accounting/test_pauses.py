@@ -74,7 +74,7 @@ class TestTheLastPauses:
         assert began_s == [6 * at + 4 for at in range(pauses - 3, pauses)]
 
 
-class TestAPauseWithASilenceInIt:
+class TestAPauseWithUnobservedTime:
     def test_is_shown_as_a_stretch_before_and_one_after(self) -> None:
         ledger, at_s = GpuLedger(), 0.0
         for busy, _ in late_waves(40):  # the second after the first of a pause is unknown
@@ -91,7 +91,7 @@ class TestAPauseWithASilenceInIt:
         ]  # fmt: skip
 
 
-class TestALevel:
+class TestALowLevel:
     """Three or more low samples, few of them below 0.1, are no pause."""
 
     LEVELS: Final = {
@@ -128,7 +128,7 @@ class TestALevel:
         assert totals.idle_ns == {IdleCause.UNKNOWN: idle_ns}
         assert totals.busy_ns + idle_ns == totals.observed_ns == totals.in_use_ns
 
-    def test_is_counted_and_makes_no_gpu_healthy_that_works_so_again_and_again(self) -> None:
+    def test_is_counted_and_if_repeated_the_gpu_is_not_healthy(self) -> None:
         often = counted(*[[1.0] * 20, [0.25] * 10] * 5, [1.0])
         once = counted([1.0] * 60, [0.25] * 20, [1.0] * 60)
 

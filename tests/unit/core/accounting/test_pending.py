@@ -30,7 +30,7 @@ class TestWhatWasSettled:
         assert unsettled.of(8, 10) == {WAIT: 2, SAVE: 5, UNUSED: 3}
         assert unsettled.of(15, 20) == {UNUSED: 20}
 
-    def test_is_one_settlement_where_neighbours_have_one_cause(self) -> None:
+    def test_is_one_settlement_if_adjacent_ones_have_the_same_cause(self) -> None:
         unsettled = settled((WAIT, 1), (WAIT, 2), (SAVE, 3))
 
         assert (unsettled.until_ns, unsettled.causes) == ((3, 6), (WAIT, SAVE))

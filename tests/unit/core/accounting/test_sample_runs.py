@@ -86,7 +86,7 @@ class TestRuns:
         assert (columns.runs, rejected) == ([(0, 2), (2, 3), (3, 4)], 0)
         assert columns.busy_between(0, 2) == 8
 
-    def test_leave_out_what_no_device_can_have_meant(self) -> None:
+    def test_leave_out_impossible_samples(self) -> None:
         columns, rejected = self.columns(
             BusySample(0, 4, 0.97),
             BusySample(2, 6, 0.97),

@@ -76,7 +76,7 @@ class TestAPackedValue:
 
         assert [packer.unpack(data) for data in packed] == values
 
-    def test_takes_little_room_beside_similar_ones(self) -> None:
+    def test_needs_little_space_after_similar_ones(self) -> None:
         packer = Packer()
         gpus = (starved_gpu(), healthy_gpu()) * 4
         first = packer.pack(snapshot_of(monitor_state(gpus=gpus)))

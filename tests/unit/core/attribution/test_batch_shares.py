@@ -43,13 +43,13 @@ class TestABatchIsSplit:
             (3, [1_000, 1, 1], (1, 1, 1)),  # the slowest has one before the fastest has two
         ],
     )
-    def test_as_the_articles_say_and_fewer_samples_than_gpus_one_by_one(
+    def test_by_its_ratios_and_too_few_samples_one_by_one(
         self, total: int, ratios: list[float], counts: tuple[int, ...]
     ) -> None:
         assert split_counts(total, ratios) == counts
 
     @given(batches, ratio_lists)
-    def test_completely_with_no_one_left_empty_where_there_is_a_sample_for_each(
+    def test_completely_and_leaves_no_gpu_empty_if_there_are_enough_samples(
         self, total: int, ratios: list[float]
     ) -> None:
         counts = split_counts(total, ratios)
@@ -59,7 +59,7 @@ class TestABatchIsSplit:
         assert math.isclose(math.fsum(shares_of(ratios)), 1.0)
 
     @given(batches, st.lists(st.integers(1, 2_000), min_size=1, max_size=16))
-    def test_to_within_one_sample_of_the_ratio_where_all_have_some(
+    def test_to_within_one_sample_of_the_ratio_if_all_have_some(
         self, total: int, ratios: list[int]
     ) -> None:
         exact = [total * ratio / sum(ratios) for ratio in ratios]
@@ -82,7 +82,7 @@ REFUSED: list[tuple[Any, str]] = [
 
 class TestRatios:
     @pytest.mark.parametrize(("ratios", "message"), REFUSED, ids=[repr(one) for one, _ in REFUSED])
-    def test_that_split_nothing_are_refused_with_why(self, ratios: Any, message: str) -> None:
+    def test_that_are_invalid_are_refused_with_the_reason(self, ratios: Any, message: str) -> None:
         with pytest.raises(ValueError, match=message):
             checked_ratios(ratios, 2)
 
@@ -93,14 +93,14 @@ class TestRatios:
             ([3, 0], "0 is not one; start fewer ranks where one is to have nothing"),
         ],
     )
-    def test_of_ranks_are_refused_without_a_word_of_gpus(self, ratios: Any, sentence: str) -> None:
+    def test_of_ranks_are_refused_without_mentioning_gpus(self, ratios: Any, sentence: str) -> None:
         with pytest.raises(ValueError, match=sentence) as refused:
             checked_ratios(ratios, 2, each="rank")
 
         assert "gpu" not in str(refused.value).lower()
 
 
-class TestLevelling:
+class TestBalancing:
     @given(
         st.lists(st.tuples(st.floats(1, 1e4), st.floats(1, 1e4)), min_size=2, max_size=8),
         st.integers(1, 10_000),

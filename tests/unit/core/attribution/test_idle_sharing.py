@@ -69,7 +69,7 @@ class TestIdleTimeGoes:
 
 
 class TestResolved:
-    def test_is_a_wholly_idle_window_wholly_in_one_phase(self) -> None:
+    def test_is_a_completely_idle_window_within_one_phase(self) -> None:
         parts = WindowParts(waits={INPUT_WAIT: 1000})
 
         assert share_idle(990, parts, wholly_idle=True).resolved_ns == 990
@@ -89,14 +89,14 @@ class TestResolved:
 
 
 class TestAHiddenWait:
-    def test_is_what_the_device_did_not_feel(self) -> None:
+    def test_is_the_part_in_which_the_device_worked(self) -> None:
         exposed = WindowParts(waits={INPUT_WAIT: 300}, step_ns=400, hidden_input_wait_ns=300)
         gross = WindowParts(gross_input_wait_ns=900, step_ns=100)
 
         assert share_idle(100, exposed).hidden_input_wait_ns == 500
         assert share_idle(200, gross).hidden_input_wait_ns == 700
 
-    def test_is_of_no_first_batch_and_no_validation_where_none_of_it_was_felt(self) -> None:
+    def test_counts_for_no_first_batch_or_validation_if_the_device_never_waited(self) -> None:
         hidden = WindowParts(
             gross_input_wait_ns=900, step_ns=100,
             first_input_wait_ns=300, validation_input_wait_ns=300,
@@ -119,7 +119,7 @@ class TestLaws:
         ),
         lengths, st.floats(0.0, 1.0),
     )  # fmt: skip
-    def test_what_is_shared_and_what_fell_into_no_phase_is_the_whole(
+    def test_shares_and_time_in_no_phase_add_up_to_the_idle_time(
         self, parts: WindowParts, peer_ns: int, idle_share: float
     ) -> None:
         reported_ns = sum(parts.waits.values()) + parts.validation_ns + parts.step_ns
@@ -136,7 +136,7 @@ class TestLaws:
             assert shared.idle_ns.get(cause, 0) <= parts.waits.get(cause, 0)
 
 
-class TestAWaitForInputWhileAnotherGpuOfTheRunHadWork:
+class TestAWaitWhileAnotherGpuOfTheRunWorked:
     @given(st.integers(0, 500), st.integers(0, 500), st.integers(0, 500), st.integers(-9, 1500))
     def test_keeps_the_length_of_the_window(
         self, wait: int, gross: int, step: int, hidden: int
@@ -160,7 +160,7 @@ class TestTheIdleTimeOfTwoRunsOnOneGpu:
 
         assert merged == one
 
-    def test_is_split_by_the_time_that_each_was_there(self) -> None:
+    def test_is_split_by_the_time_of_each_run(self) -> None:
         long = WindowParts(waits={INPUT_WAIT: 500}, step_ns=300, outside_ns=200)
         short = WindowParts(waits={INPUT_WAIT: 100, CALLBACKS: 100}, outside_ns=800)
 

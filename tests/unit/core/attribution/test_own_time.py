@@ -62,7 +62,7 @@ def early(own_ms: float) -> float:
     return 60 - own_ms
 
 
-class TestTheOthers:
+class TestTheOtherRanks:
     @pytest.mark.parametrize("seed", range(3))
     @pytest.mark.parametrize("jitter_ms", [0, 1])
     @pytest.mark.parametrize(("step_of", "expected"), [(waited_for, True), (early, False)])

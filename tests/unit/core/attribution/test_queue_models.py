@@ -169,7 +169,7 @@ class TestAWindow:
         ],
         ids=["compile", "validation", "predict", "suspended"],
     )
-    def test_is_not_compared_where_the_device_may_work_for_something_else(self, code: int) -> None:
+    def test_is_not_compared_if_the_device_may_do_other_work(self, code: int) -> None:
         usual = bytes([WAIT_CODE, STEP_CODE])
 
         loop = trace(window(0, usual), window(1, bytes([code, STEP_CODE])), window(2, usual))

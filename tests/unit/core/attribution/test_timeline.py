@@ -183,7 +183,7 @@ class TestMarksOfStepEnds:
         assert parts.hidden_input_wait_ns == 90
 
 
-class TestStampsThatMakeNoSense:
+class TestNonsensicalStamps:
     def test_never_expose_more_time_than_there_was(self) -> None:
         events = [enter(10**9, WAIT)]
         for k in range(2_000):

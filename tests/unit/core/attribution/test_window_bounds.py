@@ -26,7 +26,7 @@ def bounds_of(idle_ns: int, parts: WindowParts, *, peer_excess_ns: int = 0) -> B
 
 
 class TestOneWindow:
-    def test_gives_a_cause_at_least_what_finds_no_room_elsewhere(self) -> None:
+    def test_gives_a_cause_at_least_what_does_not_fit_elsewhere(self) -> None:
         bounds = bounds_of(500, WindowParts(waits={INPUT_WAIT: 600}, step_ns=400))
 
         assert bounds == ({INPUT_WAIT: 500}, {INPUT_WAIT: 400}, {WITHIN_STEP: 400})
@@ -44,7 +44,7 @@ class TestOneWindow:
         assert bounds == ({IdleCause.IMBALANCE: 200, WITHIN_STEP: 300}, {}, {})
 
     @pytest.mark.parametrize("seed", range(50))
-    def test_holds_every_way_in_which_the_idle_time_can_lie(self, seed: int) -> None:
+    def test_has_bounds_for_every_distribution_of_the_idle_time(self, seed: int) -> None:
         draw = random.Random(seed)
         causes = (INPUT_WAIT, CALLBACKS, VALIDATION, WITHIN_STEP, UNKNOWN)
         cuts = sorted(draw.randint(0, 1000) for _ in causes[1:])

@@ -273,9 +273,7 @@ class TestLanes:
             ("runs", {"reason_ns": {"the weather": [1, 2]}}),
         ],
     )
-    def test_are_refused_where_they_are_inconsistent(
-        self, lane: str, changes: dict[str, Any]
-    ) -> None:
+    def test_are_refused_if_they_are_inconsistent(self, lane: str, changes: dict[str, Any]) -> None:
         odd = self.document()
         odd["lanes"][lane][0].update(changes)
 

@@ -131,7 +131,7 @@ def processes(*listed: ProcessSample, present: bool = True) -> Any:
 
 
 class TestProcesses:
-    def test_have_name_and_user_where_these_were_asked_for(self) -> None:
+    def test_have_name_and_user_if_these_are_enabled(self) -> None:
         assert processes(ProcessSample(4000, None, None, "py\x1bthon", "ada")) == [
             {"pid": 4000, "memory_used_bytes": None, "sm_ratio": None, "name": "py\ufffdthon",
              "user": "ada"},

@@ -65,8 +65,8 @@ class TestTheTimeBetweenTwoReadings:
         assert since is not None
         assert (since.held_known_ns, since.held_by_ns) == (s(120), {"hw_thermal_slowdown": s(48)})
 
-    def test_is_nothing_where_nothing_was_added(self) -> None:
+    def test_is_nothing_if_nothing_was_added(self) -> None:
         assert fill_since(gpm_fill(0.24), gpm_fill(0.24)) is None
 
-    def test_is_all_of_it_where_there_was_nothing_before(self) -> None:
+    def test_is_all_of_it_if_there_was_nothing_before(self) -> None:
         assert fill_since(None, gpm_fill(0.24)) == gpm_fill(0.24)

@@ -35,24 +35,24 @@ def process(pid: int, sm: float | None = None, uid: int | None = 1000) -> Proces
 
 
 class TestATenant:
-    def test_is_known_for_the_time_it_was_there_and_the_part_of_it_that_it_computed(self) -> None:
+    def test_has_its_time_on_the_gpu_and_its_computing_time(self) -> None:
         found = after(second(0, process(1, 0.5)), second(1, process(1, 0.25)), second(2))
 
         assert found.listed_ns == s(3)
         assert found.tenants == (Tenant(1, 1000, s(2), s(2), s(0.75)),)
         assert found.tenants[0].computing_ratio == 0.375
 
-    def test_is_another_one_where_its_pid_is_used_again_by_another_user(self) -> None:
+    def test_is_another_one_if_another_user_reuses_its_pid(self) -> None:
         found = after(second(0, process(1, uid=1000)), second(1, process(1, uid=1001)))
 
         assert [(one.uid, one.present_ns) for one in found.tenants] == [(1000, s(1)), (1001, s(1))]
 
-    def test_with_a_share_that_no_process_can_have_does_not_show(self) -> None:
+    def test_with_an_impossible_share_is_clamped_or_unknown(self) -> None:
         found = after(second(0, process(1, float("nan")), process(2, 7.0)))
 
         assert [one.computing_ratio for one in found.tenants] == [None, 1.0]
 
-    def test_is_remembered_though_many_came_and_went_before(self) -> None:
+    def test_is_kept_although_many_came_and_went_before(self) -> None:
         gone = [second(at, process(100 + at // 2)) for at in range(4 * MOST_TENANTS)]
         stays = [second(1_000 + at, process(1)) for at in range(9)]
 
@@ -94,7 +94,7 @@ class TestBetweenTwoReports:
         assert found.listed_ns == s(1)
         assert found.tenants == (Tenant(1, 1000, s(1), s(1), s(1)),)
 
-    def test_all_of_a_job_does_that_began_meanwhile(self) -> None:
+    def test_all_of_a_job_that_began_meanwhile_counts(self) -> None:
         before, then = after(*self.EARLY)._replace(begun=1), after(*self.EARLY)._replace(begun=2)
 
         assert in_job_since(before, then) == then

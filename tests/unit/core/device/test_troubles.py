@@ -65,7 +65,7 @@ class TestAnXid:
         assert worst(reported((xid, 1))) is Severity.MODERATE
 
     @pytest.mark.parametrize(("ago_s", "severity"), [(DAY_S, "high"), (DAY_S + 1, "none")])
-    def test_is_for_the_record_alone_after_a_day(self, ago_s: float, severity: str) -> None:
+    def test_has_no_severity_after_a_day(self, ago_s: float, severity: str) -> None:
         assert worst(reported((79, 1), ago_s=ago_s)).value == severity
 
 

@@ -92,7 +92,7 @@ class TestTheSharesOfABatch:
         assert parse_facts(changed(shares=shares)).shares == {}
 
     @pytest.mark.parametrize(("count", "have_room"), [(16, True), (45, False)])
-    def test_go_before_the_gpus_where_there_is_no_room_and_their_changes_stay(
+    def test_are_left_out_before_the_gpus_if_there_is_no_room(
         self, count: int, have_room: bool
     ) -> None:
         gpus = tuple(f"GPU-{gpu:036}" for gpu in range(count))
@@ -205,7 +205,7 @@ class TestTheVisibleDevices:
         assert have_room_for_gpus(facts)
 
     @pytest.mark.parametrize("names", [uuids(63), uuids(1000)])
-    def test_are_left_out_and_not_cut_where_they_are_too_many(self, names: list[str]) -> None:
+    def test_are_left_out_and_not_truncated_if_they_are_too_many(self, names: list[str]) -> None:
         facts = replace(run_facts(), visible_devices=",".join(names), loader=LOADER)
 
         assert parse_facts(encode_facts(facts)).visible_devices is None
@@ -220,14 +220,14 @@ class TestTheVisibleDevices:
 
 
 class TestTheGpusThatTheUserNamed:
-    def test_outlast_the_visible_devices_where_there_is_no_room_for_both(self) -> None:
+    def test_stay_if_there_is_no_room_for_the_visible_devices_too(self) -> None:
         facts = replace(run_facts(), gpus=tuple(uuids(50)), visible_devices=",".join(uuids(50)))
 
         assert parse_facts(encode_facts(facts)).gpus == tuple(uuids(50))
         assert have_room_for_gpus(facts)
 
     @pytest.mark.parametrize("names", [uuids(80), [str(index) for index in range(257)]])
-    def test_are_left_out_and_not_cut_where_they_are_too_many(self, names: list[str]) -> None:
+    def test_are_left_out_and_not_truncated_if_they_are_too_many(self, names: list[str]) -> None:
         facts = replace(run_facts(), gpus=tuple(names))
 
         assert parse_facts(encode_facts(facts)).gpus is None

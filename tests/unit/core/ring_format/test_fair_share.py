@@ -37,7 +37,7 @@ def taken_of(choice: RingChoice, owner_uid: int) -> list[RingCandidate]:
 
 
 class TestTooManyRings:
-    def test_cost_the_owner_of_most_the_newest(self) -> None:
+    def test_cost_the_largest_owner_its_newest_rings(self) -> None:
         greedy, honest = rings(ALICE, 300), rings(BOB, 1, since=900)
 
         choice = choose_rings(greedy + honest, SLOTS)
@@ -55,7 +55,7 @@ class TestTooManyRings:
         assert {one.place[2] for one in choice.taken} == {0, 50, 51}
         assert choice.left_out == {}
 
-    def test_of_an_owner_that_ended_make_no_room_for_another_owner(self) -> None:
+    def test_that_ended_make_no_room_for_another_owner(self) -> None:
         ended = [ring(BOB, number, freed_ns=number) for number in range(128)]
 
         choice = choose_rings(rings(ALICE, 300, since=500) + ended, SLOTS)
@@ -140,7 +140,7 @@ def run(
 
 
 class TestSlots:
-    def test_of_one_owner_with_many_leave_the_others_theirs(self) -> None:
+    def test_of_a_greedy_owner_leave_the_others_theirs(self) -> None:
         slots = FairSlots[str](64)
         many = [run(f"a{number}", ALICE) for number in range(300)]
         others = [run(f"b{number}", BOB) for number in range(20)]

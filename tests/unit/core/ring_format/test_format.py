@@ -67,7 +67,7 @@ class TestTheHeader:
         with pytest.raises(RingError, match=reason):
             parse_header(raw)
 
-    def test_without_its_magic_is_still_being_made(self) -> None:
+    def test_without_its_magic_is_still_being_written(self) -> None:
         assert is_blank(header(magic=b"\0" * 8))
         assert not is_blank(header())
 

@@ -151,13 +151,13 @@ class TestARunThatCountsNoStep:
 
 class TestItIsNoHang:
     @pytest.mark.parametrize("phase", UNTIMED)
-    def test_to_compile_or_start_up_for_however_long(self, run: Run, phase: TrainingPhase) -> None:
+    def test_to_compile_or_start_up_for_any_time(self, run: Run, phase: TrainingPhase) -> None:
         run.passes(400, phase)
         assert run.silence is None
         run.passes(30, STEP)
         assert not run.hangs
 
-    def test_before_its_first_step_but_in_the_first_wait(self) -> None:
+    def test_before_its_first_step_except_in_the_first_wait(self) -> None:
         run = Run()
         run.passes(400, STEP)
 
@@ -174,7 +174,7 @@ class TestItIsNoHang:
 
         assert run.hangs_after(10, WAIT)
 
-    def test_once_its_loop_has_had_its_last_batch(self, run: Run) -> None:
+    def test_after_the_last_batch_of_its_loop(self, run: Run) -> None:
         run.passes(1, STEP, steps=1, marks=[LOOP_BEGAN])
         run.passes(100, OTHER, marks=[LOOP_ENDED])
 
