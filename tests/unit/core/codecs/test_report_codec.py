@@ -135,11 +135,13 @@ class TestADocument:
              "peer_name": "NVIDIA A40"},
         ]  # fmt: skip
 
-    def test_has_every_cause_even_without_idle_time(self) -> None:
-        idle = document()["gpus"][0]["idle_by_cause"]
+    def test_has_numbers_even_without_idle_or_observed_time(self) -> None:
+        used, unused = document()["gpus"]
 
-        assert list(idle) == [cause.value for cause in CAUSES]
-        assert idle["checkpoint"] == 0.0
+        assert list(used["idle_by_cause"]) == [cause.value for cause in CAUSES]
+        assert used["idle_by_cause"]["checkpoint"] == 0.0
+        assert (unused["starved_ratio"], unused["coverage_ratio"]) == (0.0, 1.0)
+        assert unused["gaps"]["p50_seconds"] == 0.0
 
     @given(
         st.integers(0, 10**17),

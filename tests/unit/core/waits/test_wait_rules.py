@@ -65,11 +65,12 @@ class TestAMeasuredCondition:
 
 class TestTheShareOfWorkersInALock:
     @pytest.mark.parametrize("where", [QUEUE, "flock_lock_inode_wait", "locks_lock_inode_wait"])
-    def test_is_that_of_the_workers_whose_state_was_read(self, where: str) -> None:
+    def test_is_that_of_two_workers_or_more_whose_state_was_read(self, where: str) -> None:
         holder, unread = task(1.0), task(0.3)._replace(state=None)
-        sleeper = task(0.1, sleeps_in=where)
+        sleeper, loading = task(0.1, sleeps_in=where), task(0.1, sleeps_in=NETWORK)
 
-        assert locked_ratio(evidence(workers=(holder, sleeper, sleeper, sleeper, unread))) == 0.75
+        assert locked_ratio(evidence(workers=(holder, sleeper, sleeper, loading, unread))) == 0.5
+        assert locked_ratio(evidence(workers=(sleeper,))) is None
 
 
 class TestAReasonWithoutEvidence:
