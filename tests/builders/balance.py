@@ -38,7 +38,7 @@ def drawn_gpu(random: Random, total: int, gpus: int, *, noise: float) -> Simulat
 def drawn_machine(
     seed: int, *, gpus: int, noise: float | None = None
 ) -> tuple[SimulatedMachine, int]:
-    """A machine and a batch that fits on its GPUs in equal parts."""
+    """A machine, and a batch that fits on its GPUs in equal parts."""
     random = Random(seed)
     total = random.randint(48, 512) * gpus
     of_steps = random.uniform(0.0, 0.04) if noise is None else noise
@@ -89,6 +89,6 @@ def controller_of(machine: SimulatedMachine, total: int) -> RatioController:
 
 
 def slow_down(machine: SimulatedMachine, gpu: int, *, by: float) -> None:
-    """From now on the GPU takes ``by`` times as long."""
+    """Slow a GPU down from now on."""
     slower = replace(machine.gpus[gpu], slower_from_step=machine.step, slower_by=by)
     machine.gpus = (*machine.gpus[:gpu], slower, *machine.gpus[gpu + 1 :])

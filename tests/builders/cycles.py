@@ -1,4 +1,4 @@
-"""Bursts and pauses in turn: some in a rhythm, some in none."""
+"""Bursts and pauses in turn, regular and irregular."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 @st.composite
 def cycles(draw: st.DrawFn) -> list[tuple[int, int]]:
-    """Bursts and pauses, in samples: some in a rhythm, some in none, one after the other."""
+    """Bursts and pauses in samples, some regular, some irregular."""
     pieces = [
         draw(st.lists(st.tuples(st.integers(1, 4), st.integers(1, 58)), max_size=30)),
         [(draw(st.integers(1, 4)), draw(st.integers(1, 6)))] * draw(st.integers(1, 40)),
@@ -25,10 +25,10 @@ def waits_of_a_person(count: int) -> list[float]:
 
 
 def late_waves(count: int) -> list[tuple[int, int]]:
-    """Samples of work and of pause, as a loader makes them that is late: bursts vary."""
+    """Samples of work and pause, as with a late loader: bursts vary."""
     return [((3, 5, 8)[k % 3], 3) for k in range(count)]
 
 
 def on_and_off(cycles: Iterable[tuple[int, int]]) -> list[float]:
-    """Busy samples and idle ones in turn, so many of each; a busy one ends the last pause."""
+    """Busy and idle samples in turn; a busy one ends the last pause."""
     return [ratio for busy, idle in cycles for ratio in [1.0] * busy + [0.0] * idle] + [1.0]

@@ -1,4 +1,4 @@
-"""A daemon's day on a clock that is moved by hand: source, pipeline and outlets, no sleeping."""
+"""A daemon's day on a clock that the test moves: source, pipeline and outlets."""
 
 from __future__ import annotations
 
@@ -38,14 +38,10 @@ _PID: Final = 4000
 
 
 class Day:
-    """What ``gpumon serve`` does in each tick, and what reads from it now and then.
+    """What ``gpumon serve`` does in each tick, with a scrape and a report from time to time.
 
-    GPUs in rhythms of their own, all at work for one training run after the
-    other, each with its ring; an error of the driver with each training run.
-
-    Attributes:
-        ticks: How many there were.
-        state: As of the newest.
+    GPUs with different rhythms work for one training run after the other, each with its ring and
+    an error of the driver.
     """
 
     def __init__(self, fake: FakeNvml, folder: Path, *, period_s: float, run_s: float) -> None:
@@ -75,13 +71,11 @@ class Day:
         self.state: MonitorState | None = None
 
     def pass_seconds(self, duration_s: float) -> None:
-        """So much of the day."""
         for _ in range(round(duration_s / self._period_s)):
             self._fake.advance(self._period_s)
             self._tick()
 
     def close(self) -> None:
-        """Let go of the driver and the file."""
         self.source.close()
         self._file.close()
 
@@ -116,7 +110,7 @@ class Day:
 
 
 class RunsInTurn:
-    """The rings of one training run after the other; each stays a while after its end."""
+    """The rings of training runs in turn; each stays for a while after its end."""
 
     def __init__(self, run_s: float) -> None:
         self._run_ns = round(run_s * NS_PER_S)
@@ -125,7 +119,7 @@ class RunsInTurn:
         self._rings: dict[str, RingReading] = {}
 
     def read(self, now_ns: int, period_ns: int) -> RingsReading:
-        """What the rings hold of the last period: half of it waiting, half at work."""
+        """The rings of the last period: half of it waiting, half at work."""
         if now_ns >= self._ends_ns:
             self._begin(now_ns)
         key, since_ns = str(self._number), now_ns - period_ns
@@ -162,14 +156,7 @@ class RunsInTurn:
 
 @contextmanager
 def day(fake: FakeNvml, folder: Path, *, period_s: float, run_s: float) -> Iterator[Day]:
-    """A day that is over at the end of the block.
-
-    Args:
-        fake: The driver; its clock is stopped.
-        folder: Where the state file goes.
-        period_s: Time between two ticks, in seconds.
-        run_s: How long a training run lasts, in seconds.
-    """
+    """A day that is closed at the end of the block; ``run_s``: length of a training run."""
     one = Day(fake, folder, period_s=period_s, run_s=run_s)
     try:
         yield one
@@ -178,12 +165,10 @@ def day(fake: FakeNvml, folder: Path, *, period_s: float, run_s: float) -> Itera
 
 
 def descriptors() -> int:
-    """File descriptors that this process holds."""
     return sum(1 for _ in Path("/proc/self/fd").iterdir())
 
 
 def threads() -> int:
-    """Threads of this process."""
     return threading.active_count()
 
 

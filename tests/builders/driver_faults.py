@@ -1,7 +1,6 @@
-"""What a driver may do to its GPUs, one fault a row, and what gpumon makes of it.
+"""What a driver may do to its GPUs, one fault a row, and what gpumon reports.
 
-``faults/test_driver_faults.py`` tries all rows on sources and monitors; the doctor and daemons
-are reported some of them, too.
+``faults/test_driver_faults.py`` tests all rows; the doctor and daemons get some of them, too.
 """
 
 from __future__ import annotations
@@ -25,16 +24,13 @@ Change = Callable[[FakeNvml], None]
 
 
 class DriverFault(NamedTuple):
-    """Something that happens to a driver or a GPU, and is over again.
+    """A temporary fault of a driver or a GPU.
 
     Attributes:
-        name: For the id of a test.
-        begin: Lets it happen.
-        end: Ends it.
-        says: What is reported of it once it has lasted, a pattern; "" where all is well.
-        blind: The GPUs whose time is not known meanwhile.
-        refuses: A pattern of the error on opening NVML meanwhile; "" where it opens.
-        reopens: Whether gpumon closes and reopens NVML meanwhile, because it may help.
+        says: A pattern of the message after some time; "" for none.
+        blind: The GPUs that are not observed meanwhile.
+        refuses: A pattern of the error on opening NVML meanwhile; "" if it opens.
+        reopens: Whether gpumon closes and reopens NVML meanwhile.
     """
 
     name: str
@@ -60,32 +56,32 @@ def all_of(*changes: Change) -> Change:
 
 
 def failing(code: int, *functions: str, gpu: int | None = None) -> Change:
-    """These functions answer ``code``, for one GPU or for all."""
+    """These functions return ``code``, for one GPU or for all."""
     return all_of(*(lambda fake, name=name: fake.fail(name, code, gpu=gpu) for name in functions))
 
 
 def losing(code: int, *slots: int) -> Change:
-    """Every call on these GPUs answers ``code``."""
+    """Every call on these GPUs returns ``code``."""
     return all_of(*(lambda fake, slot=slot: fake.lose(slot, code) for slot in slots))
 
 
 def working(*functions: str, gpu: int | None = None) -> Change:
-    """These functions answer again."""
+    """These functions work again."""
     return failing(codes.SUCCESS, *functions, gpu=gpu)
 
 
 def finding(*slots: int) -> Change:
-    """These GPUs answer again."""
+    """These GPUs work again."""
     return losing(codes.SUCCESS, *slots)
 
 
 def everything_failing(code: int) -> Change:
-    """Whatever is asked answers ``code``, and NVML cannot be opened."""
+    """Every call returns ``code``, and NVML cannot be opened."""
     return all_of(lambda fake: fake.fail_everything(code), failing(code, INIT))
 
 
 def listing(*slots: int) -> Change:
-    """These GPUs are in the machine, in this order, and no others."""
+    """The machine has these GPUs, in this order."""
     return lambda fake: fake.reorder(slots)
 
 
@@ -99,19 +95,19 @@ def cut_first(fake: FakeNvml) -> None:
 
 
 def over(fake: FakeNvml) -> None:
-    """By itself."""
+    """It ends by itself."""
 
 
 reloaded = FakeNvml.reload_driver
 
 
 def shut(name: str, begin: Change, end: Change, refuses: str, says: str = "") -> DriverFault:
-    """No GPU can be read, and no one new can open NVML."""
+    """No GPU can be read, and no process can open NVML."""
     return DriverFault(name, begin, end, says or refuses, blind=BOTH, refuses=refuses, reopens=True)
 
 
 def not_opened(name: str, code: int, refuses: str, says: str = "") -> DriverFault:
-    """A driver that was loaded again, and answers whoever opens it with ``code``."""
+    """A driver that was reloaded, and cannot be opened because of ``code``."""
     begin = all_of(failing(code, INIT), reloaded)
     return shut(f"a driver that {name}", begin, working(INIT), refuses, says)
 
@@ -148,7 +144,7 @@ SHUT_DRIVERS = (
 
 
 def lost(name: str, code: int, says: str) -> DriverFault:
-    """The first GPU answers nothing but ``code``."""
+    """Every call on the first GPU returns ``code``."""
     return DriverFault(f"a GPU that {name}", losing(code, FIRST), finding(FIRST), says)
 
 
@@ -174,7 +170,7 @@ LOST_GPUS = (
         "^GPU 0: this user may not read the GPU",
     ),
 )  # fmt: skip
-"""They are listed and cannot be read; whoever opens NVML meanwhile has the others."""
+"""Listed, but unreadable; the other GPUs work."""
 
 NO_TROUBLE = (
     DriverFault("a GPU that is taken out", listing(SECOND), listing(*BOTH)),
@@ -186,11 +182,11 @@ NO_TROUBLE = (
     DriverFault("two GPUs that change places", listing(SECOND, FIRST), listing(*BOTH), blind=()),
     DriverFault("a driver that is reloaded", reloaded, over, blind=(), reopens=True),
 )  # fmt: skip
-"""Nothing is reported: it is as someone wanted it, or over at once."""
+"""Nothing is reported: it was done on purpose, or is over at once."""
 
 
 def refused(code: int, *functions: str, blind: tuple[int, ...] = ()) -> DriverFault:
-    """Calls on which every figure hangs, refused for a while."""
+    """Essential calls, refused for a while."""
     name = f"{' and '.join(functions)} that answer {code}"
     return DriverFault(name, failing(code, *functions), working(*functions), blind=blind)
 

@@ -34,7 +34,7 @@ DASHES = ["-", "-", "-"]
 
 
 class BareHost:
-    """As much of dstat's base class as the plugin leans on."""
+    """The part of dstat's base class that the plugin uses."""
 
     vars: list[str]
     cols: int
@@ -47,11 +47,11 @@ class BareHost:
 
 
 class Table:
-    """The plugin in a host whose colours are words, so that a test can read them.
+    """The plugin in a host whose colours are readable names.
 
     Args:
-        file_name: What the host calls the plugin's file: by that it chooses its columns.
-        before: Plugins that the host has loaded already.
+        file_name: The plugin's file, which chooses its columns.
+        before: Plugins that the host has already loaded.
         options: Of the host.
     """
 
@@ -73,14 +73,14 @@ class Table:
             },
         }
         names: dict[str, Any] = {}
-        # Both hosts keep what the file defines apart from what its methods can see.
+        # Both hosts separate what the file defines from what its methods can see.
         exec(compile(PLUGIN.read_text(encoding="ascii"), str(PLUGIN), "exec"), self.scope, names)
         self.plugin = names["dstat_plugin"]()
         self.plugin.filename = file_name
         self.plugin.check()
 
     def row(self) -> str:
-        """The next row, colours included."""
+        """The next row, with colours."""
         self.plugin.extract()
         return str(self.plugin.show())
 
@@ -112,9 +112,9 @@ def gpu(
     """A GPU with 120 GiB of memory and these seconds on its counters.
 
     Args:
-        idle_s: Further idle time by its cause; what is left of the observed time is unknown.
-        waited_s: What was starved, by reason.
-        in_step_s: What was idle within the step, by reason.
+        idle_s: More idle time, by cause; the rest of the observed time is unknown.
+        waited_s: Starved time, by reason.
+        in_step_s: Idle time within the step, by reason.
     """
     me = device(index, f"GPU-{index}", memory_capacity_bytes=120 * GIB)
     me = replace(me, **of_device)
@@ -141,25 +141,20 @@ def _in_ns(seconds: Mapping[Any, float]) -> dict[Any, int]:
 
 
 def state_of(*gpus: GpuState, age_s: float = 0, **changes: Any) -> MonitorState:
-    """What a daemon on real GPUs, with a period of 1 s, reported ``age_s`` ago."""
-    printed_at_ns = time.monotonic_ns() - int(age_s * S)
+    """The state of a daemon on real GPUs, ``age_s`` ago."""
+    taken_at_ns = time.monotonic_ns() - int(age_s * S)
     changes = {"boot_id": this_boot(), "simulated": False, "source": "nvml", **changes}
-    return monitor_state(taken_at_ns=printed_at_ns, gpus=gpus, **changes)
+    return monitor_state(taken_at_ns=taken_at_ns, gpus=gpus, **changes)
 
 
 def publish(folder: Path, *gpus: GpuState, age_s: float = 0, **changes: Any) -> None:
-    """Leave that state in ``folder``, by the daemon's own writer."""
+    """Write that state into ``folder``, as the daemon does."""
     folder.mkdir(exist_ok=True)
     StateFile(folder / "state.json").write(state_of(*gpus, age_s=age_s, **changes))
 
 
 def alter_state(folder: Path, fields: Mapping[str, Any]) -> None:
-    """Let that state say this of its first GPU, whether or not a daemon of today would.
-
-    Args:
-        folder: Runtime folder.
-        fields: By name; ``...`` takes one away.
-    """
+    """Change fields of the first GPU in that file; ``...`` removes one."""
     path = folder / "state.json"
     document = json.loads(path.read_bytes())
     stated = {**document["gpus"][0], **fields}
@@ -171,13 +166,12 @@ def alter_state(folder: Path, fields: Mapping[str, Any]) -> None:
 def daemon(
     folder: Path, *shares: Mapping[str, float], delay_s: float = 0, **changes: Any
 ) -> Iterator[None]:
-    """Let counters move as time goes by, a GPU for each of ``shares``, five times a second.
+    """Write a state five times a second, with a GPU for each of ``shares``.
 
     Args:
         folder: Runtime folder.
-        shares: Such as ``{"busy": 0.4, "starved": 0.6, "disk_bound": 0.5}``, seconds for each
-            second that passes.
-        delay_s: How long it takes until the daemon is up.
+        shares: Seconds per second, such as ``{"busy": 0.4, "starved": 0.6, "disk_bound": 0.5}``.
+        delay_s: When the daemon starts.
         changes: Fields of the state.
     """
     stop = threading.Event()
@@ -223,7 +217,7 @@ PCP = "#!/usr/bin/env pmpython\n# pcp-dstat\nfrom pcp import pmconfig\n"
 
 
 class Machine:
-    """A made-up machine under one folder, with a PATH of one folder."""
+    """A fake machine under one folder, with a PATH of one folder."""
 
     def __init__(self, root: Path) -> None:
         self.bin = root / "bin"
@@ -240,44 +234,44 @@ class Machine:
         return path
 
     def pcp_dstat(self) -> Path:
-        """That, behind the name dstat."""
+        """pcp-dstat, under the name dstat."""
         path = self.bin / "dstat"
         path.symlink_to(self.command("pcp-dstat", PCP))
         return path
 
     def stranger(self) -> Path:
-        """Someone's own file where a copy of the plugin goes."""
+        """The user's own file in the place of a copy of the plugin."""
         path = self.home / ".dstat" / "dstat_gpu.py"
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text("print('mine')\n", encoding="ascii")
         return path
 
     def copies(self) -> list[str]:
-        """What lies in the home folder."""
+        """The Python files in the home folder."""
         return sorted(str(path.relative_to(self.home)) for path in self.home.rglob("*.py"))
 
 
 Loop = Callable[[float], float]
-"""How busy a GPU is at a time, in seconds."""
+"""The busy ratio at a time in seconds."""
 Document = dict[str, Any]
 WINDOW_NS = S // 5
 OPTIONS = ("dstat_gpu", "dstat_gpu_stall")
 
 
 def square(busy_s: float, idle_s: float) -> Loop:
-    """A loop that is idle first, as one that waits for its input."""
+    """A loop that is idle first, as if waiting for its input."""
     return lambda at_s: 0.0 if at_s % (busy_s + idle_s) < idle_s else 1.0
 
 
 def documents(
     *loops: Loop, seconds: int, drained_every: int = 1, first_pid: int = 1
 ) -> Iterator[Document]:
-    """The state after each second, as the plugin has read it.
+    """The state after each second, as the plugin reads it.
 
     Args:
-        loops: What each GPU does.
+        loops: Of each GPU.
         seconds: For how long.
-        drained_every: After how many seconds the driver's samples are fetched.
+        drained_every: After how many seconds the driver's samples are read.
         first_pid: Of the daemon.
     """
     watching = monitor()
@@ -292,7 +286,7 @@ def documents(
 
 
 def as_read(state: MonitorState, pid: int = 1) -> Document:
-    """The state as the plugin has it once it has read the file of that daemon."""
+    """The state as the plugin reads it from the file."""
     document = state_document(state, pid=pid, address=None)
     read: Document = json.loads(json.dumps(document), parse_int=float)
     read["gpus"] = {gpu["label"]: gpu for gpu in read["gpus"]}
@@ -300,7 +294,7 @@ def as_read(state: MonitorState, pid: int = 1) -> Document:
 
 
 def tagged_documents(seed: int, seconds: int = 600) -> Iterator[Document]:
-    """The state after each second, of idle time that phases explain wholly, in part or not."""
+    """The state after each second, with idle time that phases explain, partly or not."""
     random, ledger = Random(seed), GpuLedger()
     me, causes, busy = device(0, "GPU-0"), [IdleCause.INPUT_WAIT], 1.0
     for second in range(1, seconds + 1):
@@ -325,13 +319,13 @@ def _windows(loop: Loop, from_s: int, until_s: int) -> tuple[BusySample, ...]:
 
 
 class Row(NamedTuple):
-    """What both options show of one group, and write into a file.
+    """A row of both options for one group.
 
     Attributes:
         document: The state that they read.
         shown: On the screen: use, memory, starved; lost, main, cause.
-        filed: The same in a file; ``""`` where a cell is empty.
-        is_final: Whether the row stands; else it is in the making.
+        filed: The same in a file; ``""`` for an empty cell.
+        is_final: Whether the row is complete.
     """
 
     document: Document
@@ -343,7 +337,7 @@ class Row(NamedTuple):
 def rows_of(
     states: Iterable[Document | None], *, group: str = "0", delay: int = 1
 ) -> Iterator[Row]:
-    """Rows of both options side by side in one host, an update a second."""
+    """Rows of both options in one host, an update a second."""
     tables = [Table(option, delay=delay) for option in OPTIONS]
     plugins = [table.plugin for table in tables]
     for table in tables:
@@ -369,16 +363,15 @@ COUNTED: Sequence[Callable[[Document], float]] = (
         ns for cause, ns in gpu["idle_ns"].items() if cause not in ("start_up", "not_in_use")
     ),
 )
-"""What ``use``, ``strv`` and ``lost`` have to add up to."""
+"""The counters of ``use``, ``strv`` and ``lost``."""
 SUMMED = (0, 2, 3)
-"""Their places in a row."""
+"""Their columns."""
 
 
 def strayed_seconds(rows: Iterable[Row], gpu: str = "0") -> list[float]:
-    """How far the file's rows stray from the counters in any stretch, for each column.
+    """The largest difference between the file's rows and the counters, in seconds, by column.
 
-    Returns:
-        In seconds, over all stretches that begin and end with nothing pending.
+    Over all stretches that begin and end with nothing pending.
     """
     sums_ns, before_ns = [0.0] * len(SUMMED), 0.0
     off_ns: list[list[float]] = [[0.0] for _ in SUMMED]

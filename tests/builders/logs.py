@@ -1,4 +1,4 @@
-"""Logs as tools write them, their rows, and what is unusual about some of them."""
+"""Logs as tools write them, their rows, and unusual ones."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ NO_OPTIONS = LogOptions()
 
 
 def util_at(column: int | str) -> LogOptions:
-    """The options of a user who says which column is the utilisation."""
+    """Options that name the column of the utilisation."""
     return LogOptions(columns={"utilization.gpu": column})
 
 
 def smi_stamp(at_s: float) -> str:
-    """A moment as nvidia-smi writes it."""
+    """A time as nvidia-smi writes it."""
     moment = datetime(2025, 6, 13) + timedelta(milliseconds=round(at_s * 1000))
     return f"{moment:%Y/%m/%d %H:%M:%S}.{moment.microsecond // 1000:03d}"
 
@@ -51,13 +51,13 @@ def smi_log(percents: Iterable[object], period_s: float = 1.0) -> str:
 def read_log(
     text: str, options: LogOptions = NO_OPTIONS, name: str = "gpu.csv"
 ) -> tuple[list[LogSample], LogFacts]:
-    """All samples of a log, and what is known of it."""
+    """All samples and facts of a log."""
     reader = reader_for(iter(text.splitlines(keepends=True)), name=name, options=options)
     return list(samples_of(reader)), reader.facts()
 
 
 def samples_of(reader: RowSource) -> Iterator[LogSample]:
-    """The rows of a log; those of each GPU rise in time."""
+    """The rows of a log, in the order of time within each block."""
     for block in reader.blocks():
         samples = (
             LogSample(gpu, *row) for gpu, *columns in block for row in zip(*columns, strict=True)
@@ -66,18 +66,16 @@ def samples_of(reader: RowSource) -> Iterator[LogSample]:
 
 
 def blocks_of(rows: Iterable[LogSample]) -> Iterator[list[RowColumns]]:
-    """Rows as a reader yields them, one a block."""
+    """Rows as a reader yields them, a block each."""
     for gpu, stamp_ns, busy_ratio, used_bytes in rows:
         yield [RowColumns(gpu, (stamp_ns,), (busy_ratio,), (used_bytes,))]
 
 
 def ratios(text: str, options: LogOptions = NO_OPTIONS) -> list[float | None]:
-    """The busy ratios of a log, in file order."""
     return [sample.busy_ratio for sample in read_log(text, options)[0]]
 
 
 def analysed(text: str, options: LogOptions = NO_OPTIONS) -> Report:
-    """The report of a log."""
     reader = reader_for(iter(text.splitlines(keepends=True)), name="gpu.csv", options=options)
     analysis = LogAnalysis(DetectorSettings(), options.period_ns)
     analysis.ingest(reader.blocks())
@@ -85,29 +83,25 @@ def analysed(text: str, options: LogOptions = NO_OPTIONS) -> Report:
 
 
 def read_file(path: str, options: LogOptions) -> analyze.ReadLog:
-    """What `gpumon analyze` makes of one file."""
     with analyze.open_log(path) as text:
         return analyze.read_log(text, options)
 
 
 def analyse_file(path: str, options: LogOptions) -> Report:
-    """The report of one file."""
     return read_file(path, options).report
 
 
 def only_gpu(report: Report) -> GpuReport:
-    """The one GPU of a report."""
     (gpu,) = report.gpus
     return gpu
 
 
 def rows(*lines: str) -> str:
-    """Lines as a log."""
     return "\n".join(lines) + "\n"
 
 
 def seconds_of(stamps_ns: Sequence[int]) -> list[float]:
-    """Nanoseconds from the first stamp on, as seconds."""
+    """Seconds since the first stamp."""
     return [(stamp_ns - stamps_ns[0]) / 1e9 for stamp_ns in stamps_ns]
 
 
@@ -118,19 +112,18 @@ CSV = (
     "2026/01/24 21:52:16.120, 0, 97 %",
 )
 DMON = ("# gpu     sm    mem", "# Idx      %      %", "    0     94     40", "    0      0      0")
-"""What two tools log of a GPU, for tests of what stands around a log."""
 
 
 @dataclass(frozen=True)
 class Example:
-    """A log of a few lines, its options, and what must be read from it."""
+    """A log of a few lines, its options, and what a reader must find."""
 
     log: str
     options: LogOptions
     expected: Mapping[str, object]
 
     def read(self) -> dict[str, object]:
-        """What is read from it, under the keys that are expected."""
+        """What a reader finds, for the expected keys."""
         try:
             samples, facts = read_log(self.log, self.options)
         except (UnreadableLogError, UsageError) as refusal:
@@ -180,7 +173,7 @@ def example(
 
 
 def verified(examples: Mapping[str, Example]) -> Callable[..., None]:
-    """A test, of a class, that each example is read as expected; by its name in the table."""
+    """A test method that each example is read as expected."""
 
     @pytest.mark.parametrize("example", examples.values(), ids=examples.keys())
     def test(_: object, example: Example) -> None:
@@ -190,19 +183,17 @@ def verified(examples: Mapping[str, Example]) -> Callable[..., None]:
 
 
 def report_of(rows: Iterable[LogSample], gpus: Sequence[LoggedGpu] = (LoggedGpu(),)) -> Report:
-    """The report of rows, of these GPUs in the order of their positions."""
     return analysis_of(rows).report("gpu.csv", facts_of(gpus))
 
 
 def analysis_of(rows: Iterable[LogSample]) -> LogAnalysis:
-    """Rows, settled."""
     analysis = LogAnalysis(DetectorSettings())
     analysis.ingest(blocks_of(rows))
     return analysis
 
 
 def facts_of(gpus: Sequence[LoggedGpu]) -> LogFacts:
-    """All that a reader knows of a log of these GPUs, without a clock."""
+    """The facts of a log of these GPUs, without a clock."""
     return LogFacts(clock=NO_CLOCK, gpus=tuple(gpus), skipped_lines=0, period_ns=None, notes=())
 
 
@@ -213,7 +204,7 @@ def rows_of(
     offset_s: float = 0.0,
     used_bytes: int | None = None,
 ) -> list[LogSample]:
-    """A row a second of one GPU, from that moment on."""
+    """A row a second of one GPU."""
     return [
         LogSample(gpu, s(1_000 + offset_s + at), ratio, used_bytes)
         for at, ratio in enumerate(ratios)
@@ -237,50 +228,53 @@ NO_DEVICES: Final = "No devices were found"
 
 
 class Both(NamedTuple):
-    """A second in which the tool says something, and the GPUs are read all the same."""
+    """A second in which the tool prints a message and reads the GPUs, too."""
 
     reading: str
     gpus: Sequence[object]
 
 
 Moment = Sequence[object] | str
-"""What each GPU says at a second, in percent or in words; or what the tool says instead."""
+"""The reading of each GPU in a second, percent or text; or what the tool prints instead."""
 
 
 def _clock(at_s: int) -> str:
     return f"{9 + at_s // 3600:02}:{at_s // 60 % 60:02}:{at_s % 60:02}"
 
 
-def csv(moments: Sequence[Moment]) -> str:
-    """Of nvidia-smi, with a row for each GPU and second, from 09:00:00 on."""
-    lines = ["timestamp, index, utilization.gpu [%], memory.used [MiB]"]
-    for at_s, moment in enumerate(moments):
+def _seconds(moments: Sequence[Moment]) -> Iterator[tuple[int, list[str], Sequence[object]]]:
+    """Each second's number, the lines that the tool prints, and the readings of the GPUs."""
+    for number, moment in enumerate(moments):
         if isinstance(moment, str):
-            lines += moment.splitlines()
-            continue
-        if isinstance(moment, Both):
-            lines += moment.reading.splitlines()
-            moment = moment.gpus
-        for index, reading in enumerate(moment):
-            cell = reading if isinstance(reading, str) else f"{reading} %"
-            stamp = f"2026/03/02 {_clock(at_s)}.000"
-            lines.append(f"{stamp}, {index}, {cell}, {cell if cell == reading else '900 MiB'}")
+            yield number, moment.splitlines(), ()
+        elif isinstance(moment, Both):
+            yield number, moment.reading.splitlines(), moment.gpus
+        else:
+            yield number, [], moment
+
+
+def csv(moments: Sequence[Moment]) -> str:
+    """The log of nvidia-smi, from 09:00:00 on."""
+    lines = ["timestamp, index, utilization.gpu [%], memory.used [MiB]"]
+    for at_s, printed, gpus in _seconds(moments):
+        lines += printed
+        for index, reading in enumerate(gpus):
+            is_text, stamp = isinstance(reading, str), f"2026/03/02 {_clock(at_s)}.000"
+            percent, memory = (reading, reading) if is_text else (f"{reading} %", "900 MiB")
+            lines.append(f"{stamp}, {index}, {percent}, {memory}")
     return rows(*lines)
 
 
 def table(moments: Sequence[Moment], *, mig: str = "Disabled", every_s: int = 1) -> str:
-    """Of nvidia-smi, with a date above each table, but not above what it says instead."""
+    """The tables of nvidia-smi, with a date above each."""
     lines = []
-    for number, moment in enumerate(moments):
-        if isinstance(moment, str):
-            lines += moment.splitlines()
+    for number, printed, gpus in _seconds(moments):
+        lines += printed
+        if not gpus:
             continue
-        if isinstance(moment, Both):
-            lines += moment.reading.splitlines()
-            moment = moment.gpus
         lines += [f"Mon Mar  2 {_clock(number * every_s)} 2026", f"+{'-' * 87}+"]
         lines.append(f"| NVIDIA-SMI 535.86.10              Driver Version: 535.86.10{' ' * 28}|")
-        for index, reading in enumerate(moment):
+        for index, reading in enumerate(gpus):
             cell = reading if isinstance(reading, str) else f"{reading}%"
             lines += [
                 f"|   {index}  NVIDIA A800-SXM4-80GB          Off | {BUS_IDS[index]} Off |"
@@ -294,18 +288,13 @@ def table(moments: Sequence[Moment], *, mig: str = "Disabled", every_s: int = 1)
 
 
 def dmon(moments: Sequence[Moment]) -> str:
-    """Of ``nvidia-smi dmon -s u -o T``."""
+    """The log of ``nvidia-smi dmon -s u -o T``."""
     lines = ["#Time        gpu     sm    mem", "#HH:MM:SS    Idx      %      %"]
-    for at_s, moment in enumerate(moments):
-        if isinstance(moment, str):
-            lines += moment.splitlines()
-            continue
-        if isinstance(moment, Both):
-            lines += moment.reading.splitlines()
-            moment = moment.gpus
-        for index, reading in enumerate(moment):
-            cell = reading if isinstance(reading, str) else f"{reading}"
-            lines.append(f" {_clock(at_s)}      {index}  {cell.replace(' ', '')}      0")
+    for at_s, printed, gpus in _seconds(moments):
+        lines += printed
+        for index, reading in enumerate(gpus):
+            cell = str(reading).replace(" ", "")
+            lines.append(f" {_clock(at_s)}      {index}  {cell}      0")
     return rows(*lines)
 
 
@@ -315,7 +304,6 @@ TOOLS: Final[Mapping[str, Callable[[Sequence[Moment]], str]]] = {
 
 
 def at_work(seconds: int, gpus: int = 1) -> list[Moment]:
-    """Some seconds in which all GPUs are busy."""
     return [[97] * gpus for _ in range(seconds)]
 
 
@@ -366,6 +354,6 @@ TEMPTING: Final[Mapping[str, list[int]]] = MappingProxyType(
         "two pauses and a blip": [*[97] * 30, *[0] * 30, *[97] * 20, *[0] * 25, 97, *[0] * 25, 97],
     }
 )
-"""None of these waits for its input."""
+"""Similar to input stalls, but none is one."""
 LATE: Final = _late_loader()
-"""A loader whose workers finish together, and which is too slow."""
+"""A slow loader whose workers finish together."""

@@ -30,7 +30,7 @@ HOST_PID = 77
 
 
 def monitor(source: str = "nvml", *, simulated: bool = False, period_ns: int = NS_PER_S) -> Monitor:
-    """One that has watched such a source since the epoch began."""
+    """A monitor of such a source."""
     return Monitor(
         MonitorFacts(
             source=source,
@@ -50,7 +50,7 @@ def reading(
     wall_time_s: float = 0.0,
     error: str | None = None,
 ) -> Reading:
-    """A tick that came in time; without a frame, one was missed."""
+    """A punctual tick; without a frame, one was missed."""
     tick = Tick(
         at_ns=at_ns,
         late_ns=0,
@@ -63,7 +63,7 @@ def reading(
 
 
 def ring_reading(facts: RunFacts, **changes: Any) -> RingReading:
-    """What the ring of a run says that lives: nothing new, unless reported otherwise."""
+    """The ring of a living run, without new records unless given."""
     known = RingReading(
         key=facts.run,
         facts=facts,
@@ -83,9 +83,9 @@ def ring_reading(facts: RunFacts, **changes: Any) -> RingReading:
 
 
 def run_reading(**facts: Any) -> RingReading:
-    """A run that says so of itself; the host knows it by another pid than its container."""
-    printed = RunFacts(run="a", job="a", pid=1, boot_id="", started_ns=0)
-    return ring_reading(replace(printed, **facts), host_pid=HOST_PID)
+    """A run with these facts; the host knows it by another pid than its container."""
+    known = RunFacts(run="a", job="a", pid=1, boot_id="", started_ns=0)
+    return ring_reading(replace(known, **facts), host_pid=HOST_PID)
 
 
 BEGAN_NS = s(1000)
@@ -97,7 +97,7 @@ Phases = Sequence[tuple[float, TrainingPhase]]
 
 
 class Story:
-    """A monitor on two GPUs, reported one second at a time."""
+    """A monitor on two GPUs, second by second."""
 
     def __init__(self, *, simulated: bool = False) -> None:
         self.second = 0
@@ -117,7 +117,6 @@ class Story:
 
     @property
     def state(self) -> MonitorState:
-        """What the monitor reported after the newest second."""
         assert self._newest is not None
         return self._newest
 
@@ -131,7 +130,7 @@ class Story:
         job: str = "job",
         uid: int = 0,
     ) -> None:
-        """A training run begins; ``run``: its name, where that is not the key."""
+        """A training run begins; its name is the key unless given."""
         facts = RunFacts(
             run=run or key, job=job, pid=pid, boot_id="boot", started_ns=self.now_ns,
             gpus=None if gpus is None else tuple(gpus), framework="loop",
@@ -139,23 +138,21 @@ class Story:
         self.rings[key] = ring_reading(facts, key=key, owner_uid=uid, read_at_ns=self.now_ns)
 
     def alter_ring(self, key: str = "train", **changes: Any) -> None:
-        """From now on that ring says so."""
+        """Change that ring from now on."""
         self.rings[key] = replace(self.rings[key], **changes)
 
     def alter_facts(self, key: str = "train", **changes: Any) -> None:
-        """From now on that training run says so of itself."""
+        """Change the facts of that ring from now on."""
         self.alter_ring(key, facts=replace(self.rings[key].facts, **changes))
 
     def stop(self, key: str = "train") -> None:
-        """From now on its process is stopped."""
         self.process_states[key] = ProcessState(is_stopped=True)
 
     def resume(self, key: str = "train") -> None:
-        """From now on its process runs again."""
         del self.process_states[key]
 
     def end_ring(self, key: str = "train", *, after_s: float = 0.0) -> None:
-        """The training run is gone, or will be."""
+        """The run ends, now or later."""
         self.alter_ring(key, alive=False, ended_ns=self.now_ns + s(after_s))
 
     def pass_second(
@@ -173,9 +170,9 @@ class Story:
             levels: Busy ratios.
             phases: Of the run.
             key: Of the run.
-            amounts: When a phase says that it held so many seconds of another one.
-            over_at: When it says that its training run is over.
-            steps: How many steps it counts, evenly spread, the last at the second's end.
+            amounts: Times at which a phase reports that it contained so many seconds of another.
+            over_at: When it reports that its training is over.
+            steps: Number of steps, evenly spread, the last at the second's end.
         """
         events = self._entered(phases)
         events += [
@@ -191,7 +188,6 @@ class Story:
         return self._second(levels, {key: events})
 
     def pass_seconds(self, count: int, *levels: float | None, **reported: Any) -> MonitorState:
-        """So many seconds alike."""
         for _ in range(count):
             state = self.pass_second(*levels, **reported)
         return state
@@ -209,7 +205,7 @@ class Story:
     def pass_seconds_at_once(
         self, *levels: float, phases: Phases = (), in_frames: bool = False
     ) -> MonitorState:
-        """So many seconds of GPU 0 that a tick brings together, in a frame or in one for each."""
+        """Seconds of GPU 0 that one tick brings, in one frame or in a frame each."""
         events = self._entered(phases)
         busy = every(1.0, levels, start_s=1000 + self.second)
         self.second += len(levels)
@@ -218,11 +214,11 @@ class Story:
         return self._tick(frames, {"train": events})
 
     def pass_second_of(self, second: int, *levels: float) -> MonitorState:
-        """One second in which the levels of an earlier one are reported, and nothing else."""
+        """One second that only brings the samples of an earlier one."""
         return self._second(levels, {}, sampled_from_s=1000 + second)
 
     def miss(self, error: str = "the driver has not answered") -> MonitorState:
-        """One second in which the source brings nothing."""
+        """One second without a frame."""
         self.second += 1
         return self._advance(error=error)
 
@@ -307,11 +303,11 @@ def training(story: Story, key: str = "train", *, uid: int = ADA, pid: int = ADA
 
 
 def other_user(story: Story, key: str = "stranger") -> None:
-    """A ring of someone who computes nowhere and names GPU 0."""
+    """A ring of another user, who names GPU 0 and computes nowhere."""
     training(story, key, uid=OTHER_USER, pid=OTHER_USERS_PID)
 
 
 def starve(story: Story, *levels: float, key: str = "stranger") -> MonitorState:
-    """Seconds in which that run says that it waits for input."""
+    """Seconds in which that run reports that it waits for input."""
     states = [story.pass_second(level, phases=[(0.0, WAIT)], key=key) for level in levels]
     return states[-1]

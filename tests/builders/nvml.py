@@ -1,4 +1,4 @@
-"""NVML sources on the fake library, and what their frames bring."""
+"""NVML sources on the fake library."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from tests.patience import PATIENCE_S
 
 MS = 1_000_000
 UNUSED_PID = (1 << 22) + 1
-"""No kernel gives it to a process, so of no user anything is known."""
+"""No kernel gives it to a process."""
 
 Open = Callable[..., NvmlSource]
-"""Opens a source that goes by the machine's clock: ``open_source(slow_period_s=...)``."""
+"""Opens a source that uses the machine's clock: ``open_source(slow_period_s=...)``."""
 
 
 class Refusals:
-    """Counts the values that are refused because no device can have meant them."""
+    """Counts impossible values that are refused."""
 
     count = 0
 
@@ -44,7 +44,7 @@ def samples_of(frames: Sequence[Frame], index: int = 0) -> list[BusySample]:
 
 
 class DriverClock(SystemClock):
-    """A fake driver's clock: it stands still until someone sleeps, or calls its ``advance``."""
+    """A fake driver's clock: it only moves by sleeping or by ``advance``."""
 
     def __init__(self, fake: FakeNvml) -> None:
         super().__init__()
@@ -67,7 +67,7 @@ class DriverClock(SystemClock):
 def open_at_a_standstill(
     fake: FakeNvml, options: NvmlOptions = DEFAULT_OPTIONS, *, slow_period_s: float = SLOW_PERIOD_S
 ) -> NvmlSource:
-    """A source whose time passes only where a test says ``fake.advance(seconds)``."""
+    """A source whose time passes only by ``fake.advance(seconds)``."""
     clock = DriverClock(fake)
     return NvmlSource(
         clock,

@@ -1,4 +1,4 @@
-"""Reports of made-up logs together with their lanes, as pictures need them."""
+"""Reports of synthetic logs with their lanes, as plots need them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.builders.time import settled
 
 
 class Logged(NamedTuple):
-    """A log's report, and how busy each GPU was."""
+    """A log's report, and the busy lane of each GPU."""
 
     report: Report
     lanes: Lanes
@@ -33,7 +33,7 @@ def logged(
     source: str = "gpu.csv",
     notes: tuple[str, ...] = (),
 ) -> Logged:
-    """A log with those samples of each GPU, whose clock begins at 0."""
+    """A log with these samples of each GPU, whose clock begins at 0."""
     reports, lanes = [], []
     for index, samples in enumerate(gpus):
         lane = BusyLane()
@@ -63,20 +63,20 @@ def logged(
 
 
 def texts_of(figure: Figure) -> list[Text]:
-    """Every text that can be seen, with labels of axes and legend."""
+    """Every visible text, including the labels of axes and legend."""
     figure.draw_without_rendering()
     return [text for text in figure.findobj(Text) if text.get_visible() and text.get_text().strip()]
 
 
 def text_on(figure: Figure) -> str:
-    """All that is written on it, lines as they were before they were broken."""
+    """All text, without line breaks."""
     printed = " | ".join(text.get_text() for text in texts_of(figure))
     return printed.replace("\n", " ").replace("\N{NO-BREAK SPACE}", " ")
 
 
 def layout_faults(figure: Figure) -> list[str]:
-    """Texts that run out of the picture, over each other, or into a lane."""
-    # A font's lines have a little room above and below their letters.
+    """Texts that leave the figure, or overlap each other or a lane."""
+    # A font's lines have a margin above and below their letters.
     places = [
         (text.get_text(), text.get_window_extent().padded(0, -2)) for text in texts_of(figure)
     ]

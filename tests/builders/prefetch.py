@@ -1,4 +1,4 @@
-"""Sources of batches that count how often they are asked, and the gaps between batches."""
+"""Sources of batches that count how many were pulled, and the gaps between batches."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ READER = "gpumon-prefetch"
 
 
 class Source:
-    """Batches that take a while each, and are counted as they are pulled."""
+    """Batches that each take some time, counted as they are pulled."""
 
     def __init__(self, batches: Iterable[Any], seconds: float = 0.0) -> None:
         self.batches = list(batches)
@@ -31,7 +31,7 @@ class Source:
 
 
 def most_ahead(batches: Iterable[Any], pulled: Callable[[], int], pause_s: float = 0.03) -> int:
-    """How many batches were pulled, at most, beyond those handed out: each is used a while."""
+    """The largest number of batches pulled ahead of those in use."""
     ahead: list[int] = []
     for count, _ in enumerate(batches, start=1):
         time.sleep(pause_s)
@@ -40,7 +40,7 @@ def most_ahead(batches: Iterable[Any], pulled: Callable[[], int], pause_s: float
 
 
 def usual_gap_s(batches: Iterable[Any], step: Callable[[Any], object]) -> float:
-    """The wait before a batch: the median, without the first, for which nothing can be ready."""
+    """The median wait for a batch, without the first."""
     gaps_s: list[float] = []
     source = iter(batches)
     while True:
@@ -54,6 +54,6 @@ def usual_gap_s(batches: Iterable[Any], step: Callable[[Any], object]) -> float:
 
 
 def readers() -> list[threading.Thread]:
-    """The threads that read ahead for someone at the moment."""
-    gc.collect()  # Keras lets go of some data in a circle
+    """The threads that prefetch now."""
+    gc.collect()  # Keras keeps some data in reference cycles
     return [thread for thread in threading.enumerate() if thread.name == READER]

@@ -1,4 +1,4 @@
-"""A made-up /proc, for what the kernel of this machine does not show."""
+"""A fake /proc, for what the kernel of this machine does not show."""
 
 from __future__ import annotations
 
@@ -15,11 +15,7 @@ PID = 4_711
 
 
 class FakeProc:
-    """Processes as files; each has the counters that a test gives it.
-
-    Attributes:
-        folder: To be read in the place of ``/proc``.
-    """
+    """Processes as files, with counters from the test; ``folder`` replaces ``/proc``."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -39,7 +35,7 @@ class FakeProc:
         began_ticks: int = 0,
         inner: int | None = None,
     ) -> Path:
-        """One thread of a process, the first by default, with all of its files."""
+        """One thread of a process, by default the first, with all its files."""
         is_first = tid is None or tid == pid
         task = self.folder / str(pid) / "task" / str(pid if tid is None else tid)
         task.mkdir(parents=True, exist_ok=True)
@@ -61,23 +57,21 @@ class FakeProc:
         return task
 
     def starts(self, parent: int, *pids: int) -> None:
-        """That process' first thread has started these."""
+        """Make these the children of the process' first thread."""
         children = self.folder / str(parent) / "task" / str(parent) / "children"
         children.write_text(" ".join(map(str, pids)))
 
     def reads(self, pid: int, read_bytes: int) -> None:
-        """So much did it read from disks."""
         io = f"rchar: 1\nread_bytes: {read_bytes}\nwrite_bytes: 0\n"
         (self.folder / str(pid) / "io").write_text(io)
 
     def ends(self, pid: int) -> None:
-        """That process is there no longer."""
         for counters in (self.folder / str(pid)).glob("task/*/schedstat"):
-            counters.write_text("")  # as whoever has it open sees it
+            counters.write_text("")  # as an open descriptor reads it
         (self.folder / str(pid)).rename(self.folder / f"gone-{pid}")
 
 
 def reading_of(pid: int = PID, *, inner: int | None = None, **changes: Any) -> RingReading:
-    """The ring of a training run that lives with that pid, and knows itself by ``inner``."""
+    """The ring of a living run with this pid; ``inner``: its pid in its container."""
     facts = replace(run_facts(), pid=pid if inner is None else inner)
     return replace(ring_reading(facts, host_pid=pid, owner_uid=os.geteuid()), **changes)

@@ -1,4 +1,4 @@
-"""Readings as a source and rings bring them, and recordings of them."""
+"""Readings of a source and rings, and recordings of them."""
 
 from __future__ import annotations
 
@@ -46,7 +46,6 @@ WAIT, STEP, SAVE = TrainingPhase.INPUT_WAIT, TrainingPhase.TRAIN_STEP, TrainingP
 
 
 def header(*, period_s: float = 1.0, simulated: bool = False, note: str = "") -> RecordingHeader:
-    """What such a recording says of itself."""
     return RecordingHeader(
         version="0.1.0",
         source=SOURCE,
@@ -61,7 +60,7 @@ def header(*, period_s: float = 1.0, simulated: bool = False, note: str = "") ->
 
 
 def facts() -> MonitorFacts:
-    """What the monitor was reported that ran while it was recorded."""
+    """The facts of the monitor during the recording."""
     return MonitorFacts(
         source=SOURCE,
         source_kind=SOURCE,
@@ -78,7 +77,7 @@ def reading(
     rings: RingsReading | None = None,
     **tick: object,
 ) -> Reading:
-    """A tick so many seconds after the beginning."""
+    """A tick at this second."""
     at_ns = BEGAN_NS + round(second * NS_PER_S)
     reported: dict[str, object] = {
         "late_ns": 1_234,
@@ -107,7 +106,7 @@ def plain_readings(count: int, *, busy_ratio: float = 0.5) -> list[Reading]:
 
 
 def full_sample(second: int, random: Random) -> GpuSample:
-    """A sample that leaves nothing out."""
+    """A sample with every field."""
     end_ns = BEGAN_NS + second * NS_PER_S
     return GpuSample(
         device=DEVICES[0],
@@ -128,10 +127,9 @@ def full_sample(second: int, random: Random) -> GpuSample:
 
 
 def training_readings(seed: int, seconds: int = 90) -> Iterator[Reading]:
-    """Two GPUs and two training runs that wait, save, stop and go on, as a seed draws it.
+    """Two GPUs and two training runs that wait and save, drawn from a seed.
 
-    With ticks that bring nothing, samples that come late, records that come
-    lost ones, a run that ends and a ring that goes.
+    With ticks without a frame, late samples, lost records, a run that ends and a ring that goes.
     """
     random = Random(seed)
     rings = [_Training(key, random) for key in ("/run/gpumon/one#1", "/run/gpumon/two#2")]
@@ -161,8 +159,6 @@ def training_readings(seed: int, seconds: int = 90) -> Iterator[Reading]:
 
 
 class _Training:
-    """The ring of a training run that waits and steps."""
-
     def __init__(self, key: str, random: Random) -> None:
         self._random = random
         self._steps = self._samples = 0
@@ -211,7 +207,7 @@ def blocks_of(raw: bytes) -> list[bytes]:
 
 
 def record(path: Path, readings: Sequence[Reading], *, why: str | None = "ended") -> Path:
-    """Keep the readings in a file; ``why=None``: as a killed process leaves it."""
+    """Write readings into a file; ``why=None``: as a killed process leaves it."""
     writer = RecordingWriter(path)
     for one in readings:
         writer.keep(one, header())

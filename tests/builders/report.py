@@ -37,7 +37,7 @@ def gpu(
     hidden_s: float = 0.0,
     pauses: int = 0,
 ) -> GpuReport:
-    """A GPU with that much time in seconds; in use but for start-up and not_in_use."""
+    """A GPU with these seconds; in use except for start-up and not_in_use."""
     lost_s = sum(idle_s[cause] for cause in idle_s if cause not in _OUT_OF_USE)
     gaps = GapTotals()
     if pauses:
@@ -73,11 +73,11 @@ def with_totals(one: GpuReport, **changes: Any) -> GpuReport:
 
 
 MIG_PARENT = replace(gpu(0.0), uuid="GPU-a", mig_enabled=True)
-"""A GPU that is cut by MIG, and was before it worked."""
+"""A MIG-partitioned GPU."""
 
 
 def mig_part(number: int, busy_s: float = 0.0, suspected_s: float = 0.0) -> GpuReport:
-    """An instance of it; of no time, it does not say how busy it is."""
+    """An instance of it, without utilisation data if it has no time."""
     idle = {IdleCause.UNKNOWN: suspected_s} if suspected_s else {}
     one = gpu(busy_s, idle, pauses=9 if suspected_s else 0, suspected_s=suspected_s)
     return replace(one, uuid=f"MIG-{number}", parent_uuid="GPU-a", mig_index=number)
@@ -106,7 +106,7 @@ def shared_run(
     *,
     framework: str = "keras/tensorflow",
 ) -> RunReport:
-    """A run on several GPUs, each so busy in its training steps."""
+    """A run on several GPUs, with busy ratios within its steps."""
     uuids = tuple(f"GPU-{at}" for at in range(len(busy)))
     return replace(
         run(),
@@ -135,13 +135,13 @@ def rank_of(
 
 
 def one_balance(report: Report) -> JobBalance:
-    """Of the only job in a report."""
+    """The balance of the only job."""
     (balance,) = balances(report.runs).values()
     return balance
 
 
 def report(*gpus: GpuReport, runs: tuple[RunReport, ...] = ()) -> Report:
-    """A report of these GPUs with the advice that follows."""
+    """A report of these GPUs, with its advice."""
     return Report(
         source="simulated:input-bound",
         simulated=True,
@@ -173,14 +173,14 @@ BEGAN_S = 1_000.0
 
 
 def mean(ratio: float | None, seconds: float) -> Mean:
-    """A mean over so many seconds; of ``None``, over none."""
+    """A mean over these seconds; of ``None``, over none."""
     return Mean() if ratio is None else Mean(s(seconds), round(ratio * s(seconds)))
 
 
 def gpm_fill(
     sm_active: float, *, seconds: float = 120.0, memory: float | None = 0.2, held: float = 0.0
 ) -> GpuFill:
-    """What GPM says of a GPU, with 180 of 700 W and so much of the time reduced by heat."""
+    """SM utilisation by GPM, with 180 of 700 W; ``held``: the share of time slowed by heat."""
     return GpuFill(
         sm_active=mean(sm_active, seconds),
         sm_occupancy=mean(sm_active / 2, seconds),
@@ -197,7 +197,7 @@ def gpm_fill(
 
 
 def power_fill(watts: float, *, seconds: float = 120.0, held: float = 0.0) -> GpuFill:
-    """What an older board says of itself, of 700 W."""
+    """An older board, which reports only power, of 700 W."""
     known_s = seconds * (1.0 - held)
     return gpm_fill(0.0, seconds=seconds, held=held)._replace(
         sm_active=Mean(),
@@ -228,7 +228,7 @@ def seconds_of(
     device: Device | None = None,
     from_s: float = 0.0,
 ) -> Iterator[GpuSample]:
-    """What one GPU says, once a second; each activity covers five seconds and is repeated."""
+    """Samples of a GPU, one a second; each activity covers five seconds and is repeated."""
     device = device or Device(uuid="GPU-0", index=0)
     details = GpuDetails(
         read_at_ns=s(BEGAN_S),
@@ -265,13 +265,13 @@ def task(
     wanted: float, queued: float = 0.0, switches: float | None = None, sleeps_in: str | None = None,
     state: str | None = None,
 ) -> TaskSample:  # fmt: skip
-    """One that wants so much of a core, and waits for it for so long of that."""
+    """A task that wants ``wanted`` cores and waits for ``queued`` of them."""
     reported = state or ("R" if sleeps_in is None else "S")
     return TaskSample(wanted - queued, queued, switches, reported, sleeps_in)
 
 
 WAITS: Final = task(0.01, sleeps_in=QUEUE)
-"""The thread that trains, while others make its batches."""
+"""The training thread, while others make its batches."""
 
 
 def evidence(
@@ -283,7 +283,7 @@ def evidence(
     waiting: float = 0.8,
     **others: Any,
 ) -> HostEvidence:
-    """A look of one second that ends at ``at_s``."""
+    """Evidence of one second, until ``at_s``."""
     end_ns = round(at_s * NS_PER_S)
     usual: dict[str, Any] = {
         "read_bytes_per_second": 0.0, "major_faults_per_second": 0.0, "disk_busy_ratio": 0.05,
@@ -301,7 +301,7 @@ def evidence(
 
 
 def gil_threads(count: int, *, queued: float = 0.1) -> tuple[TaskSample, ...]:
-    """So many threads that wait for Python's lock in turn."""
+    """Threads that take turns with the GIL."""
     return tuple(task(1.2 / count, queued / count, 204.0, QUEUE) for _ in range(count))
 
 
@@ -318,7 +318,7 @@ def wait(
     also: tuple[InputWaitReason, ...] = (),
     **others: float,
 ) -> WaitReason:
-    """A reason for which so much was lost; ``others``: figures, by the first words of their names.
+    """A reason and its loss; ``others``: figures, by the begin of their names.
 
     >>> seen(InputWaitReason.CPU_BOUND, tasks=1, wanted=1.0, given=1.0, usable=8).figures[3]
     8

@@ -1,4 +1,4 @@
-"""Rings as a training process writes them, and as an attacker would."""
+"""Rings as a training process writes them, and as an attacker might."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from trainer_hooks.ring.ring_writer import RingWriter
 
 BOOT_ID = "b007-1d"
 ANOTHER_OWNER = 3_999_999
-"""A pid that no test process has: the reader passes rings of its own process over."""
+"""A pid that no test process has: the reader skips rings of its own process."""
 
 _HOLD = """
 import fcntl, os, sys
@@ -59,14 +59,14 @@ def run_facts(
 
 
 def phases_folder(runtime: Path) -> Path:
-    """The folder in which rings lie, made if need be."""
+    """The folder of rings, made if necessary."""
     phases = runtime / "phases"
     phases.mkdir(exist_ok=True)
     return phases
 
 
 class WrittenRing:
-    """A ring whose writer is this test, and whose lock no one holds."""
+    """A ring that this test writes, and whose lock is free."""
 
     def __init__(self, runtime: Path, facts: RunFacts | None = None) -> None:
         self.facts = facts or run_facts()
@@ -78,7 +78,7 @@ class WrittenRing:
 
 
 def sparse_ring(phases: Path, facts: RunFacts) -> RingWriter:
-    """A ring as its writer makes it, whose lock this process holds, but without its 2 MB."""
+    """A ring whose lock this process holds, as a sparse file."""
     path, descriptor = _file_of(phases, facts)
     fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB, 1)
     os.ftruncate(descriptor, RING_BYTES)
@@ -86,7 +86,7 @@ def sparse_ring(phases: Path, facts: RunFacts) -> RingWriter:
 
 
 def dead_rings(phases: Path, runs: Iterable[RunFacts]) -> None:
-    """Rings as processes leave them that end at once; not mapped each, which takes milliseconds."""
+    """Rings of processes that ended at once; not mapped, which would take milliseconds each."""
     for facts in runs:
         path, descriptor = _file_of(phases, facts)
         writer = _begun(path, mmap.mmap(-1, RING_BYTES), descriptor, facts)
@@ -108,14 +108,14 @@ def _begun(path: Path, data: mmap.mmap, descriptor: int, facts: RunFacts) -> Rin
 
 
 class LockHolder:
-    """Another process that holds a ring's lock, and lives until its block ends."""
+    """Another process that holds a ring's lock."""
 
     def __init__(self, process: subprocess.Popen[bytes]) -> None:
         self.pid = process.pid
         self._process = process
 
     def free_lock(self) -> None:
-        """Lose the lock and live on."""
+        """Release the lock and live on."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.stdin.write(b"\n")
@@ -125,14 +125,13 @@ class LockHolder:
 
 @contextmanager
 def held_by_a_process(path: Path) -> Iterator[int]:
-    """Let another process hold the ring's lock; yields its pid."""
     with lock_holder(path) as holder:
         yield holder.pid
 
 
 @contextmanager
 def lock_holder(path: Path) -> Iterator[LockHolder]:
-    """Let another process hold the ring's lock until it is asked to free it."""
+    """Let another process hold the ring's lock until it is requested to free it."""
     holder = subprocess.Popen(
         [sys.executable, "-S", "-c", _HOLD, str(path)],
         stdin=subprocess.PIPE,
@@ -150,14 +149,13 @@ def now() -> int:
 
 
 def only(reading: RingsReading) -> RingReading:
-    """The one ring that was read, without a complaint about any other."""
+    """The only ring; no other was refused."""
     assert reading.message is None
     assert len(reading.rings) == 1
     return reading.rings[0]
 
 
 def kinds(events: Iterable[RingEvent]) -> list[str]:
-    """Names of the kinds of these records."""
     return [event.kind.name for event in events]
 
 
@@ -226,27 +224,27 @@ HOSTILE_RINGS: dict[str, Callable[[Path], object]] = {
     ),
     "more time than has passed": more_time_than_has_passed,
     "a phase from before its run": a_phase_from_before_its_run,
-    "a last word from before its run": lambda phases: WrittenRing(phases.parent).writer._publish(1),
+    "a last record from before its run": lambda phases: WrittenRing(phases.parent).writer._publish(
+        1
+    ),
     "torn totals": torn_totals,
     "facts that are no JSON": facts_that_are_no_json,
 }
 
 
 class WatchedRing(WrittenRing):
-    """A ring whose writer is this test, and a reader of all rings beside it."""
+    """A ring that this test writes, and a reader of all rings."""
 
     def __init__(self, runtime: Path, facts: RunFacts | None = None) -> None:
         super().__init__(runtime, facts)
         self.reader = PhaseRingReader([runtime], boot_id=BOOT_ID)
 
     def held(self) -> AbstractContextManager[int]:
-        """Let it be alive meanwhile: another process, whose pid it gives, holds its lock."""
+        """Another process holds its lock meanwhile, so that it is alive."""
         return held_by_a_process(self.path)
 
     def read(self) -> RingReading:
-        """What the reader makes of it now, when there is no other and nothing to complain of."""
         return only(self.read_all())
 
     def read_all(self, later_ns: int = 0) -> RingsReading:
-        """What the reader makes of all rings now, or so much later."""
         return self.reader.read(now() + later_ns)

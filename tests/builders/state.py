@@ -1,4 +1,4 @@
-"""A daemon's state, one of them or one a tick."""
+"""States of a daemon."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def starved_gpu(**changes: Any) -> GpuState:
 
 
 def detailed_gpu(**changes: Any) -> GpuState:
-    """GPU 0 as above, on a board that answers everything, and had XID 79 once and 31 twice."""
+    """GPU 0 as above with every field, and XID 79 once and 31 twice."""
     gpu = starved_gpu()
     assert gpu.latest is not None
     details = GpuDetails(
@@ -135,7 +135,7 @@ def detailed_gpu(**changes: Any) -> GpuState:
 
 
 def healthy_gpu(**changes: Any) -> GpuState:
-    """GPU 1: 100 s observed, 98.5 busy; it answers neither power nor energy."""
+    """GPU 1: 100 s observed, 98.5 busy; without power and energy."""
     me = device(1, HEALTHY_UUID)
     totals = GpuTotals(
         observed_ns=100 * S,
@@ -197,7 +197,7 @@ def run(name: str = "resnet", **changes: Any) -> RunState:
 
 
 def monitor_state(**changes: Any) -> MonitorState:
-    """Two GPUs, one starved and one healthy, one run, two collectors that work."""
+    """A starved and a healthy GPU, one run, two collectors without errors."""
     known = MonitorState(
         taken_at_ns=1_000_000_000_000,
         wall_time_s=1_700_000_000.25,
@@ -228,7 +228,7 @@ def monitor_state(**changes: Any) -> MonitorState:
 
 
 class StoppedClock(HandClock):
-    """At the nanosecond that a test says, and always at the same time of day."""
+    """Stopped at a nanosecond, always at the same time of day."""
 
     def __init__(self, now_ns: int = 1_000_000_000_000) -> None:
         super().__init__()
@@ -239,7 +239,7 @@ class StoppedClock(HandClock):
 
 
 class RunningClock(StoppedClock):
-    """The machine's own clock, for pages whose ages must be true."""
+    """The machine's clock, for pages with true ages."""
 
     def monotonic_ns(self) -> int:
         return time.monotonic_ns()
@@ -247,13 +247,13 @@ class RunningClock(StoppedClock):
 
 _STARTED_NS: Final = 1_000 * S
 _LATE: Final = 0.15
-"""Shares of a period by which a tick may come late."""
+"""Share of a period by which a tick may be late."""
 
 
 def jittered_states(folder: Path, seconds: float, period_s: float) -> Iterator[MonitorState]:
-    """A GPU that works 0.7 s of each second, watched so long: the clock is moved by hand.
+    """States of a GPU that is busy 0.7 s of each second.
 
-    The driver's windows last 1/6 s, so that no two ticks observe the same length of time.
+    The driver's windows last 1/6 s, so no two ticks observe the same length of time.
     """
     period_ns = round(period_s * S)
     clock, chance = StoppedClock(_STARTED_NS), random.Random(7)

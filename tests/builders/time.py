@@ -1,4 +1,4 @@
-"""Samples, spans and clocks of a test's own time."""
+"""Samples and clocks in a test's own time."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def s(seconds: float) -> int:
 
 
 def every(period_s: float, ratios: Iterable[float], start_s: float = 0.0) -> list[BusySample]:
-    """Samples one after the other, each ``period_s`` long."""
+    """Consecutive samples, each ``period_s`` long."""
     length_ns = s(period_s)
     return [
         BusySample(s(start_s) + k * length_ns, s(start_s) + (k + 1) * length_ns, ratio)
@@ -25,7 +25,7 @@ def every(period_s: float, ratios: Iterable[float], start_s: float = 0.0) -> lis
 
 
 def rhythm(busy: int, idle: int, times: int, level: float = 1.0) -> list[float]:
-    """``busy`` busy samples and ``idle`` idle ones, again and again."""
+    """``busy`` busy samples and ``idle`` idle ones, repeated."""
     return ([level] * busy + [0.0] * idle) * times
 
 
@@ -38,7 +38,7 @@ def settled(samples: Iterable[BusySample]) -> GpuTotals:
 
 
 class HandClock:
-    """Stands still until the test says otherwise; sleeping moves it."""
+    """A clock that only moves by sleeping or by the test."""
 
     def __init__(self, at_s: float = 1000.0) -> None:
         self.now_ns = round(at_s * NS_PER_S)
@@ -53,5 +53,4 @@ class HandClock:
         self.now_ns = max(self.now_ns, deadline_ns)
 
     def pass_seconds(self, seconds: float) -> None:
-        """Let time pass."""
         self.now_ns += round(seconds * NS_PER_S)
