@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import itertools
 import math
+from typing import Any
 
 import pytest
 
 from gpumon.core.accounting.ledger import GpuLedger
 from gpumon.core.accounting.totals import GpuTotals
+from gpumon.core.attribution.bounds import Bounds, Narrowed
 from gpumon.core.attribution.idle_sharing import SharedIdle
-from gpumon.core.phase import IdleCause
+from gpumon.core.phase import IdleCause, InputWaitReason
 from gpumon.core.sample import BusySample
 from tests.builders.cycles import late_waves, on_and_off
 from tests.builders.time import every, rhythm, s, settled
@@ -20,6 +22,9 @@ UNKNOWN, NOT_IN_USE, INPUT_WAIT = (
     IdleCause.NOT_IN_USE,
     IdleCause.INPUT_WAIT,
 )
+
+
+SECOND = SharedIdle({INPUT_WAIT: s(1)})
 
 
 def live(*ratios: float, period_s: float = 1.0) -> GpuLedger:
@@ -118,6 +123,42 @@ class TestIdleTimeSettlesAtOnce:
         assert totals.idle_ns == {INPUT_WAIT: s(0.25)}
         assert totals.pending_ns == s(0.75)
         assert totals.inferred_ns == s(0.25)
+
+
+class TestAWaitForInput:
+    """A second of it, after a burst."""
+
+    def ledger(self, shared: SharedIdle = SECOND, **more: Any) -> GpuLedger:
+        ledger = live(1.0)
+        ledger.observe_shared(BusySample(s(1), s(2), 0.0), shared, **more)
+        return ledger
+
+    def test_has_its_reasons_and_is_unknown_otherwise(self) -> None:
+        reasons_ns = {
+            (INPUT_WAIT, InputWaitReason.CPU_BOUND): s(0.75),
+            (IdleCause.WITHIN_STEP, InputWaitReason.GIL_BOUND): s(0.5),
+        }
+
+        totals = self.ledger(SECOND._replace(reasons_ns=reasons_ns)).snapshot()
+
+        assert totals.input_wait_by_reason_ns == {"cpu_bound": s(0.75), "unknown": s(0.25)}
+        assert totals.within_step_by_reason_ns == {}
+
+    def test_is_not_starved_while_the_run_hangs(self) -> None:
+        totals = self.ledger(hung_ns=s(0.4)).snapshot()
+
+        assert (totals.hanging_ns, totals.hanging_idle_ns) == (s(0.4), {INPUT_WAIT: s(0.4)})
+        assert totals.starved_ns == s(0.6)
+
+    def test_is_starved_as_far_as_it_is_certain(self) -> None:
+        ledger = self.ledger(bounds=Bounds({INPUT_WAIT: s(1)}, {INPUT_WAIT: s(0.5)}, {}))
+
+        assert ledger.snapshot().starved_ns == s(0.5)
+
+        ledger.narrow(Narrowed({INPUT_WAIT: s(0.2)}, {}))
+
+        assert ledger.snapshot().starved_ns == s(0.7)
+        assert ledger.snapshot().bounds_ns(INPUT_WAIT) == (s(0.7), s(1))
 
 
 class TestTimeBeforeTheFirstBurst:
