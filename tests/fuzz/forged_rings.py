@@ -1,4 +1,4 @@
-"""Forged rings of another user, and a valid ring beside them.
+"""Forged rings of another user, and a valid ring next to them.
 
 A ring with flipped bytes is refused by its check words. So most of these rings have forged facts,
 totals and records with matching check words.
@@ -88,7 +88,7 @@ written = {"steps": writer.steps, "samples": writer.samples, "phase_ns": phase_n
 print(json.dumps(written), flush=True)
 sys.stdin.read()
 """
-"""The real writer at full speed, until a line comes; then it prints what it has written."""
+"""The real writer at full speed, until it receives a line; then it prints its counters."""
 
 
 def answer_of(child: subprocess.Popen[str], line: str) -> str:
@@ -99,23 +99,11 @@ def answer_of(child: subprocess.Popen[str], line: str) -> str:
     return child.stdout.readline()
 
 
-class HonestTraining:
-    """A real run beside them, which names GPU 1."""
-
-    def __init__(self, child: subprocess.Popen[str]) -> None:
-        self._child = child
-
-    def stop(self) -> dict[str, Any]:
-        """Stop writing, and return what it has counted; the process lives on."""
-        counted: dict[str, Any] = json.loads(answer_of(self._child, "enough"))
-        return counted
-
-
 @contextmanager
-def honest_training(runtime: Path) -> Iterator[HonestTraining]:
-    """A run that trains until it is stopped."""
+def valid_run(runtime: Path) -> Iterator[Callable[[], dict[str, Any]]]:
+    """Start a run on GPU 1; yield a function that stops its writing and returns its counters."""
     with process(_TRAINING, runtime, str(runtime), HONEST, str(HONEST_PID)) as child:
-        yield HonestTraining(child)
+        yield lambda: json.loads(answer_of(child, "enough"))
 
 
 class OtherUser:
@@ -132,8 +120,8 @@ class OtherUser:
         self._number = 0
         self._ways: Sequence[Callable[[Random], None]] = (
             self._make, self._make, self._make, self._change_live, self._change_live,
-            self._change_live, self._resize, self._remove, self._rename, self._replace,
-            self._make_garbage,
+            self._change_live, self._resize, self._rename, self._replace,
+            self._make_garbage, self._remove,
         )  # fmt: skip
 
     def act(self, random: Random) -> str:
@@ -151,7 +139,7 @@ class OtherUser:
 
     def _one(self, random: Random) -> Path:
         rings = self._rings()
-        return random.choice(rings) if rings else self._phases / "1-1.ring"
+        return random.choice(rings or [self._phases / "1-1.ring"])
 
     def _new_path(self, random: Random) -> Path:
         self._number += 1
@@ -159,14 +147,11 @@ class OtherUser:
         plain = f"{self._number}-{now()}.ring"
         return self._phases / (plain if random.random() < 0.9 else random.choice(odd))
 
-    def _hold(self, path: Path) -> None:
-        answer_of(self._holder, str(path))
-
     def _make(self, random: Random) -> None:
         path = self._new_path(random)
         write_sparse(path, a_forged_ring(random), random)
         if random.random() < 0.7:
-            self._hold(path)
+            answer_of(self._holder, str(path))
 
     def _make_garbage(self, random: Random) -> None:
         path = self._new_path(random)
@@ -251,18 +236,18 @@ class RingBytes:
             facts = None
         return facts if isinstance(facts, dict) else simple_facts()
 
-    def state(self, raw: bytes) -> None:
+    def set_facts(self, raw: bytes) -> None:
         raw = raw[:FACTS_MAX_BYTES]
         self.data[FACTS_OFFSET : FACTS_OFFSET + len(raw)] = raw
         self.words[WORD_FACTS_BYTES], self.words[WORD_FACTS_CRC] = len(raw), zlib.crc32(raw)
         self.words[WORD_FACTS_GENERATION] = self.words[WORD_FACTS_GENERATION] + 1 & _WORD
 
-    def total(self, copy: int, word: int, value: int) -> None:
+    def set_total(self, copy: int, word: int, value: int) -> None:
         at = TOTALS_AT_WORDS[copy]
         self.words[at + word] = value & _WORD
         self.words[at + T_XOR] = reduce(xor, self.words[at : at + T_XOR])
 
-    def record(self, slot: int, words: Sequence[int]) -> None:
+    def set_record(self, slot: int, words: Sequence[int]) -> None:
         at = (PAGE_BYTES + slot * RECORD_BYTES) // 8
         for offset, word in enumerate(words):
             self.words[at + offset] = word & _WORD
@@ -279,15 +264,17 @@ def a_forged_ring(random: Random) -> bytes:
     ring = RingBytes(bytearray(PAGE_BYTES + _FIRST_RECORDS * RECORD_BYTES))
     ring.data[:8] = b"GPUMRING"
     ring.words[1], ring.words[2] = 1, RECORD_COUNT
-    ring.state(json.dumps({**simple_facts(), "run": random.choice(("lie", HONEST))}).encode())
+    ring.set_facts(json.dumps({**simple_facts(), "run": random.choice(("lie", HONEST))}).encode())
     began_ns = now()
     for copy in (0, 1):
         for word in (_SINCE_NS, _LAST_NS):
-            ring.total(copy, word, began_ns)
+            ring.set_total(copy, word, began_ns)
     for slot in range(random.choice((0, 1, 20, _FIRST_RECORDS))):
         kind = random.choice((*RingKind, RingKind.ENTER, RingKind.ENTER))
         value = random.choice((0, 1, 2, 1_000, 5))
-        ring.record(slot, record_words(slot, kind, random.randrange(12), began_ns + slot, value))
+        ring.set_record(
+            slot, record_words(slot, kind, random.randrange(12), began_ns + slot, value)
+        )
         ring.words[WORD_HEAD] = slot + 1
     for _ in range(random.choice((0, 0, 1, 1, 2, 6))):
         random.choice(FORGERIES)(random, ring)
@@ -325,7 +312,7 @@ def forge_facts(random: Random, ring: RingBytes) -> None:
     raw = json.dumps(facts, ensure_ascii=random.random() < 0.5).encode("utf-8", "surrogatepass")
     if random.random() < 0.1:
         raw = random.choice((mutated(random, raw, BYTES), b"[" * 3_000, b'{"run":' + b"9" * 2_900))
-    ring.state(raw)
+    ring.set_facts(raw)
 
 
 def forge_totals(random: Random, ring: RingBytes) -> None:
@@ -333,7 +320,7 @@ def forge_totals(random: Random, ring: RingBytes) -> None:
     for _ in range(random.choice((1, 1, 4))):
         few = random.choice((0, 1, 2, 5, 1_000))  # plausible values
         word, number = random.randrange(T_XOR), random.choice((a_number(random), few))
-        ring.total(copy, word, number)
+        ring.set_total(copy, word, number)
     if random.random() < 0.5:
         generation = ring.words[TOTALS_AT_WORDS[copy]]
         ring.words[WORD_TOTALS_GENERATION] = generation
@@ -350,7 +337,7 @@ def forge_records(random: Random, ring: RingBytes) -> None:
             | random.choice((*range(12), 12, 255))
         )
         at_ns, value = a_number(random), a_number(random)
-        ring.record(slot, (head, at_ns, value, head ^ at_ns ^ value))
+        ring.set_record(slot, (head, at_ns, value, head ^ at_ns ^ value))
 
 
 def forge_header(random: Random, ring: RingBytes) -> None:

@@ -31,7 +31,7 @@ from gpumon.sources.ring_reader.phase_rings import PhaseRingReader
 from tests.builders.recording import facts
 from tests.builders.ring import BOOT_ID, now, phases_folder
 from tests.fuzz.checks import check_report, parsed
-from tests.fuzz.forged_rings import HONEST_PID, honest_training, other_user
+from tests.fuzz.forged_rings import HONEST_PID, other_user, valid_run
 from tests.fuzz.fuzzing import Case, Fuzz, Growth, for_seconds_and_minutes
 from tests.patience import no_hang
 from tests.serving import no_texts
@@ -193,9 +193,9 @@ def fuzz_rings(fuzz: Fuzz, folder: Path) -> None:
             daemon.check()
 
     try:
-        with other_user(folder) as attacker, honest_training(folder) as training:
+        with other_user(folder) as attacker, valid_run(folder) as stop:
             fuzz.run(one_tick, growth)
-            counted = training.stop()
+            counted = stop()
             daemon.tick(Random(0))
             honest = next(run for run in daemon.rings if run.facts.pid == HONEST_PID)
             daemon.check()

@@ -120,16 +120,10 @@ class GpustatTextLog(GpuLog):
         if head is not None and not self._counts_rows:
             self._has_heads = True
             self._host = head["host"]
-            self._stamp_ns = self._moment(line)
+            iso = _ISO.search(line)
+            self._stamp_ns = self._iso.parse(iso[0]) if iso else find_ctime(line)
         elif line.strip() and not _BELOW_GPU.match(line):
             self._foreign(line, number)
-
-    def _moment(self, line: str) -> int | None:
-        stamp_ns = find_ctime(line)
-        if stamp_ns is None:
-            iso = _ISO.search(line)
-            stamp_ns = self._iso.parse(iso[0]) if iso else None
-        return stamp_ns
 
     def _row(self, found: re.Match[str], stamp_ns: int | None, number: int) -> Rows:
         total = bytes_in(found["total"] or "")

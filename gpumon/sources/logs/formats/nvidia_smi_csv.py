@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from copy import copy
-from itertools import chain
+from itertools import chain, islice
 from typing import Final
 
 from gpumon.errors import UnreadableLogError
@@ -103,14 +103,14 @@ class NvidiaSmiCsvLog(GpuLog):
         if self._used_at is None:
             return None
         cell, known = cells[self._used_at], self._bytes
-        if cell not in known:
-            if len(known) >= _MOST_CELLS:
-                return bytes_in(cell, self._unit_bytes)
-            known[cell] = bytes_in(cell, self._unit_bytes)
-        return known[cell]
+        if cell in known:
+            return known[cell]
+        used_bytes = bytes_in(cell, self._unit_bytes)
+        if len(known) < _MOST_CELLS:
+            known[cell] = used_bytes
+        return used_bytes
 
     def _remember(self, cells: Sequence[str], gpu: int, ratio: float) -> None:
-        """Remember that rows with these cells are of this GPU and this busy."""
         if len(self._ratios) < _MOST_CELLS:
             self._ratios[cells[self._utilization_at]] = ratio
             self._positions[cells[self._key_at]] = gpu
@@ -223,8 +223,12 @@ class NvidiaSmiCsvLog(GpuLog):
             self._clock = self._stamps.clock
             heading = stamp_text(self._header, known.layout.stamp_positions) if self._header else ""
             self._bare_times = without_unit(self._stamps, heading)
-        first = () if known.is_of_processes else known.body[:_TICK_ROWS]
-        stamps_ns = self._first_stamps_ns(known.layout, first)
+        stamps_ns: list[int] = []
+        if self._stamps is not None and not known.is_of_processes:
+            parse = copy(self._stamps).parse  # the log's own parser must not advance
+            texts = (stamp_text(row, known.layout.stamp_positions) for row in known.body)
+            parsed = map(parse, islice(texts, _TICK_ROWS))
+            stamps_ns = [stamp_ns for stamp_ns in parsed if stamp_ns is not None]
         self._rows: GpuRows = GpuRows(known.layout, stamps_ns, self._gpus)
         self._adopt(known.layout)
 
@@ -246,10 +250,3 @@ class NvidiaSmiCsvLog(GpuLog):
         )
         for known in (self._ratios, self._positions, self._bytes):
             known.clear()
-
-    def _first_stamps_ns(self, layout: ColumnLayout, body: Sequence[Sequence[str]]) -> list[int]:
-        if self._stamps is None:
-            return []
-        parse = copy(self._stamps).parse  # the log's own parser must not advance
-        stamps_ns = (parse(stamp_text(row, layout.stamp_positions)) for row in body)
-        return [stamp_ns for stamp_ns in stamps_ns if stamp_ns is not None]

@@ -67,7 +67,7 @@ class NvidiaSmiTableLog(GpuLog):
             self._clock = self._dating.clock
         for number, line in self._numbered(_MAX_LENGTH):
             bare = line.strip()
-            if bare.startswith("|") and not _is_rule(bare):
+            if bare.startswith("|") and bare[1:2] not in ("-", "="):
                 yield self._framed(bare, number)
             elif bare and not bare.startswith(("+", "|")):
                 self._outside(bare, number)
@@ -92,39 +92,27 @@ class NvidiaSmiTableLog(GpuLog):
         is_answer = gpu is not None and len(cells) == _GPU_ROW_CELLS and "/" in cells[1]
         found = _ANSWER_AND_MODE.fullmatch(cells[3]) if is_answer else None
         if gpu is not None and found is not None:
-            return self._answer(gpu, found[1], cells, number)
+            used_bytes, total_bytes = _used_and_total(cells[2])
+            logged = replace(gpu, memory_bytes=total_bytes)
+            position = self._last_gpu = self._gpus.position((gpu.index, None), logged)
+            ratio = self._cells.read(found[1])
+            line = "|".join(cells)
+            return self._sample(position, self._table_ns, ratio, number, used_bytes, line)
         if gpu is not None or not (self._waiting or _is_mig_line(cells) or _is_heading(cells)):
             self._skipped.add(Refusal.CUT_TABLE, number)
         elif self._waiting is not None:
             self._last_gpu = None
-        elif _is_mig_line(cells):
-            self._mark_partitioned()
-        return None
-
-    def _answer(
-        self, gpu: LoggedGpu, answer: str, cells: Sequence[str], number: int
-    ) -> LogSample | None:
-        used_bytes, total_bytes = self._used_and_total(cells[2])
-        logged = replace(gpu, memory_bytes=total_bytes)
-        position = self._last_gpu = self._gpus.position((gpu.index, None), logged)
-        ratio = self._cells.read(answer)
-        return self._sample(position, self._table_ns, ratio, number, used_bytes, "|".join(cells))
-
-    def _used_and_total(self, cell: str) -> tuple[int | None, int | None]:
-        used, _, total = cell.partition("/")
-        return bytes_in(used), bytes_in(total)
-
-    def _mark_partitioned(self) -> None:
-        if self._last_gpu is not None:
+        elif _is_mig_line(cells) and self._last_gpu is not None:
             self._gpus.mark_partitioned(self._last_gpu)
             self._has_answer = True
+        return None
 
     def _instance(self, cells: Sequence[str]) -> LogSample | None:
         """Return a MIG instance; the table shows its memory but no utilisation."""
         found = _INSTANCE.fullmatch(cells[1]) if len(cells) == _INSTANCE_ROW_CELLS else None
         if found is None or self._table_ns is None:
             return None
-        used_bytes, total_bytes = self._used_and_total(cells[2])
+        used_bytes, total_bytes = _used_and_total(cells[2])
         key = int(found[1]), int(found[2])
         logged = LoggedGpu(index=key[0], mig_index=key[1], memory_bytes=total_bytes)
         position = self._gpus.position(key, logged)
@@ -175,16 +163,17 @@ def _section_opened_by(bare: str) -> _Section | None:
     return next((section for section in opened if title.startswith(section.value)), None)
 
 
-def _is_rule(bare: str) -> bool:
-    return bare.startswith("+") or bare[1:2] in ("-", "=")
-
-
 def _name_row(cells: Sequence[str]) -> LoggedGpu | None:
     bus = _BUS_ID.search(cells[2]) if len(cells) == _GPU_ROW_CELLS else None
     if bus is None:
         return None
     found = _INDEX_AND_NAME.fullmatch(cells[1].strip())
     return LoggedGpu(int(found[1]), name=found[2].rstrip(), bus_id=bus[0]) if found else None
+
+
+def _used_and_total(cell: str) -> tuple[int | None, int | None]:
+    used, _, total = cell.partition("/")
+    return bytes_in(used), bytes_in(total)
 
 
 def _is_mig_line(cells: Sequence[str]) -> bool:

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from gpumon.core.clock import NS_PER_S
 from gpumon.sources.logs.gpu_log import GpuLog, Rows
-from gpumon.sources.logs.json_documents import Document, JsonDocuments
+from gpumon.sources.logs.json_documents import JsonDocuments
 from gpumon.sources.logs.log_sample import LoggedGpu, LogOptions, LogSample, line_like
 from gpumon.sources.logs.log_text import MAX_PIECE
 from gpumon.sources.logs.stamps.log_clock import NO_CLOCK
@@ -84,7 +84,9 @@ class WideTable(GpuLog):
         getters = [get for _, get, _ in head]
         self._decide_stamps(getters)
         self._decide_unit(getters)
-        self._decide_other_rows(getters)
+        # Most rows may hold something else, such as training metrics.
+        blank = sum(all(_is_blank(get(key)) for key in self._by_key) for get in getters)
+        self._has_other_rows = 2 * blank >= len(getters) > 4
         for number, get, keys in chain(head, rows):
             self._decide_unit([get])
             yield from self._of_row(get, number, keys)
@@ -107,11 +109,6 @@ class WideTable(GpuLog):
         self._stamps = parser_among(texts, unit_ns, is_elapsed=is_elapsed)
         self._bare_times = without_unit(self._stamps, self._stamp_heading)
         self._clock = self._stamps.clock if self._stamps else NO_CLOCK
-
-    def _decide_other_rows(self, rows: Sequence[Cells]) -> None:
-        """Determine whether most rows hold something else, such as training metrics."""
-        blank = sum(all(_is_blank(get(key)) for key in self._by_key) for get in rows)
-        self._has_other_rows = 2 * blank >= len(rows) > 4
 
     def _decide_unit(self, rows: Sequence[Cells]) -> None:
         """Determine from the first rows whether columns without a unit are percent."""
@@ -347,10 +344,6 @@ class WideJsonLog(WideTable):
     settable = (Column.STAMP,)
     nothing = "no object with a utilisation."
 
-    def __init__(self, lines: Iterator[str], *, name: str, options: LogOptions) -> None:
-        super().__init__(lines, name=name, options=options)
-        self._known_keys: set[str] = set()
-
     def _read(self) -> Rows:
         documents = JsonDocuments(self._lines, name=self._name, skipped=self._skipped)
         yield from self._of_rows(self._rows_of(documents))
@@ -358,14 +351,11 @@ class WideJsonLog(WideTable):
         self._lost_rows += documents.left_out * len(self._columns)
 
     def _rows_of(self, documents: JsonDocuments) -> Iterator[WideRow]:
+        known: set[str] = set()
         for number, document in documents:
             row = {key: one for key, one in document.items() if not isinstance(one, (dict, list))}
-            self._learn_keys(row)
+            if len(known) < _MOST_KEYS and not known.issuperset(row):
+                added = [key for key in row if key not in known]
+                self._learn(zip(added, added, strict=True))
+                known.update(added)
             yield number, row.get, row.keys()
-
-    def _learn_keys(self, document: Document) -> None:
-        known = self._known_keys
-        if len(known) < _MOST_KEYS and not known.issuperset(document):
-            news = [key for key in document if key not in known]
-            self._learn(zip(news, news, strict=True))
-            known.update(news)

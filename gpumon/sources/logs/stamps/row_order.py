@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import replace
-from itertools import accumulate, islice, pairwise
+from dataclasses import dataclass, field, replace
+from itertools import accumulate, groupby, islice, pairwise
 from operator import itemgetter, sub
+from statistics import median_low
 from typing import Final
 
 from gpumon.core.clock import NS_PER_S, seconds
@@ -13,7 +15,6 @@ from gpumon.core.wording import counted, plainly
 from gpumon.errors import UnreadableLogError
 from gpumon.sources.logs.gpu_log import GpuLog
 from gpumon.sources.logs.log_sample import BEST_QUERY, LogFacts, LogSample, RowColumns
-from gpumon.sources.logs.stamps.equal_stamps import MOST_ROWS_A_STAMP, EqualStamps
 
 WINDOW_ROWS: Final = 64
 """Rows of one GPU by which a row may come late and is still put back in its place."""
@@ -27,6 +28,12 @@ _MIN_ROWS: Final = 10
 """With fewer rows, one late row would be a large share."""
 _MIN_PERIOD_NS: Final = NS_PER_S // 50
 """Rows closer than this are no log: a driver averages over at least a sixth of a second."""
+_RESOLUTIONS_NS: Final = (60 * NS_PER_S, NS_PER_S)
+"""Resolutions of coarse clocks: spreadsheets store minutes, `date +%s` seconds."""
+_MOST_ROWS_A_STAMP: Final = 1_000
+"""With more rows at one time, the clock stands still."""
+_CROWD: Final = 1.3
+"""Mean rows a stamp from which on the clock is coarse; below, equal rows are copies."""
 _stamp_of: Final = itemgetter(1)
 
 
@@ -46,7 +53,7 @@ class OrderedLog:
         self._name = name
         self._notes = notes
         self._gpus: dict[int, _GpuOrder] = {}
-        self._equal = EqualStamps()
+        self._equal = _EqualStamps()
         self._row_count = 0
 
     def blocks(self) -> Iterator[list[RowColumns]]:
@@ -148,7 +155,7 @@ class _GpuOrder:
         self._written_until_ns = -1  # the same, as the file has it
 
     def ingest(
-        self, rows: Sequence[LogSample], equal: EqualStamps, *, is_end: bool
+        self, rows: Sequence[LogSample], equal: _EqualStamps, *, is_end: bool
     ) -> list[LogSample]:
         """Add the next rows of the file; return those, in order, that no later row precedes."""
         self._place(rows)
@@ -209,7 +216,7 @@ class _GpuOrder:
 
     def _has_yet_to_show_its_clock(self, ready_count: int) -> bool:
         """Return whether the first rows have too few times, and not too many wait for more."""
-        if self._until_ns is not None or len(self._pending) > _CLOCK_TIMES * MOST_ROWS_A_STAMP:
+        if self._until_ns is not None or len(self._pending) > _CLOCK_TIMES * _MOST_ROWS_A_STAMP:
             return False
         return len({row.stamp_ns for row in self._pending[:ready_count]}) < _CLOCK_TIMES
 
@@ -219,12 +226,12 @@ class _GpuOrder:
         count = max(0, len(pending) - held_back)
         while 0 < count < len(pending) and pending[count][1] == pending[count - 1][1]:
             count -= 1
-        if not count and len(pending) > MOST_ROWS_A_STAMP + WINDOW_ROWS:
+        if not count and len(pending) > _MOST_ROWS_A_STAMP + WINDOW_ROWS:
             return len(pending)  # the clock stands still: waiting for it would take all memory
         return count
 
 
-def _order_notes(gpus: Collection[_GpuOrder], equal: EqualStamps) -> tuple[int, tuple[str, ...]]:
+def _order_notes(gpus: Collection[_GpuOrder], equal: _EqualStamps) -> tuple[int, tuple[str, ...]]:
     """Return how many rows were dropped, and the notes on order and clock."""
     notes: list[str] = []
     late = sum(gpu.late for gpu in gpus)
@@ -249,3 +256,108 @@ def _order_notes(gpus: Collection[_GpuOrder], equal: EqualStamps) -> tuple[int, 
     )
     notes += [f"Dropped {counted(count, 'row', 'rows')} {why}." for count, why in dropped if count]
     return sum(count for count, _ in dropped), tuple(notes)
+
+
+@dataclass(slots=True)
+class _EqualStamps:
+    """Handles rows of a log that share a stamp, and counts them.
+
+    Attributes:
+        copies: Dropped because the same row was there.
+        contradictions: Dropped because another row has that time.
+        standing: Dropped because the clock stood still.
+        spread: Given times of their own.
+    """
+
+    copies: int = 0
+    contradictions: int = 0
+    standing: int = 0
+    spread: int = 0
+    _spread_rows: Counter[int] = field(default_factory=Counter)
+    _seen_resolution_ns: int = NS_PER_S
+    _seen_rows: int | None = None
+
+    @property
+    def period_ns(self) -> int:
+        """Most frequent time between two rows that were spread; 0 without any."""
+        return max(self._spread_rows, key=self._spread_rows.__getitem__, default=0)
+
+    def made_to_rise(
+        self, rows: Sequence[LogSample], before_ns: int | None = None
+    ) -> list[LogSample]:
+        """Return the same rows with stamps that rise.
+
+        Args:
+            rows: Of one GPU, by stamp, with all rows of each stamp.
+            before_ns: Stamp of the GPU's row before them; ``None``: there is none.
+        """
+        if len(set(map(_stamp_of, rows))) == len(rows):
+            return list(rows)
+        runs = [list(run) for _, run in groupby(rows, key=_stamp_of)]
+        resolution_ns = self._resolution_ns([run[0].stamp_ns for run in runs])
+        counts = [len(run) for run in runs if len(run) <= _MOST_ROWS_A_STAMP]
+        if not resolution_ns or not counts or sum(counts) < _CROWD * len(counts):
+            return [row for run in runs for row in self._without_copies(run, resolution_ns)]
+        usual = self._usual_rows(counts)
+        apart: list[LogSample] = []
+        for at, run in enumerate(runs):
+            if len(run) > _MOST_ROWS_A_STAMP:
+                apart.append(self._first_of_standing(run))
+                continue
+            last_ns = runs[at - 1][0].stamp_ns if at else before_ns
+            goes_before = last_ns is not None and run[0].stamp_ns - last_ns == resolution_ns
+            # A stretch may begin and end anywhere within its first and last second.
+            apart += self._spread(
+                run, resolution_ns, resolution_ns // usual, begins=not goes_before
+            )
+        return apart
+
+    def _resolution_ns(self, stamps_ns: Sequence[int]) -> int:
+        """Return what the clock counts; 0 if it is fine enough.
+
+        Two stamps may happen to be full minutes: then the previous resolution counts.
+        """
+        found_ns = next(
+            (unit_ns for unit_ns in _RESOLUTIONS_NS if not any(at % unit_ns for at in stamps_ns)), 0
+        )
+        if len(stamps_ns) <= 2:
+            return min(found_ns, self._seen_resolution_ns)
+        self._seen_resolution_ns = found_ns
+        return found_ns
+
+    def _usual_rows(self, counts: Sequence[int]) -> int:
+        """Return rows a stamp, without the first and last stamp, which may lack some."""
+        if len(counts) <= 2:
+            return self._seen_rows or median_low(counts)
+        self._seen_rows = median_low(counts[1:-1])
+        return self._seen_rows
+
+    def _spread(
+        self, run: list[LogSample], resolution_ns: int, period_ns: int, *, begins: bool = False
+    ) -> list[LogSample]:
+        if len(run) > 1:
+            self.spread += len(run)
+            self._spread_rows[period_ns] += len(run)
+        step_ns = min(period_ns, resolution_ns // len(run))
+        offset_ns = resolution_ns - step_ns * len(run) if begins else 0
+        return [
+            row._replace(stamp_ns=row.stamp_ns + offset_ns + step_ns * at)
+            for at, row in enumerate(run)
+        ]
+
+    def _without_copies(self, run: list[LogSample], resolution_ns: int) -> list[LogSample]:
+        if len(run) > _MOST_ROWS_A_STAMP:
+            return [self._first_of_standing(run)]
+        different = list(dict.fromkeys(run))
+        self.copies += len(run) - len(different)
+        if len(different) > 1 and not resolution_ns:
+            self.contradictions += len(different) - 1
+            return different[:1]
+        if len(different) > 1:
+            period_ns = resolution_ns // len(different)
+            return self._spread(different, resolution_ns, period_ns)
+        return different
+
+    def _first_of_standing(self, run: list[LogSample]) -> LogSample:
+        self.standing += len(run) - 1
+        return run[0]

@@ -85,9 +85,9 @@ def head_of_csv(
     if not body:
         raise UnreadableLogError(f"{name}: has a header, and no line under it has as many columns")
     completed = layout if header_at < 0 else _with_unnamed(layout, rows[header_at], body, notes)
-    spoken = _without_empty_columns(completed, body)
-    is_percent, unit = spoken.is_percent, None
-    at = spoken.positions[Column.UTILIZATION]
+    used = _without_empty_columns(completed, body)
+    is_percent, unit = used.is_percent, None
+    at = used.positions[Column.UTILIZATION]
     way_out = f'use --column "utilization.gpu [%]={at + 1}" or "utilization.gpu [ratio]={at + 1}"'
     if is_percent and chosen_unit_is_percent(options.columns) is None:
         unit = GuessedUnit(name, is_percent=True, way_out=way_out, is_stated=True)
@@ -96,14 +96,14 @@ def head_of_csv(
         is_percent = unit.is_percent
         notes += unit.notes
     body_line = next(at for at, row in enumerate(rows, start=1) if row is body[0])
-    stamps = _stamp_parser_of(spoken, body, f"{name}: line {body_line}")
+    stamps = _stamp_parser_of(used, body, f"{name}: line {body_line}")
     is_guessed = header_at < 0 and Column.UTILIZATION not in columns_by_meaning(options.columns)
     header = [cell.strip() for cell in written[header_at]] if header_at >= 0 else []
     is_of_processes = any(_PROCESS.fullmatch(cell) for cell in header)
     if is_of_processes:
-        _refuse_shares_of_processes(spoken, body, f"{name}: line {header_at + 1}")
+        _refuse_shares_of_processes(used, body, f"{name}: line {header_at + 1}")
     return CsvHead(
-        spoken, body, stamps, is_percent, unit, tuple(notes), is_guessed, header, is_of_processes
+        used, body, stamps, is_percent, unit, tuple(notes), is_guessed, header, is_of_processes
     )
 
 
@@ -154,7 +154,11 @@ def _layout_of(
     refusal: UnreadableLogError | None = None
     rowless: tuple[ColumnLayout, int] | None = None
     other_lines = [row for row in rows if _is_other_line(row)]
-    last_values = _last_values(rows)
+    last_values = {
+        len(row): at
+        for at, row in enumerate(rows)
+        if not names_columns(row) and not looks_like_header(row)
+    }
     for at in _headers_among(rows):
         cells = rows[at]
         try:
@@ -245,11 +249,14 @@ def _taken(header: Sequence[str], at: int, column: Column) -> str:
 
 def _headers_among(rows: Sequence[Sequence[str]]) -> Iterator[int]:
     """Yield the positions of possible headers."""
-    spoken = [at for at, cells in enumerate(rows) if any(cell.strip() for cell in cells)]
+    filled = [at for at, cells in enumerate(rows) if any(cell.strip() for cell in cells)]
     for at, cells in enumerate(rows):
         # Words above all values name the columns.
         if looks_like_header(cells) or (
-            at in spoken[:1] and len(cells) > 1 and names_columns(cells) and _is_usual(rows, cells)
+            at in filled[:1]
+            and len(cells) > 1
+            and names_columns(cells)
+            and 2 * sum(len(row) == len(cells) for row in rows) > len(rows)
         ):
             yield at
 
@@ -258,33 +265,21 @@ def _rows_of(width: int, rows: Sequence[Sequence[str]]) -> list[Sequence[str]]:
     return [row for row in rows if len(row) == width and not looks_like_header(row)]
 
 
-def _last_values(rows: Sequence[Sequence[str]]) -> dict[int, int]:
-    return {
-        len(row): at
-        for at, row in enumerate(rows)
-        if not names_columns(row) and not looks_like_header(row)
-    }
-
-
 def _is_other_line(cells: Sequence[str]) -> bool:
     """Return whether a row is neither blank nor words alone nor a command with options."""
     text = "".join(cells)
     return bool(text.strip()) and "--" not in text and not names_columns(cells)
 
 
-def _is_usual(rows: Sequence[Sequence[str]], cells: Sequence[str]) -> bool:
-    return 2 * sum(len(row) == len(cells) for row in rows) > len(rows)
-
-
 def _without_empty_columns(layout: ColumnLayout, body: Sequence[Sequence[str]]) -> ColumnLayout:
     """Return the layout without empty columns, except time and utilisation."""
-    spoken = {
+    answered = {
         column: position
         for column, position in layout.positions.items()
         if column in (Column.UTILIZATION, Column.STAMP)
         or any(_has_answer_in(row[position]) for row in body)
     }
-    return replace(layout, positions=spoken)
+    return replace(layout, positions=answered)
 
 
 def _has_answer_in(cell: str) -> bool:

@@ -224,7 +224,8 @@ def _utilization_among(
     numbers = [
         column
         for column in free
-        if _most(body, column, _BARE_NUMBER.fullmatch) and not _has_unit_beside(body, column)
+        if _most(body, column, _BARE_NUMBER.fullmatch)
+        and not (column + 1 < len(body[0]) and _most(body, column + 1, _UNIT_ALONE.fullmatch))
     ]
     candidates = percents or numbers
     over = {column: _rows_over_100(body, column) for column in candidates}
@@ -263,12 +264,11 @@ def _is_gpu_then_memory(body: Sequence[Sequence[str]], first: int, second: int) 
     """
     if second != first + 1:
         return False
-    pairs = [(_percent(row[first]), _percent(row[second])) for row in body]
+    pairs = [
+        [_number(row[at]) if _PERCENT_SEEN.fullmatch(row[at]) else 0.0 for at in (first, second)]
+        for row in body
+    ]
     return sum(one > other for one, other in pairs) >= sum(one < other for one, other in pairs)
-
-
-def _percent(cell: str) -> float:
-    return _number(cell) if _PERCENT_SEEN.fullmatch(cell) else 0.0
 
 
 def _number(cell: str) -> float:
@@ -278,11 +278,6 @@ def _number(cell: str) -> float:
 def _is_percent_column(body: Sequence[Sequence[str]], column: int) -> bool:
     seen = any(_PERCENT_SEEN.fullmatch(row[column]) for row in body)
     return seen and _most(body, column, _PERCENT.fullmatch)
-
-
-def _has_unit_beside(body: Sequence[Sequence[str]], column: int) -> bool:
-    """Return whether the next column holds the unit of something else."""
-    return column + 1 < len(body[0]) and _most(body, column + 1, _UNIT_ALONE.fullmatch)
 
 
 def _rows_over_100(body: Sequence[Sequence[str]], column: int) -> int:
