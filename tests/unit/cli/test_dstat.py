@@ -92,7 +92,7 @@ class TestAHost:
         ],
         ids=["dstat", "dstat on a new Python", "dool", "dool on a new Python", "pcp-dstat", "else"],
     )
-    def test_is_identified_by_its_text_and_recommends_dool_if_it_loads_no_plugin(
+    def test_is_identified_by_its_text_with_advice_if_it_loads_no_plugin(
         self, machine: Machine, name: str, text: str, python: str, flavour: Flavour, works: bool
     ) -> None:
         host = identify(machine.command(name, text, python), machine.environ)
@@ -116,29 +116,20 @@ class TestAHost:
 
 
 class TestThePluginFolders:
-    def test_of_dstat_start_with_the_home_folder(self, machine: Machine) -> None:
-        host = identify(machine.command("dstat", DSTAT), machine.environ)
-
-        assert host.plugin_folders == (
-            machine.home / ".dstat",
-            machine.bin / "plugins",
-            Path("/usr/share/dstat"),
-            Path("/usr/local/share/dstat"),
-        )
-
-    def test_of_dool_include_its_package(self, machine: Machine) -> None:
+    def test_start_with_the_home_folder_and_include_the_package(self, machine: Machine) -> None:
         package = machine.bin.parent / "lib" / "python3.11" / "site-packages" / "dool" / "plugins"
         package.mkdir(parents=True)
 
-        host = identify(machine.command("dool", DOOL), machine.environ)
+        dstat = identify(machine.command("dstat", DSTAT), machine.environ)
+        dool = identify(machine.command("dool", DOOL), machine.environ)
 
-        assert host.plugin_folders == (
-            machine.home / ".dool",
-            machine.home / ".local" / "share" / "dool" / "plugins",
-            package,
-            Path("/usr/share/dool"),
-            Path("/usr/local/share/dool"),
+        assert dstat.plugin_folders[:2] == (machine.home / ".dstat", machine.bin / "plugins")
+        assert dstat.plugin_folders[2:] == (
+            Path("/usr/share/dstat"),
+            Path("/usr/local/share/dstat"),
         )
+        data = machine.home / ".local" / "share" / "dool" / "plugins"
+        assert dool.plugin_folders[:3] == (machine.home / ".dool", data, package)
 
 
 @pytest.fixture
@@ -149,7 +140,7 @@ def place(tmp_path: Path) -> Path:
 
 
 class TestACopy:
-    def test_is_the_shipped_plugin_with_a_stamp_as_its_first_line(self, place: Path) -> None:
+    def test_is_the_shipped_plugin_with_a_stamp_in_its_first_line(self, place: Path) -> None:
         put_copy(place)
 
         stamp, body = place.read_text(encoding="ascii").split("\n", 1)

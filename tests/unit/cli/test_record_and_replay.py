@@ -158,7 +158,7 @@ class TestTheProgressLine:
 
 
 class TestARecording:
-    def test_is_reported_as_text_and_json(self, night: Path, gpumon: Shell) -> None:
+    def test_is_reported_as_text_and_as_json(self, night: Path, gpumon: Shell) -> None:
         with RecordingFile(night) as recording:
             report = replayed_report(recording).report
 

@@ -155,9 +155,6 @@ class TestTheGate:
 
         assert (ended.code, ended.document) == (code, encode_report(one))
 
-    def test_accepts_a_blank_before_the_percent_sign(self, slow: str, gpumon: Shell) -> None:
-        assert gpumon("report", slow, LOST, "50 %").code == 0
-
     def test_writes_messages_after_the_report(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
