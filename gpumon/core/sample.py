@@ -165,7 +165,6 @@ class ProcessSample(NamedTuple):
     """One process that holds memory on a GPU.
 
     Attributes:
-        pid: Process id on this host.
         sm_ratio: Share of the time since the previous reading, 0 to 1, in
             which the process kept streaming multiprocessors busy.
         name: Only if names are enabled; so is ``user``.
@@ -314,7 +313,6 @@ class Tick(NamedTuple):
         missed_count: Deadlines without a frame in time, including those
             skipped after a long tick.
         error: Why the source cannot be read; ``None``: it can.
-        duration_seconds: How long the newest read took.
     """
 
     at_ns: int
@@ -326,12 +324,7 @@ class Tick(NamedTuple):
 
 
 class Reading(NamedTuple):
-    """One tick of the GPU source with the rings and host evidence read after it.
-
-    Attributes:
-        rings_seconds: How long reading the rings took.
-        host: Evidence on runs that waited for input.
-    """
+    """One tick of the GPU source with the rings and host evidence read after it."""
 
     tick: Tick
     rings: RingsReading

@@ -96,7 +96,6 @@ class CollectorState(NamedTuple):
 
     Attributes:
         success: Whether its last read succeeded completely, every field of every GPU.
-        duration_seconds: How long that read took.
         errors_total: Failed reads and rejected values so far.
         message: The last failure, as a sentence; ``None``: none so far.
     """
@@ -131,7 +130,6 @@ class MonitorState(NamedTuple):
     """Everything known after one tick; driver calls are as in ``Frame``.
 
     Attributes:
-        taken_at_ns: CLOCK_MONOTONIC of the tick.
         wall_time_s: Seconds since the epoch at ``taken_at_ns``.
         started_wall_time_s: Seconds since the epoch when observation began.
         source: The ``--source`` argument.

@@ -41,7 +41,6 @@ class PauseShape(NamedTuple):
     """The shape of a job's pauses, which ``settings.input_model`` weighs.
 
     Attributes:
-        pauses: How many the job has had.
         grain_s: Length of one sample: the precision at which the end of a burst is known.
         burst_s: Median burst.
         burst_width_s: Width of the middle two thirds of the bursts.
@@ -84,11 +83,7 @@ class PauseShape(NamedTuple):
 
 
 class Cycles:
-    """The last cycles of one GPU's job; memory is constant.
-
-    Attributes:
-        count: How many cycles the job has had.
-    """
+    """The last cycles of one GPU's job; memory is constant."""
 
     def __init__(self, settings: DetectorSettings) -> None:
         self._settings = settings

@@ -25,11 +25,7 @@ _PER_OCTAVE: Final = 1 << _BITS
 
 
 class GapHistogram:
-    """Lengths of ended pauses.
-
-    Attributes:
-        count: How many.
-    """
+    """Lengths of ended pauses."""
 
     def __init__(self) -> None:
         self._bins: defaultdict[int, int] = defaultdict(int)

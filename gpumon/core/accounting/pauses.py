@@ -21,7 +21,6 @@ class IdleSpan(NamedTuple):
     """A sample as a part of a pause.
 
     Attributes:
-        idle_ns: Its idle part.
         untagged_ns: Idle time that no phase explains, and that can be a wait for input.
         input_wait_ns: Idle time that a tag proves to be a wait for input.
     """
@@ -42,7 +41,6 @@ class PauseCount:
     samples become the rule, they are no blips any more.
 
     Attributes:
-        in_job: How many pauses the present job has had.
         lengths: Lengths of the pauses of all jobs.
         latest_ns: Start of the last few, oldest first.
     """
@@ -54,7 +52,7 @@ class PauseCount:
         self.begin_job()
 
     def begin_job(self) -> None:
-        self.in_job = self._last_samples = 0
+        self.pauses_in_job = self._last_samples = 0
         self._burst_samples = self._bursts = self._long_bursts = 0
 
     def add_bursts(self, samples: int) -> None:
@@ -68,7 +66,7 @@ class PauseCount:
         else:
             self.lengths.add(idle_ns)
             self.latest_ns.append(began_ns)
-            self.in_job += 1
+            self.pauses_in_job += 1
             self._last_samples = samples
         self._bursts += 1
         self._long_bursts += self._burst_samples >= self._settings.blip_burst_samples
@@ -236,7 +234,7 @@ class PauseTracker:
             ),
             untagged_ns,
             seconds(after.end_ns - after.start_ns),
-            is_pattern=self.counted.in_job >= self._settings.min_pauses,
+            is_pattern=self.counted.pauses_in_job >= self._settings.min_pauses,
         )
         # The idle part of the sample after it is counted already.
         self._burst_ns = -after.idle_ns
@@ -258,7 +256,7 @@ class PauseTracker:
         is_suspected = (
             suspicion is not None
             and suspicion.input_probability >= self._settings.suspected_from
-            and self.counted.in_job >= self._settings.min_pauses
+            and self.counted.pauses_in_job >= self._settings.min_pauses
             and low_share > self._settings.min_low_share
         )
         if is_suspected:

@@ -59,11 +59,7 @@ NOTHING_UNSETTLED: Final = Unsettled()
 
 
 class PendingTime:
-    """Counts pending time, and remembers how it was settled.
-
-    Attributes:
-        amount_ns: How much is pending now.
-    """
+    """Counts pending time, and remembers how it was settled."""
 
     def __init__(self) -> None:
         self.amount_ns = 0

@@ -17,8 +17,6 @@ class RankWait(NamedTuple):
     """The rank that the others of a job wait for.
 
     Attributes:
-        run: Label of its run.
-        rank: Its rank.
         cause: Why it is late: the value of an ``IdleCause``, ``SUSPENDED`` or ``ITS_STEP``.
     """
 

@@ -45,10 +45,7 @@ class SampleColumns:
     """Samples of one GPU, oldest first, disjoint, none of them empty.
 
     Attributes:
-        starts_ns: Start of each.
-        ends_ns: End of each.
         busy_ratios: Busy ratio of each, 0 to 1.
-        busy_ns: Busy time of each.
         levels: Level of each, as in ``Levels``.
         runs: Begin and end, as positions, of each stretch without a gap in which all samples
             have the same level.

@@ -90,7 +90,6 @@ class Cells(NamedTuple):
     """A stretch of time in cells of equal width, and by how much each counter grew in each.
 
     Attributes:
-        start_ns: Start of the first cell.
         end_ns: End of the last one, which may be narrower than the others.
         cell_ns: Width of a cell.
         grown: For each counter, by how much it grew in each cell.

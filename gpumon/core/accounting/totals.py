@@ -60,7 +60,6 @@ class GpuTotals(NamedTuple):
         hidden_input_wait_ns: Time the host waited for input while the device was busy.
         low_ns: In-use time covered by samples below ``DetectorSettings.low_below``.
         high_ns: In-use time covered by samples above ``DetectorSettings.high_above``.
-        gaps: Ended pauses.
         starved_intervals: Pauses that were starved or are suspected, oldest first.
         merged_intervals: How many neighbours were merged to keep that list short.
         episodes: How often the GPU began to be starved.
@@ -81,7 +80,6 @@ class GpuTotals(NamedTuple):
         may_be_more_ns: Idle time beyond ``idle_ns``, by cause, that may belong to it.
         hanging_ns: Time in which a run that uses the GPU hung, and no other one worked.
         hanging_idle_ns: Settled idle time in hangs, by cause.
-        hanging_now: Whether a run hangs now.
         rank_wait_low_ns: Time in which it read as busy but certainly waited for another rank of
             its job.
         rank_wait_high_ns: The same, at most.
@@ -198,7 +196,6 @@ class NowVerdict(NamedTuple):
         since_ns: Start of this verdict, on the clock of the intervals.
         totals: Totals of the present job's last ten minutes in use, or of the complete
             last job, once that has ended.
-        verdict: Verdict on these totals.
         ended_ns: End of the last job; ``None``: it goes on, or there was none.
         is_suspended: Whether the processes of its runs are stopped.
         before: The name before ``since_ns``, in the same job; ``None``: there was none.

@@ -57,7 +57,6 @@ class LoopWindow(NamedTuple):
     """One driver window, and what the host did in it.
 
     Attributes:
-        idle_ns: Idle time of the device.
         bounds_ns: Starts of its phases, and the end of the last.
         codes: A byte a phase (``span_labels.LABELS``).
         begins: Whether its first phase begins with it, and not in an earlier window.

@@ -27,7 +27,6 @@ class SpanLabel(NamedTuple):
     """How the idle time of a span is attributed.
 
     Attributes:
-        cause: Its cause.
         is_step: Whether the device has been given a training step.
         is_validation: Whether it is validation or prediction, and no wait for input.
         is_validation_wait: Whether it is a wait for input in validation or prediction.

@@ -97,7 +97,6 @@ class RecordedBlock(NamedTuple):
 
     Attributes:
         missing: How many blocks before it are missing.
-        is_end: Whether it ends the recording.
     """
 
     missing: int

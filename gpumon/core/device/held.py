@@ -21,7 +21,6 @@ class HeldGpu(NamedTuple):
         command: The program's name, only where names are switched on.
         memory_bytes: Device memory that the process holds; ``None``: unknown.
         since_ns: CLOCK_MONOTONIC since when it has been there and nothing has run on the GPU.
-        process_count: How many processes are on the GPU.
     """
 
     pid: int

@@ -20,7 +20,6 @@ class Tenant(NamedTuple):
     """One process on one GPU.
 
     Attributes:
-        pid: Process id on the host.
         uid: Its user; ``None``: unknown.
         present_ns: For how long the driver listed it.
         computing_known_ns: The part of it for which its share of the multiprocessors is known.
@@ -56,7 +55,6 @@ class InJob(NamedTuple):
         jobs: Ids of the job, or of the jobs that share the GPU.
         begun: How often the sums were started, each time for another job.
         fill: How much of it worked while it was busy; ``None``: unknown.
-        listed_ns: Time for which the driver listed its processes.
         tenants: The processes on it in that time, in order of arrival.
     """
 

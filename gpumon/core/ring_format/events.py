@@ -144,7 +144,6 @@ class RunFacts:
         run: Label: name, and ``-r<rank>`` where there are several ranks.
         job: Job id that the ranks of one job share.
         rank: Rank within the job, from 0.
-        world_size: Ranks of the job.
         pid: Process id as the process sees it.
         tid: Linux id of the training thread as the process sees it; ``None``: unknown.
         framework: Such as ``"keras/jax"``, ``"loop"``.

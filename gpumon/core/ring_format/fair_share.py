@@ -94,7 +94,6 @@ class RingCandidate(NamedTuple):
 
     Attributes:
         place: Folder, name and inode.
-        owner_uid: Owner of the file.
         changed_ns: Change time of the file when it was first seen. It decides which ring is
             older, because only the superuser can set it.
         freed_ns: CLOCK_MONOTONIC when its run was seen to have ended; ``None``: not so far.
@@ -110,7 +109,6 @@ class RingChoice(NamedTuple):
     """Which rings are read.
 
     Attributes:
-        taken: Rings to read.
         given_up: Rings of ended runs that make room.
         left_out: How many other rings of each owner are not read.
         is_fair: Whether every owner has its guaranteed share. With more owners than slots,
@@ -158,7 +156,6 @@ class RunCandidate(NamedTuple, Generic[_Key]):
     """A run that may have a slot: a label in ``/metrics``, a lane.
 
     Attributes:
-        key: Key of the run.
         owner_uid: User that owns the run; ``None``: unknown.
         is_alive: Whether it lives, or has only just ended.
         written_ns: CLOCK_MONOTONIC when it last recorded something.

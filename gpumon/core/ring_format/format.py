@@ -86,8 +86,6 @@ class RingTotals(NamedTuple):
 
     Attributes:
         generation: Grows by one with each change.
-        present: The phase under way.
-        mode: Its ``TrainingMode``, as a number.
         since_ns: Start of the part of ``present`` that is not in ``phase_ns``.
         epoch: Epoch under way, from 0; ``None`` before the first.
         last_ns: Time of the newest change.

@@ -38,7 +38,6 @@ class RunSilence(NamedTuple):
     Attributes:
         since_ns: Start, CLOCK_MONOTONIC: the last step, or the start of the first wait for
             input, or of the validation, prediction or checkpoint under way.
-        phase: Phase under way.
         silent_ns: Length, without time in which the process was stopped.
         is_first_batch: Whether the run waits for its first batch, and has counted no step yet.
         hanging_from_ns: Time from which it is too long; ``None``: it is not.

@@ -98,7 +98,6 @@ class HostReading:
     Attributes:
         processes: Of runs whose rings had nothing new: those that are stopped, and those silent
             for long, by the same keys.
-        took_seconds: How long sampling took.
         message: Why the reasons of some run cannot be found; ``None``: they can.
     """
 
