@@ -26,7 +26,7 @@ LONGEST_FILES = (
     "test_grafana_on_prometheus",
     "test_alerts_at_any_interval",
     "test_ring_faults",
-    "test_doctor_beside_neighbours",
+    "test_doctor_on_a_shared_machine",
     "test_dstat",
     "test_score",
     "test_serve",

@@ -1,4 +1,4 @@
-"""A real Chromium, for whichever test opens the page, and a heap without other tests' objects."""
+"""A real Chromium for the tests of the page."""
 
 from __future__ import annotations
 
@@ -43,14 +43,14 @@ def browser() -> Iterator[Browser]:
 
 @pytest.fixture
 def servers() -> Iterator[ExitStack]:
-    """Closed after the pages that look at them."""
+    """Closed after the pages that use them."""
     with ExitStack() as stack:
         yield stack
 
 
 @pytest.fixture
 def visit(browser: Browser, servers: ExitStack) -> Iterator[Callable[..., Visit]]:
-    """Opens the page at an address. Nothing may go wrong in any, but where a test says so."""
+    """Opens the page at an address, and fails on faults unless the test expects trouble."""
     visits: list[Visit] = []
 
     def open_page(address: str, width: int = 1280, scheme: Any = "light") -> Visit:
@@ -67,7 +67,7 @@ def visit(browser: Browser, servers: ExitStack) -> Iterator[Callable[..., Visit]
 
 @pytest.fixture
 def show(visit: Callable[..., Visit], servers: ExitStack) -> Show:
-    """Opens the page on a server of its own, which shows these states."""
+    """Opens the page on a new server that publishes these states."""
 
     def opened(
         *states: MonitorState, width: int = 1280, scheme: str = "light", **printed: Any

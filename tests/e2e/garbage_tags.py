@@ -1,9 +1,9 @@
-"""Training runs that tag nonsense, each in a way of its own, until someone ends them.
+"""Training runs that tag nonsense, each in its own way, until they are ended.
 
 python garbage_tags.py SPANS GPU KIND
 
-calls           calls hooks with words and numbers that mean nothing, in any order
-records         writes records of its own ring that are whole, and contradict each other
+calls           calls hooks with meaningless arguments, in any order
+records         writes valid records into its own ring that contradict each other
 bytes           writes random bytes over its own ring, again and again
 workers         is healthy, and has forked workers that tag nonsense
 """
@@ -37,7 +37,7 @@ NUMBERS: tuple[Any, ...] = (0, -1, 1, 1 << 40, 1 << 70, -(1 << 63), 0.5, float("
 
 
 def main(spans: str, gpu: str, kind: str) -> None:
-    """Begin as a run does, then go on as that kind does."""
+    """Begin as a run does, then tag nonsense of that kind."""
     random = Random(kind)
     if kind == "workers":
         train_with_workers(BusySpans(Path(spans), int(gpu)))
@@ -50,7 +50,7 @@ def main(spans: str, gpu: str, kind: str) -> None:
 
 
 def call(random: Random) -> None:
-    """Use the hooks as no one should."""
+    """Misuse the hooks."""
     warnings.simplefilter("ignore")
     with suppress(Exception):
         region = phase(random.choice(WORDS))
@@ -64,7 +64,7 @@ def call(random: Random) -> None:
 
 
 def record(random: Random) -> None:
-    """Write records that the reader cannot refuse by their form."""
+    """Write nonsense in valid records."""
     writer = process_ring().writer
     assert writer is not None
     for _ in range(10):
@@ -81,7 +81,7 @@ def record(random: Random) -> None:
 
 
 def scribble(random: Random) -> None:
-    """Write bytes over any part of the ring, its first page among them."""
+    """Write bytes over any part of the ring, including its first page."""
     (ring,) = Path(os.environ["GPUMON_RUNTIME_DIR"], "phases").glob(f"{os.getpid()}-*.ring")
     with ring.open("r+b") as file:
         file.seek(random.choice([0, HEADER_BYTES, random.randrange(RING_BYTES - 4096)]))
@@ -92,7 +92,7 @@ KINDS = {"calls": call, "records": record, "bytes": scribble}
 
 
 def train_with_workers(device: BusySpans) -> None:
-    """Train as one should; what forked workers tag is none of it."""
+    """Train correctly, with forked workers that tag nonsense."""
     process_ring()  # before they are forked, as a loader's workers are in the second epoch
     context = multiprocessing.get_context("fork")
     for number in range(2):
@@ -106,7 +106,7 @@ def train_with_workers(device: BusySpans) -> None:
 
 
 def work_badly(number: int) -> None:
-    """Tag nonsense for as long as the training run is there."""
+    """Tag nonsense until the training process ends."""
     parent, random = os.getppid(), Random(number)
     while os.getppid() == parent:
         time.sleep(MOST_S * random.random())

@@ -1,4 +1,4 @@
-"""A real daemon by whose rules a training run hangs after seconds instead of minutes."""
+"""A real daemon that calls a training run hanging after seconds instead of minutes."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from gpumon.core.settings.detector import DEFAULT_SETTINGS
 object.__setattr__(DEFAULT_SETTINGS.hang, "min_ns", {HANGS_AFTER_S} * 10**9)
 object.__setattr__(DEFAULT_SETTINGS.hang, "first_batch_ns", {FIRST_BATCH_HANGS_AFTER_S} * 10**9)
 """
-"""What the interpreter of the daemon runs first: no option changes these settings."""
+"""The daemon's interpreter runs this first, because no option changes these settings."""
 
 
 class HurriedDaemon(FollowingDaemon):
-    """A ``FollowingDaemon`` by whose limits a run hangs sooner."""
+    """A ``FollowingDaemon`` with shorter limits for hanging runs."""
 
     def __init__(self, folder: Path, *, gpus: int) -> None:
         super().__init__(folder, gpus=gpus)
@@ -36,7 +36,7 @@ class HurriedDaemon(FollowingDaemon):
 def started_training(
     daemon: FollowingDaemon, program: Path, run: str, gpu: int, *words: str, **environ: str
 ) -> AbstractContextManager[subprocess.Popen[str]]:
-    """``python PROGRAM SPANS GPU WORDS`` with a name and a GPU, ended with the block."""
+    """Run ``python PROGRAM SPANS GPU WORDS`` as a named run on a GPU, for as long as the block."""
     variables = {
         **daemon.environ,
         "PYTHONPATH": str(ROOT),

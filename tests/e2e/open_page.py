@@ -1,4 +1,4 @@
-"""The live page, opened in a browser on a server that shows made-up states."""
+"""The live page, opened in a browser on a server that publishes synthetic states."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ class Visit:
     """An open page, and everything that went wrong in it.
 
     Attributes:
-        server: Whose page it is, where that was made for it.
-        is_in_trouble: Whether what goes wrong in it is what a test is about.
+        server: The server of the page, if it was started for it.
+        is_in_trouble: Whether the test expects faults.
     """
 
     server: HttpServer
@@ -60,7 +60,7 @@ class Visit:
         return self.page.locator(selector).inner_text().replace("\u00a0", " ")
 
     def texts(self, selector: str) -> list[str]:
-        """Of each element of that kind."""
+        """The texts of all matching elements."""
         found = self.page.locator(selector).all_inner_texts()
         return [text.replace("\u00a0", " ") for text in found]
 
@@ -79,7 +79,7 @@ class Visit:
 
     @property
     def tone(self) -> str | None:
-        """How grave the headline looks."""
+        """The severity that the headline shows."""
         return self.page.locator("#verdict").get_attribute("data-tone")
 
 
@@ -92,7 +92,7 @@ def showing(
     change: Callable[[Report], Report] = lambda report: report,
     listen: str = "127.0.0.1:0",
 ) -> AbstractContextManager[HttpServer]:
-    """A server whose ages are true; ``change`` is done to each report before it is reported."""
+    """A server with a running clock; ``change`` is applied to each report."""
 
     def texts(state: MonitorState) -> Mapping[str, Any]:
         return page_text(change(report_of(state)))
@@ -135,5 +135,5 @@ def now(**changes: Any) -> MonitorState:
 
 
 def story(seconds: int) -> list[MonitorState]:
-    """The last so many seconds, ending now."""
+    """The states of the last seconds, ending now."""
     return [*starved_and_healthy(seconds, started_ns=time.monotonic_ns() - seconds * S)]

@@ -27,18 +27,18 @@ def fetched(url: str) -> bytes:
 
 
 def wait_until(what: str, is_so: Any, *, seconds: float) -> None:
-    """Ask again until it is so, whatever goes wrong with the question until then."""
+    """Repeat until it is true, whatever errors the question raises until then."""
 
-    def asked() -> bool:
+    def holds() -> bool:
         with suppress(OSError, ValueError, KeyError):
             return bool(is_so())
         return False
 
-    assert until(asked, seconds, every_s=0.1), f"waited {seconds:.0f} s in vain until {what}"
+    assert until(holds, seconds, every_s=0.1), f"waited {seconds:.0f} s in vain until {what}"
 
 
 class Prometheus:
-    """Speaks the HTTP API of one that runs."""
+    """A client of the HTTP API."""
 
     def __init__(self, address: str) -> None:
         self._address = address
@@ -47,7 +47,7 @@ class Prometheus:
         return b"Ready" in fetched(f"http://{self._address}/-/ready")
 
     def ask(self, path: str, **words: str) -> Any:
-        """The ``data`` of an answer.
+        """Return the ``data`` of an answer.
 
         Raises:
             AssertionError: Prometheus refused; its reason is the message.
@@ -65,7 +65,7 @@ class Prometheus:
         return fetched(f"http://{self._address}/api/v1/{path}?{urllib.parse.urlencode(words)}")
 
     def now(self, expr: str, **words: str) -> list[Sample]:
-        """What it is, or was at the ``time`` that is given."""
+        """The value now, or at the given ``time``."""
         samples: list[Sample] = self.ask("query", query=expr, **words)["result"]
         return samples
 
@@ -104,7 +104,7 @@ def running_prometheus(
     rules: tuple[Path, ...] = (),
     evaluation_interval: str = "1m",
 ) -> Iterator[Prometheus]:
-    """One with those jobs (JSON is YAML) and rules, which ends with the block."""
+    """A Prometheus with these jobs (JSON is YAML) and rules, for as long as the block."""
     config = folder / "prometheus.yml"
     document = {
         "global": {"evaluation_interval": evaluation_interval},

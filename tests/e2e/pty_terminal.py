@@ -1,4 +1,4 @@
-"""A terminal of its own for a program, and what it wrote there."""
+"""Runs a program on a pseudo-terminal, and returns what it wrote."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _ESCAPE = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 
 @dataclass(frozen=True)
 class Written:
-    """What a program left on its terminal.
+    """What a program wrote on its terminal.
 
     Attributes:
         exit_code: Its exit code.
@@ -35,7 +35,7 @@ class Written:
 
     @property
     def lines(self) -> list[str]:
-        """The lines as a reader sees them, without what moves and colours them."""
+        """The lines as a reader sees them, without escape codes."""
         return [_ESCAPE.sub("", line).rstrip() for line in self.raw.replace("\r", "").split("\n")]
 
     @property

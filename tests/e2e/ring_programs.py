@@ -1,4 +1,4 @@
-"""What the users of one machine run where rings lie, and what a test says to it."""
+"""Programs that users of one machine run in a shared folder of rings."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def runs():
         yield run_facts(run=f"run-{number}", pid=100_000 + number, boot_id=read_boot_id())
 """
 _MODULES = "sys, shutil, pathlib, tests.builders.ring, gpumon.sources.system_clock"
-"""What has to be loaded by whoever may not enter the checkout any more."""
+"""Imports before the program changes to a user who cannot read the checkout."""
 
 MANY = f"""{_NAMES}
 made = []
@@ -34,12 +34,12 @@ for line in sys.stdin:
         writer.step(1, 1)
     print("stepped", flush=True)
 """
-"""One process that holds many rings: their locks are its own, and nothing else says them apart."""
+"""One process that holds many rings, and so all their locks."""
 
 DEAD = f"""{_NAMES}
 dead_rings(Path(sys.argv[1]) / "phases", runs())
 """
-"""So many rings whose lock no one holds."""
+"""Rings whose locks are free."""
 
 JUNK = """
 import sys
@@ -50,7 +50,7 @@ for number in range(int(sys.argv[2])):
 print("there", flush=True)
 sys.stdin.read()
 """
-"""So many files of that name and content."""
+"""Files of that name and content."""
 
 ON_A_WAVE = """
 import sys, time
@@ -62,27 +62,21 @@ while (now_s := time.monotonic()) < until_s:
         time.sleep(busy_s - at_s if at_s < busy_s else round_s - at_s)
     step(samples=1)
 """
-"""Computes while its GPU is busy, as the wave of the fake driver has it, else is in that phase."""
+"""Computes while the wave of the fake driver makes its GPU busy; otherwise is in that phase."""
 
 
 def wave_words(fake: FakeNvml, round_s: float, busy_ratio: float, until_s: float) -> list[str]:
-    """What ``ON_A_WAVE`` is reported the wave, before the phase."""
+    """The arguments of ``ON_A_WAVE`` for the wave; the phase follows them."""
     return [*map(repr, (fake.control.origin_ns / 1e9, round_s, round_s * busy_ratio, until_s))]
 
 
 def by(uid: int, program: str, more: str = "trainer_hooks") -> str:
-    """The program as that user runs it.
-
-    Args:
-        uid: Who.
-        program: What.
-        more: What it imports beside what is imported here.
-    """
+    """The program, run as that user; ``more`` are further imports of it."""
     return become(uid, f"{_MODULES}, {more}") + program
 
 
 def answer(training: subprocess.Popen[str], line: str = "go") -> str:
-    """What a program says to a line."""
+    """Send a line to a program and return the line it answers."""
     assert training.stdin is not None
     assert training.stdout is not None
     print(line, file=training.stdin, flush=True)
@@ -90,7 +84,7 @@ def answer(training: subprocess.Popen[str], line: str = "go") -> str:
 
 
 def daemon_in(runtime: Path, folder: Path, source: str) -> RunningDaemon:
-    """A daemon whose runtime folder others share; its log lies in a folder of the test's own."""
+    """A daemon with a shared runtime folder, and its log in a folder of the test."""
     words = ("--source", source, "--period", "0.25")
     daemon = RunningDaemon(folder, *words, environ={"GPUMON_RUNTIME_DIR": str(runtime)})
     daemon.runtime_dir = runtime

@@ -1,4 +1,4 @@
-"""The examples as training runs beside a real daemon."""
+"""The examples as training runs under a real daemon."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def path_of(example: str) -> Path:
-    """Of a script among the examples, or of one that the package has for `gpumon demo`."""
+    """The path of an example, or of a script that the package has for `gpumon demo`."""
     script = ROOT / "examples" / f"{example}.py"
     return script if script.is_file() else ROOT / "trainer_hooks" / "examples" / script.name
 
@@ -37,10 +37,9 @@ class Training:
         print(line, file=self._process.stdin, flush=True)
 
     def result(self) -> dict[str, Any]:
-        """What it says of itself at its end.
+        """The figures that it prints at its end.
 
-        Then it is killed: how long a framework takes to shut down, and a busy machine makes
-        seconds of that, is no part of the training run.
+        Then it is killed, because a framework may take seconds to shut down.
         """
         patience = threading.Timer(PATIENCE_S, self._process.kill)
         patience.start()
@@ -61,7 +60,7 @@ class Training:
 def training(
     daemon: RunningDaemon, example: str, run: str, *words: str, **environ: str
 ) -> Iterator[Training]:
-    """One under way, whose spans the daemon follows."""
+    """A running example; the daemon follows its spans."""
     log = daemon.folder / f"{run}.log"
     spans = str(daemon.folder / "busy.jsonl")
     with log.open("w") as errors:
@@ -79,8 +78,8 @@ class Watched:
 
     Attributes:
         framework: As gpumon calls it.
-        cause: What it lost time to.
-        waited_s: How much, by its own account.
+        cause: The cause of its lost time.
+        waited_s: The lost time, by its own account.
     """
 
     def __init__(
@@ -94,23 +93,21 @@ class Watched:
 
 
 class WatchedRuns:
-    """To be inherited beside a fixture ``watched``."""
+    """Tests for a class with a fixture ``watched``."""
 
-    def test_lost_to_it_what_its_sleeps_took_while_nothing_was_computed(
-        self, watched: Watched
-    ) -> None:
+    def test_lost_the_time_of_its_sleeps_to_that_cause(self, watched: Watched) -> None:
         # Of a slow input the first batches are fetched before the GPU is at
         # work; a checkpoint is more than its sleep: it also writes.
         lost_s = watched.gpu["idle_by_cause"][watched.cause]
 
         assert lost_s == pytest.approx(watched.waited_s, rel=0.15)
 
-    def test_was_busy_as_long_as_the_compute_itself_noted(self, watched: Watched) -> None:
+    def test_was_busy_for_as_long_as_it_computed(self, watched: Watched) -> None:
         busy_s = watched.result["busy_seconds"]
 
         assert watched.gpu["busy_seconds"] == pytest.approx(busy_s, rel=0.02)
 
-    def test_is_explained_almost_wholly(self, watched: Watched) -> None:
+    def test_is_explained_almost_completely(self, watched: Watched) -> None:
         assert watched.gpu["coverage_ratio"] > 0.95
 
     def test_is_listed_with_its_steps_and_phases(self, watched: Watched) -> None:

@@ -76,21 +76,6 @@ def report_at_the_end(process: subprocess.Popen[str], end: signal.Signals) -> di
 
 
 class TestAPipe:
-    def test_ends_with_the_report_where_ctrl_c_reaches_the_writer_too(self) -> None:
-        with ending(
-            subprocess.Popen(
-                ["bash", "-c", PIPELINE, sys.executable, WRITER],
-                stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
-            )
-        ) as shell:  # fmt: skip
-            time.sleep(5)  # a pipe shows nothing before its end
-            os.killpg(shell.pid, signal.SIGINT)
-            out, err = shell.communicate(timeout=PATIENCE_S)
-
-        assert shell.returncode == 0
-        assert out.startswith("Verdict: ")
-        assert "gpumon" not in err
-
     @pytest.mark.parametrize("end", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
     def test_ends_with_the_report_of_whole_lines_whichever_signal_comes(
         self, end: signal.Signals

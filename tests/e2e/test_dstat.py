@@ -1,4 +1,4 @@
-"""`--gpu` and `--gpu-stall` of dstat and dool, on a terminal beside a state file that moves."""
+"""`--gpu` and `--gpu-stall` of dstat and dool, on a terminal, with a state file that changes."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ class Desk:
         self.runtime = root / "runtime"
         kept = {name: os.environ[name] for name in ("PATH", "LANG") if name in os.environ}
         self.environ = {**kept, "HOME": str(root), "GPUMON_RUNTIME_DIR": str(self.runtime)}
-        # Its warning about a module of its own would stand between the lines.
+        # Its warning about one of its modules would be between the lines.
         self.environ["PYTHONWARNINGS"] = "ignore"
 
     def shows(self, *words: str, columns: int = 120, **environ: str) -> Written:
-        """Start the host with these words and wait for its end."""
-        # dool has frames and colours of its own unless it is asked to do as dstat does.
+        """Run the host with these arguments."""
+        # Without these options dool has its own frames and colours.
         as_dstat = ["--ascii", "--color16"] if self.host.name == "dool" else []
         return on_a_terminal(
             [*self.host.words, *as_dstat, *words],
@@ -84,7 +84,7 @@ def rows_of(written: Written) -> list[str]:
 
 class TestTheScreen:
     @on_both
-    def test_has_use_memory_and_starved_share_of_each_gpu_beside_the_cpu(self, desk: Desk) -> None:
+    def test_has_use_memory_and_starved_share_of_each_gpu_next_to_the_cpu(self, desk: Desk) -> None:
         with daemon(desk.runtime, STARVED, HEALTHY):
             written = desk.shows("-cdn", "--gpu", "1", "3")
 
@@ -108,7 +108,7 @@ class TestTheScreen:
 
 
 class TestWhatWasLost:
-    def test_stands_beside_the_other_columns_with_its_main_cause_and_the_reason(
+    def test_is_next_to_the_other_columns_with_its_main_cause_and_the_reason(
         self, desk: Desk
     ) -> None:
         cold = {"busy": 0.5, "starved": 0.4, "disk_bound": 0.3}
@@ -125,7 +125,7 @@ class TestWhatWasLost:
 
 class TestTheDaemon:
     @on_both
-    def test_is_asked_for_once_and_picked_up_when_it_starts(self, desk: Desk) -> None:
+    def test_is_requested_once_and_found_when_it_starts(self, desk: Desk) -> None:
         with daemon(desk.runtime, STARVED, HEALTHY, delay_s=2.5):
             written = desk.shows("-c", "--gpu", "1", "6")
 

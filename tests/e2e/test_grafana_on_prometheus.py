@@ -1,7 +1,7 @@
-"""Every panel of the dashboard, asked of a real Prometheus that scraped a real daemon.
+"""Every panel of the dashboard, queried on a real Prometheus that scraped a real daemon.
 
 The GPU is simulated: GPU 0 works 1.5, 0.9 and 2.1 s, and waits 1.5 s after each; GPU 1 is healthy.
-A second daemon watches two that are equally busy, and one of them a quarter full.
+A second daemon watches two equally busy GPUs; one of them has low SM utilisation.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ ROOT = Path(__file__).resolve().parents[2]
 FILLED_JOB = "filled"
 WATCHED_SECONDS = 25
 SCRAPED_S = 5.0
-"""What was so long ago has been scraped for good."""
+"""Older samples have certainly been scraped."""
 
 pytestmark = [pytest.mark.prometheus, pytest.mark.slow]
 
@@ -87,14 +87,14 @@ class TestEveryPanel:
         points = [point for one in answer for point in one.get("values", [one.get("value")])]
         assert any(math.isfinite(float(value)) for _, value in points)
 
-    def test_of_time_adds_up_to_the_whole(self, prometheus: Prometheus) -> None:
+    def test_of_time_adds_up_to_one(self, prometheus: Prometheus) -> None:
         bands = [target for target in targets() if target.panel == "Where the GPU time went"]
 
-        at = str(time.time() - SCRAPED_S)  # of one moment, as Grafana asks
-        whole = sum(prometheus.value(as_grafana_sends_it(band.expr), time=at) for band in bands)
+        at = str(time.time() - SCRAPED_S)  # one time for all, as Grafana does
+        total = sum(prometheus.value(as_grafana_sends_it(band.expr), time=at) for band in bands)
 
         assert len(bands) == 5
-        assert whole == pytest.approx(1.0, abs=1e-6)
+        assert total == pytest.approx(1.0, abs=1e-6)
 
     def test_of_the_culprit_names_one(self, prometheus: Prometheus) -> None:
         (culprit,) = [target for target in targets() if target.panel == "Main culprit"]
@@ -115,8 +115,8 @@ class TestEveryPanel:
 
 
 class TestThePanelsOnFilling:
-    def asked(self, prometheus: Prometheus, title: str, ref: str = "A") -> dict[str, float]:
-        """Value by GPU, of the daemon whose GPUs say."""
+    def by_gpu(self, prometheus: Prometheus, title: str, ref: str = "A") -> dict[str, float]:
+        """The value by GPU, from the daemon whose GPUs report SM utilisation."""
         target = next(one for one in targets() if (one.panel, one.ref) == (title, ref))
         answer = prometheus.now(as_grafana_sends_it(target.expr))
         return {
@@ -128,8 +128,8 @@ class TestThePanelsOnFilling:
     def test_show_the_full_gpu_from_the_one_that_is_a_quarter_full(
         self, prometheus: Prometheus
     ) -> None:
-        active = self.asked(prometheus, "How full the GPUs are")
-        power = self.asked(prometheus, "Power against its limit")
+        active = self.by_gpu(prometheus, "How full the GPUs are")
+        power = self.by_gpu(prometheus, "Power against its limit")
 
         assert active == {"0": pytest.approx(0.24, abs=0.02), "1": pytest.approx(0.91, abs=0.02)}
         assert power["0"] < 0.45 < 0.7 < power["1"]

@@ -1,4 +1,4 @@
-"""Training runs that are not Keras beside a real daemon: the reports name what they waited for."""
+"""Training runs without Keras under a real daemon: the reports name what they waited for."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ MODULE = {"huggingface": "transformers"}
 
 
 def train_side_by_side(folder: Path, names: tuple[str, ...]) -> dict[str, Watched]:
-    """Run the examples of these names at once, each on a simulated GPU of its own."""
+    """Run these examples at the same time, each on its own simulated GPU."""
     for name in names:
         if find_spec(MODULE.get(name, name)) is None:
             missing(f"{name} is not installed")
@@ -67,7 +67,7 @@ def watched(request: pytest.FixtureRequest) -> Watched:
     return found
 
 
-class TestATrainingWithASlowInput(WatchedRuns):
+class TestARunWithASlowInput(WatchedRuns):
     def test_is_called_starved_for_its_input(self, watched: Watched) -> None:
         assert watched.gpu["verdict"] == "starved"
         assert watched.gpu["main_cause"] == "input_wait"
@@ -79,9 +79,7 @@ class TestATrainingWithASlowInput(WatchedRuns):
 
 @pytest.mark.keras_torch
 @pytest.mark.parametrize("name", ON_TORCH)
-def test_the_advice_knows_that_the_loader_has_no_workers(
-    on_torch: dict[str, Watched], name: str
-) -> None:
+def test_the_advice_names_the_missing_workers(on_torch: dict[str, Watched], name: str) -> None:
     assert on_torch[name].run["run"] == name
     assert on_torch[name].run["loader"]["workers"] == 0
     texts = " ".join(advice["text"] for advice in on_torch[name].advice)

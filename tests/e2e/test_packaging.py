@@ -1,4 +1,4 @@
-"""What people install: built from the checkout, put into an environment of its own, and started."""
+"""The distributions: built from the checkout, installed into a new environment, and started."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def run(*command: str | Path, cwd: Path) -> str:
 
 @pytest.fixture(scope="module")
 def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What git knows of this checkout, so that no build leaves anything in it."""
+    """A copy of the files that git knows, so that no build changes the checkout."""
     copy = tmp_path_factory.mktemp("checkout")
     listed = run("git", "ls-files", "--cached", "--others", "--exclude-standard", cwd=ROOT)
     for name in listed.splitlines():
@@ -94,8 +94,8 @@ class TestTheWheel:
         page = {path.name for path in (ROOT / "gpumon" / "outlets" / "web").glob("*.*")}
         assert {f"gpumon/outlets/web/{name}" for name in page if not name.endswith(".pyc")} <= names
         data, info = f"{STEM}.data", f"{STEM}.dist-info"
-        rooms = {"gpumon", "trainer_hooks", "ratio_training_utils", data, info}
-        assert {name.split("/")[0] for name in names} == rooms
+        packages = {"gpumon", "trainer_hooks", "ratio_training_utils", data, info}
+        assert {name.split("/")[0] for name in names} == packages
 
     def test_puts_the_plugin_where_dstat_and_dool_look(self, inside: dict[str, bytes]) -> None:
         lie = [inside[f"{STEM}.data/data/{place}"] for place in PLACES]
@@ -120,7 +120,7 @@ class TestTheSourceDistribution:
 
 
 def libraries_of(*names: str) -> Iterator[Path]:
-    """What those distributions, and all that they demand, have put beside each other."""
+    """The top-level files of these distributions and of their requirements."""
     for name in names:
         found = distribution(name)
         tops = {file.parts[0] for file in found.files or () if file.parts[0] != ".."}
@@ -131,21 +131,21 @@ def libraries_of(*names: str) -> Iterator[Path]:
 
 @pytest.fixture(scope="module")
 def environment(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The wheel alone is fetched from nowhere; what it demands is lent by this environment."""
+    """An environment with the wheel; its requirements are links to this environment."""
     folder = tmp_path_factory.mktemp("fresh") / "venv"
     run(sys.executable, "-m", "venv", "--without-pip", folder, cwd=ROOT)
     python = folder / "bin" / "python"
     libraries = run(python, "-c", "import site; print(site.getsitepackages()[0])", cwd=ROOT)
     for lent in libraries_of("pip", "rich", "psutil", "prometheus-client", "nvidia-ml-py"):
-        beside = Path(libraries.strip()) / lent.name
-        if not beside.exists():
-            beside.symlink_to(lent)
+        target = Path(libraries.strip()) / lent.name
+        if not target.exists():
+            target.symlink_to(lent)
     run(python, "-m", "pip", "install", "-q", "--no-deps", "--no-index", wheel, cwd=ROOT)
     return folder
 
 
 class Newcomer:
-    """Someone with this environment on PATH, a home folder, and nothing else.
+    """A user with this environment on PATH, a home folder, and nothing else.
 
     Attributes:
         home: The folder.
@@ -192,19 +192,6 @@ class TestAMachineWithoutAGpu:
         assert done.returncode == 3
         assert "NVIDIA driver" in done.stderr
         assert "`gpumon demo`" in done.stderr
-
-    def test_is_reported_by_the_doctor_what_to_type_all_the_same(self, newcomer: Newcomer) -> None:
-        done = newcomer.types("gpumon", "doctor")
-
-        assert done.returncode == 3
-        to_do = " ".join(done.stdout.partition("\nFix\n")[2].split())
-        fixes = dict(re.findall(r"\d\. (\w+): (.*?)(?= \d\. |$)", to_do))
-        daemon, dstat = fixes["daemon"], fixes["dstat"]
-        assert "NVIDIA driver" in fixes["source"]
-        for command in ("gpumon serve", "gpumon demo", "--source simulated:input-bound"):
-            assert command in daemon
-        for command in ("apt-get install dstat", "pip install dool", "gpumon dstat"):
-            assert command in dstat
 
 
 class TestAFreshEnvironment:

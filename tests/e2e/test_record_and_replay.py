@@ -1,4 +1,4 @@
-"""A real recorder, killed, and run beside a daemon; what it kept is replayed."""
+"""A real recorder that is killed, or runs with a daemon; what it recorded is replayed."""
 
 from __future__ import annotations
 
@@ -52,8 +52,8 @@ def recorder(
     return ending(started)
 
 
-def whole_members(raw: bytes) -> list[bytes]:
-    """What any gzip reader finds before the first member that is not whole."""
+def complete_members(raw: bytes) -> list[bytes]:
+    """What any gzip reader finds before the first incomplete member."""
     members = []
     while raw:
         unpacker = zlib.decompressobj(31)
@@ -74,8 +74,8 @@ class TestARecorderThatIsKilled:
     def test_leaves_every_block_that_it_has_written(
         self, tmp_path: Path, environ: dict[str, str]
     ) -> None:
-        moments_s = (0.0, 1.5, 5.3)  # after the first block, within the second, behind it
-        paths = [tmp_path / f"killed-after-{after_s}.gpumon" for after_s in moments_s]
+        times_s = (0.0, 1.5, 5.3)  # after the first block, within the second, behind it
+        paths = [tmp_path / f"killed-after-{after_s}.gpumon" for after_s in times_s]
         words = ("--source", "simulated:eight", "--period", "0.05")
         with ExitStack() as stack:
             running = [
@@ -83,26 +83,26 @@ class TestARecorderThatIsKilled:
             ]
             wait_until(lambda: all(path.exists() and path.stat().st_size for path in paths))
             began_s = time.monotonic()
-            for after_s, process in zip(moments_s, running, strict=True):
+            for after_s, process in zip(times_s, running, strict=True):
                 time.sleep(max(0.0, began_s + after_s - time.monotonic()))
                 process.send_signal(signal.SIGKILL)
                 process.communicate(timeout=PATIENCE_S)
 
         for path in paths:
-            members = whole_members(path.read_bytes())
+            members = complete_members(path.read_bytes())
             written = b"".join(members).count(b'{"at_ns":')
             with RecordingFile(path) as recording:
                 assert len(list(recording.readings())) == written > 0
                 (trouble,) = recording.troubles()
                 assert STILL_WRITTEN in trouble
-        assert len(whole_members(paths[-1].read_bytes())) >= 2
+        assert len(complete_members(paths[-1].read_bytes())) >= 2
         reported = gpumon("replay", str(paths[-1]), environ=environ)
         assert reported.returncode == 0, reported.stderr
         assert STILL_WRITTEN in reported.stdout.replace("\n      ", " ")
 
 
 class Played(NamedTuple):
-    """One training run as it was recorded, as a daemon saw it live, and as it was played again."""
+    """One training run as recorded, as a daemon saw it live, and as replayed."""
 
     waited_s: float
     live: dict[str, Any]
@@ -135,8 +135,8 @@ def played(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Played]:
         yield Played(float(printed.stdout), live, json.loads(recorded.stdout), player)
 
 
-class TestATrainingThatIsRecordedBesideADaemon:
-    def test_waited_for_input_as_long_as_it_says_itself(self, played: Played) -> None:
+class TestARunThatIsRecordedWhileADaemonWatches:
+    def test_waited_for_input_as_long_as_it_measured(self, played: Played) -> None:
         (gpu,) = played.recorded["gpus"]
 
         waited_s = gpu["idle_by_cause"]["input_wait"]
@@ -145,7 +145,7 @@ class TestATrainingThatIsRecordedBesideADaemon:
             played.live["gpus"][0]["idle_by_cause"]["input_wait"], abs=0.4
         )
 
-    def test_is_the_run_that_the_daemon_saw_and_whole(self, played: Played) -> None:
+    def test_is_the_run_that_the_daemon_saw_and_complete(self, played: Played) -> None:
         ((live,), (recorded,)) = played.live["runs"], played.recorded["runs"]
 
         assert recorded["steps"] == STEPS
@@ -154,7 +154,7 @@ class TestATrainingThatIsRecordedBesideADaemon:
         assert not any("cut off" in note for note in played.recorded["notes"])
 
 
-class TestADaemonThatPlaysIt:
+class TestADaemonThatReplaysIt:
     def test_ends_with_the_figures_of_the_recording_and_not_its_own(self, played: Played) -> None:
         document = played.daemon.report()
         busy_s = played.daemon.metrics()['gpumon_gpu_busy_seconds_total{uuid="GPU-followed-0"}']
@@ -163,7 +163,7 @@ class TestADaemonThatPlaysIt:
             assert document[name] == played.recorded[name]
         assert busy_s == pytest.approx(played.recorded["gpus"][0]["busy_seconds"], abs=1e-9)
 
-    def test_says_everywhere_that_it_is_no_daemon_of_now(self, played: Played) -> None:
+    def test_is_marked_everywhere_as_not_live(self, played: Played) -> None:
         assert played.daemon.state()["replayed"] is True
         assert played.daemon.report()["replayed"] is True
         assert "(a recording, not live)" in played.daemon.log()

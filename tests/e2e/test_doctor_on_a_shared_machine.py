@@ -1,4 +1,4 @@
-"""What the doctor says of training runs, whatever their neighbours leave where rings lie."""
+"""The doctor's report on training runs, whatever other users leave in the folder of rings."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ for ring in list(phases.iterdir()):
         shutil.copyfile(ring, phases / f"{number}-2.ring")
 """
 
-LOOK = """
+PRINT_RINGS = """
 from gpumon.cli.doctor.machine import machine_findings
 for finding in machine_findings():
     if finding.name.startswith("rings"):
@@ -49,13 +49,13 @@ def shared() -> Iterator[Path]:
 
 @pytest.fixture
 def no_time_passes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """While the doctor looks: a busy machine does not keep it from seeing all there is."""
+    """A stopped clock, so that a busy machine does not make the doctor give up early."""
     stopped = StoppedClock(time.monotonic_ns())
     monkeypatch.setattr("gpumon.cli.doctor.machine.SystemClock", lambda: stopped)
 
 
 def done_by(uid: int, program: str, runtime: Path, *words: str) -> str:
-    """What that user's program prints."""
+    """Run that user's program and return its output."""
     code = by(uid, program, "gpumon.cli.doctor.machine")
     done = ran_python("-c", code, runtime, *words, environ={"GPUMON_RUNTIME_DIR": str(runtime)})
     assert done.returncode == 0, done.stderr
@@ -63,11 +63,11 @@ def done_by(uid: int, program: str, runtime: Path, *words: str) -> str:
 
 
 def litter(uid: int, runtime: Path, count: int) -> None:
-    """So many files that are named as rings and are none."""
+    """Create files that are named like rings."""
     done_by(uid, JUNK, runtime, str(count), "{}-1.ring", "no ring at all")
 
 
-def looked_at(runtime: Path) -> dict[str, Finding]:
+def findings_in(runtime: Path) -> dict[str, Finding]:
     environ = {"GPUMON_RUNTIME_DIR": str(runtime), "HOME": str(runtime), "PATH": ""}
     return {finding.name: finding for finding in machine_findings(environ)}
 
@@ -77,22 +77,22 @@ def figures(printed: str) -> list[int]:
     return [int(number.replace(",", "")) for number in re.findall(r"\d[\d,]*", printed)]
 
 
-class TestATrainingThatLives:
+class TestALivingRun:
     @pytest.mark.usefixtures("no_time_passes")
-    def test_is_reported_beside_thousands_of_dead_rings_of_a_user(self, shared: Path) -> None:
+    def test_is_found_among_a_thousand_dead_rings_of_a_user(self, shared: Path) -> None:
         done_by(OTHER_UID, DEAD, shared, "1000")
         for ended, uid in enumerate((0, THIRD_UID, OTHER_UID), start=1000):
             with process(by(uid, TRAINING), shared) as training:
-                found = looked_at(shared)["rings"]
+                found = findings_in(shared)["rings"]
 
             assert figures(found.detail) == [training.pid, uid, ended]
             assert (found.status, found.fix) == ("ok", None)
 
-    def test_is_reported_beside_files_that_are_no_rings(self, shared: Path) -> None:
+    def test_is_found_among_files_that_are_no_rings(self, shared: Path) -> None:
         with process(by(0, TRAINING), shared) as training:
             done_by(OTHER_UID, COPIES, shared, "100")
             litter(OTHER_UID, shared, 200)
-            found = looked_at(shared)
+            found = findings_in(shared)
 
         assert figures(found["rings"].detail) == [training.pid, 0, 100]
         assert found["rings"].status == "missing"
@@ -103,21 +103,21 @@ class TestATrainingThatLives:
 
     @pytest.mark.measured
     @pytest.mark.alone  # 16,384 names take their time
-    def test_is_reported_beside_more_names_than_anybody_can_read(self, shared: Path) -> None:
+    def test_is_found_among_more_names_than_can_be_read(self, shared: Path) -> None:
         litter(OTHER_UID, shared, 17_000)
         began_s = time.monotonic()
         with process(by(0, TRAINING), shared) as training:
-            found = looked_at(shared)["rings"]
+            found = findings_in(shared)["rings"]
 
-        pid, uid, _, neighbour = figures(found.detail)
-        assert (pid, uid, neighbour) == (training.pid, 0, OTHER_UID)
+        pid, uid, _, other = figures(found.detail)
+        assert (pid, uid, other) == (training.pid, 0, OTHER_UID)
         assert found.status == "missing"
         assert "rm " not in str(found.fix)  # one of them may live
         assert str(shared / "phases") in str(found.fix)
         assert time.monotonic() - began_s < 10
 
 
-class TestBesideADaemon:
+class TestWithADaemon:
     def test_there_is_one_count_of_refused_rings_and_it_is_of_now(
         self, tmp_path: Path, shared: Path
     ) -> None:
@@ -131,7 +131,7 @@ class TestBesideADaemon:
             wait_until(lambda: daemon.metrics()[refused] == 200)
             for number in range(150):
                 (shared / "phases" / f"{number}-1.ring").unlink()
-            reported = looked_at(shared)
+            reported = findings_in(shared)
 
         (count,) = (one.detail for one in reported.values() if "refused" in one.detail)
         assert figures(count)[:2] == [50, OTHER_UID]
@@ -149,7 +149,7 @@ class TestRingsThatEndedLongAgo:
             os.utime(path, (A_YEAR_AGO_S, A_YEAR_AGO_S))
         before = all_that_is_in(shared)
 
-        printed = done_by(uid, LOOK, shared)
+        printed = done_by(uid, PRINT_RINGS, shared)
 
         assert figures(printed) == [300]
         assert all_that_is_in(shared) == before

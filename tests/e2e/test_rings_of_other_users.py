@@ -33,20 +33,20 @@ def shared(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         yield runtime
 
 
-Beside = Callable[..., AbstractContextManager["Popen[str]"]]
+Started = Callable[..., AbstractContextManager["Popen[str]"]]
 
 
 @pytest.fixture
-def junk(shared: Path) -> Beside:
-    """Files that a neighbour puts there: so many, of that name and content."""
+def junk(shared: Path) -> Started:
+    """Files that another user creates, with that name and content."""
     return lambda count, name="{}-1.ring", content="": process(
         by(OTHER_UID, JUNK), shared, str(shared), str(count), name, content
     )
 
 
 @pytest.fixture
-def many(shared: Path) -> Beside:
-    """So many living rings of a user."""
+def many(shared: Path) -> Started:
+    """Living rings of a user."""
     return lambda uid, count: process(by(uid, MANY), shared, str(shared), str(count))
 
 
@@ -61,9 +61,9 @@ def read_until_listed(reader: PhaseRingReader, ticks: int = 16) -> None:
 
 
 @as_root
-class TestFilesOfANeighbour:
+class TestFilesOfAnotherUser:
     @pytest.mark.parametrize("name", ["junk-{}", "{}-1.ring"])
-    def test_hide_no_living_run(self, shared: Path, junk: Beside, name: str) -> None:
+    def test_hide_no_living_run(self, shared: Path, junk: Started, name: str) -> None:
         reader = reader_of(shared)
         with process(TRAINING, shared) as before:
             read(reader)
@@ -76,7 +76,9 @@ class TestFilesOfANeighbour:
         assert during == [{before.pid}] * 8
         assert found == {before.pid, after.pid}
 
-    def test_are_read_no_more_often_than_there_are_places(self, shared: Path, junk: Beside) -> None:
+    def test_are_read_no_more_often_than_there_are_places(
+        self, shared: Path, junk: Started
+    ) -> None:
         reader = reader_of(shared)
         with junk(5_000):
             read(reader)
@@ -86,9 +88,9 @@ class TestFilesOfANeighbour:
 
 
 @as_root
-class TestRingsOfANeighbour:
+class TestRingsOfAnotherUser:
     def test_keep_no_new_one_of_another_user_from_being_read(
-        self, shared: Path, many: Beside
+        self, shared: Path, many: Started
     ) -> None:
         reader = reader_of(shared)
         with many(OTHER_UID, 300) as his:
@@ -104,10 +106,10 @@ class TestRingsOfANeighbour:
 
 
 @as_root
-class TestFoldersOfANeighbour:
+class TestFoldersOfAnotherUser:
     @pytest.mark.parametrize("name", ["gpumon-{:05}", "gpumon-0x{:03}", "gpumon-{:03}-65534"])
-    def test_that_have_other_users_names_hide_no_training(self, shared: Path, name: str) -> None:
-        for number in range(300):  # as in /tmp, where anybody may
+    def test_that_have_other_users_names_hide_no_run(self, shared: Path, name: str) -> None:
+        for number in range(300):  # as in /tmp, which all users may write
             (shared / name.format(number)).mkdir()
             os.chown(shared / name.format(number), OTHER_UID, OTHER_UID)
         own = shared / f"gpumon-{THIRD_UID}"
@@ -119,9 +121,9 @@ class TestFoldersOfANeighbour:
 
 
 @as_root
-class TestADaemonBesideAGreedyNeighbour:
+class TestADaemonWithAGreedyUser:
     def test_shows_whose_rings_are_left_out_and_that_nothing_failed(
-        self, tmp_path: Path, shared: Path, junk: Beside
+        self, tmp_path: Path, shared: Path, junk: Started
     ) -> None:
         spans = tmp_path / "busy.jsonl"
         spans.touch()
@@ -138,7 +140,7 @@ class TestADaemonBesideAGreedyNeighbour:
         assert f"phase_rings: {REPORTED}" in daemon.log()
 
     def test_shows_every_run_of_another_user_in_its_metrics(
-        self, tmp_path: Path, shared: Path, many: Beside
+        self, tmp_path: Path, shared: Path, many: Started
     ) -> None:
         spans = tmp_path / "busy.jsonl"
         spans.touch()

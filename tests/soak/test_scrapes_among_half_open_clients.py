@@ -1,4 +1,4 @@
-"""A thousand scrapes beside two hundred clients that never finish their request."""
+"""A thousand scrapes among two hundred clients that never finish their request."""
 
 from __future__ import annotations
 
