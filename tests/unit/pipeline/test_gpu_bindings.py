@@ -298,6 +298,15 @@ class TestABinding:
 
         assert gpu(story.pass_second(0.0)).totals.starved_ns == s(2)
 
+    def test_that_is_open_settles_once_its_gpu_leaves(self, story: Story) -> None:
+        story.processes_at_ns = story.now_ns
+        other_user(story)
+        waiting = gpu(starve(story, 0.5, 0.0))
+        gone = gpu(story.pass_second())
+
+        assert waiting.totals.pending_ns == s(1.5)
+        assert (gone.totals.pending_ns, gone.totals.observed_ns) == (0, s(2))
+
     def test_is_awaited_by_the_report_of_a_run_that_ended_meanwhile(self, story: Story) -> None:
         reports = RunReports()
         story.processes_at_ns = story.now_ns

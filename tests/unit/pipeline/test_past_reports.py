@@ -163,6 +163,16 @@ class TestSeveralRunsOfOneName:
         assert pids_in(watched.of("train").notes[-1]) == ["42", "43"]
         assert pids_in(watched.of("train-43").notes[-1]) == ["43", "42"]
 
+    def test_are_over_where_the_next_took_the_label_at_once(self, watched: Watched) -> None:
+        watched.train("train", WAIT, 3)
+        watched.begin("train", 43)
+        watched.idle()
+
+        report = watched.of("42")
+
+        assert [run.alive for run in report.runs] == [False]
+        assert " is over: " in report.advice[-1].text
+
     def test_lose_their_pid_to_a_run_of_that_name(self, slow: Watched) -> None:
         slow.train("42", SAVE, 5, pid=43)
         slow.idle(3)
@@ -200,6 +210,12 @@ class TestARun:
         assert list(watched.reports._runs_on) == ["GPU-0"]
         watched.reports.follow(watched.story.state._replace(gpus=()))
         assert not watched.reports._runs_on
+
+    def test_beside_another_on_its_gpu_has_a_note(self, watched: Watched) -> None:
+        watched.train("other", STEP, 1, pid=7, ends=False)
+        watched.train("slow", WAIT, 20)
+
+        assert any(": other." in note for note in watched.of("slow").notes)
 
     def test_that_is_unknown_is_refused_with_the_names_there_are(self, slow: Watched) -> None:
         with pytest.raises(UsageError, match=r"'fast' .*: slow$"):
