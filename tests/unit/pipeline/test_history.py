@@ -5,12 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from gpumon.core.accounting.ledger import GpuLedger
 from gpumon.core.accounting.totals import GpuTotals
-from gpumon.core.diagnosis.since import totals_since
 from gpumon.core.phase import IdleCause, InputWaitReason, TrainingPhase
 from gpumon.core.report.lanes import Lanes, RunLane
 from gpumon.core.report.report import Report
@@ -22,7 +18,7 @@ from gpumon.pipeline.history import LaneHistory, ReportHistory
 from gpumon.pipeline.reports import report_of
 from tests.builders.monitor import SAVE, STEP, WAIT, Story
 from tests.builders.state import monitor_state, run
-from tests.builders.time import every, s
+from tests.builders.time import s
 
 S = s(1)
 DAY_NS = s(24 * 3600)
@@ -143,34 +139,6 @@ class TestAPauseThatBeganBefore:
         assert found.observed_ns == found.in_use_ns == s(30)
         assert found.idle_ns == {IdleCause.INPUT_WAIT: s(20)}
         assert sum(found.input_wait_by_reason_ns.values()) == s(20)
-
-    @given(
-        st.lists(st.sampled_from([0.0, 0.0, 0.02, 0.2, 0.5, 1.0]), min_size=2, max_size=90),
-        st.data(),
-    )
-    def test_leaves_the_sums_closed_and_nothing_of_before(
-        self, ratios: list[float], data: st.DataObject
-    ) -> None:
-        middle = data.draw(st.integers(1, len(ratios) - 1))
-        samples, ledger = every(1.0, ratios), GpuLedger()
-        ledger.observe(samples[:middle])
-        before, unsettled_before = ledger.snapshot(), ledger.unsettled()
-        ledger.observe(samples[middle:])
-
-        found = totals_since(
-            before,
-            ledger.snapshot(),
-            unsettled_before=unsettled_before,
-            unsettled_after=ledger.unsettled(),
-        )
-
-        assert found.observed_ns == s(len(ratios) - middle)
-        assert found.busy_ns + found.idle_total_ns + found.pending_ns == found.observed_ns
-        assert found.busy_ns == sum(one.busy_ns for one in samples[middle:])
-        assert min([*found.idle_ns.values(), found.pending_ns]) >= 0
-        assert found.in_use_busy_ns <= found.in_use_ns <= found.observed_ns
-        assert found.low_ns + found.high_ns <= found.in_use_ns
-        assert found.gaps.total_ns <= before.observed_ns + found.observed_ns
 
 
 class Followed:

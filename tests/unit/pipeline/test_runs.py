@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
@@ -88,27 +86,6 @@ class TestTheEndOfARun:
         state = training.pass_second(1.0, phases=[(0.0, STEP)], key="second")
 
         assert gpu(state).totals.idle_ns == {IdleCause.INPUT_WAIT: s(1)}
-
-
-class TestARunIsJoinedToItsGpus:
-    @pytest.mark.parametrize(
-        ("facts", "listed"),
-        [
-            ({"gpus": ("GPU-1",)}, {}),
-            ({}, {0: (ProcessSample(7, None),), 1: (ProcessSample(42, None),)}),
-            ({"visible_devices": "1"}, {}),
-        ],
-        ids=["by the names it gives", "else by the process list", "else by what it may see"],
-    )
-    def test(
-        self, story: Story, facts: dict[str, Any], listed: Mapping[int, tuple[ProcessSample, ...]]
-    ) -> None:
-        story.ring(gpus=None)
-        story.alter_facts(**facts)
-        story.processes |= listed
-        state = story.pass_second(1.0, 1.0, phases=[(0.0, STEP)])
-
-        assert state.runs[0].gpu_uuids == ("GPU-1",)
 
 
 class TestTwoRunsOfOneName:

@@ -56,17 +56,32 @@ class TestTheTimeBetween:
         assert totals_since(before, later).pauses.count == 1
 
     @given(
-        st.lists(st.sampled_from([0.0, 0.0, 0.2, 0.5, 1.0]), min_size=2, max_size=80),
+        st.lists(st.sampled_from([0.0, 0.0, 0.02, 0.2, 0.5, 1.0]), min_size=2, max_size=90),
         st.data(),
     )
-    def test_closes_like_the_totals(self, ratios: list[float], data: st.DataObject) -> None:
+    def test_closes_like_the_totals_and_has_nothing_of_before(
+        self, ratios: list[float], data: st.DataObject
+    ) -> None:
         middle = data.draw(st.integers(1, len(ratios) - 1))
-        before, after = at(ratios, middle, len(ratios))
+        samples, ledger = every(1.0, ratios), GpuLedger()
+        ledger.observe(samples[:middle])
+        before, unsettled_before = ledger.snapshot(), ledger.unsettled()
+        ledger.observe(samples[middle:])
 
-        between = totals_since(before, after)
+        found = totals_since(
+            before,
+            ledger.snapshot(),
+            unsettled_before=unsettled_before,
+            unsettled_after=ledger.unsettled(),
+        )
 
-        total_ns = between.busy_ns + between.idle_total_ns + between.pending_ns
-        assert total_ns == between.observed_ns
+        assert found.observed_ns == s(len(ratios) - middle)
+        assert found.busy_ns + found.idle_total_ns + found.pending_ns == found.observed_ns
+        assert found.busy_ns == sum(one.busy_ns for one in samples[middle:])
+        assert min([*found.idle_ns.values(), found.pending_ns]) >= 0
+        assert found.in_use_busy_ns <= found.in_use_ns <= found.observed_ns
+        assert found.low_ns + found.high_ns <= found.in_use_ns
+        assert found.gaps.total_ns <= before.observed_ns + found.observed_ns
 
     @given(cycles(), st.data())
     def test_diagnoses_no_more_pauses_than_fell_into_it(
