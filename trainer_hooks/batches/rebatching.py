@@ -108,7 +108,6 @@ class IndexedBatches:
         self.tail = rule.tail
 
     def batch_count(self) -> int | None:
-        """Number of batches; ``None`` if endless."""
         samples = self._samples.count()
         return None if samples is None else self._rule.count(samples)
 
@@ -151,7 +150,6 @@ class IndexedBatches:
         self.epoch_ended()
 
     def epoch_ended(self) -> None:
-        """Shuffle again, if the samples are shuffled."""
         self._samples.epoch_ended()
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any, Final, Protocol
 
 import keras
@@ -39,9 +39,8 @@ class Watcher(Protocol):
     def step_returned(self, batch: int, logs: object = None) -> None: ...
     def batch_callbacks_end(self, batch: int, logs: object = None) -> None: ...
     def slot_of(self, callback: object) -> int: ...
-    def after(self, slot: int) -> Callable[..., None]: ...
+    def after(self, slot: int, *, is_checkpoint: bool) -> Callable[..., None]: ...
     def checkpoint_begin(self, batch: object = None, logs: object = None) -> None: ...
-    def checkpoint_timer(self, slot: int) -> Callable[..., None]: ...
     def flush_begins(self) -> Any: ...  # noqa: ANN401
     def flush_ends(self, before: Any) -> None: ...  # noqa: ANN401
     def run_begins(self, mode: int) -> None: ...
@@ -71,45 +70,34 @@ class _Bracket(keras.callbacks.Callback):  # type: ignore[misc]  # Keras has no 
         _skip_default_hooks(self)
 
 
-class _First(_Bracket):
-    """Called before every other callback."""
-
-    def __init__(self, watcher: Watcher, *, wants_batch_begin: bool) -> None:
-        begins: dict[str, Hook] = (
-            {_BATCH_BEGIN: watcher.batch_announced} if wants_batch_begin else {}
-        )
-        super().__init__(
-            {_BATCH_END: watcher.step_returned} | begins,
-            watcher.guard,
-            on_epoch_begin=lambda epoch, _: watcher.epoch_begins(epoch),
-            on_epoch_end=lambda _, logs: watcher.epoch_ends(logs),
-            on_train_end=lambda *_: watcher.callbacks_begin(),
-            on_test_begin=lambda *_: watcher.run_begins(VALIDATION_MODE),
-            on_test_end=lambda *_: watcher.callbacks_begin(),
-            on_predict_begin=lambda *_: watcher.run_begins(PREDICT_MODE),
-        )
+def _first(watcher: Watcher, *, wants_batch_begin: bool) -> _Bracket:
+    """Return the callback that is called before every other."""
+    begins: dict[str, Hook] = {_BATCH_BEGIN: watcher.batch_announced} if wants_batch_begin else {}
+    return _Bracket(
+        {_BATCH_END: watcher.step_returned} | begins,
+        watcher.guard,
+        on_epoch_begin=lambda epoch, _: watcher.epoch_begins(epoch),
+        on_epoch_end=lambda _, logs: watcher.epoch_ends(logs),
+        on_train_end=lambda *_: watcher.callbacks_begin(),
+        on_test_begin=lambda *_: watcher.run_begins(VALIDATION_MODE),
+        on_test_end=lambda *_: watcher.callbacks_begin(),
+        on_predict_begin=lambda *_: watcher.run_begins(PREDICT_MODE),
+    )
 
 
-class _Last(_Bracket):
-    """Called after every other callback."""
-
-    def __init__(self, watcher: Watcher, *, wants_batch_begin: bool, wants_batch_end: bool) -> None:
-        begins: dict[str, Hook] = {_BATCH_BEGIN: watcher.batch_begins} if wants_batch_begin else {}
-        ends: dict[str, Hook] = {_BATCH_END: watcher.batch_callbacks_end} if wants_batch_end else {}
-        super().__init__(
-            begins | ends,
-            watcher.guard,
-            on_epoch_begin=lambda *_: watcher.epoch_begun(),
-            on_epoch_end=lambda *_: watcher.callbacks_end(),
-            on_train_end=lambda *_: watcher.train_ends(),
-            on_test_end=lambda *_: watcher.run_ends(),
-            on_predict_end=lambda *_: watcher.run_ends(),
-        )
-
-
-def _mark(methods: Iterable[str], hook: Hook) -> _Bracket:
-    """Return a callback that is called right before or after another, for the same methods."""
-    return _Bracket(dict.fromkeys(methods, hook))
+def _last(watcher: Watcher, *, wants_batch_begin: bool, wants_batch_end: bool) -> _Bracket:
+    """Return the callback that is called after every other."""
+    begins: dict[str, Hook] = {_BATCH_BEGIN: watcher.batch_begins} if wants_batch_begin else {}
+    ends: dict[str, Hook] = {_BATCH_END: watcher.batch_callbacks_end} if wants_batch_end else {}
+    return _Bracket(
+        begins | ends,
+        watcher.guard,
+        on_epoch_begin=lambda *_: watcher.epoch_begun(),
+        on_epoch_end=lambda *_: watcher.callbacks_end(),
+        on_train_end=lambda *_: watcher.train_ends(),
+        on_test_end=lambda *_: watcher.run_ends(),
+        on_predict_end=lambda *_: watcher.run_ends(),
+    )
 
 
 class Brackets:
@@ -145,7 +133,6 @@ class Brackets:
             self._place(wants_batch_begin=False, wants_batch_end=self._ends_here)
 
     def remove(self) -> None:
-        """Restore the list."""
         vars(self.callback_list).pop(private.FLUSH, None)
         if self.callback_list.callbacks is self._placed:
             self.callback_list.callbacks = self._original
@@ -153,10 +140,9 @@ class Brackets:
     def _place(self, *, wants_batch_begin: bool, wants_batch_end: bool) -> None:
         if self.callback_list.callbacks is not self._placed:
             return  # other code has replaced the list
-        first = _First(self._watcher, wants_batch_begin=wants_batch_begin)
-        last = _Last(
-            self._watcher, wants_batch_begin=wants_batch_begin, wants_batch_end=wants_batch_end
-        )
+        begin, end = wants_batch_begin, wants_batch_end
+        first = _first(self._watcher, wants_batch_begin=begin)
+        last = _last(self._watcher, wants_batch_begin=begin, wants_batch_end=end)
         self._placed = [first, *self._middle, last]
         self.callback_list.callbacks = self._placed
 
@@ -166,11 +152,12 @@ class Brackets:
             if type(callback).__module__.startswith(_OURS):
                 _skip_default_hooks(callback)
             return [callback]
-        watcher, slot = self._watcher, self._watcher.slot_of(callback)
-        if not isinstance(callback, _CHECKPOINTS):
-            return [callback, _mark(methods, watcher.after(slot))]
-        before = _mark(methods, watcher.checkpoint_begin)
-        return [before, callback, _mark(methods, watcher.checkpoint_timer(slot))]
+        watcher, is_checkpoint = self._watcher, isinstance(callback, _CHECKPOINTS)
+        after = watcher.after(watcher.slot_of(callback), is_checkpoint=is_checkpoint)
+        placed = [callback, _Bracket(dict.fromkeys(methods, after))]
+        if is_checkpoint:
+            placed.insert(0, _Bracket(dict.fromkeys(methods, watcher.checkpoint_begin)))
+        return placed
 
     def _methods_of(self, callback: Any) -> list[str]:  # noqa: ANN401
         """Return the methods in which a callback does anything on the training thread."""

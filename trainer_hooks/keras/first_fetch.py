@@ -33,7 +33,6 @@ class FirstFetches:
 
     @classmethod
     def place(cls) -> None:
-        """Patch them once."""
         cls.remove()
         _GUARD.reset()
         cls._go_around(f"{_ADAPTERS}.generator_data_adapter", "", "peek_and_restore", _timed)

@@ -64,7 +64,6 @@ class Figures:
 
     @_attempted
     def begin(self, writer: RingWriter, machine: PhaseMachine, *, wants_logs: bool) -> None:
-        """Begin with ``fit``; with ``wants_logs``, epochs get keys in their ``logs``."""
         self._writer = writer
         self._machine = machine
         self._wants_logs = wants_logs
@@ -78,7 +77,6 @@ class Figures:
 
     @_attempted
     def epoch_begins(self) -> None:
-        """Begin an epoch."""
         self._epoch_began_ns = monotonic_ns()
         self._waited_before_ns = self._machine.training_wait_ns
         self._times.begin_epoch(self._writer.steps)
@@ -275,7 +273,6 @@ class StepTimes:
 
     @property
     def counted(self) -> int:
-        """Steps after the warm-up."""
         return self._lengths.count
 
     @property
@@ -303,7 +300,6 @@ class StepEnds:
         self._lock = threading.Lock()  # Keras has several threads
 
     def epoch_begins(self) -> None:
-        """Begin an epoch after all steps so far."""
         self._first_step = self._writer.steps
 
     def device_finished(self, step: int, at_ns: int) -> None:

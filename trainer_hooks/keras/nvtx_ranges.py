@@ -56,7 +56,6 @@ class NvtxWriter:
         self._is_open = True
 
     def close(self) -> None:
-        """Leave no range open."""
         if self._is_open:
             self._is_open = False
             self._ranges.pop()

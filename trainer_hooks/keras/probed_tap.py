@@ -48,12 +48,10 @@ class ProbedTap:
 
     @property
     def is_there(self) -> bool:
-        """Whether there is a tap, trusted or not."""
         return self._tap is not None
 
     @property
     def has_passed(self) -> bool:
-        """Whether a batch went through."""
         return self.machine is not None and self.machine.has_seen_steps
 
     @property
@@ -67,13 +65,11 @@ class ProbedTap:
         return self._tap is not None and self._tap.fetches_first
 
     def place(self, mode: int) -> None:
-        """Wrap the step of this mode, unless that was done."""
         if self._tap is not None:
             tap = self._tap
             self.attempt(lambda: tap.place(mode))
 
     def remove(self) -> None:
-        """Restore the model."""
         tap, self._tap = self._tap, None
         if tap is not None:
             self.attempt(tap.remove)
@@ -100,7 +96,6 @@ class ProbedTap:
             return None
 
     def give_up(self, why: str) -> None:
-        """Go on without a tap, and warn."""
         self.remove()
         if self.machine is not None:
             self.machine.see_no_steps()

@@ -312,12 +312,14 @@ class Tagging:
     def slot_of(self, callback: object) -> int:
         return self._times.slot_of(type(callback).__name__)
 
-    def after(self, slot: int) -> Callable[..., None]:
+    def after(self, slot: int, *, is_checkpoint: bool) -> Callable[..., None]:
         @guards_itself
         def returned(batch: object = None, logs: object = None) -> None:
             try:
                 if get_ident() == self.ring.thread and self.is_active:
                     self._times.returned(slot)
+                    if is_checkpoint:
+                        self.machine.checkpoint_end()
             except Exception as error:  # noqa: BLE001
                 self.guard.fail(error)
 
@@ -331,19 +333,6 @@ class Tagging:
                 machine.checkpoint_begin()
         except Exception as error:  # noqa: BLE001
             self.guard.fail(error)
-
-    def checkpoint_timer(self, slot: int) -> Callable[..., None]:
-        @guards_itself
-        def returned(batch: object = None, logs: object = None) -> None:
-            try:
-                machine = self.machine_here
-                if machine is not None:
-                    self._times.returned(slot)
-                    machine.checkpoint_end()
-            except Exception as error:  # noqa: BLE001
-                self.guard.fail(error)
-
-        return returned
 
     # Called by the tap.
 

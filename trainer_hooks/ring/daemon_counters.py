@@ -58,7 +58,6 @@ class GpuRatios:
         self._last: dict[str, float] = {}
 
     def begin(self) -> None:
-        """Start counting at the beginning of an epoch."""
         if self._now_ns() - self._read_at_ns > _REST_NS:
             self._before = _counters_in(self._state())
 
@@ -94,7 +93,6 @@ class GpuRatios:
         return self._last
 
     def is_there(self) -> bool:
-        """Whether a daemon is running."""
         return bool(self._state())
 
     def _state(self) -> Mapping[str, Any]:

@@ -11,7 +11,7 @@ import contextlib
 from collections.abc import Callable
 from functools import wraps
 from types import CodeType
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, Final, TypeVar
 
 T = TypeVar("T")
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -72,7 +72,6 @@ class Guard:
         return guarded
 
     def reset(self) -> None:
-        """Run hooks again."""
         self.is_intact = True
 
     def fail(self, error: Exception) -> None:
@@ -91,24 +90,14 @@ def quietly(act: Callable[..., T], *args: Any, **named: Any) -> T | None:  # noq
         return None
 
 
-class FailsQuietly(Protocol):
-    """A callback whose methods are ``guarded``.
+def guarded(method: Callable[..., T]) -> Callable[..., T | None]:
+    """Wrap a method that a trainer calls: an error goes to ``_fail``, and ``None`` is returned.
 
-    Attributes:
-        passes: Errors that end a run on purpose.
+    Its object may name errors in ``passes`` that end a run on purpose.
     """
 
-    passes: tuple[type[Exception], ...]
-
-    def _fail(self, error: Exception) -> None:
-        """Stop tagging: one of the methods raised."""
-
-
-def guarded(method: Callable[..., T]) -> Callable[..., T | None]:
-    """Wrap a method that a trainer calls: an error goes to ``_fail``, and ``None`` is returned."""
-
     @wraps(method)
-    def act(self: FailsQuietly, *args: Any, **named: Any) -> T | None:  # noqa: ANN401
+    def act(self: Any, *args: Any, **named: Any) -> T | None:  # noqa: ANN401
         try:
             return method(self, *args, **named)
         except Exception as error:

@@ -115,7 +115,6 @@ class ProcessRing:
             self._gpu_warnings.check_start(self.writer.facts)
 
     def end(self) -> None:
-        """End the ring before the process exits."""
         if self.writer is not None:
             self._check_gpus_at_end()
             self.writer.end()

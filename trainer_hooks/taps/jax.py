@@ -12,10 +12,10 @@ from typing import Any, Final
 
 import jax
 
-from trainer_hooks.ring.guard import Guard, guards_itself, passes_through, quietly
+from trainer_hooks.ring.guard import guards_itself, passes_through, quietly
 from trainer_hooks.ring.phase_modes import TRAIN_MODE
-from trainer_hooks.taps.phase_machine import Interrupted, PhaseMachine
-from trainer_hooks.taps.tap import StepListener, Tap, mark_wait_as_gross, rows_of
+from trainer_hooks.taps.phase_machine import Interrupted
+from trainer_hooks.taps.tap import StepListener, Tap, TimedBatches, mark_wait_as_gross
 
 StepFunction = Callable[[Any, Any], tuple[Any, Any]]
 
@@ -48,61 +48,7 @@ class JaxTap(Tap):
 _NO_BATCHES: Iterator[Any] = iter(())
 
 
-class JaxBatches:
-    """An iterator over batches that counts each ``next()`` as a wait for input.
-
-    Attributes:
-        source: Where they come from.
-        machine: The rules.
-        fetched: Batches since this was last set to 0.
-        samples: Samples in them, where known.
-    """
-
-    waits_beside_steps = False
-
-    __slots__ = ("_exhausted", "_guard", "fetched", "machine", "samples", "source")
-
-    def __init__(self, source: Iterator[Any], machine: PhaseMachine, guard: Guard) -> None:
-        self.source = source
-        self.machine = machine
-        self.fetched = self.samples = 0
-        self._guard = guard
-        self._exhausted = guard.wrap(self._fetch_finds_nothing)
-
-    @passes_through
-    def __iter__(self) -> JaxBatches:
-        return self
-
-    @guards_itself
-    def __next__(self) -> Any:  # noqa: ANN401
-        guard, machine = self._guard, self.machine
-        try:
-            if guard.is_intact:
-                if self.fetched and self.waits_beside_steps:
-                    machine.fetch_beside_begin()
-                else:
-                    machine.fetch_begin()
-        except Exception as error:  # noqa: BLE001 (training goes on)
-            guard.fail(error)
-        try:
-            batch = next(self.source)
-        except StopIteration:
-            self._exhausted()
-            raise
-        try:
-            if guard.is_intact:
-                machine.fetch_end()
-                self.fetched += 1
-                self.samples += rows_of(batch)
-        except Exception as error:  # noqa: BLE001
-            guard.fail(error)
-        return batch
-
-    def _fetch_finds_nothing(self) -> None:
-        self.machine.fetch_exhausted()
-
-
-class JaxTrainingBatches(JaxBatches):
+class JaxTrainingBatches(TimedBatches):
     """In an execution of several steps, the waits after the first are gross.
 
     The device has a step by then, and JAX reports only the end of the whole execution.
@@ -162,13 +108,13 @@ def _train(function: StepFunction, listener: StepListener) -> StepFunction:
 
 
 def _interrupting(function: StepFunction, mode: int, listener: StepListener) -> StepFunction:
-    def interrupt(iterator: Any) -> tuple[JaxBatches, Interrupted | None] | None:  # noqa: ANN401
+    def interrupt(iterator: Any) -> tuple[TimedBatches, Interrupted | None] | None:  # noqa: ANN401
         machine = listener.machine_here
         if machine is None or not hasattr(iterator, "__next__"):
             return None
-        return JaxBatches(iterator, machine, listener.guard), machine.interrupt(mode)
+        return TimedBatches(iterator, machine, listener.guard), machine.interrupt(mode)
 
-    def resume(batches: JaxBatches, before: Interrupted | None) -> None:
+    def resume(batches: TimedBatches, before: Interrupted | None) -> None:
         batches.machine.resume(before)
 
     begins, ends = listener.guard.wrap(interrupt), listener.guard.wrap(resume)

@@ -117,7 +117,6 @@ class PhaseMachine:
         self._writer.enter(CALLBACKS, TRAIN_MODE)
 
     def train_end(self) -> None:
-        """``fit`` has ended or raised."""
         self._switch_to(TRAIN_MODE)
         self._is_training = self.is_calling_back = self.awaits_batch = False
         self._writer.enter(OTHER, TRAIN_MODE)
@@ -130,7 +129,6 @@ class PhaseMachine:
         self.callbacks_begin()
 
     def callbacks_begin(self) -> None:
-        """Callbacks are called."""
         self.is_calling_back = True
         if self.mode == TRAIN_MODE:
             self._writer.enter(CALLBACKS, TRAIN_MODE)
@@ -170,16 +168,13 @@ class PhaseMachine:
             self._writer.enter(self._after_announcing, TRAIN_MODE)
 
     def checkpoint_begin(self) -> None:
-        """A callback that writes checkpoints is called."""
         if self.mode == TRAIN_MODE:
             self._writer.enter(CHECKPOINT, TRAIN_MODE)
 
     def checkpoint_end(self) -> None:
-        """It has returned; other callbacks follow."""
         self.callbacks_begin()
 
     def fetch_begin(self) -> None:
-        """The next batch is requested."""
         self._rest = BETWEEN_EPOCHS
         if self._writer.span != self._waiting_span:
             self._writer.enter(INPUT_WAIT, self.mode)
@@ -199,11 +194,9 @@ class PhaseMachine:
             self._writer.enter(COMPILE, TRAIN_MODE)
 
     def compile_end(self) -> None:
-        """It is compiled: the step goes on."""
         self.fetch_end()
 
     def fetch_exhausted(self) -> None:
-        """There is no next batch."""
         rest = BETWEEN_EPOCHS if self.mode == TRAIN_MODE else self._work
         self._writer.enter(rest, self.mode)
 
@@ -236,7 +229,6 @@ class PhaseMachine:
         self._writer.enter(_WORK[mode], mode)
 
     def run_end(self) -> None:
-        """``evaluate`` or ``predict`` has ended."""
         self._switch_to(TRAIN_MODE)
         self._writer.enter(BETWEEN_EPOCHS if self._is_training else OTHER, TRAIN_MODE)
 
@@ -254,7 +246,6 @@ class PhaseMachine:
         return before
 
     def resume(self, before: Interrupted | None) -> None:
-        """End a step of another mode."""
         if before is not None:
             self._switch_to(before.mode)
             self._writer.enter(*before.place)
@@ -272,7 +263,6 @@ class PhaseMachine:
         return before
 
     def flush_end(self, before: PhaseMode) -> None:
-        """They have finished."""
         phase, mode = before
         # Entering ``train_step`` again would mean one more step.
         self._writer.enter(BETWEEN_EPOCHS if phase == TRAIN_STEP else phase, mode)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import abc
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Final, Protocol
 
 from gpumon.core.ring_format.facts import GROSS, INPUT_WAIT_FACT
-from trainer_hooks.ring.guard import Guard
+from trainer_hooks.ring.guard import Guard, guards_itself, passes_through
 from trainer_hooks.ring.process_ring import describe_run, process_ring
 from trainer_hooks.taps.phase_machine import PhaseMachine
 
@@ -90,6 +90,60 @@ class Tap(abc.ABC):
     @abc.abstractmethod
     def _timed(self, function: Any, mode: int) -> Any:  # noqa: ANN401
         """Return what replaces a bare step function of that mode; itself, if nothing is timed."""
+
+
+class TimedBatches:
+    """An iterator over batches that counts each ``next()`` as a wait for input.
+
+    Attributes:
+        source: Where they come from.
+        machine: The rules.
+        fetched: Batches since this was last set to 0.
+        samples: Samples in them, where known.
+    """
+
+    waits_beside_steps = False
+
+    __slots__ = ("_exhausted", "_guard", "fetched", "machine", "samples", "source")
+
+    def __init__(self, source: Iterator[Any], machine: PhaseMachine, guard: Guard) -> None:
+        self.source = source
+        self.machine = machine
+        self.fetched = self.samples = 0
+        self._guard = guard
+        self._exhausted = guard.wrap(self._fetch_finds_nothing)
+
+    @passes_through
+    def __iter__(self) -> TimedBatches:
+        return self
+
+    @guards_itself
+    def __next__(self) -> Any:  # noqa: ANN401
+        guard, machine = self._guard, self.machine
+        try:
+            if guard.is_intact:
+                if self.fetched and self.waits_beside_steps:
+                    machine.fetch_beside_begin()
+                else:
+                    machine.fetch_begin()
+        except Exception as error:  # noqa: BLE001 (training goes on)
+            guard.fail(error)
+        try:
+            batch = next(self.source)
+        except StopIteration:
+            self._exhausted()
+            raise
+        try:
+            if guard.is_intact:
+                machine.fetch_end()
+                self.fetched += 1
+                self.samples += rows_of(batch)
+        except Exception as error:  # noqa: BLE001
+            guard.fail(error)
+        return batch
+
+    def _fetch_finds_nothing(self) -> None:
+        self.machine.fetch_exhausted()
 
 
 def bare_of(function: Any) -> Any:  # noqa: ANN401

@@ -217,7 +217,7 @@ class TorchLoader:
         except BaseException:
             guard.wrap(batches.failed)()
             raise
-        guard.wrap(batches.started)()
+        guard.wrap(batches.exhausted)()
         return batches
 
 
@@ -264,17 +264,12 @@ class TorchBatches:
             raise
 
     def start(self) -> None:
-        """The loader is asked to start."""
         machine = self._listener.machine_here
         if machine is not None:
             machine.fetch_begin()
 
-    def started(self) -> None:
-        """The loader has started."""
-        self.exhausted()
-
     def exhausted(self) -> None:
-        """There is no next batch."""
+        """There is no next batch, or not yet."""
         machine = self._listener.machine_here
         if machine is not None:
             machine.fetch_exhausted()

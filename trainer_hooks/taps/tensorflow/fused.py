@@ -57,7 +57,6 @@ class GraphTotals:
         self.trouble = error
 
     def read(self) -> Totals:
-        """Return the sums so far."""
         wait_s, batches, rows = tf.raw_ops.ReadVariableOp(
             resource=self._variable.handle, dtype=tf.float64
         ).numpy()

@@ -10,11 +10,11 @@ from trainer_hooks.ring.call_frames import caller_named
 from trainer_hooks.ring.guard import passes_through
 from trainer_hooks.ring.phase_modes import PREDICT_MODE, TRAIN_MODE
 from trainer_hooks.taps import keras_private as private
-from trainer_hooks.taps.phase_machine import PhaseMachine
 from trainer_hooks.taps.tap import (
     FUNCTION_OF_MODE,
     StepListener,
     Tap,
+    TimedBatches,
     bare_of,
     mark_wait_as_gross,
 )
@@ -125,55 +125,16 @@ class TensorflowTap(Tap):
 class _TimedDataset:
     def __init__(self, dataset: Any, listener: StepListener) -> None:  # noqa: ANN401
         self._dataset = dataset
-        self._timed = listener.guard.wrap(lambda: _TimedBatches(listener))
+        self._timed = listener.guard.wrap(partial(_timed, listener))
 
     @passes_through
     def __iter__(self) -> Iterator[Any]:
         source: Iterator[Any] = iter(self._dataset)
-        batches = self._timed()
-        if batches is None:
-            return source
-        batches.source = source
-        return batches
+        return self._timed(source) or source
 
 
-class _TimedBatches:
-    __slots__ = ("_asked", "_exhausted", "_there", "source")
-
-    def __init__(self, listener: StepListener) -> None:
-        def machine_here() -> PhaseMachine | None:
-            machine = listener.machine_here
-            return machine if machine is not None and machine.mode == PREDICT_MODE else None
-
-        self.source: Iterator[Any] = iter(())
-        self._asked, self._there, self._exhausted = (
-            listener.guard.wrap(partial(_apply, machine_here, rule))
-            for rule in (
-                PhaseMachine.fetch_begin,
-                PhaseMachine.fetch_end,
-                PhaseMachine.fetch_exhausted,
-            )
-        )
-
-    @passes_through
-    def __iter__(self) -> _TimedBatches:
-        return self
-
-    @passes_through
-    def __next__(self) -> Any:  # noqa: ANN401
-        self._asked()
-        try:
-            batch = next(self.source)
-        except StopIteration:
-            self._exhausted()
-            raise
-        self._there()
-        return batch
-
-
-def _apply(
-    machine_here: Callable[[], PhaseMachine | None], rule: Callable[[PhaseMachine], None]
-) -> None:
-    machine = machine_here()
-    if machine is not None:
-        rule(machine)
+def _timed(listener: StepListener, source: Iterator[Any]) -> TimedBatches | None:
+    machine = listener.machine_here
+    if machine is None or machine.mode != PREDICT_MODE:
+        return None
+    return TimedBatches(source, machine, listener.guard)
