@@ -128,10 +128,8 @@ class ReadLog(NamedTuple):
     """The result of one log.
 
     Attributes:
-        report: Where the time went.
         lanes: Returns how busy each GPU was, in the order of ``report.gpus``.
         damage: Where the log broke off, if it did; the report covers what is before.
-        rows: Number of its rows.
         newest_ratios: Busy ratio of each GPU in its newest row, in the order of ``report.gpus``.
     """
 

@@ -74,8 +74,6 @@ class DstatHost:
     """A command that may load the plugin.
 
     Attributes:
-        command: Its path on PATH.
-        target: The resolved path.
         python: Interpreter in its first line.
         python_version: Of that interpreter, by its name, such as ``(3, 11)``.
         plugin_folders: Where it looks for plugins, in order.

@@ -105,7 +105,6 @@ class LoggedError(NamedTuple):
     Attributes:
         cause: What the driver reports.
         gpu: Position of the GPU whose own cell holds it; ``None``: no cell does.
-        first: Where it is first.
         newest: Where its last outage begins.
         lines: Lines with it since then.
         outages: Of each GPU that was read again, by position.

@@ -33,7 +33,6 @@ class JsonDocuments:
 
     Attributes:
         broken_off: How the log ended in the middle of an object; ``None``: it did not.
-        left_out: Number of skipped objects.
     """
 
     def __init__(self, lines: Iterator[str], *, name: str, skipped: SkippedLines) -> None:

@@ -53,9 +53,7 @@ class LinePrefix:
     """What is removed from the start of each line.
 
     Attributes:
-        shape: Matches it.
         who: The writer whose lines are read; ``None``: there are no names.
-        shown: An example for the note.
     """
 
     shape: re.Pattern[str]

@@ -56,11 +56,7 @@ class LoggedGpu:
     Attributes:
         index: NVML's index; for a MIG instance that of its GPU.
         uuid: Of the GPU, or of the MIG instance.
-        name: The model's name.
-        memory_bytes: Total memory.
         mig_index: Number of the MIG instance on its GPU; ``None``: a full GPU.
-        mig_enabled: Whether the GPU is MIG-partitioned.
-        bus_id: PCI bus id.
     """
 
     index: int | None = None
@@ -90,14 +86,10 @@ class LogFacts:
     """What is known of a log once it has been read to its end.
 
     Attributes:
-        clock: What its stamps mean.
-        gpus: Its GPUs, in order of appearance.
-        skipped_lines: Lines that could not be used.
         period_ns: Time between two rows, if there are no stamps.
         notes: Sentences on what was assumed, guessed or skipped.
         broken_off: How and where the log broke off, without a full stop; ``None``: not known to.
         is_guessed: Whether the utilisation column was found only by the shape of its cells.
-        errors: Driver errors.
         partly: Line and stamp of the first row of a GPU that has an error beside a utilisation, by
             position.
         lost_rows: Skipped rows, one a GPU, whose GPU or time is unknown.

@@ -71,9 +71,7 @@ class SeriesOwner(NamedTuple):
     """The GPU of a series.
 
     Attributes:
-        key: Identifies it.
         host: Its host; ``""``: unknown.
-        gpu: What the labels say of it.
     """
 
     key: tuple[str | None, ...]

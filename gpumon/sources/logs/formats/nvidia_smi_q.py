@@ -35,9 +35,7 @@ class _Page:
     """One GPU at one time.
 
     Attributes:
-        bus_id: From the heading of the page.
         indent: Blanks before the heading.
-        line_number: Of the heading.
         values: Values by section and key, in lower case.
         answered_at: Line of the utilisation; 0: none so far.
     """

@@ -56,9 +56,7 @@ class WrittenTime:
 
     Attributes:
         day: Days since 1970-01-01; in a fixed year if none is written.
-        clock_ns: Nanoseconds since midnight.
         zone_s: Seconds east of UTC; ``None``: unknown.
-        has_year: Whether the year was written.
     """
 
     day: int

@@ -57,8 +57,6 @@ class NumberStamps:
     """Seconds, or another unit, since the epoch or since the log began.
 
     Args:
-        scale_ns: The unit.
-        clock: What they count from.
         is_bare: Whether only a heading could say that they are seconds.
     """
 

@@ -39,8 +39,6 @@ class HeadingGpu(NamedTuple):
     Attributes:
         owner: The run or node it belongs to; ``""``: unknown.
         number: Its index there; ``None``: unknown.
-        mig_index: Number of the MIG instance on it.
-        uuid: Of the GPU.
     """
 
     owner: str
@@ -54,7 +52,6 @@ class Heading:
     """The meaning of one heading.
 
     Attributes:
-        column: What the column holds.
         gpu: The GPU, if there is a column for each GPU.
         rank: Of several columns with the same content, the one with the lowest rank is read.
         unit: Bytes or nanoseconds for a 1.

@@ -45,14 +45,10 @@ class CsvHead:
 
     Attributes:
         layout: From its header or a guess, without columns that are always empty.
-        body: The first rows of values.
         stamps: The parser of the stamps; ``None``: there are none.
-        is_percent: Whether utilisation is percent, else a ratio.
         unit: Checks later rows against that; ``None``: the unit is certain.
-        notes: What was guessed.
         is_guessed: Whether the utilisation column was found only by the shape of its cells.
         header: As written, even with one column fewer than the rows; empty: none.
-        is_of_processes: Whether there is a row for each process.
     """
 
     layout: ColumnLayout
