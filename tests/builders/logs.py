@@ -35,8 +35,8 @@ def util_at(column: int | str) -> LogOptions:
 
 def smi_stamp(at_s: float) -> str:
     """A time as nvidia-smi writes it."""
-    moment = datetime(2025, 6, 13) + timedelta(milliseconds=round(at_s * 1000))
-    return f"{moment:%Y/%m/%d %H:%M:%S}.{moment.microsecond // 1000:03d}"
+    time = datetime(2025, 6, 13) + timedelta(milliseconds=round(at_s * 1000))
+    return f"{time:%Y/%m/%d %H:%M:%S}.{time.microsecond // 1000:03d}"
 
 
 def smi_log(percents: Iterable[object], period_s: float = 1.0) -> str:
@@ -234,7 +234,7 @@ class Both(NamedTuple):
     gpus: Sequence[object]
 
 
-Moment = Sequence[object] | str
+Tick = Sequence[object] | str
 """The reading of each GPU in a second, percent or text; or what the tool prints instead."""
 
 
@@ -242,21 +242,21 @@ def _clock(at_s: int) -> str:
     return f"{9 + at_s // 3600:02}:{at_s // 60 % 60:02}:{at_s % 60:02}"
 
 
-def _seconds(moments: Sequence[Moment]) -> Iterator[tuple[int, list[str], Sequence[object]]]:
+def _seconds(ticks: Sequence[Tick]) -> Iterator[tuple[int, list[str], Sequence[object]]]:
     """Each second's number, the lines that the tool prints, and the readings of the GPUs."""
-    for number, moment in enumerate(moments):
-        if isinstance(moment, str):
-            yield number, moment.splitlines(), ()
-        elif isinstance(moment, Both):
-            yield number, moment.reading.splitlines(), moment.gpus
+    for number, tick in enumerate(ticks):
+        if isinstance(tick, str):
+            yield number, tick.splitlines(), ()
+        elif isinstance(tick, Both):
+            yield number, tick.reading.splitlines(), tick.gpus
         else:
-            yield number, [], moment
+            yield number, [], tick
 
 
-def csv(moments: Sequence[Moment]) -> str:
+def csv(ticks: Sequence[Tick]) -> str:
     """The log of nvidia-smi, from 09:00:00 on."""
     lines = ["timestamp, index, utilization.gpu [%], memory.used [MiB]"]
-    for at_s, printed, gpus in _seconds(moments):
+    for at_s, printed, gpus in _seconds(ticks):
         lines += printed
         for index, reading in enumerate(gpus):
             is_text, stamp = isinstance(reading, str), f"2026/03/02 {_clock(at_s)}.000"
@@ -265,10 +265,10 @@ def csv(moments: Sequence[Moment]) -> str:
     return rows(*lines)
 
 
-def table(moments: Sequence[Moment], *, mig: str = "Disabled", every_s: int = 1) -> str:
+def table(ticks: Sequence[Tick], *, mig: str = "Disabled", every_s: int = 1) -> str:
     """The tables of nvidia-smi, with a date above each."""
     lines = []
-    for number, printed, gpus in _seconds(moments):
+    for number, printed, gpus in _seconds(ticks):
         lines += printed
         if not gpus:
             continue
@@ -287,10 +287,10 @@ def table(moments: Sequence[Moment], *, mig: str = "Disabled", every_s: int = 1)
     return rows(*lines)
 
 
-def dmon(moments: Sequence[Moment]) -> str:
+def dmon(ticks: Sequence[Tick]) -> str:
     """The log of ``nvidia-smi dmon -s u -o T``."""
     lines = ["#Time        gpu     sm    mem", "#HH:MM:SS    Idx      %      %"]
-    for at_s, printed, gpus in _seconds(moments):
+    for at_s, printed, gpus in _seconds(ticks):
         lines += printed
         for index, reading in enumerate(gpus):
             cell = str(reading).replace(" ", "")
@@ -298,12 +298,12 @@ def dmon(moments: Sequence[Moment]) -> str:
     return rows(*lines)
 
 
-TOOLS: Final[Mapping[str, Callable[[Sequence[Moment]], str]]] = {
+TOOLS: Final[Mapping[str, Callable[[Sequence[Tick]], str]]] = {
     "csv": csv, "table": table, "dmon": dmon,
 }  # fmt: skip
 
 
-def at_work(seconds: int, gpus: int = 1) -> list[Moment]:
+def at_work(seconds: int, gpus: int = 1) -> list[Tick]:
     return [[97] * gpus for _ in range(seconds)]
 
 

@@ -19,7 +19,7 @@ from tests.builders.logs import (
     NO_DRIVER,
     TOOLS,
     Both,
-    Moment,
+    Tick,
     analysed,
     at_work,
     csv,
@@ -54,8 +54,8 @@ OTHER = LOST.replace("18:00", "41:00")
 """An error of a GPU whose bus id is in no row."""
 
 
-def first_line(moments: list[Moment], tool: str = "csv") -> str:
-    return verdict_line(analysed(TOOLS[tool](moments)))
+def first_line(ticks: list[Tick], tool: str = "csv") -> str:
+    return verdict_line(analysed(TOOLS[tool](ticks)))
 
 
 class TestALostGpu:
@@ -88,7 +88,7 @@ class TestALostGpu:
             ("csv", f"2026/03/02 09:07:00.000, {LOST}", "from 2026-03-02 09:07:00 on)"),
         ],
     )
-    def test_has_the_line_and_time_of_the_error(self, tool: str, newest: Moment, when: str) -> None:
+    def test_has_the_line_and_time_of_the_error(self, tool: str, newest: Tick, when: str) -> None:
         assert when in first_line([*at_work(60), newest], tool)
 
     def test_has_one_advice_and_keeps_its_time_and_verdict(self) -> None:
@@ -119,15 +119,15 @@ class TestALostGpu:
         assert verdict_line(decode_report(document)) == verdict_line(report)
 
     @pytest.mark.parametrize(
-        "moments",
+        "ticks",
         [
             [["[N/A]"]] * 40,
             ["RuntimeError: CUDA error: unknown error", "3 devices were found", "lost"],
         ],
         ids=["no answer", "another program"],
     )
-    def test_is_not_reported_without_an_error_of_the_driver(self, moments: list[Moment]) -> None:
-        assert only_gpu(analysed(csv([*at_work(60), *moments]))).troubles == ()
+    def test_is_not_reported_without_an_error_of_the_driver(self, ticks: list[Tick]) -> None:
+        assert only_gpu(analysed(csv([*at_work(60), *ticks]))).troubles == ()
 
 
 class TestAnErrorInAnotherCell:
@@ -157,12 +157,12 @@ class TestAnErrorInAnotherCell:
         )
 
 
-ALTERNATING = [moment for _ in range(30) for moment in (LOST, [97])]
+ALTERNATING = [tick for _ in range(30) for tick in (LOST, [97])]
 
 
 class TestALogOfSeveralGpus:
     @pytest.mark.parametrize(
-        ("tool", "moments"),
+        ("tool", "ticks"),
         [
             ("csv", [[97, "[GPU is lost]"]] * 30),
             ("table", [LOST.replace("18:00", "3b:00")] * 9),
@@ -171,8 +171,8 @@ class TestALogOfSeveralGpus:
         ],
         ids=["cell", "bus id", "index", "rows that go on"],
     )
-    def test_shows_which_of_them_is_lost(self, tool: str, moments: list[Moment]) -> None:
-        report = analysed(TOOLS[tool]([*at_work(60, 2), *moments]))
+    def test_shows_which_of_them_is_lost(self, tool: str, ticks: list[Tick]) -> None:
+        report = analysed(TOOLS[tool]([*at_work(60, 2), *ticks]))
 
         assert [gpu.is_lost for gpu in report.gpus] == [False, True]
         assert verdict_line(report).startswith("GPU lost: GPU 1 cannot be read: ")
@@ -207,7 +207,7 @@ class TestAnErrorOfAGpuWithoutRows:
         assert verdict_line(decode_report(encode_report(report))) == line
 
     @pytest.mark.parametrize(
-        ("tool", "moments", "lost"),
+        ("tool", "ticks", "lost"),
         [
             ("csv", [*at_work(60, 4), *[Both(OTHER, [97, 97])] * 30], [2, 3]),
             ("table", [*at_work(60, 2), *[Both(OTHER, [97])] * 30], [1]),
@@ -216,9 +216,9 @@ class TestAnErrorOfAGpuWithoutRows:
         ids=["their rows end there", "their bus ids are known", "their rows ended long before"],
     )
     def test_is_of_gpus_whose_rows_end_with_it(
-        self, tool: str, moments: list[Moment], lost: list[int]
+        self, tool: str, ticks: list[Tick], lost: list[int]
     ) -> None:
-        report = analysed(TOOLS[tool](moments))
+        report = analysed(TOOLS[tool](ticks))
 
         assert [at for at, gpu in enumerate(report.gpus) if gpu.is_lost] == lost
         where = (
@@ -234,9 +234,9 @@ class TestAnErrorOfAGpuWithoutRows:
 
 
 class TestAGpuThatComesBack:
-    @pytest.mark.parametrize("moment", [LOST, "\n".join(MISMATCH), ["[GPU is lost]"]])
-    def test_is_in_trouble_with_both_times_and_is_not_lost(self, moment: Moment) -> None:
-        report = analysed(csv([*at_work(60), *[moment] * 120, *at_work(60)]))
+    @pytest.mark.parametrize("tick", [LOST, "\n".join(MISMATCH), ["[GPU is lost]"]])
+    def test_is_in_trouble_with_both_times_and_is_not_lost(self, tick: Tick) -> None:
+        report = analysed(csv([*at_work(60), *[tick] * 120, *at_work(60)]))
         line = verdict_line(report)
 
         assert [(one.kind, one.severity) for one in only_gpu(report).troubles] == [
@@ -283,10 +283,10 @@ class TestAGpuThatComesBack:
         )
 
     @pytest.mark.parametrize(
-        "moments", [[[97, "[GPU is lost]"]] * 30, ["GPU 1: GPU is lost", [97]] * 30]
+        "ticks", [[[97, "[GPU is lost]"]] * 30, ["GPU 1: GPU is lost", [97]] * 30]
     )
-    def test_counts_once_although_another_was_read_in_between(self, moments: list[Moment]) -> None:
-        line = first_line([*at_work(60, 2), *moments, *at_work(30, 2)])
+    def test_counts_once_although_another_was_read_in_between(self, ticks: list[Tick]) -> None:
+        line = first_line([*at_work(60, 2), *ticks, *at_work(30, 2)])
 
         assert "GPU 1 could not be read for a time" in line
 

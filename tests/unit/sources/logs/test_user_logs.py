@@ -136,8 +136,8 @@ SAMPLES = {
     "month first, by a midnight": Sample(
         "timestamp, utilization.gpu [%]\n"
         + "".join(
-            f"03-{moment}, {busy}\n"
-            for moment, busy in zip(AROUND_MIDNIGHT, BUSY, strict=True)
+            f"03-{time}, {busy}\n"
+            for time, busy in zip(AROUND_MIDNIGHT, BUSY, strict=True)
         ),
         began="2026-03-11T23:59:56",
     ),

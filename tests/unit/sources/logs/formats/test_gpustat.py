@@ -17,12 +17,12 @@ def gpu(percent: object) -> dict[str, Any]:
 
 
 def reading(second: int, *gpus: dict[str, Any], **layout: Any) -> str:
-    moment = f"2026-01-24T21:05:{second:02d}.195000"
-    return json.dumps({"hostname": "node-7", "query_time": moment, "gpus": gpus}, **layout)
+    time = f"2026-01-24T21:05:{second:02d}.195000"
+    return json.dumps({"hostname": "node-7", "query_time": time, "gpus": gpus}, **layout)
 
 
 NAMELESS = {name: message for name, message in gpu(0).items() if name != "uuid"}
-WHOLE = reading(1, gpu(96), indent=4)
+COMPLETE = reading(1, gpu(96), indent=4)
 
 READINGS = {
     "describe the GPU": example(reading(1, gpu(96)), gpus=(A40,), used_mib=[12_000]),
@@ -34,7 +34,7 @@ READINGS = {
         reading(1, gpu(96)), reading(2, NAMELESS), of=[0, 0], gpus=(A40,)
     ),
     "cut short are counted and the next one is read": example(
-        WHOLE, WHOLE[:200], WHOLE.replace(":01.", ":03."), at_s=[0, 2], skipped=1
+        COMPLETE, COMPLETE[:200], COMPLETE.replace(":01.", ":03."), at_s=[0, 2], skipped=1
     ),
     **{
         f"without an answer are not observed: {answer!r}": example(

@@ -35,55 +35,55 @@ def page(answer: str = "29 %", bus: str = "31", mig: str = "Disabled") -> tuple[
     )
 
 
-def moment(second: int, *pages: tuple[str, ...]) -> tuple[str, ...]:
+def pages_at(second: int, *pages: tuple[str, ...]) -> tuple[str, ...]:
     stamp = f"Timestamp                   : Sat Jan 24 21:52:{second:02} 2026"
     title = "==============NVSMI LOG=============="
     return (title, "", stamp, "", *(line for one in pages for line in one))
 
 
-WHOLE = moment(14, page())
-NO_TITLE = ("", *moment(15, page("97 %"))[1:])
-NO_STAMP = [line.replace("Sat Jan", "Sbt Jbn") for line in moment(15, page("97 %"))]
+COMPLETE = pages_at(14, page())
+NO_TITLE = ("", *pages_at(15, page("97 %"))[1:])
+NO_STAMP = [line.replace("Sat Jan", "Sbt Jbn") for line in pages_at(15, page("97 %"))]
 
 EXAMPLES = {
     "a page has the utilisation, the memory and the GPU": example(
-        *WHOLE, busy=[29], used_mib=[1835], gpus=(A40,), began="2026-01-24T21:52:14.000"
+        *COMPLETE, busy=[29], used_mib=[1835], gpus=(A40,), began="2026-01-24T21:52:14.000"
     ),
     "a page ends before lines of another program": example(
-        *WHOLE, OTHER, OTHER, busy=[29], skipped=2
+        *COMPLETE, OTHER, OTHER, busy=[29], skipped=2
     ),
     "pages under one time are of several GPUs": example(
-        *moment(14, page(), page("97 %", "97")), *moment(16, page("0 %"), page("98 %", "97")),
+        *pages_at(14, page(), page("97 %", "97")), *pages_at(16, page("0 %"), page("98 %", "97")),
         of=[0, 1, 0, 1], busy=[29, 97, 0, 98], at_s=[0, 0, 2, 2],
     ),
     "memory of an instance is not that of the GPU": example(
-        *WHOLE[:9], *MEMORY_OF_AN_INSTANCE, *WHOLE[9:], used_mib=[1835]
+        *COMPLETE[:9], *MEMORY_OF_AN_INSTANCE, *COMPLETE[9:], used_mib=[1835]
     ),
     "a page may have no answer": example(
-        *WHOLE, *moment(15, page("N/A")), *moment(16, page("ERR!")),
-        *moment(17, page("[GPU requires reset]")),
+        *COMPLETE, *pages_at(15, page("N/A")), *pages_at(16, page("ERR!")),
+        *pages_at(17, page("[GPU requires reset]")),
         busy=[29, None, None, None], skipped=3, noted="Skipped 1 line without a utilisation",
     ),
     "a page with a damaged heading is not of the GPU before": example(
-        *WHOLE, "GPX 00000000:97:00.0", *page("97 %")[1:],
+        *COMPLETE, "GPX 00000000:97:00.0", *page("97 %")[1:],
         busy=[29], skipped=2, noted="Skipped 1 line of an unknown GPU",
     ),
     "a GPU in instances is not observed, with a note": example(
-        *moment(14, page("N/A", mig="Enabled")), busy=[None], skipped=1,
+        *pages_at(14, page("N/A", mig="Enabled")), busy=[None], skipped=1,
         gpus=(replace(A40, mig_enabled=True),), noted="MIG is on, on GPU 0: ",
     ),
     "a page with a damaged time is skipped": example(
-        *WHOLE, *NO_STAMP, *moment(16, page()), busy=[29, 29], skipped=2
+        *COMPLETE, *NO_STAMP, *pages_at(16, page()), busy=[29, 29], skipped=2
     ),
     "a page without a title has its time": example(
-        *WHOLE, *NO_TITLE, *moment(16, page()), busy=[29, 97, 29], at_s=[0, 1, 2]
+        *COMPLETE, *NO_TITLE, *pages_at(16, page()), busy=[29, 97, 29], at_s=[0, 1, 2]
     ),
     "a log without a utilisation says what to log": example(
-        *moment(14, page()[:8]), refused="-d UTILIZATION,MEMORY"
+        *pages_at(14, page()[:8]), refused="-d UTILIZATION,MEMORY"
     ),
     **{
         f"a page that was cut off after {kept} lines is counted": example(
-            *WHOLE, *moment(15, page()[:kept]),
+            *COMPLETE, *pages_at(15, page()[:kept]),
             busy=[29], skipped=1, noted="Skipped 1 line of a table that was cut off",
         )
         for kept in (1, 5, 12)

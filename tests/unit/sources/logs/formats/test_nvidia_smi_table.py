@@ -57,7 +57,7 @@ def later(second: int) -> str:
     return DATE.replace(":14 ", f":{second} ")
 
 
-WHOLE = (DATE, *table("29%"))
+COMPLETE = (DATE, *table("29%"))
 CUT = "of a table that was cut off"
 IN_GERMAN, IN_AN_UNKNOWN_LANGUAGE = (
     "Sa 24. Jan 21:52:14 CET 2026",
@@ -66,7 +66,7 @@ IN_GERMAN, IN_AN_UNKNOWN_LANGUAGE = (
 
 ROWS = {
     "has the utilisation, the memory and the GPU, and is not of a process": example(
-        *WHOLE, busy=[29], used_mib=[12_000], gpus=(V100,)
+        *COMPLETE, busy=[29], used_mib=[12_000], gpus=(V100,)
     ),
     "may have no answer": example(
         DATE, *table("29%", "N/A", "ERR!"),
@@ -80,7 +80,7 @@ ROWS = {
     },
     **{
         f"that was cut off after {length} characters is counted": example(
-            *WHOLE, DATE, *HEADS, name_row(), answer_row("97%")[:length],
+            *COMPLETE, DATE, *HEADS, name_row(), answer_row("97%")[:length],
             busy=[29], skipped=1, noted=CUT,
         )
         for length in (40, 60, 70, -1)
@@ -89,13 +89,14 @@ ROWS = {
 
 TABLES = {
     "without its beginning is counted": example(
-        *table("97%")[4:], *WHOLE, *table("97%")[4:], busy=[29], skipped=2, noted=f"2 lines {CUT}"
+        *table("97%")[4:], *COMPLETE, *table("97%")[4:],
+        busy=[29], skipped=2, noted=f"2 lines {CUT}",
     ),
     "ends at the next date": example(
-        *WHOLE[:10], later(15), *gpu(1, "97%"), busy=[29], skipped=1, noted=f"1 line {CUT}"
+        *COMPLETE[:10], later(15), *gpu(1, "97%"), busy=[29], skipped=1, noted=f"1 line {CUT}"
     ),
     "between lines of another program is read": example(
-        "epoch 1", *WHOLE, "epoch 2: loss 0.3",
+        "epoch 1", *COMPLETE, "epoch 2: loss 0.3",
         busy=[29], skipped=2, noted="2 lines with other text than such a log has; first at line 1",
     ),
     "with a damaged row does not mark the GPU above it as partitioned": example(
@@ -103,7 +104,7 @@ TABLES = {
         busy=[29], gpus=(V100,), skipped=1,
     ),
     "has the memory of instances and no utilisation": example(
-        *WHOLE[:10], *MIG_DEVICES[:2], busy=[29, None], used_mib=[12_000, 3], skipped=0,
+        *COMPLETE[:10], *MIG_DEVICES[:2], busy=[29, None], used_mib=[12_000, 3], skipped=0,
         gpus=(V100, LoggedGpu(index=0, mig_index=3, memory_bytes=4_864 << 20)),
     ),
     "without an answer is refused": example(DATE, *table("N/A"), refused="without a utilisation"),
@@ -115,10 +116,10 @@ TABLES = {
 
 CLOCKS = {
     "is the date of nvidia-smi and not one above it": example(
-        "Sat Jan 24 09:52:10 PM UTC 2026", *WHOLE, busy=[29], began="2026-01-24T21:52:14.000"
+        "Sat Jan 24 09:52:10 PM UTC 2026", *COMPLETE, busy=[29], began="2026-01-24T21:52:14.000"
     ),
     "has the form of the first table": example(
-        *WHOLE, "Sat Jan 24 09:52:19 PM UTC 2026", *table("30%"),
+        *COMPLETE, "Sat Jan 24 09:52:19 PM UTC 2026", *table("30%"),
         busy=[29], skipped=1, noted="Skipped 1 line with a time that cannot be read",
     ),
     "is read in German": example(

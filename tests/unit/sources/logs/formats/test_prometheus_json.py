@@ -28,7 +28,7 @@ def answer(*result: Series, **layout: Any) -> str:
 
 
 LABELS: Series = {"gpu": "3", "UUID": "GPU-9", "modelName": "NVIDIA A40", "GPU_I_ID": "7"}
-WHOLE = answer(series([10, 20, 30], gpu="0"))
+COMPLETE = answer(series([10, 20, 30], gpu="0"))
 TWICE = answer(series([96, 0], gpu="0"), series([97, 97], gpu="1"))
 BUSY, BUSIER = series([10, 20, 30, 40], gpu="0"), series([96], gpu="0")
 ACTIVITY = series([0.5], ACTIVE, gpu="0")
@@ -49,13 +49,14 @@ SERIES = {
         for value in ("NaN", "+Inf", "-Inf", "101", "-1")
     },
     "that is cut short is refused with what to do": example(
-        WHOLE[: WHOLE.index('"30"') + 2], refused="the JSON is cut short.*ask Prometheus again"
+        COMPLETE[: COMPLETE.index('"30"') + 2],
+        refused="the JSON is cut short.*ask Prometheus again",
     ),
     "that is damaged is refused with what to do": example(
-        WHOLE.replace('"30"', "30 x"), refused="no answer is complete: ask Prometheus again"
+        COMPLETE.replace('"30"', "30 x"), refused="no answer is complete: ask Prometheus again"
     ),
     "may be in several answers, as a loop of curl saves them": example(
-        WHOLE + answer(series([5], gpu="0", start=9)), busy=[10, 20, 30, 5], at_s=[0, 1, 2, 9]
+        COMPLETE + answer(series([5], gpu="0", start=9)), busy=[10, 20, 30, 5], at_s=[0, 1, 2, 9]
     ),
     **{
         f"with an impossible time is counted: {time}": example(
