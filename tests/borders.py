@@ -1,4 +1,4 @@
-"""Where a training run crosses into the hooks: seen in every call that is made meanwhile."""
+"""Where a training run enters the hooks, found by profiling every call."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class BrokenError(RuntimeError):
 
 
 def is_ours(code: CodeType) -> bool:
-    """Whether a function is one of the hooks, and not of the guard itself."""
+    """Whether a function belongs to the hooks, but not to the guard itself."""
     file = code.co_filename
     return file.startswith(_OURS) and not file.startswith(_EXAMPLES) and file != guard.__file__
 
@@ -32,20 +32,20 @@ def name_of(code: CodeType) -> str:
 
 
 class Borders:
-    """What was called while a training run ran.
+    """The calls of our functions during a training run.
 
     Attributes:
         guarded: Functions that a guard called.
-        open: Those that theirs called, or what only carries a call of theirs, without any guard.
+        open: Functions that foreign code called without a guard, and the caller.
     """
 
     def __init__(self, run: Callable[[], object]) -> None:
         self.guarded: dict[str, CodeType] = {}
         self.open: dict[str, str] = {}
-        with _calls_go_to(self._look):
+        with _profiled(self._observe):
             run()
 
-    def _look(self, frame: FrameType) -> None:
+    def _observe(self, frame: FrameType) -> None:
         code, caller = frame.f_code, _nearest_of_ours(frame)
         if not is_ours(code) or code.co_name == "<module>":
             return
@@ -61,7 +61,7 @@ class Borders:
 
 
 def _nearest_of_ours(frame: FrameType) -> CodeType | None:
-    """The nearest caller in the hooks, be it the guard; ``None``: there is none."""
+    """The nearest caller in the hooks, including the guard, if any."""
     caller = frame.f_back
     while caller is not None:
         if caller.f_code.co_filename == guard.__file__ or is_ours(caller.f_code):
@@ -72,31 +72,31 @@ def _nearest_of_ours(frame: FrameType) -> CodeType | None:
 
 @contextmanager
 def broken(code: CodeType) -> Iterator[list[None]]:
-    """Every call of that function raises; each is noted."""
+    """Every call of that function is recorded and raises."""
     calls: list[None] = []
 
-    def look(frame: FrameType) -> None:
+    def observe(frame: FrameType) -> None:
         if frame.f_code is code:
             calls.append(None)
             raise BrokenError(name_of(code))
 
-    with _calls_go_to(look):
+    with _profiled(observe):
         yield calls
 
 
 @contextmanager
-def _calls_go_to(look: Callable[[FrameType], None]) -> Iterator[None]:
+def _profiled(observe: Callable[[FrameType], None]) -> Iterator[None]:
     def profile(frame: FrameType, event: str, _: object) -> None:
         if event == "call":
             try:
-                look(frame)
+                observe(frame)
             except BrokenError:
-                sys.setprofile(profile)  # one that raises is taken away
+                sys.setprofile(profile)  # Python removes a profiler that raises
                 raise
 
     before = sys.getprofile()
     sys.setprofile(profile)
-    threading.setprofile(profile)  # Keras has callbacks on threads of its own
+    threading.setprofile(profile)  # Keras runs callbacks on other threads, too
     try:
         yield
     finally:

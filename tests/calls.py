@@ -1,4 +1,4 @@
-"""What work costs on any machine, however busy: how many functions are called for it."""
+"""The cost of work, whatever the load of the machine: its number of calls."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 
 def calls_of(work: Callable[[], object]) -> int:
-    """How many functions of Python or of C are called while that is done."""
+    """How many Python and C functions are called."""
     with cProfile.Profile() as profile:
         work()
     return sum(entry.callcount for entry in profile.getstats())

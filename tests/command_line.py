@@ -1,4 +1,4 @@
-"""``gpumon`` in this very process: how it ends, and what it says on which stream."""
+"""``gpumon`` in this process: its exit code and output."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from gpumon.cli.main import main
 
 
 class Ended(NamedTuple):
-    """How a command ended, and what it had reported."""
+    """The exit code and output of a command."""
 
     code: int
     out: str
@@ -21,35 +21,34 @@ class Ended(NamedTuple):
 
     @property
     def document(self) -> Any:
-        """What it reported for scripts."""
         return json.loads(self.out)
 
     @property
     def is_refused_in_a_sentence(self) -> bool:
-        """Whether it failed, and one printable line of ours says why."""
+        """Whether it failed with one printable line of ours."""
         sentence, line_break, rest = self.err.partition("\n")
         is_ours = sentence.startswith("gpumon: ") and sentence.isprintable()
         return self.code != 0 and is_ours and line_break == "\n" and not rest
 
 
 class Terminal(io.StringIO):
-    """A stream at which someone looks."""
+    """A stream of a terminal."""
 
     def isatty(self) -> bool:
         return True
 
 
 class Shell:
-    """Types commands; each output is of one command alone."""
+    """Runs commands; each output is of one command."""
 
     def __init__(self, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
         self._capsys, self._monkeypatch = capsys, monkeypatch
 
-    def __call__(self, *words: str | Path, stdin: bytes = b"") -> Ended:
+    def __call__(self, *args: str | Path, stdin: bytes = b"") -> Ended:
         self._capsys.readouterr()
         self._monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(stdin)))
         try:
-            code: Any = main([str(word) for word in words])
+            code: Any = main([str(arg) for arg in args])
         except SystemExit as ended:
             code = ended.code
         return Ended(code, *self._capsys.readouterr())

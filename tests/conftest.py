@@ -1,4 +1,4 @@
-"""The fake NVML and the command line, for whichever test asks for them."""
+"""The fake NVML and the command line, as fixtures."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.needs import missing
 from tests.shell_environment import forget_the_shell
 from tests.training_processes import close_readers
 
-# In the order in which they take longest: the last ones of a run should be short.
+# The slowest first, because the last files of a run should be short.
 LONGEST_FILES = (
     "test_alerts_on_prometheus",
     "test_grafana_on_prometheus",
@@ -51,16 +51,16 @@ LONGEST_FILES = (
     "test_loops_under_serve",
 )
 
-# A busy machine is no reason for a test to fail: none is held to a time.
+# No test may fail because the machine is busy.
 hypothesis.settings.register_profile("untimed", deadline=None)
 hypothesis.settings.load_profile("untimed")
 
-# Whoever starts the tests with nohup hands an ignored SIGHUP down to all that they start.
+# nohup makes all children ignore SIGHUP.
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """The tests begin with nothing of the shell's, and leave nothing behind."""
+    """Ignore the shell's variables, and report what tests leave behind."""
     forget_the_shell()
     config.pluginmanager.register(left_processes)
     config.pluginmanager.register(measured_again)
@@ -68,7 +68,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Generator[None, object, object]:
-    """Thousands of tests are made and live to the end: looking at them again frees nothing."""
+    """Thousands of collected tests live to the end, so collecting garbage is useless."""
     gc.disable()
     collected = yield
     gc.collect()
@@ -78,10 +78,7 @@ def pytest_collection() -> Generator[None, object, object]:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Beside other tests the longest files come first, and what is marked ``alone`` not at all.
-
-    That waits for a run of its own.
-    """
+    """In parallel, the slowest files come first; tests marked ``alone`` need a run of their own."""
     if hasattr(config, "workerinput"):
         rank = {name: number for number, name in enumerate(LONGEST_FILES)}
         items.sort(key=lambda item: rank.get(item.path.stem, len(rank)))
@@ -92,20 +89,19 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.fixture(autouse=True)
 def readers_of_rings_are_closed() -> Iterator[None]:
-    """Each test gives its descriptors back."""
     yield
     close_readers()
 
 
 @pytest.fixture
 def gpumon(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Shell:
-    """Types a command, such as ``gpumon("report", "--json")``, and says how it ended."""
+    """Run a command, such as ``gpumon("report", "--json")``."""
     return Shell(capsys, monkeypatch)
 
 
 @pytest.fixture(scope="session")
 def library_of(tmp_path_factory: pytest.TempPathFactory) -> Callable[[DriverGeneration], Path]:
-    """Gives the fake libnvidia-ml.so.1 of a driver, compiled once."""
+    """The fake libnvidia-ml.so.1 of a driver, compiled once."""
     built: dict[str, Path] = {}
 
     def library(driver: DriverGeneration) -> Path:
@@ -129,7 +125,7 @@ def fake_library(library_of: Callable[[DriverGeneration], Path]) -> Path:
 
 @pytest.fixture
 def fake_nvml(fake_library: Path, tmp_path: Path) -> Iterator[FakeNvml]:
-    """Two fake GPUs, idle, that NVML shows to this very process."""
+    """Two idle fake GPUs that NVML shows to this process."""
     with shown_to_this_process(fake_library, tmp_path / "gpus.control", PRESENT_DRIVER) as fake:
         yield fake
 

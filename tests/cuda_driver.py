@@ -1,4 +1,4 @@
-"""A driver of CUDA that knows of one thing: how a thread's calls go together with captures."""
+"""A fake CUDA driver with the capture mode of a thread."""
 
 from __future__ import annotations
 
@@ -11,9 +11,7 @@ MODES = ["global", "thread-local", "relaxed"]
 
 
 class CudaDriver:
-    """Attributes:
-    noted: The modes that the one thread that asks was in, one after the other.
-    """
+    """``noted``: the modes of the thread, in order."""
 
     def __init__(self) -> None:
         self.noted: list[str] = []
@@ -27,7 +25,7 @@ class CudaDriver:
 
 
 def show_driver(monkeypatch: pytest.MonkeyPatch) -> CudaDriver:
-    """What is opened as a library is this driver from now on."""
+    """Let ``ctypes`` open this driver."""
     driver = CudaDriver()
     monkeypatch.setattr(ctypes, "CDLL", {"libcuda.so.1": driver}.__getitem__)
     return driver

@@ -1,4 +1,4 @@
-"""A device with a queue, as picky as CUDA, without a GPU: when each step was done is known."""
+"""A fake device with a queue, as strict as CUDA, whose steps end at known times."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ MS = 1_000_000
 
 
 class Gpu:
-    """A device with a queue of work and a clock of its own, which runs a little fast."""
+    """A device with a queue and its own clock, which is slightly fast."""
 
     def __init__(self, *, fast_by: float = 5e-5) -> None:
         self.host_ns = 5_000_000_000_000
@@ -18,7 +18,7 @@ class Gpu:
         self._ahead_ms, self._jumped_at_ns = 0.0, 0
 
     def jump(self, ahead_ms: float) -> None:
-        """From now on the device's clock is ahead of what it would have reported."""
+        """Let the device's clock jump ahead."""
         self._ahead_ms, self._jumped_at_ns = ahead_ms, self.host_ns
 
     def event(self) -> Event:
@@ -26,15 +26,14 @@ class Gpu:
         return Event(self)
 
     def work(self, duration_ms: float) -> None:
-        """Handed over now, done as soon as what is before it is done."""
+        """Enqueue work."""
         self.free_at_ns = max(self.free_at_ns, self.host_ns) + round(duration_ms * MS)
 
     def pass_ms(self, duration_ms: float) -> None:
-        """The host does something else."""
         self.host_ns += round(duration_ms * MS)
 
     def wait_for_it(self) -> None:
-        """The host waits until the device has nothing left to do."""
+        """The host waits for the device."""
         self.host_ns = max(self.host_ns, self.free_at_ns)
 
     def ticks_ms(self, host_ns: int) -> float:
@@ -42,7 +41,7 @@ class Gpu:
 
 
 class Event:
-    """A mark in that queue, as picky as CUDA's."""
+    """An event in that queue, as strict as CUDA's."""
 
     def __init__(self, gpu: Gpu) -> None:
         self._gpu = gpu
@@ -71,7 +70,7 @@ class Event:
 
 
 class Training:
-    """A loop of steps whose truth is known."""
+    """A loop of steps whose true times are known."""
 
     def __init__(self, gpu: Gpu) -> None:
         self.gpu = gpu

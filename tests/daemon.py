@@ -1,4 +1,4 @@
-"""A real ``gpumon serve`` for a test: started, asked, and ended by its pid."""
+"""A real ``gpumon serve`` for a test."""
 
 from __future__ import annotations
 
@@ -22,17 +22,14 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 SETTLES_AFTER_S = 2.0
-"""So much later all that has happened is reported: a simulated GPU waits up to 1 s for lines of its
-file, the driver window that is then under way lasts 1/6 s, and the tests' daemons tick every 0.5 s.
+"""By then everything is reported: a simulated GPU waits up to 1 s for lines of its file, a driver's
+window lasts 1/6 s, and the tests' daemons tick every 0.5 s.
 """
 LONG_STEP_S = 4.0
 
 
 class RunningDaemon:
-    """``gpumon serve`` in a process of its own, with a runtime folder of its own.
-
-    It runs for as long as the ``with`` block.
-    """
+    """``gpumon serve`` with its own runtime folder, for as long as the ``with`` block."""
 
     process: subprocess.Popen[bytes]
     settles_after_s = SETTLES_AFTER_S
@@ -40,33 +37,33 @@ class RunningDaemon:
     def __init__(
         self,
         folder: Path,
-        *words: str,
+        *args: str,
         environ: Mapping[str, str] | None = None,
         runtime_dir: Path | None = None,
         ready: bool = True,
         prefix: Sequence[str] = (),
     ) -> None:
-        """``prefix``: the beginning of a command that runs the daemon and becomes it."""
+        """``prefix``: a command that becomes the daemon."""
         self.folder = folder
         self.runtime_dir = runtime_dir or folder / "run"
         self._address = ""
         self.environ = {
-            # No variable of this process': each is an option of the daemon.
+            # Without GPUMON_ variables of this process: each is an option of the daemon.
             **{name: text for name, text in os.environ.items() if not name.startswith("GPUMON_")},
             "GPUMON_RUNTIME_DIR": str(self.runtime_dir),
             "PYTHONUNBUFFERED": "1",
             **(environ or {}),
         }
-        is_printed = "--listen" in words or "GPUMON_LISTEN" in self.environ
-        listen = () if is_printed else ("--listen", "127.0.0.1:0")
-        self._words = (*words, *listen)
+        is_given = "--listen" in args or "GPUMON_LISTEN" in self.environ
+        listen = () if is_given else ("--listen", "127.0.0.1:0")
+        self._args = (*args, *listen)
         self._wait_for_state = ready
         self._prefix = prefix
 
     def __enter__(self) -> Self:
         with (self.folder / "daemon.log").open("w+") as log:
             self.process = subprocess.Popen(
-                [*self._prefix, sys.executable, "-m", "gpumon", "serve", *self._words],
+                [*self._prefix, sys.executable, "-m", "gpumon", "serve", *self._args],
                 env=self.environ,
                 stdout=log,
                 stderr=subprocess.STDOUT,
@@ -104,20 +101,17 @@ class RunningDaemon:
 
     @property
     def address(self) -> str:
-        """Where it serves; it is remembered, for its state may be gone later."""
+        """Where it serves; kept, because its state may be gone later."""
         self._address = self._address or str(self.state()["address"])
         return self._address
 
     def thread_count(self) -> int:
-        """How many threads it has now."""
         return len(list(Path(f"/proc/{self.process.pid}/task").iterdir()))
 
     def log(self) -> str:
-        """All that it has printed so far."""
         return (self.folder / "daemon.log").read_text()
 
     def state(self) -> dict[str, Any]:
-        """The state file, now."""
         document: dict[str, Any] = json.loads(self.state_file.read_bytes())
         return document
 
@@ -138,43 +132,42 @@ class RunningDaemon:
         return {name: float(value) for name, value in pairs}
 
     def report(self) -> dict[str, Any]:
-        """The report over the web."""
         document: dict[str, Any] = json.loads(self.get("/api/v1/report")[1])
         return document
 
     def settled_report(self, patience_s: float = 30.0) -> dict[str, Any]:
-        """The report once all that happened until now is in it, and nothing is pending."""
+        """The report once it contains everything until now, and nothing is pending."""
         observed_s = self.report()["gpus"][0]["observed_seconds"]
 
-        def has_seen_it() -> bool:
+        def is_settled() -> bool:
             gpus = self.report()["gpus"]
             later_s: float = gpus[0]["observed_seconds"] - observed_s
             return later_s > self.settles_after_s and not any(
                 gpu["pending_seconds"] for gpu in gpus
             )
 
-        wait_until(has_seen_it, patience_s)
+        wait_until(is_settled, patience_s)
         return self.report()
 
     def wait_for(self, met: Any, patience_s: float = PATIENCE_S) -> dict[str, Any]:
         """The first state that meets a condition."""
         found: list[dict[str, Any]] = []
 
-        def looked() -> bool:
+        def is_found() -> bool:
             state = self.state()
             if met(state):
                 found.append(state)
             return bool(found)
 
-        wait_until(looked, patience_s)
+        wait_until(is_found, patience_s)
         return found[0]
 
 
 class FollowingDaemon(RunningDaemon):
-    """It follows the spans of training runs whose steps a busy machine may hold up for seconds.
+    """A daemon that follows the spans of training runs, whose steps a busy machine may delay.
 
-    In a file that has shown no span, one above a second is cut where its beginning was taken for
-    silence. So each GPU has had one of ``LONG_STEP_S`` before the daemon is there.
+    In a file without spans so far, the daemon takes the begin of a span above a second for idle
+    time. So each GPU has one of ``LONG_STEP_S`` before the daemon starts.
     """
 
     settles_after_s = SETTLES_AFTER_S + 1.25 * LONG_STEP_S

@@ -1,4 +1,4 @@
-"""A daemon's log, and what it gains in ticks a second apart."""
+"""A daemon's log, tick by tick."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class DaemonLog:
         self._collectors, self.fields, self._xids = CollectorLog(log), FieldLog(log), XidLog(log)
 
     def lines(self, *states: CollectorState) -> list[str]:
-        """The lines that came while a collector reported these, one a tick."""
+        """The lines after these states of a collector, one a tick."""
         self._caplog.clear()
         for state in states:
             self._collectors.follow([state], s(self._now_s))
@@ -31,7 +31,7 @@ class DaemonLog:
         return list(self._caplog.messages)
 
     def saw(self, *gpus: GpuState, times: int = 1) -> list[str]:
-        """The lines that came in so many ticks with these GPUs."""
+        """The lines after so many ticks with these GPUs."""
         self._caplog.clear()
         for _ in range(times):
             self.fields.follow(gpus, s(self._now_s))
@@ -40,7 +40,7 @@ class DaemonLog:
         return list(self._caplog.messages)
 
     def followed(self, story: DriverStory, *, ticks: int) -> list[str]:
-        """The lines that came in the next ticks of a story."""
+        """The lines after the next ticks of a story."""
         self._caplog.clear()
         for _ in range(ticks):
             state = story.tick()
@@ -53,6 +53,6 @@ class DaemonLog:
 
 
 def failing(gpu: GpuState, *faults: FieldFault) -> GpuState:
-    """The same GPU, whose named fields cannot be read."""
+    """The same GPU with these faults."""
     assert gpu.latest is not None
     return gpu._replace(latest=gpu.latest._replace(faults=faults))

@@ -1,4 +1,4 @@
-"""The committed dashboard, as Grafana would read it."""
+"""The dashboard, as Grafana reads it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ FILE = ROOT / "grafana" / "dashboards" / "gpu-starvation.json"
 
 @dataclass(frozen=True)
 class Target:
-    """One query of one panel."""
+    """A query of a panel."""
 
     panel: str
     ref: str
@@ -42,7 +42,7 @@ def targets() -> list[Target]:
 
 
 def as_grafana_sends_it(expr: str, *, shown: str = "30s", rate: str = "10s") -> str:
-    """The expression with every variable put in: all machines and GPUs chosen."""
+    """The expression with all machines and GPUs selected."""
     for variable, value in (
         ("$__rate_interval", rate),
         ("$__range", shown),

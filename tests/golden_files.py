@@ -1,4 +1,4 @@
-"""What is compared to the byte with a file in ``golden``, which ``make golden`` renews."""
+"""Texts that equal a file in ``golden``; ``make golden`` renews the files."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from typing import Any, TypeAlias
 
 GOLDEN = Path(__file__).resolve().parent / "golden"
 Chapters: TypeAlias = Mapping[str, str]
-"""Texts, each by a title that says what it is reported."""
+"""Texts by title."""
 
 
 def verify_golden(name: str, text: str) -> None:
-    """The text is that of the file; where golden files are written again, from now on."""
+    """Compare a text with its file, or write the file."""
     path = GOLDEN / name
     if os.environ.get("GPUMON_UPDATE_GOLDEN"):
         path.write_text(text, encoding="utf-8")
@@ -23,7 +23,7 @@ def verify_golden(name: str, text: str) -> None:
 
 
 def golden_story(story: Callable[..., Chapters]) -> Callable[..., None]:
-    """A test that what ``test_<story>`` says is ``golden/<story>.txt``."""
+    """A test that the texts of ``test_<story>`` equal ``golden/<story>.txt``."""
 
     @wraps(story)
     def test(**fixtures: Any) -> None:

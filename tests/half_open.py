@@ -1,4 +1,4 @@
-"""Clients that begin a request and never end it, beside someone who only wants to scrape."""
+"""Clients that never complete their request, and the time of a scrape meanwhile."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.patience import PATIENCE_S
 
 BEGUN = b"GET / HTTP/1.1\r\nHost: localhost\r\n"
 _RENEWED_EVERY_S = 1.5
-"""The server lets go of a half-open connection after 2 s."""
+"""The server closes a half-open connection after 2 s."""
 
 
 def _parts(address: str) -> tuple[str, int]:
@@ -24,7 +24,7 @@ def _parts(address: str) -> tuple[str, int]:
 
 @contextmanager
 def half_open_clients(address: str, count: int) -> Iterator[None]:
-    """Keep so many half-open connections there, each renewed before the server tires of it."""
+    """Keep ``count`` connections half-open, each renewed before the server closes it."""
     done = threading.Event()
     held: deque[socket.socket] = deque()
 
@@ -34,7 +34,7 @@ def half_open_clients(address: str, count: int) -> Iterator[None]:
         held.append(client)
 
     def renew() -> None:
-        # One after the other: all at once would be felt by whoever scrapes from this process.
+        # One after the other: all at once would delay a scrape from this process.
         while not done.wait(_RENEWED_EVERY_S / count):
             begin()
             held.popleft().close()
@@ -55,11 +55,7 @@ def half_open_clients(address: str, count: int) -> Iterator[None]:
 
 
 def scrape_times(address: str, count: int) -> list[float]:
-    """How long each of so many scrapes takes, in seconds, the shortest first.
-
-    Raises:
-        AssertionError: One was not answered with 200.
-    """
+    """Seconds of each scrape, the shortest first."""
     times_s = []
     for _ in range(count):
         began_s = time.perf_counter()
@@ -76,5 +72,5 @@ def scrape_times(address: str, count: int) -> list[float]:
 
 
 def quantile(times_s: list[float], share: float) -> float:
-    """Of times that are in order."""
+    """Of sorted times."""
     return times_s[min(len(times_s) - 1, int(share * len(times_s)))]

@@ -1,4 +1,4 @@
-"""``/proc`` mounted with ``hidepid``, for one command of a test and no one else."""
+"""``/proc`` mounted with ``hidepid``, for one command of a test."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from collections.abc import Sequence
 import pytest
 
 READER_GROUP = 54_321
-"""The group to which the mount hides nothing."""
+"""The group that sees all processes."""
 _FIRST_KERNEL = 5, 8
-"""Before Linux 5.8 all mounts of ``/proc`` have the same ``hidepid``, the host's too."""
+"""Before Linux 5.8 all mounts of ``/proc`` share one ``hidepid``, also the host's."""
 
 
 def _can_hide() -> bool:
@@ -29,12 +29,7 @@ def _can_hide() -> bool:
 
 
 def hiding(command: Sequence[str], *, hidepid: int = 2) -> list[str]:
-    """That command, run by the superuser without the right to look into others' processes.
-
-    Args:
-        command: Program and words.
-        hidepid: The mount option.
-    """
+    """Wrap a command: run as root, without the right to inspect other users' processes."""
     script = f'mount -t proc -o hidepid={hidepid},gid={READER_GROUP} proc /proc && exec "$@"'
     without_right = ["setpriv", "--bounding-set=-sys_ptrace", "--clear-groups", "--"]
     return ["unshare", "--mount", "sh", "-c", script, "sh", *without_right, *command]

@@ -1,4 +1,4 @@
-"""The real dstat and the real dool, where this machine has them."""
+"""The real dstat and dool, if installed."""
 
 from __future__ import annotations
 
@@ -12,14 +12,7 @@ from tests.needs import missing
 
 @dataclass(frozen=True)
 class RealHost:
-    """One of the two tools that load the plugin.
-
-    Attributes:
-        name: ``dstat`` or ``dool``.
-        words: How it is started.
-        python: The interpreter that it runs under.
-        source: The file that defines its classes.
-    """
+    """A tool that loads the plugin: how it starts, its interpreter, and the file of its classes."""
 
     name: str
     words: tuple[str, ...]
@@ -28,7 +21,7 @@ class RealHost:
 
 
 def real_host(name: str) -> RealHost:
-    """That tool; skips the test where it is missing, and fails it in CI."""
+    """The tool; without it the test is skipped, or fails in CI."""
     host = _dool() if name == "dool" else _dstat()
     if host is None:
         missing(f"no {name} here: `apt install dstat` (Debian 12), `pip install dool`")
@@ -37,7 +30,7 @@ def real_host(name: str) -> RealHost:
 
 
 def _dstat() -> RealHost | None:
-    """The system's dstat, under the system's Python: pcp-dstat, of the same name, is none."""
+    """The system's dstat, under the system's Python; pcp-dstat has the same name."""
     path = Path("/usr/bin/dstat")
     if not path.is_file() or b"pluginpath = [" not in path.read_bytes():
         return None

@@ -1,4 +1,4 @@
-"""Modules that a test names at its head although what they import is not there everywhere."""
+"""Modules that a test imports at its top although their imports may be missing."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 
 class ImportedLater:
-    """A module, imported when something of it is first asked for."""
+    """A module, imported at its first use."""
 
     def __init__(self, name: str) -> None:
         self._name = name

@@ -1,9 +1,8 @@
-"""No process outlives the tests: at the end each one that does is named, and the run fails.
+"""Report and kill processes that outlive the tests, and fail the run.
 
-A pytest plugin, which ``conftest.py`` names. Whoever is started from here inherits a mark in its
-environment, and with it the name of the test that was running (pytest's own variable): so it is
-found wherever it has gone, also once its parent has ended. What was given an environment without
-the mark is found as long as it is a descendant.
+A pytest plugin, registered by ``conftest.py``. Each process inherits a mark in its environment, and
+the name of the running test (pytest's variable), so it is found even after its parent has ended.
+A process without the mark is found as long as it is a descendant.
 """
 
 from __future__ import annotations
@@ -21,9 +20,9 @@ from tests.patience import until
 
 MARK: Final = "STARTED_BY_THE_TESTS_OF"
 PATIENCE_S: Final = 2.0
-"""What was asked to end may take so long."""
+"""Time to end after a signal."""
 END_WITH_US: Final = ("multiprocessing.resource_tracker", "multiprocessing.forkserver")
-"""Python keeps these for as long as the process that needed them lives."""
+"""Python keeps these as long as the process that needed them."""
 
 _left = pytest.StashKey[list[str]]()
 
@@ -36,7 +35,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """Look once all fixtures have given back what they had; xdist's workers have ended by then."""
+    """After all fixtures; xdist's workers have ended by then."""
     left = session.config.stash[_left]
     if not until(lambda: not list(_living(session.config)), PATIENCE_S, every_s=0.05):
         for process in _living(session.config):
@@ -50,7 +49,7 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_testnodedown(node: Any) -> None:
-    """Of the workers of xdist the controller says, and fails."""
+    """The controller of xdist reports for its workers, and fails."""
     node.config.stash[_left] += getattr(node, "workeroutput", {}).get("left", [])
 
 
@@ -63,11 +62,11 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 
 def _living(config: pytest.Config) -> Iterator[psutil.Process]:
-    """What was started here and has not ended; a worker of xdist knows of its descendants alone."""
+    """Processes started here that live; a worker of xdist finds only its descendants."""
     descendants = psutil.Process().children(recursive=True)
     anywhere = [] if hasattr(config, "workerinput") else list(psutil.process_iter())
     for process in {*descendants, *anywhere} - {psutil.Process()}:
-        with contextlib.suppress(psutil.Error):  # it has just ended, or it is someone else's
+        with contextlib.suppress(psutil.Error):  # it has just ended, or is another user's
             is_ours = process in descendants or process.environ().get(MARK) == os.environ[MARK]
             if is_ours and not _is_over(process):
                 yield process

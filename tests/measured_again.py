@@ -1,10 +1,9 @@
-"""What is held to milliseconds is measured again where the machine was busy with others.
+"""Retry tests of milliseconds that failed while the machine was busy.
 
-A pytest plugin, which ``conftest.py`` names. A test marked ``measured`` that fails while, by the
-kernel's own account (pressure stall information), someone waited for a processor for more than a
-twentieth of its time, is run once more, at most four times: so its bound can be as narrow as on a
-machine that has nothing else to do, where it fails at once. Which were measured again stands at
-the end.
+A pytest plugin, registered by ``conftest.py``. A test marked ``measured`` is retried up to four
+times if the kernel reports that tasks waited for a core for more than a twentieth of its time
+(pressure stall information). So its bound can be as narrow as on an idle machine, where it fails at
+once. The retried tests are listed at the end.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ _ATTEMPTS: Final = "measured again"
 
 
 def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> bool | None:
-    """As pytest does, but that only the last attempt is reported."""
+    """As pytest does, but report only the last attempt."""
     if item.get_closest_marker("measured") is None:
         return None
     item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
@@ -52,12 +51,12 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
         if printed == _ATTEMPTS
     ]
     if reported:
-        terminalreporter.section("measured again, for the machine was busy with others")
+        terminalreporter.section("measured again because the machine was busy")
         terminalreporter.write_line("\n".join(reported))
 
 
 def seconds_stalled() -> float:
-    """For how long someone has waited for a processor since the boot; 0: this kernel does not say.
+    """Time since boot in which a task waited for a core; 0 if the kernel does not count it.
 
     The first line reads ``some avg10=1.53 avg60=2.10 avg300=0.90 total=9075419830``, the last in
     microseconds.

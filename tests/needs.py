@@ -1,7 +1,4 @@
-"""Tools that a test starts: missing, it is skipped with the reason, but never in CI.
-
-Others need a machine on which there is no driver: elsewhere they are skipped.
-"""
+"""What a test needs; without it the test is skipped with the reason, but fails in CI."""
 
 from __future__ import annotations
 
@@ -14,7 +11,7 @@ import pytest
 
 
 def needed(command: str, package: str | None = None) -> str:
-    """The full path of a command; without it the test ends here."""
+    """The full path of a command."""
     path = shutil.which(command)
     if path is None:
         missing(f"{command} is not installed (Debian: {package or command})")
@@ -23,32 +20,29 @@ def needed(command: str, package: str | None = None) -> str:
 
 
 def missing(reason: str) -> None:
-    """Skip, or fail where CI promised to have everything."""
+    """Skip, or fail in CI."""
     if os.environ.get("CI"):
         pytest.fail(f"in CI nothing may be missing: {reason}")
     pytest.skip(reason)
 
 
-def with_a_mount(words: str) -> tuple[str, ...]:
-    """Words before a command that give it, for itself alone, what ``mount`` makes of these words.
-
-    Where that is not permitted the test ends here.
-    """
+def with_a_mount(arguments: str) -> tuple[str, ...]:
+    """A prefix for a command that gives it its own mount; skips where that is not permitted."""
     unshare = (
         needed("unshare", "util-linux"),
         "--mount",
         "sh",
         "-c",
-        f'mount {words} && exec "$@"',
+        f'mount {arguments} && exec "$@"',
     )
     done = subprocess.run([*unshare, "sh", "true"], capture_output=True, text=True, check=False)
     if done.returncode != 0:
-        pytest.skip(f"not permitted here: mount {words} ({done.stderr.strip()})")
+        pytest.skip(f"not permitted here: mount {arguments} ({done.stderr.strip()})")
     return (*unshare, "sh")
 
 
 def without_driver() -> dict[str, str]:
-    """The variables of a process that finds no libnvidia-ml.so.1; with one the test ends here."""
+    """Variables of a process without libnvidia-ml.so.1; skips where there is a driver."""
     if find_library("nvidia-ml"):
         pytest.skip("there is an NVIDIA driver on this machine")
     return {**os.environ, "LD_LIBRARY_PATH": ""}

@@ -1,4 +1,4 @@
-"""Words that gpumon no longer uses, and where they still stand.
+"""Words that gpumon no longer uses, and their occurrences.
 
 ``python -m tests.old_words gpumon/core docs/alerts.md`` lists them, a line each.
 """
@@ -27,7 +27,7 @@ KEPT: Final = re.compile(
     r"|\.tell\(\)|\bcan tell\b|-user SOMEBODY|internationalJoke\S*",
     re.IGNORECASE,
 )
-"""A verdict, an error and settings that scripts know by these names, and idioms that stay."""
+"""Names that scripts use, and idioms that stay."""
 
 WORDS: Final = re.compile(
     r"\b(told|said|tells?|hears?|heard|anew|nobody|somebody|mend(?:s|ed|ing)?|brothers?|shall"
@@ -48,7 +48,7 @@ def old_words(text: str) -> list[str]:
 
 
 def searched_files() -> Iterator[Path]:
-    """Code and pages that git has or would add."""
+    """Code and pages that git tracks or would add."""
     listed = subprocess.run(
         ["git", "ls-files", "--cached", "--others", "--exclude-standard"],
         cwd=ROOT, capture_output=True, text=True, check=True,
@@ -69,7 +69,7 @@ def places_in(path: Path) -> list[str]:
 
 
 def folder_of(path: Path) -> str:
-    """The top folder, or the package of gpumon: what one count is about."""
+    """The top folder, or the package of gpumon."""
     parts = path.relative_to(ROOT).parts
     depth = 2 if parts[0] in ("gpumon", "tests") and len(parts) > 2 else 1
     return "/".join(parts[:depth]) if len(parts) > 1 else "."

@@ -1,4 +1,4 @@
-"""Waiting for what another thread or process does, no longer than it takes."""
+"""Waiting for another thread or process, no longer than necessary."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from typing import Final
 PATIENCE_S = 20.0
 """Far more than anything should take: on a busy machine a test is late, not wrong."""
 HANG_CPU_S: Final = 10.0
-"""Processor time that no case needs: a machine that is busy with others is no hang."""
+"""Processor time that no case needs; the load of the machine does not count."""
 HANG_S: Final = 120.0
-"""... and time on the clock, for what waits without working."""
+"""Wall time, for what waits without working."""
 
 
 def until(
@@ -32,31 +32,31 @@ def until(
 
 
 def wait_until(met: Callable[[], bool], patience_s: float = PATIENCE_S) -> None:
-    """Return as soon as ``met()`` is true; fail if it is not in time."""
+    """Return as soon as ``met()``; fail if that takes too long."""
     assert until(met, patience_s, every_s=0.05), "it did not happen in time"
 
 
 def held_up_ns() -> int:
-    """How long this thread was ready to run and had no processor so far, by the kernel's account.
+    """How long this thread was ready but had no core, according to the kernel.
 
-    That is what a busy machine adds to whatever is timed here, and no hook's doing.
+    A busy machine adds this to every measured time.
     """
     _, waited_ns, _ = Path("/proc/thread-self/schedstat").read_text().split()
     return int(waited_ns)
 
 
-def lateness_ns(spans_ns: Sequence[tuple[int, int]], asked_s: float) -> float:
-    """By how much sleeps took longer than was asked, in the mean: so late a busy machine is."""
-    return max(0.0, mean(end - start for start, end in spans_ns) - asked_s * 1e9)
+def lateness_ns(spans_ns: Sequence[tuple[int, int]], sleep_s: float) -> float:
+    """By how much sleeps took longer than requested, on average."""
+    return max(0.0, mean(end - start for start, end in spans_ns) - sleep_s * 1e9)
 
 
 class HangError(BaseException):
-    """A case that does not end: no one who catches ``Exception`` keeps it from being seen."""
+    """A case that does not end; not an ``Exception``, so that no code catches it."""
 
 
 @contextmanager
 def no_hang(cpu_s: float = HANG_CPU_S, wall_s: float = HANG_S) -> Iterator[None]:
-    """End what takes for ever in this process, wherever it is.
+    """Interrupt an endless case in this process.
 
     Raises:
         HangError: It took more than ``cpu_s`` of processor time, or ``wall_s`` on the clock.

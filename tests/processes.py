@@ -1,4 +1,4 @@
-"""Processes that a test starts: each ends with its block, whatever is raised in it."""
+"""Processes that end with their block."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import AnyStr
 
 @contextmanager
 def ending(process: subprocess.Popen[AnyStr]) -> Iterator[subprocess.Popen[AnyStr]]:
-    """A process that was just started; one that is still there at the end is killed, by its pid."""
+    """Kill a process at the end of the block."""
     try:
         yield process
     finally:
@@ -21,14 +21,14 @@ def ending(process: subprocess.Popen[AnyStr]) -> Iterator[subprocess.Popen[AnySt
         process.wait()
         for pipe in (process.stdin, process.stdout, process.stderr):
             if pipe is not None:
-                with contextlib.suppress(OSError):  # what was not written yet has no reader
+                with contextlib.suppress(OSError):  # unwritten data has no reader
                     pipe.close()
 
 
 def code_of_fork(work: Callable[[], object]) -> int:
-    """The exit code of a forked child of this process in which that was called: 0 where it is true.
+    """The exit code of a forked child that calls ``work``: 0 if it returns true.
 
-    The child never comes back: one that raised would go on as a second run of all tests.
+    The child never returns; else it would continue as a second run of all tests.
     """
     child = os.fork()
     if child == 0:

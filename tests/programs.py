@@ -1,4 +1,4 @@
-"""Programs that a test runs to their end: what they reported, and how they ended."""
+"""Programs that a test runs to their end."""
 
 from __future__ import annotations
 
@@ -17,14 +17,7 @@ def ran(
     timeout_s: float = 60.0,
     cwd: Path = ROOT,
 ) -> subprocess.CompletedProcess[str]:
-    """Run a program that has nothing to read.
-
-    Args:
-        words: The program and its arguments.
-        environ: Its variables beside those of this process.
-        timeout_s: How long it may take.
-        cwd: Where it runs.
-    """
+    """Run a program without input; ``environ``: added to the variables of this process."""
     return subprocess.run(
         [str(word) for word in words],
         cwd=cwd,
@@ -47,5 +40,4 @@ def ran_python(
 def gpumon(
     *words: str, environ: Mapping[str, str] | None = None
 ) -> subprocess.CompletedProcess[str]:
-    """Run the command as its user does."""
     return ran_python("-m", "gpumon", *words, environ=environ)

@@ -1,4 +1,4 @@
-"""What stands in the file of a ring: its records, and its totals."""
+"""The records and totals in the file of a ring."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from gpumon.core.ring_format.format import (
 
 
 def records_in(raw: bytes) -> list[RingEvent]:
-    """Every record of a ring that has not come round yet."""
+    """Every record of a ring that has not wrapped."""
     end = PAGE_BYTES + RECORD_BYTES * parse_header(raw[:HEADER_BYTES]).head
     records, whole = decode_records(raw[PAGE_BYTES:end], 0)
     assert all(whole)

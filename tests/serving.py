@@ -1,4 +1,4 @@
-"""A web server with a state in it, and the few words a test says to it."""
+"""A web server with a state, and requests to it."""
 
 from __future__ import annotations
 
@@ -31,16 +31,15 @@ _LIMITS = ServerLimits()
 
 
 def no_texts(state: MonitorState) -> Mapping[str, Any]:
-    """Where no one makes reports."""
     return {"notes": [], "advice": []}
 
 
 def no_report(scope: ReportScope) -> None:
-    """Where no one makes any."""
+    """No report."""
 
 
 class Answer(NamedTuple):
-    """What came back."""
+    """A response."""
 
     status: int
     headers: Mapping[str, str]
@@ -52,13 +51,13 @@ class Answer(NamedTuple):
 
 
 def read_otherwise(**readers: Reader) -> tuple[MetricSpec, ...]:
-    """All metrics, some of them with other readers."""
+    """All metrics, some with other readers."""
     return tuple(replace(spec, read=readers.get(spec.name, spec.read)) for spec in METRICS)
 
 
 @contextlib.contextmanager
 def answering(body: bytes, status: int = 200, *, at: str = "/") -> Iterator[str]:
-    """Someone's own web server, which answers so below that path; gives ``HOST:PORT``."""
+    """Another web server, with this response below a path; yields ``HOST:PORT``."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
@@ -90,10 +89,7 @@ def serving(
     token: WebToken | None = None,
     clock: Clock | None = None,
 ) -> Iterator[HttpServer]:
-    """A server with these states, closed at the end whatever happens.
-
-    Without ``texts``, they are those of the report on each state.
-    """
+    """A server with these states; ``texts``: by default of the report on each state."""
     clock = clock or StoppedClock()
     exporter = MetricsExporter(clock=clock, version="0.1.0")
 
@@ -124,11 +120,7 @@ def ask(
     to: str | None = None,
     **headers: str,
 ) -> Answer:
-    """One request and its whole answer.
-
-    Args:
-        to: The address to ask at, where it is not the one for this machine.
-    """
+    """One request and its response; ``to``: another address than that for this machine."""
     connection = http.client.HTTPConnection(to or server.host, server.port, timeout=PATIENCE_S)
     try:
         connection.putrequest(method, path, skip_host=True)
@@ -143,13 +135,13 @@ def ask(
 
 
 def got(path: str, *states: MonitorState, method: str = "GET", **options: Any) -> Answer:
-    """The answer of a new server with these states; options as of ``serving``."""
+    """The response of a new server with these states; options as in ``serving``."""
     with serving(*states, **options) as server:
         return ask(server, path, method)
 
 
 def dial(server: HttpServer, sent: bytes = b"", to: str | None = None) -> socket.socket:
-    """A bare connection that has sent these bytes and nothing more."""
+    """A connection that has sent only these bytes."""
     connection = socket.create_connection((to or server.host, server.port), timeout=PATIENCE_S)
     if sent:
         connection.sendall(sent)
@@ -157,7 +149,7 @@ def dial(server: HttpServer, sent: bytes = b"", to: str | None = None) -> socket
 
 
 def is_open(connection: socket.socket) -> bool:
-    """Whether the other end has not hung up."""
+    """Whether the other end has not closed it."""
     connection.setblocking(False)
     try:
         return connection.recv(1) != b""
@@ -168,10 +160,10 @@ def is_open(connection: socket.socket) -> bool:
 
 
 def own_address() -> str:
-    """An address of this machine that is not loopback: who asks there comes from beyond it."""
+    """An address of this machine that is not loopback, as for remote clients."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
-            probe.connect(("192.0.2.9", 9))  # sends nothing: only asks for the way there
+            probe.connect(("192.0.2.9", 9))  # sends nothing: only finds the route
             host: str = probe.getsockname()[0]
         except OSError:
             host = "127.0.0.1"
@@ -181,7 +173,7 @@ def own_address() -> str:
 
 
 def free_port() -> int:
-    """A port of this machine that no one listens on."""
+    """A port that no process listens on."""
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         port: int = listener.getsockname()[1]

@@ -1,4 +1,4 @@
-"""Minutes on a small machine, second by second, with sums that close: what a page can show."""
+"""States of a small machine, second by second, with consistent sums, for the page."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SUSPECTED_UUID = "GPU-33333333-cccc"
 
 @dataclass
 class Counted:
-    """What one GPU's story has come to so far."""
+    """The sums of one GPU so far."""
 
     busy_ns: int = 0
     pending_ns: int = 0
@@ -60,7 +60,7 @@ class Counted:
 
 
 def starved_and_healthy(seconds: int, *, started_ns: int = 0) -> Iterator[MonitorState]:
-    """GPU 0 waits half its time and saves once, GPU 1 works, GPU 2 pauses and no one says why."""
+    """GPU 0 waits half of its time and saves, GPU 1 works, GPU 2 pauses without a known cause."""
     starved, healthy, suspected = Counted(), Counted(), Counted()
     for tick in range(1, seconds + 1):
         now_ns = started_ns + tick * S
@@ -98,7 +98,7 @@ def starved_and_healthy(seconds: int, *, started_ns: int = 0) -> Iterator[Monito
 def machine(
     seconds: int, roles: Sequence[VerdictName], *, started_ns: int = 0
 ) -> Iterator[MonitorState]:
-    """A GPU for each role: starved and suspected as above, stalled by checkpoints, well, idle."""
+    """A GPU for each role: starved, suspected, stalled by checkpoints, healthy, or idle."""
     counted = [Counted() for _ in roles]
     for tick in range(1, seconds + 1):
         now_ns = started_ns + tick * S

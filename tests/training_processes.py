@@ -37,22 +37,22 @@ sys.stdin.read()
 def process(
     code: str,
     runtime: Path,
-    *words: str,
+    *args: str,
     before: tuple[str, ...] = (),
     environ: Mapping[str, str] | None = None,
 ) -> Iterator[subprocess.Popen[str]]:
-    """Run a script until it says "there"; kill it, by its pid, at the end.
+    """Run a script until it prints "there"; kill it at the end.
 
     Args:
         code: The script.
         runtime: Its runtime folder.
-        words: What it finds in ``sys.argv``.
+        args: In its ``sys.argv``.
         before: A command that starts it, such as ``unshare``.
-        environ: More environment variables.
+        environ: More variables.
     """
     folders = {"GPUMON_RUNTIME_DIR": str(runtime), "PYTHONPATH": str(ROOT)}
     started = subprocess.Popen(
-        [*before, sys.executable, "-c", code, *words],
+        [*before, sys.executable, "-c", code, *args],
         cwd=ROOT,
         env={**os.environ, **folders, **(environ or {})},
         stdin=subprocess.PIPE,
@@ -68,30 +68,29 @@ def process(
 def run_to_its_end(
     code: str,
     runtime: Path,
-    *words: str,
+    *args: str,
     before: tuple[str, ...] = (),
     timeout_s: float = PATIENCE_S,
 ) -> subprocess.CompletedProcess[str]:
     """Run a script that ends by itself; the arguments are those of ``process``."""
     folders = {"GPUMON_RUNTIME_DIR": str(runtime), "PYTHONPATH": str(ROOT)}
-    return ran(*before, sys.executable, "-c", code, *words, environ=folders, timeout_s=timeout_s)
+    return ran(*before, sys.executable, "-c", code, *args, environ=folders, timeout_s=timeout_s)
 
 
 _OPEN: list[PhaseRingReader] = []
 
 
 def reader_of(runtime: Path) -> PhaseRingReader:
-    """A reader such as a daemon has; it is closed when the test is over."""
+    """A reader as in a daemon; it is closed after the test."""
     _OPEN.append(PhaseRingReader([runtime], boot_id=read_boot_id()))
     return _OPEN[-1]
 
 
 def close_readers() -> None:
-    """Let go of what the readers of a test have open: 256 rings are 256 descriptors."""
+    """Close the readers of a test: 256 rings are 256 descriptors."""
     while _OPEN:
         _OPEN.pop().close()
 
 
 def read(reader: PhaseRingReader) -> RingsReading:
-    """What it finds now."""
     return reader.read(time.monotonic_ns())
