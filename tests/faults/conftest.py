@@ -1,4 +1,4 @@
-"""The machine whose driver misbehaves, and the daemon whose folder does."""
+"""Machines with a faulty driver, and a daemon that needs none."""
 
 from __future__ import annotations
 
@@ -21,13 +21,12 @@ SERVE = ("--source", "simulated:healthy", "--period", str(PERIOD_S))
 
 @pytest.fixture
 def daemon(tmp_path: Path) -> Iterator[RunningDaemon]:
-    """One that needs no driver."""
     with RunningDaemon(tmp_path, *SERVE) as running:
         yield running
 
 
 def remove_folder_of(daemon: RunningDaemon) -> None:
-    """Remove the folder where daemon and training runs meet, and wait until it is there again."""
+    """Remove the runtime folder, and wait until the daemon has created it again."""
     shutil.rmtree(daemon.runtime_dir)
     wait_until(daemon.state_file.exists, 5.0)
 
@@ -48,7 +47,7 @@ def two_busy(fake_nvml_of_both_generations: FakeNvml) -> FakeNvml:
 
 @pytest.fixture
 def begin() -> Iterator[Callable[[FakeNvml], DriverStory]]:
-    """Begins stories of busy GPUs; at the end of the test none may ever have been idle."""
+    """Starts stories of busy GPUs; at the end of the test none may have idle time."""
     reported: list[DriverStory] = []
 
     def begun(fake: FakeNvml) -> DriverStory:
@@ -60,7 +59,7 @@ def begin() -> Iterator[Callable[[FakeNvml], DriverStory]]:
         story.close()
         for gpu in story.state.gpus:
             idle_ns = story.idle_ns(gpu.device.uuid)
-            assert idle_ns == 0, "busy all the time, and reported as idle"
+            assert idle_ns == 0, "busy all the time, but counted as idle"
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""A machine with fake GPUs, a daemon on it, and what its state says."""
+"""A machine with fake GPUs, a daemon on it, and its state."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ COLLECTOR_SUCCESS = 'gpumon_collector_success{collector="nvml"}'
 
 
 class Machine:
-    """A machine with fake GPUs, two unless reported otherwise, on which gpumon can be started."""
+    """A machine with fake GPUs, on which gpumon can be started."""
 
     def __init__(
         self,
@@ -36,15 +36,15 @@ class Machine:
             self.fake.wave(slot, period_s=1.0, busy_ratio=busy_ratio)
         self.environ = fake_env(folder / "gpus", library)
 
-    def serve(self, *words: str, ready: bool = True) -> RunningDaemon:
-        """A daemon on this machine, twice a second unless reported otherwise."""
-        period = () if "--period" in words else ("--period", "0.5")
-        return RunningDaemon(self.folder, *period, *words, environ=self.environ, ready=ready)
+    def serve(self, *arguments: str, ready: bool = True) -> RunningDaemon:
+        """A daemon on this machine, by default with a period of 0.5 s."""
+        period = () if "--period" in arguments else ("--period", "0.5")
+        return RunningDaemon(self.folder, *period, *arguments, environ=self.environ, ready=ready)
 
     @contextmanager
-    def serve_well(self, *words: str) -> Iterator[RunningDaemon]:
-        """... once it has observed every GPU for a second."""
-        with self.serve(*words) as daemon:
+    def serve_well(self, *arguments: str) -> Iterator[RunningDaemon]:
+        """A daemon that has observed every GPU for a second."""
+        with self.serve(*arguments) as daemon:
             daemon.wait_for(
                 lambda state: state["gpus"] and min(g["observed_ns"] for g in state["gpus"]) > 1e9
             )
@@ -55,10 +55,9 @@ class Machine:
         self.fake.delay(function, 60_000_000)
         wait_until(lambda: self.fake.waiting(function) > 0)
 
-    def gpumon(self, *words: str) -> subprocess.CompletedProcess[str]:
-        """One command, to its end."""
+    def gpumon(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            [sys.executable, "-m", "gpumon", *words],
+            [sys.executable, "-m", "gpumon", *arguments],
             env={**self.environ, "GPUMON_RUNTIME_DIR": str(self.folder / "run")},
             capture_output=True, text=True, timeout=60, check=False,
         )  # fmt: skip
@@ -70,7 +69,7 @@ def gpu(state: dict[str, Any], index: int = 0) -> dict[str, Any]:
 
 
 def observed_ns(first: dict[str, Any], last: dict[str, Any], index: int = 0) -> int:
-    """How much longer a GPU was observed from one state to another."""
+    """The growth of a GPU's observed time from one state to another."""
     return int(gpu(last, index)["observed_ns"] - gpu(first, index)["observed_ns"])
 
 

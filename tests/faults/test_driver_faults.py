@@ -1,9 +1,7 @@
-"""What becomes of the figures while a driver or a GPU is in trouble, and once that is over.
+"""Each fault of ``builders.driver_faults`` on the real source and monitor, for both drivers.
 
-Each fault of ``builders.driver_faults`` happens to the real source and the real monitor, on both
-generations of the driver, by a clock that the test moves; the laws that ``DriverStory`` looks at
-hold at each of its ticks: sums close, counters rise, no time is made up. Two busy GPUs: whatever
-happens, neither has ever been idle.
+The test moves the clock. ``DriverStory`` checks its laws at each tick: sums add up, counters never
+fall, no time is invented. Two GPUs are always busy, so neither may ever be idle.
 """
 
 from __future__ import annotations
@@ -36,7 +34,7 @@ ANY_FAULT = pytest.mark.parametrize("fault", FAULTS, ids=str)
 
 
 def assert_back_within(story: DriverStory, seconds: int) -> None:
-    """Both GPUs are observed again, and then all the time, as if nothing had happened."""
+    """Verify that both GPUs are observed again, and all the time from then on."""
     assert story.ticks_until_read(BOTH, most=seconds), story.message
     assert story.gained_s(*BOTH, ticks=10) == pytest.approx([10, 10], abs=0.5)
     assert story.message is None
@@ -60,7 +58,7 @@ def assert_reported(story: DriverStory, fault: DriverFault) -> None:
 
 class TestAFault:
     @ANY_FAULT
-    def test_costs_whom_it_strikes_his_time_and_is_reported_until_it_is_over(
+    def test_leaves_its_gpus_unobserved_and_is_reported_until_it_ends(
         self, story: DriverStory, fault: DriverFault
     ) -> None:
         fake = story.fake
@@ -89,7 +87,7 @@ class TestAFault:
                 assert story.observed_s(slot) <= story.seconds_passed - 30
 
     @pytest.mark.parametrize("fault", SHUT, ids=str)
-    def test_that_shuts_the_driver_keeps_everybody_out_who_comes_meanwhile(
+    def test_of_the_driver_is_an_error_of_a_new_source_until_it_ends(
         self, two_busy: FakeNvml, begin: Begin, fault: DriverFault
     ) -> None:
         fault.begin(two_busy)
@@ -103,7 +101,7 @@ class TestAFault:
 
 class TestADriver:
     @pytest.mark.parametrize("code_by_uuid", [codes.SUCCESS, codes.GPU_IS_LOST])
-    def test_that_was_reloaded_is_asked_nothing_by_handles_of_before(
+    def test_that_was_reloaded_gets_no_call_with_an_old_handle(
         self, story: DriverStory, code_by_uuid: int
     ) -> None:
         fake = story.fake
@@ -125,7 +123,7 @@ class TestADriver:
 
 
 class TestAGpu:
-    def test_that_was_reset_may_begin_its_stamps_again(self, story: DriverStory) -> None:
+    def test_that_was_reset_may_restart_its_stamps(self, story: DriverStory) -> None:
         fake = story.fake
         fake.lose(FIRST, codes.RESET_REQUIRED)
         story.tick(3)
@@ -136,7 +134,7 @@ class TestAGpu:
 
         assert story.gained_s(FIRST, ticks=30)[0] > 20
 
-    def test_whose_ring_is_dry_is_not_observed_back_to_the_time_when_it_was_lost(
+    def test_without_ring_entries_stays_unobserved_for_the_time_it_was_lost(
         self, story: DriverStory
     ) -> None:
         fake = story.fake
@@ -154,16 +152,12 @@ class TestAGpu:
         assert story.busy(FIRST, since_ns=lost_ns)[0].start_ns == lost_ns
 
     @pytest.mark.parametrize("by_s", [3600, -3600])
-    def test_whose_stamps_jump_while_no_clock_was_set_is_observed_on(
-        self, story: DriverStory, by_s: int
-    ) -> None:
+    def test_is_still_observed_after_its_stamps_jump(self, story: DriverStory, by_s: int) -> None:
         story.fake.stamps_jump(by_s * 1_000_000)
 
         assert min(story.gained_s(*BOTH, ticks=8)) >= 6
 
-    def test_of_another_container_is_no_ones_trouble(
-        self, two_busy: FakeNvml, begin: Begin
-    ) -> None:
+    def test_of_another_container_is_no_fault(self, two_busy: FakeNvml, begin: Begin) -> None:
         two_busy.fail(BY_INDEX, codes.NO_PERMISSION, gpu=FIRST)
         story = begin(two_busy)
         story.tick(20)
@@ -174,7 +168,7 @@ class TestAGpu:
 
 
 class TestACallThatFails:
-    def test_leaves_it_to_others_to_notice_a_gpu_that_is_lost(self, story: DriverStory) -> None:
+    def test_does_not_hide_that_a_gpu_is_lost(self, story: DriverStory) -> None:
         for function in (DRAIN, POWER):
             story.fake.fail(function, codes.NOT_SUPPORTED)
         story.tick(5)

@@ -1,8 +1,4 @@
-"""Each sentence that ``docs/driver-trouble.md`` promises stands in the first line of a report.
-
-Each row of its tables is made true on the fake driver; a row that is added there fails here until
-it has a fault.
-"""
+"""Each sentence of ``docs/driver-trouble.md`` is in the first line of a report on that fault."""
 
 from __future__ import annotations
 
@@ -61,7 +57,7 @@ OF_THE_DRIVER: Final[dict[str, Change]] = {
     "every GPU needs a reset": losing(codes.RESET_REQUIRED, *BOTH),
     "a GPU has too little external power": failing(INSUFFICIENT_POWER, BY_INDEX),
 }
-"""What keeps whoever opens NVML from every GPU."""
+"""Faults with which no GPU can be read."""
 OF_A_GPU: Final[dict[str, Change]] = {
     "the GPU is lost": losing(codes.GPU_IS_LOST, FIRST),
     "the GPU needs a reset": losing(codes.RESET_REQUIRED, FIRST),
@@ -76,11 +72,11 @@ ELSEWHERE: Final = {
     "the driver has not answered yet",
     "gpumon needs the module pynvml of nvidia-ml-py",
 }
-"""Below, and in ``unit/sources/nvml/test_pynvml_module.py``."""
+"""Tested below and in ``unit/sources/nvml/test_pynvml_module.py``."""
 
 
-def promised() -> Iterator[str]:
-    """The sentence that gpumon prints, of each row of the first two tables."""
+def documented() -> Iterator[str]:
+    """The sentences in the rows of the first two tables."""
     for line in PAGE.partition("## One field of a GPU")[0].splitlines():
         cells = line.split(" | ")
         if len(cells) == 3:
@@ -88,18 +84,18 @@ def promised() -> Iterator[str]:
 
 
 def never_read(sentence: str) -> Report:
-    """Of a daemon that waits for its source, which has failed so from the start."""
+    """The report of a daemon whose source has failed from the start."""
     failed = CollectorState("nvml", False, 0.0, 1, sentence)
     return report_of(monitor_state()._replace(gpus=(), runs=(), collectors=(failed,)))
 
 
-def test_each_row_of_the_page_is_made_true() -> None:
-    assert {*promised()} == {*OF_THE_DRIVER, *OF_A_GPU, *ELSEWHERE}
+def test_each_row_of_the_page_has_a_fault() -> None:
+    assert {*documented()} == {*OF_THE_DRIVER, *OF_A_GPU, *ELSEWHERE}
 
 
 class TestADriverThatFails:
     @pytest.mark.parametrize("sentence", OF_THE_DRIVER)
-    def test_is_in_the_first_line_of_a_daemon_that_waits_for_it(
+    def test_is_in_the_first_line_of_a_waiting_daemon(
         self, two_busy: FakeNvml, begin: Begin, sentence: str
     ) -> None:
         OF_THE_DRIVER[sentence](two_busy)
@@ -114,7 +110,7 @@ class TestADriverThatFails:
         assert next_line(report) == f"{todo.rstrip('.')}."
         assert page_text(report)["headline"]["tone"] == "bad"
 
-    def test_is_named_for_each_gpu_where_some_were_read_before(self, story: DriverStory) -> None:
+    def test_is_named_for_each_gpu_that_was_read_before(self, story: DriverStory) -> None:
         REPLACED.begin(story.fake)
         story.tick(12)
 
@@ -127,7 +123,7 @@ class TestADriverThatFails:
 
 class TestAGpuThatFails:
     @pytest.mark.parametrize("sentence", OF_A_GPU)
-    def test_is_in_the_first_line_while_the_others_go_on(
+    def test_is_in_the_first_line_of_a_report_on_all_gpus(
         self, story: DriverStory, sentence: str
     ) -> None:
         OF_A_GPU[sentence](story.fake)
@@ -143,7 +139,7 @@ class TestAGpuThatFails:
 
 
 class TestTheAlertOnXids:
-    def test_leaves_out_those_that_come_from_programs(self) -> None:
+    def test_leaves_out_the_xids_of_programs(self) -> None:
         rules = (ROOT / "prometheus" / "rules.yml").read_text(encoding="utf-8")
         left_out = {*re.findall(r'xid!~"([\d|]+)"', rules)}
 

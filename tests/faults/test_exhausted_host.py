@@ -1,4 +1,4 @@
-"""What the outlets do where a port, the disk or the file descriptors are used up."""
+"""The outlets on a machine without disk space or file descriptors."""
 
 from __future__ import annotations
 
@@ -25,7 +25,6 @@ from tests.serving import ask, serving
 
 @contextlib.contextmanager
 def limited(what: int, to: int) -> Iterator[None]:
-    """This process may use no more of that."""
     soft, hard = resource.getrlimit(what)
     resource.setrlimit(what, (to, hard))
     try:
@@ -36,10 +35,7 @@ def limited(what: int, to: int) -> Iterator[None]:
 
 @contextlib.contextmanager
 def no_room() -> Iterator[None]:
-    """No file may grow beyond 100 bytes, as on a disk that is all but full.
-
-    Never around a whole test: pytest's own output may be a file.
-    """
+    """No file may grow beyond 100 bytes. Not for a complete test: pytest's output may be a file."""
     before = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     try:
         with limited(resource.RLIMIT_FSIZE, 100):
@@ -49,9 +45,7 @@ def no_room() -> Iterator[None]:
 
 
 class TestAFullDisk:
-    """Fault 24."""
-
-    def test_keeps_the_last_whole_state_and_leaves_no_rest_until_there_is_room_again(
+    def test_keeps_the_last_complete_state_until_there_is_space_again(
         self, tmp_path: Path, caplog: pytest.LogCaptureFixture
     ) -> None:
         (tmp_path / "state.json").write_text("{}")
@@ -69,7 +63,7 @@ class TestAFullDisk:
         file.write(monitor_state())  # there is room again
         assert json.loads(file.path.read_text())["schema"] == "gpumon.state/1"
 
-    def test_leaves_no_rest_of_a_plugin_for_dstat(self, tmp_path: Path) -> None:
+    def test_leaves_no_incomplete_dstat_plugin(self, tmp_path: Path) -> None:
         with pytest.raises(GpumonError, match=os.strerror(errno.EFBIG)), no_room():
             put_copy(tmp_path / "dstat_gpu.py")
 
@@ -77,12 +71,8 @@ class TestAFullDisk:
 
 
 class TestNoFileDescriptorsLeft:
-    """Fault 24."""
-
     @pytest.mark.measured
-    def test_does_not_spin_says_so_once_and_serves_again_when_there_are(
-        self, caplog: pytest.LogCaptureFixture
-    ) -> None:
+    def test_causes_no_busy_loop_and_one_warning(self, caplog: pytest.LogCaptureFixture) -> None:
         with serving(monitor_state()) as server:
             highest = max(int(entry.name) for entry in Path("/proc/self/fd").iterdir())
             with socket.socket() as client, contextlib.ExitStack() as blockers:

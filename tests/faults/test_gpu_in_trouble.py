@@ -1,4 +1,4 @@
-"""What report, page and recording say of a GPU in trouble: a machine with one is not healthy."""
+"""Report, page and recording with a GPU in trouble: such a machine is not healthy."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def eight(tmp_path: Path, fake_library: Path) -> Iterator[Machine]:
 
 
 class Headline(NamedTuple):
-    """What a report begins with; ``golden/headlines_of_gpus_in_trouble.txt`` has the words."""
+    """The first lines of a report; ``golden/headlines_of_gpus_in_trouble.txt`` has the text."""
 
     verdict: str
     of: str
@@ -64,7 +64,7 @@ def reported(story: DriverStory) -> Headline:
 
 
 def troubles(story: DriverStory) -> Troubles:
-    """As ``/api/v1/state`` has them."""
+    """The troubles in ``/api/v1/state``."""
     live = LiveState(story.clock, no_texts)
     live.publish(story.state)
     gpus = (live.document() or {})["gpus"]
@@ -72,12 +72,12 @@ def troubles(story: DriverStory) -> Troubles:
 
 
 def over_api(daemon: RunningDaemon, index: int) -> dict[str, Any]:
-    """That GPU in ``/api/v1/state``, which has what its board says."""
+    """That GPU in ``/api/v1/state``."""
     return gpu(json.loads(daemon.get("/api/v1/state")[1]), index)
 
 
 class TestXid79OnGpu5OfEight:
-    def test_is_what_a_report_begins_with_live_and_of_a_recording(self, eight: Machine) -> None:
+    def test_is_the_first_line_of_live_and_replayed_reports(self, eight: Machine) -> None:
         kept = str(eight.folder / "night.gpumon")
         with eight.serve() as daemon:
             started = subprocess.Popen(
@@ -140,7 +140,7 @@ class TestAGpuInTrouble:
              "GPU in trouble", "GPU 0 .* memory", "GPU 0: .*reset", [[ECC], []]),
         ],
     )  # fmt: skip
-    def test_is_what_a_report_begins_with(
+    def test_is_the_first_line_of_a_report(
         self,
         story: DriverStory,
         trouble: Change,
@@ -167,7 +167,7 @@ class TestAGpuInTrouble:
         ],
         ids=["its power limit", "an error that was corrected"],
     )
-    def test_is_none_with(self, story: DriverStory, everyday: Change) -> None:
+    def test_is_not_reported_for(self, story: DriverStory, everyday: Change) -> None:
         everyday(story.fake)
         story.tick(30)
 

@@ -1,8 +1,4 @@
-"""GPUs and MIG at run time, and their order, on both generations of the driver.
-
-What the source shows goes through the real monitor to the text that is
-scraped; single readings are specified beside the source.
-"""
+"""GPUs and MIG instances that change at run time, from the driver to the scraped metrics."""
 
 from __future__ import annotations
 
@@ -24,7 +20,7 @@ BUSY_RATIOS = (1.0, 0.25)
 
 @pytest.fixture
 def story(fake_nvml_of_both_generations: FakeNvml) -> Iterator[DriverStory]:
-    """Six seconds of two GPUs, wholly busy and idle 75 %, read once a second."""
+    """Six seconds of two GPUs, 100 % and 25 % busy, read once a second."""
     for slot, busy_ratio in enumerate(BUSY_RATIOS):
         fake_nvml_of_both_generations.wave(slot, period_s=1.0, busy_ratio=busy_ratio)
     made = DriverStory(fake_nvml_of_both_generations)
@@ -40,14 +36,14 @@ def scraped(story: DriverStory) -> str:
 
 
 def series(story: DriverStory, name: str) -> dict[str, float]:
-    """A family of one label, the UUID, as it is scraped now."""
+    """The scraped values of one metric, by UUID."""
     lines = [line for line in scraped(story).splitlines() if line.startswith(f'{name}{{uuid="')]
     pairs = [line.rsplit(" ", 1) for line in lines]
     return {labels.split('"')[1]: float(value) for labels, value in pairs}
 
 
 def assert_own_sums(story: DriverStory) -> None:
-    """Each GPU was observed all the time, and has its own figures."""
+    """Verify that each GPU was observed all the time, with its own sums."""
     assert story.idle_ns(0) == 0
     for slot, busy_ratio in enumerate(BUSY_RATIOS):
         totals = story.gpu(slot).totals
@@ -56,7 +52,7 @@ def assert_own_sums(story: DriverStory) -> None:
 
 
 class TestMigSwitchedAtRunTime:
-    def test_makes_instances_known_as_far_as_the_board_can_show_and_their_gpu_unknown(
+    def test_shows_instances_as_far_as_the_board_can_and_no_utilisation_of_their_gpu(
         self, story: DriverStory
     ) -> None:
         fake = story.fake
@@ -69,7 +65,6 @@ class TestMigSwitchedAtRunTime:
         assert not story.sample(1).device.mig_enabled
         assert (parent.utilization_ratio, parent.activity, parent.error) == (None, None, None)
         assert story.idle_ns(0) == 0
-        # What is the board's own it goes on to say.
         assert parent.power_watts == 310.5
         assert parent.temperature_celsius == 54
         assert parent.energy_joules is not None
@@ -88,7 +83,7 @@ class TestMigSwitchedAtRunTime:
 
     @pytest.mark.parametrize("code", [codes.TIMEOUT, codes.UNKNOWN])
     @pytest.mark.parametrize("function", [MIG_MODE, "nvmlDeviceGetMigDeviceHandleByIndex"])
-    def test_keeps_its_instances_while_that_cannot_be_asked(
+    def test_keeps_its_instances_while_the_call_fails(
         self, story: DriverStory, function: str, code: int
     ) -> None:
         made = story.fake.cut(0, 2)
@@ -101,7 +96,7 @@ class TestMigSwitchedAtRunTime:
 
 
 class TestAGpu:
-    def test_that_is_plugged_out_is_withdrawn_and_no_failure(self, story: DriverStory) -> None:
+    def test_that_is_removed_is_no_failure(self, story: DriverStory) -> None:
         story.fake.reorder([1])
         story.tick(7)
 
@@ -112,9 +107,7 @@ class TestAGpu:
         assert story.message is None
         assert series(story, BUSY) == {story.uuid(1): pytest.approx(0.25 * 13, abs=0.5)}
 
-    def test_whose_place_another_takes_has_its_own_figures_again_and_again(
-        self, story: DriverStory
-    ) -> None:
+    def test_keeps_its_own_figures_when_indices_are_exchanged(self, story: DriverStory) -> None:
         story.fake.draw(1, busy_watts=111)
         for order in ([1, 0], [0, 1], [1, 0]):
             story.fake.reorder(order)
@@ -128,7 +121,7 @@ class TestAGpu:
         assert f'gpu="0",name="{story.fake.driver.gpu_name}"' in scraped(story)
 
     @pytest.mark.parametrize("was_lost", [True, False])
-    def test_comes_back_elsewhere_as_the_same(self, story: DriverStory, was_lost: bool) -> None:
+    def test_is_the_same_gpu_after_it_moved(self, story: DriverStory, was_lost: bool) -> None:
         busy_before_s = series(story, BUSY)[story.uuid(0)]
         if was_lost:
             story.fake.lose(0)

@@ -1,4 +1,4 @@
-"""Clients that never finish, never read or talk nonsense take no more than their places."""
+"""Clients that never finish or never read take a bounded part of the server."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def held(connections: Iterable[socket.socket]) -> Iterator[list[socket.socket]]:
 
 
 def lazy(server: HttpServer, asking: bytes) -> socket.socket:
-    """A client that asks, and reads nothing: the kernel keeps little for it."""
+    """A client that sends a request and reads nothing, with a small buffer."""
     client = socket.socket()
     client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
     client.connect((server.host, server.port))
@@ -46,7 +46,7 @@ def lazy(server: HttpServer, asking: bytes) -> socket.socket:
 
 
 def was_reset(connection: socket.socket) -> bool:
-    """Whether the other end hung up on a client that does not read, and kept nothing for it."""
+    """Whether the server closed the connection and freed its data."""
     state = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0]
     return state == TCP_CLOSE
 
@@ -56,10 +56,8 @@ def resident_mib() -> float:
     return pages * os.sysconf("SC_PAGE_SIZE") / 2**20
 
 
-class TestClientsThatHoldOn:
-    """Fault 19."""
-
-    def test_are_let_go_even_when_they_drip_on(self) -> None:
+class TestClientsThatKeepTheirConnection:
+    def test_are_disconnected_although_they_send_single_lines(self) -> None:
         with (
             serving(monitor_state(), limits=QUICK) as server,
             held([dial(server, b"GET /metrics HTTP/1.1\r\n")]) as dripping,
@@ -75,7 +73,7 @@ class TestClientsThatHoldOn:
             # Fewer lines than make a head too long.
             assert until(is_let_go, 8.0, every_s=0.1)
 
-    def test_cost_no_thread_and_no_scrape_however_many_they_are(self) -> None:
+    def test_cost_no_thread_and_no_scrape(self) -> None:
         with (
             serving(monitor_state()) as server,
             held(dial(server, b"GET / HTTP/1.1\r\nHost: localhost\r\n") for _ in range(600)),
@@ -85,7 +83,7 @@ class TestClientsThatHoldOn:
 
         assert statuses == {200}
 
-    def test_hold_no_more_places_than_there_are_and_the_oldest_go_first(
+    def test_are_limited_and_the_oldest_are_disconnected_first(
         self, caplog: pytest.LogCaptureFixture
     ) -> None:
         limits = ServerLimits(max_connections=20)
@@ -103,7 +101,7 @@ class TestClientsThatHoldOn:
         (warning,) = caplog.records
         assert "is full" in warning.getMessage()
 
-    def test_from_beyond_loopback_hold_eight_places_and_their_scrapes_go_on(self) -> None:
+    def test_from_another_address_have_eight_connections_and_can_still_scrape(self) -> None:
         there = own_address()
         with (
             serving(monitor_state(), listen="0.0.0.0:0") as server,
@@ -117,7 +115,7 @@ class TestClientsThatHoldOn:
 
 
 class TestRequestsThatTakeLong:
-    def test_keep_no_scrape_and_no_health_from_being_answered(self) -> None:
+    def test_delay_no_scrape_and_no_health_check(self) -> None:
         done = threading.Event()
 
         def slow(_: object) -> dict[str, object]:
@@ -146,11 +144,9 @@ class TestRequestsThatTakeLong:
 
 
 class TestAnswersThatAreNotRead:
-    """Fault 20."""
-
     MUCH: ClassVar = {"much": "x" * 8_000_000}  # more than the kernel takes
 
-    def test_hold_no_thread_and_are_let_go(self) -> None:
+    def test_occupy_no_thread_and_are_dropped(self) -> None:
         limits = ServerLimits(write_timeout_s=0.5, max_unsent_bytes=1 << 30)
         with (
             serving(monitor_state(), report=lambda _: self.MUCH, limits=limits) as server,
@@ -160,7 +156,7 @@ class TestAnswersThatAreNotRead:
             assert ask(server, "/api/v1/state").status == 200
             assert until(lambda: all(was_reset(one) for one in unread))
 
-    def test_take_no_more_memory_than_they_may(self) -> None:
+    def test_take_a_bounded_amount_of_memory(self) -> None:
         before = resident_mib()
         with (
             serving(monitor_state(), report=lambda _: self.MUCH) as server,
@@ -173,10 +169,8 @@ class TestAnswersThatAreNotRead:
 
 
 class TestStreamsThatAreNotRead:
-    """Fault 20."""
-
     @pytest.mark.measured
-    def test_are_dropped_and_never_hold_the_sampler_up(self) -> None:
+    def test_are_dropped_and_never_delay_the_sampler(self) -> None:
         much = monitor_state(gpus=tuple(starved_gpu() for _ in range(64)))
         with serving(much, limits=QUICK) as server, lazy(server, STREAM):
             assert until(lambda: threads_of(server) == 1)
@@ -195,7 +189,7 @@ class TestStreamsThatAreNotRead:
         # The kernel on its own would take megabytes for a client that reads nothing.
         assert ticks < 60
 
-    def test_never_take_more_than_16_places_and_leave_room_for_scrapes(self) -> None:
+    def test_are_limited_to_16_and_leave_room_for_scrapes(self) -> None:
         with (
             serving(monitor_state()) as server,
             held(dial(server, STREAM) for _ in range(20)) as streams,

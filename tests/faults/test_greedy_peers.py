@@ -1,4 +1,4 @@
-"""Many machines at once: addresses beyond loopback, in a network of the test's own."""
+"""Many clients at different addresses, in a network namespace of the test."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ pytestmark = as_root
 
 
 class TestManyGreedyPeers:
-    def test_do_not_push_out_whoever_holds_fewer(self) -> None:
+    def test_do_not_disconnect_a_peer_with_fewer_connections(self) -> None:
         modest, greedy = in_a_network_of_its_own(
             """
 modest = [dial("10.9.1.1") for _ in range(3)]
@@ -71,7 +71,7 @@ print(json.dumps([sum(map(is_open, modest)), sum(map(is_open, greedy))]))
         assert modest == 3
         assert 384 - 3 - 2 <= greedy <= 384 - 3
 
-    def test_of_one_ipv6_network_are_one_peer(self) -> None:
+    def test_of_one_ipv6_network_count_as_one_peer(self) -> None:
         if not Path("/proc/net/if_inet6").exists():
             pytest.skip("no IPv6 here")
         one, another = in_a_network_of_its_own(

@@ -67,10 +67,8 @@ def starved_ns(state: dict[str, Any]) -> int:
     return int(state["gpus"][0]["starved_ns"])
 
 
-class TestFault16ATrainerIsKilled:
-    def test_with_nine_in_the_middle_of_a_wait_its_starvation_stops_and_stays_explained(
-        self, runs: Runs
-    ) -> None:
+class TestATrainerThatIsKilled:
+    def test_stops_causing_starvation_and_its_idle_time_stays_explained(self, runs: Runs) -> None:
         with runs.start(steps=10, then_wait_s=60) as training:
             assert training.stdout is not None
             assert training.stdout.readline() == "waiting\n"
@@ -87,9 +85,9 @@ class TestFault16ATrainerIsKilled:
         assert later["runs"][0]["phase"] is None
 
 
-class TestFault17NoDaemon:
+class TestNoDaemon:
     @pytest.mark.parametrize("is_blocked", [False, True], ids=["no daemon", "no folder"])
-    def test_costs_a_training_run_nothing_also_where_its_folder_cannot_be_written(
+    def test_does_not_affect_a_training_run_even_without_a_writable_folder(
         self, tmp_path: Path, is_blocked: bool
     ) -> None:
         runtime = tmp_path / "runtime"

@@ -1,4 +1,4 @@
-"""A training run whose ring finds no room: it goes on, says so once, and leaves nothing behind."""
+"""A training run without space for its ring: it continues, with one warning."""
 
 from __future__ import annotations
 
@@ -50,12 +50,12 @@ total = 0""",
 
 
 def on_a_disk_of(runtime: Path, size_bytes: int, mode: str = "0700") -> tuple[str, ...]:
-    """Words before a command that give it a file system of that size there, for itself alone."""
+    """A prefix for a command that mounts a file system of that size there, for it alone."""
     runtime.mkdir(exist_ok=True)
     return with_a_mount(f'-t tmpfs -o size={size_bytes},mode={mode} none "{runtime}"')
 
 
-class TestNoRoomForARing:
+class TestNoSpaceForARing:
     @pytest.mark.parametrize(
         ("disk", "limit", "reason"),
         [
@@ -65,7 +65,7 @@ class TestNoRoomForARing:
             pytest.param(None, str(RING_BYTES // 2), errno.EFBIG, id="within a user's limit"),
         ],
     )  # fmt: skip
-    def test_costs_a_training_run_its_phases_and_nothing_else(
+    def test_costs_a_training_run_only_its_phases(
         self, tmp_path: Path, disk: tuple[Any, ...] | None, limit: str, reason: int
     ) -> None:
         before = () if disk is None else on_a_disk_of(tmp_path / "run", *disk)
@@ -77,8 +77,8 @@ class TestNoRoomForARing:
         assert "no phases" in done.stderr
         assert os.strerror(reason) in done.stderr
 
-    def test_beside_a_disk_that_fills_up_later_ends_no_run(self, tmp_path: Path) -> None:
-        """Every byte of a ring is there from the start: a full disk cannot kill its writer."""
+    def test_on_a_disk_that_fills_later_ends_no_run(self, tmp_path: Path) -> None:
+        """A ring is allocated completely at its start, so a full disk cannot kill its writer."""
         before = on_a_disk_of(tmp_path / "filling", RING_BYTES + (256 << 10))
         done = run_to_its_end(FILLS_THE_DISK, tmp_path / "filling", "unlimited", before=before)
 
@@ -163,14 +163,14 @@ print(json.dumps(outcome))
 
 
 @as_root
-class TestAMemoryThatANeighbourFilled:
-    def test_keeps_no_daemon_from_restarting(self, tmp_path: Path) -> None:
+class TestAFileSystemThatAnotherUserFilled:
+    def test_does_not_prevent_a_daemon_from_restarting(self, tmp_path: Path) -> None:
         reported = _output_on_a_disk_of(RING_BYTES, "0755,nr_inodes=64", RESTARTED, tmp_path)
 
         assert reported["crowded"] == NO_ROOM
         assert reported["ended"] is None, reported["log"]
 
-    def test_costs_the_daemon_its_state_file_and_nothing_else(self, tmp_path: Path) -> None:
+    def test_costs_the_daemon_only_its_state_file(self, tmp_path: Path) -> None:
         reported = _output_on_a_disk_of(2 * RING_BYTES, "0755", FILLED, tmp_path)
 
         assert reported["filled"] == NO_ROOM
@@ -184,7 +184,7 @@ class TestAMemoryThatANeighbourFilled:
 
 
 def _output_on_a_disk_of(size_bytes: int, mode: str, program: str, folder: Path) -> Any:
-    """What a program prints at its end whose runtime folder is a file system of that size."""
+    """Run a program whose runtime folder is a file system of that size; return its output."""
     with tempfile.TemporaryDirectory(prefix="gpumon-test-") as name:
         runtime = Path(name)
         runtime.chmod(0o755)

@@ -1,4 +1,4 @@
-"""Training runs and a daemon find each other again after their folder was removed."""
+"""Training runs whose runtime folder is removed."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def living(state: dict[str, Any]) -> Sequence[int]:
 
 
 class TestATrainingRun:
-    def test_whose_ring_is_removed_goes_on_unharmed(self, daemon: RunningDaemon) -> None:
+    def test_continues_when_its_ring_is_removed(self, daemon: RunningDaemon) -> None:
         with subprocess.Popen(
             [sys.executable, "-c", GOES_ON],
             cwd=ROOT, env={**daemon.environ, "PYTHONPATH": str(ROOT), "GPUMON_GPUS": "0"},
@@ -51,14 +51,14 @@ class TestATrainingRun:
 
         assert (training.returncode, printed, complained) == (0, "780\n", "")
 
-    def test_that_was_there_before_any_daemon_is_read(self, tmp_path: Path) -> None:
+    def test_that_started_before_the_daemon_is_read(self, tmp_path: Path) -> None:
         running = RunningDaemon(tmp_path, *SERVE)
         with process(TRAINING, running.runtime_dir) as training, running:
             running.wait_for(lambda state: training.pid in living(state), 5.0)
 
     @as_root
-    def test_starts_in_another_folder_once_its_session_has_ended(self, tmp_path: Path) -> None:
-        """As ``nohup`` lets one do after a logout: ``$XDG_RUNTIME_DIR`` names what is gone."""
+    def test_uses_another_folder_after_its_session_has_ended(self, tmp_path: Path) -> None:
+        """As with ``nohup`` after a logout: ``$XDG_RUNTIME_DIR`` does not exist any more."""
         uid = 54_322
         other = Path(f"/tmp/gpumon-{uid}")
         environ = {"GPUMON_RUNTIME_DIR": "", "XDG_RUNTIME_DIR": str(tmp_path / "gone")}
@@ -71,9 +71,9 @@ class TestATrainingRun:
             assert list((other / "phases").glob(f"{training.pid}-*.ring"))
 
 
-class TestAFolderThatGoesWhileARingIsMade:
-    def test_costs_a_training_run_nothing(self, tmp_path: Path) -> None:
-        """It is removed between the search for a folder and the ring, and again and again later."""
+class TestAFolderThatIsRemovedWhileARingIsCreated:
+    def test_is_created_again(self, tmp_path: Path) -> None:
+        """The folder is removed after it was chosen and before the ring is created."""
         script = """
 import os, shutil, sys
 from trainer_hooks import phase, step

@@ -24,7 +24,7 @@ SUCCESS = 'gpumon_collector_success{collector="state_file"}'
 
 
 def another(daemon: RunningDaemon, where: Path | None = None) -> subprocess.CompletedProcess[str]:
-    """Start a second daemon in the folder of the first; it has to end by itself."""
+    """Start a second daemon in the folder of the first; it must end by itself."""
     folder = {"GPUMON_RUNTIME_DIR": str(where or daemon.runtime_dir)}
     return subprocess.run(
         [sys.executable, "-m", "gpumon", "serve", *SERVE, "--listen", "127.0.0.1:0"],
@@ -47,18 +47,18 @@ def is_kept(daemon: RunningDaemon, within_s: float = PATIENCE_S) -> bool:
 
 
 def keeps_its_state(daemon: RunningDaemon) -> bool:
-    """Whether it says so itself."""
+    """Whether its own metrics report that."""
     return daemon.metrics()[SUCCESS] == 1.0
 
 
 def serving_in(folder: Path, tmp_path: Path) -> RunningDaemon:
-    """A daemon that lives in that folder and writes its log below another."""
+    """A daemon with that runtime folder and its log in another."""
     tmp_path.mkdir(exist_ok=True)
     return RunningDaemon(tmp_path, *SERVE, runtime_dir=folder)
 
 
 class TestAFolderThatIsRemovedWhileServing:
-    def test_is_made_again_with_the_state_and_a_place_for_rings(
+    def test_is_created_again_with_the_state_and_the_rings_folder(
         self, daemon: RunningDaemon
     ) -> None:
         remove_folder_of(daemon)
@@ -72,10 +72,10 @@ class TestAFolderThatIsRemovedWhileServing:
         assert daemon.log().count("was removed") == 1
         wait_until(lambda: keeps_its_state(daemon), 5.0)
 
-    def test_belongs_to_whoever_took_it_meanwhile(
+    def test_belongs_to_a_second_daemon_that_locked_it_meanwhile(
         self, tmp_path: Path, daemon: RunningDaemon
     ) -> None:
-        """As a daemon that was stopped, with its machine or by hand, finds it."""
+        """The first daemon was stopped meanwhile, for example with its machine."""
         daemon.process.send_signal(signal.SIGSTOP)
         shutil.rmtree(daemon.runtime_dir)
         with serving_in(daemon.runtime_dir, tmp_path / "second") as second:
@@ -95,9 +95,7 @@ class TestAFolderThatIsRemovedWhileServing:
             assert is_kept(second)
 
     @pytest.mark.parametrize("removed", ["all that is in it", "itself"])
-    def test_lets_no_second_daemon_in_whatever_is_removed_of_it(
-        self, daemon: RunningDaemon, removed: str
-    ) -> None:
+    def test_stays_locked_whatever_is_removed(self, daemon: RunningDaemon, removed: str) -> None:
         if removed == "itself":
             remove_folder_of(daemon)
         for path in daemon.runtime_dir.iterdir():
@@ -116,7 +114,7 @@ def put_aside(folder: Path) -> Path:
     return folder.rename(folder.with_name("aside"))
 
 
-class TestAFolderThatCannotBeUsedAnyMore:
+class TestAFolderThatBecomesUnusable:
     @pytest.mark.parametrize(
         ("spoil", "fix", "why"),
         [
@@ -125,7 +123,7 @@ class TestAFolderThatCannotBeUsedAnyMore:
             (lambda it: it.chmod(0o777), lambda it: it.chmod(0o700), "can be written by others"),
         ],
     )
-    def test_is_reported_once_and_metrics_go_on_until_it_is_fixed(
+    def test_is_reported_once_and_metrics_continue(
         self,
         daemon: RunningDaemon,
         spoil: Callable[[Path], None],
@@ -148,8 +146,8 @@ class TestAFolderThatCannotBeUsedAnyMore:
         wait_until(lambda: keeps_its_state(daemon), 5.0)
         assert is_kept(daemon)
 
-    def test_is_asked_for_again_where_its_parent_went_too(self, tmp_path: Path) -> None:
-        """As ``/run/user/1000`` goes at a logout, and comes at the next login."""
+    def test_is_created_again_with_its_parent(self, tmp_path: Path) -> None:
+        """As ``/run/user/1000`` does at a logout and the next login."""
         session = tmp_path / "session"
         session.mkdir()
         with serving_in(session / "gpumon", tmp_path) as running:
@@ -175,7 +173,7 @@ AS_THE_USER = become(USER, imports="gpumon.cli.serve, gpumon.sources.simulated")
 
 
 @as_root
-class TestADaemonOfASession:
+class TestADaemonOfALoginSession:
     @pytest.fixture
     def session(self) -> Iterator[Path]:
         with shared_runtime_folder() as shared:
@@ -197,16 +195,16 @@ class TestADaemonOfASession:
             wait_until((next_one / "state.json").exists, 5.0)
             yield running
 
-    def test_goes_to_the_next_folder_of_its_list_at_a_logout(
+    def test_uses_the_next_folder_after_a_logout(
         self, next_one: Path, after_logout: subprocess.Popen[str]
     ) -> None:
         assert after_logout.poll() is None
         assert next_one.stat().st_mode & 0o7777 == 0o700
 
-    def test_does_not_live_in_what_a_neighbour_made_for_it(
+    def test_refuses_a_folder_of_another_user(
         self, session: Path, next_one: Path, capfd: pytest.CaptureFixture[str]
     ) -> None:
-        """In ``/tmp`` he may be there first: it says so, and how to do without."""
+        """In ``/tmp`` another user may be first."""
         next_one.mkdir(mode=0o755)
         os.chown(next_one, OTHER_UID, -1)
         with process(AS_THE_USER, session, "/nowhere") as refused:
@@ -224,7 +222,7 @@ def log_in(session: Path) -> None:
     os.chown(session, USER, USER)
 
 
-LOCKS_WHAT_HE_CAN = """
+LOCKS_EVERYTHING = """
 import fcntl, sys
 folder, names = sys.argv[1], {"", *sys.argv[2:]}
 names.update(os.listdir(folder))
@@ -241,23 +239,23 @@ sys.stdin.read()
 
 
 @as_root
-class TestANeighbour:
-    def test_cannot_keep_a_daemon_from_starting(self, tmp_path: Path) -> None:
-        """Whoever may look into a folder may lock it: that must not be the daemon's lock."""
-        neighbour = become(OTHER_UID, imports="fcntl") + LOCKS_WHAT_HE_CAN
+class TestAnotherUser:
+    def test_cannot_lock_the_folder_before_the_daemon(self, tmp_path: Path) -> None:
+        """Every user who can read a folder can lock it, so that cannot be the daemon's lock."""
+        other_user = become(OTHER_UID, imports="fcntl") + LOCKS_EVERYTHING
         with (
             shared_runtime_folder() as shared,
-            process(neighbour, shared, str(shared), "", "phases"),
+            process(other_user, shared, str(shared), "", "phases"),
             serving_in(shared, tmp_path) as running,
-            process(neighbour, shared, str(shared), "state.json"),  # who comes later can no more
+            process(other_user, shared, str(shared), "state.json"),  # who comes later can no more
         ):
             assert is_kept(running)
             assert another(running).returncode == 1
 
 
 class TestSystemdTmpfiles:
-    def test_cleans_nothing_away_that_a_daemon_or_a_training_run_uses(self, tmp_path: Path) -> None:
-        """Its default removes from ``/tmp`` what no one has touched for ten days."""
+    def test_removes_nothing_that_a_daemon_or_training_run_uses(self, tmp_path: Path) -> None:
+        """By default it removes files from ``/tmp`` that were unused for ten days."""
         clean = needed("systemd-tmpfiles", "systemd")
         area, rules = tmp_path / "area", tmp_path / "rules.conf"
         area.mkdir()

@@ -1,4 +1,4 @@
-"""What is left of a scrape when a name is hostile or two scrapers meet."""
+"""Scrapes with hostile names, and by two scrapers at once."""
 
 from __future__ import annotations
 
@@ -25,8 +25,6 @@ def metric(text: str, name: str) -> dict[tuple[str, ...], float]:
 
 
 class TestHostileNames:
-    """Fault 13."""
-
     @pytest.mark.parametrize(
         "name",
         [os.fsdecode(b"caf\xff"), "two\nlines", "x" * 1_000_000, "\u202egnp.exe", 'q"uo\\te', "\0"],
@@ -43,7 +41,6 @@ class TestHostileNames:
         assert json.loads(reported.body)["runs"][0]["steps"] == 1234
 
     def test_by_the_thousand_are_capped_and_counted(self) -> None:
-        """Fault 14."""
         runs = tuple(run(f"loop-{number}") for number in range(10_000))
         with serving(monitor_state(runs=runs)) as server:
             text = ask(server, "/metrics").text
@@ -54,9 +51,7 @@ class TestHostileNames:
 
 
 class TestTwoScrapers:
-    """Fault 22."""
-
-    def test_at_once_under_a_busy_publisher_always_read_sums_that_close(self) -> None:
+    def test_always_read_sums_that_add_up_while_the_state_changes(self) -> None:
         before = sys.getswitchinterval()
         sys.setswitchinterval(1e-6)
         open_sums: list[float] = []

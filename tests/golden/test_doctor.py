@@ -18,7 +18,7 @@ from tests.builders.ring import WrittenRing, phases_folder, run_facts
 from tests.fakenvml.control import FakeNvml
 from tests.golden_files import Chapters, golden_story
 from tests.serving import answering
-from tests.unit.cli.doctor.test_machine import looked_at
+from tests.unit.cli.doctor.test_machine import findings_in
 
 
 def shown(*found: Finding) -> str:
@@ -39,17 +39,17 @@ def of_boards() -> Iterable[Finding]:
 def test_findings_of_the_doctor(tmp_path: Path, fake_nvml: FakeNvml) -> Chapters:
     fake_nvml.cut(0, 2)
     of_a_partitioned_gpu = {one.name: one for one in of_boards()}
-    nothing = looked_at(tmp_path / "new")
+    nothing = findings_in(tmp_path / "new")
     for name, of in (
         ("dstat", "pmpython\nimport pmapi"),
         ("dool", "python3.11\nfrom dool import main"),
     ):
         (tmp_path / name).write_text(f"#!/usr/bin/{of}\n")
         (tmp_path / name).chmod(0o755)
-    hosts = looked_at(tmp_path, PATH=str(tmp_path))["dstat"].detail
+    hosts = findings_in(tmp_path, PATH=str(tmp_path))["dstat"].detail
     WrittenRing(tmp_path, run_facts(boot_id=read_boot_id(), started_ns=time.monotonic_ns()))
     (phases_folder(tmp_path) / "1-2.ring").write_bytes(b"no ring at all")
-    rings = looked_at(tmp_path)
+    rings = findings_in(tmp_path)
     with answering(b'gpumon_build_info{version="0.1"} 1\n') as listen:
         ports = [port_finding(listen)]
     ports.append(port_finding(listen))

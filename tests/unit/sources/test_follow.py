@@ -52,7 +52,7 @@ def followed(tmp_path: Path) -> Followed:
 
 
 class TestBusySpans:
-    def test_become_the_share_of_each_driver_window(self, followed: Followed) -> None:
+    def test_become_the_ratio_of_each_window(self, followed: Followed) -> None:
         for k in range(40):
             followed.busy(k * 0.1, k * 0.1 + 0.04)
             followed.read(0.1)
@@ -60,7 +60,7 @@ class TestBusySpans:
 
         assert followed.busy_seconds() == pytest.approx(1.6, abs=0.02)
 
-    def test_are_waited_for_as_long_as_the_longest_one_lasted(self, followed: Followed) -> None:
+    def test_are_awaited_as_long_as_the_longest_one(self, followed: Followed) -> None:
         followed.clock.pass_seconds(4.0)
         followed.busy(0.0, 4.0)
         followed.read(0.0)
@@ -71,7 +71,7 @@ class TestBusySpans:
 
 
 class TestSilence:
-    def test_is_idle_once_no_span_can_be_under_way(self, followed: Followed) -> None:
+    def test_means_idle_after_the_patience(self, followed: Followed) -> None:
         followed.read(5.0)
 
         assert followed.samples
@@ -119,7 +119,7 @@ class TestBadInput:
             ('{"gpu": 0, "start_ns": 1, "end_ns": ' + "9" * 20 + "}", "in the future of CLOCK_M"),
         ],
     )
-    def test_is_counted_and_named_by_its_line_and_the_rest_is_read(
+    def test_is_counted_and_reported_with_its_line(
         self, followed: Followed, line: str, text: str
     ) -> None:
         followed.clock.pass_seconds(1.0)
@@ -134,7 +134,7 @@ class TestBadInput:
         assert text in followed.trouble
         assert followed.busy_seconds() == pytest.approx(0.6, abs=0.01)
 
-    def test_a_line_that_is_not_finished_is_waited_for(self, followed: Followed) -> None:
+    def test_an_incomplete_line_is_awaited(self, followed: Followed) -> None:
         followed.clock.pass_seconds(1.0)
         line = json.dumps(
             {"gpu": 0, "start_ns": followed.began_ns, "end_ns": followed.clock.now_ns}

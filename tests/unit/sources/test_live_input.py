@@ -1,4 +1,4 @@
-"""Specification of a file that is followed: what another one in its place shows, and its age."""
+"""Tests of a file that is followed: what another one in its place shows, and its age."""
 
 from __future__ import annotations
 
@@ -40,11 +40,9 @@ def followed(path: Path) -> Iterator[FollowedFile]:
         yield followed
 
 
-class TestAFileInThePlaceOfAnother:
+class TestAFileThatReplacesAnother:
     @pytest.mark.parametrize("size", [4_000, 9_000, 20_000], ids=["shorter", "as long", "longer"])
-    def test_is_read_from_its_beginning(
-        self, path: Path, followed: FollowedFile, size: int
-    ) -> None:
+    def test_is_read_from_its_start(self, path: Path, followed: FollowedFile, size: int) -> None:
         new = (b"other, 3\n" * size)[:size]
         path.write_bytes(new)  # truncates, and outgrows the old length before anybody looks
 
@@ -53,7 +51,7 @@ class TestAFileInThePlaceOfAnother:
         assert followed.read(1 << 20) == new
         assert followed.new_files == 1
 
-    def test_is_none_where_a_file_only_grows(self, path: Path, followed: FollowedFile) -> None:
+    def test_is_not_one_that_only_grew(self, path: Path, followed: FollowedFile) -> None:
         for line in (b"1000, 97\n", b"1001", b", 97\n"):
             with path.open("ab") as log:
                 log.write(line)
@@ -71,7 +69,7 @@ class TestTheAgeOfTheNewestBytes:
 
         assert live.newest_s == 1_000
 
-    def test_is_that_of_the_read_of_a_pipe(self) -> None:
+    def test_of_a_pipe_is_the_time_of_the_read(self) -> None:
         read, write = os.pipe()
         live = LiveReading()
         os.write(write, b"97\n")

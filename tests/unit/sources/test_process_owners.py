@@ -85,7 +85,7 @@ class TestAProcWithHidepid:
 
     @pytest.mark.parametrize("hidepid", [1, 2])
     @pytest.mark.parametrize("uid", [OTHER_UID, 0])
-    def test_hides_the_owner_of_a_process_that_runs(self, hidepid: int, uid: int) -> None:
+    def test_hides_the_owner(self, hidepid: int, uid: int) -> None:
         assert owner_as_seen_by(uid, hidepid=hidepid) == "None True False"
 
     @pytest.mark.parametrize("hidepid", [1, 2])

@@ -43,7 +43,7 @@ def busy_ratio(samples: list[BusySample]) -> float:
 
 class TestEveryScript:
     @pytest.mark.parametrize("script", sorted(SCRIPTS))
-    def test_gives_samples_without_a_gap_or_an_overlap(self, script: str) -> None:
+    def test_has_samples_without_a_gap_or_an_overlap(self, script: str) -> None:
         first = next(at for at, rhythm in enumerate(SCRIPTS[script]) if not rhythm.mig_enabled)
         samples = busy_samples(script, 9, gpu=first)
 
@@ -51,13 +51,13 @@ class TestEveryScript:
         assert all(a.end_ns == b.start_ns for a, b in pairwise(samples))
         assert all(0.0 <= sample.busy_ratio <= 1.0 for sample in samples)
 
-    def test_is_named_when_another_is_asked_for(self) -> None:
+    def test_is_listed_for_an_unknown_name(self) -> None:
         with pytest.raises(UsageError, match="input-bound"):
             SimulatedSource("lunch", HandClock())
 
 
 class TestInputBound:
-    def test_works_and_waits_in_turn_for_a_second_and_a_half_each(self) -> None:
+    def test_alternates_between_work_and_waits(self) -> None:
         samples = busy_samples("input-bound", 30)
 
         assert busy_ratio(samples) == pytest.approx(0.5, abs=0.01)

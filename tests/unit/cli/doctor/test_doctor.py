@@ -1,4 +1,4 @@
-"""Specification of the doctor: what it says of the GPUs and their driver, and what to do."""
+"""Tests of the doctor's findings on GPUs and their driver."""
 
 from __future__ import annotations
 
@@ -32,36 +32,28 @@ NO_DAEMON = Finding(
 )  # fmt: skip
 ENERGY = "nvmlDeviceGetTotalEnergyConsumption"
 SOON = ("--nvml-off", "activity")
-"""GPM takes time, between its two samples."""
+"""GPM takes time between its two samples."""
 
 
 class Doctor:
-    """Looks at the fake machine, each time it is asked.
-
-    Attributes:
-        fake: Its GPUs.
-    """
+    """Runs the doctor on the fake GPUs."""
 
     def __init__(self, fake: FakeNvml, capsys: pytest.CaptureFixture[str]) -> None:
         self.fake, self._capsys = fake, capsys
 
     def says(self, *words: str) -> str:
-        """What is printed, to the character."""
         main(["doctor", *words])
         return self._capsys.readouterr().out
 
     def says_in_one_line(self, *words: str) -> str:
-        """What is printed, in one line."""
         return " ".join(self.says(*words).split())
 
     def document(self, *words: str) -> dict[str, Any]:
-        """What it shows scripts."""
         document = json.loads(self.says("--json", *words))
         assert isinstance(document, dict)
         return document
 
     def finds(self, *words: str) -> dict[str, dict[str, Any]]:
-        """Its findings, by their names."""
         return {found["name"]: found for found in self.document(*words)["findings"]}
 
 
@@ -80,7 +72,7 @@ def it(fake_nvml: FakeNvml, capsys: pytest.CaptureFixture[str]) -> Doctor:
 
 
 def without_figures(text: str) -> str:
-    """What differs from run to run masked: prices and counts. Columns stay where they are."""
+    """Mask the costs and counts, which differ from run to run; columns keep their width."""
     price = r"(tick|\d+ s|waits)( +(?:\S+ [um]s|-) +(?:< )?(?:\S+ %|-))(?=  \S)"
     text = re.sub(price, lambda found: found[1] + "PRICE".rjust(len(found[2])), text)
     text = re.sub(r"\d+ samples, \d+ ms each:[^✓]*", "N samples, N ms each ...\n  ", text)
@@ -97,7 +89,7 @@ class TestTheTable:
 
         verify_golden("doctor_two_boards.txt", without_figures(it.says()))
 
-    def test_shows_boards_that_answer_alike_once(self, it: Doctor) -> None:
+    def test_shows_equal_boards_once(self, it: Doctor) -> None:
         it.fake.reorder(range(8))
         it.fake.fail("nvmlDeviceGetPerformanceState", codes.NOT_SUPPORTED, gpu=5)
 
@@ -128,7 +120,7 @@ class TestAFinding:
              "gpu 0 ECC", BROKEN, "^had an error of its memory", ""),
         ],
     )  # fmt: skip
-    def test_says_what_is_wrong_and_what_to_do(
+    def test_names_the_fault_and_its_fix(
         self, it: Doctor, trouble: Change, name: str, status: str, detail: str, fix: str
     ) -> None:
         trouble(it.fake)
@@ -140,7 +132,7 @@ class TestAFinding:
         assert re.search(fix, found[name]["fix"] or "")
         assert not {"trouble", "gpu 0 throttled"} & found.keys()
 
-    def test_of_a_gpu_cut_by_mig_leaves_utilisation_to_the_instances(self, it: Doctor) -> None:
+    def test_of_a_partitioned_gpu_leaves_utilisation_to_its_instances(self, it: Doctor) -> None:
         it.fake.cut(0, 2)
 
         found = it.finds(*SOON)
@@ -155,7 +147,7 @@ class TestAFinding:
 
 
 class TestTheFixes:
-    def test_come_once_each_with_what_is_broken_first(self, it: Doctor) -> None:
+    def test_are_listed_once_each_broken_things_first(self, it: Doctor) -> None:
         it.fake.reorder(range(4))
         it.fake.lose(2)
         for slot in range(4):
@@ -168,9 +160,7 @@ class TestTheFixes:
         assert re.match("GPUs 0, 1 and 3 .*nvidia-smi -pm 1", slow)
         assert re.match("daemon: .*gpumon serve", daemon)
 
-    def test_of_gpm_name_the_switch_only_where_the_driver_says_that_it_is_on(
-        self, it: Doctor
-    ) -> None:
+    def test_of_gpm_name_the_driver_option_only_if_it_is_set(self, it: Doctor) -> None:
         harmless = it.finds()["profiling"]
         it.fake.fail("nvmlGpmSampleGet", codes.NO_PERMISSION)
         found = it.finds()
@@ -181,7 +171,7 @@ class TestTheFixes:
 
 
 class TestForScripts:
-    def test_the_schema_keeps_what_it_had(self, it: Doctor) -> None:
+    def test_the_findings_keep_their_keys(self, it: Doctor) -> None:
         document = it.document()
 
         assert document["schema"] == "gpumon.doctor/1"
@@ -218,18 +208,14 @@ class TestForScripts:
         } <= gpu["rings"][0].keys()  # fmt: skip
 
 
-class TestASourceThatIsNoDriver:
-    def test_without_its_file_is_reported_with_who_has_to_write_it(
-        self, it: Doctor, tmp_path: Path
-    ) -> None:
+class TestAnotherSource:
+    def test_without_its_file_is_reported(self, it: Doctor, tmp_path: Path) -> None:
         found = it.finds("--source", f"follow:{tmp_path / 'busy.jsonl'}")
 
         assert "busy.jsonl" in found["busy spans"]["detail"]
         assert "training" in found["busy spans"]["fix"]
 
-    def test_and_is_a_recording_is_refused_as_a_usage(
-        self, capsys: pytest.CaptureFixture[str]
-    ) -> None:
+    def test_that_is_a_recording_is_a_usage_error(self, capsys: pytest.CaptureFixture[str]) -> None:
         assert main(["doctor", "--source", "replay:night.gpumon"]) == 2
         printed = capsys.readouterr().err
         assert "`gpumon replay " in printed
@@ -244,7 +230,7 @@ class TestASourceThatCannotBeRead:
         ],
         ids=["with a remedy", "without one"],
     )
-    def test_is_named_once_and_what_to_do_beside_it(
+    def test_is_reported_with_its_fix(
         self, it: Doctor, monkeypatch: pytest.MonkeyPatch, error: str, detail: str, fix: str
     ) -> None:
         def refuse(*_: object) -> None:
@@ -256,7 +242,7 @@ class TestASourceThatCannotBeRead:
         assert (found["detail"], found["fix"]) == (detail, fix)
         assert main(["doctor"]) == 3
 
-    def test_is_given_up_when_it_does_not_answer(self) -> None:
+    def test_is_given_up_after_a_call_that_hangs(self) -> None:
         never = threading.Event()
 
         def hang(before_call: doctor.BeforeCall) -> int:

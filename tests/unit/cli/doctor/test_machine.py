@@ -1,4 +1,4 @@
-"""Specification of what the doctor says of the machine around the GPUs."""
+"""Tests of the doctor's findings on the machine."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ OPEN_MODULE = "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  570.86.1
 NOT_YET = " (not there yet)"
 
 
-def looked_at(folder: Path, **environ: str) -> dict[str, Finding]:
+def findings_in(folder: Path, **environ: str) -> dict[str, Finding]:
     environ = {"GPUMON_RUNTIME_DIR": str(folder), "HOME": str(folder), "PATH": "", **environ}
     return {finding.name: finding for finding in machine_findings(environ)}
 
 
 class TestTheRings:
-    def test_are_counted_with_whose_they_are_and_none_is_removed(self, tmp_path: Path) -> None:
+    def test_are_counted_and_none_is_removed(self, tmp_path: Path) -> None:
         facts = run_facts(boot_id=read_boot_id(), started_ns=time.monotonic_ns())
         ring = WrittenRing(tmp_path, facts)
 
-        found = looked_at(tmp_path)["rings"]
+        found = findings_in(tmp_path)["rings"]
 
         assert found.status == "ok"
         assert "1 ended" in found.detail
@@ -38,27 +38,25 @@ class TestTheRings:
 
 
 class TestTheRuntimeFolder:
-    def test_is_reported_as_the_one_that_a_daemon_would_take(self, tmp_path: Path) -> None:
-        there, new = looked_at(tmp_path), looked_at(tmp_path / "new")
+    def test_is_the_one_that_a_daemon_would_use(self, tmp_path: Path) -> None:
+        there, new = findings_in(tmp_path), findings_in(tmp_path / "new")
 
         assert f" {tmp_path}, " in there["runtime folder"].detail
         assert "$GPUMON_RUNTIME_DIR" in there["runtime folder"].detail
         assert new["runtime folder"].detail.endswith(NOT_YET)
         assert not (tmp_path / "new").exists()
 
-    def test_that_anybody_may_write_is_broken_with_what_to_do(self, tmp_path: Path) -> None:
+    def test_that_all_users_can_write_is_broken(self, tmp_path: Path) -> None:
         tmp_path.chmod(0o777)
 
-        found = looked_at(tmp_path)["runtime folder"]
+        found = findings_in(tmp_path)["runtime folder"]
 
         assert found.status == "broken"
         assert "GPUMON_RUNTIME_DIR" in str(found.fix)
 
 
 class TestTheDaemon:
-    def test_that_would_find_no_gpu_is_reported_with_what_works_without(
-        self, tmp_path: Path
-    ) -> None:
+    def test_without_gpus_comes_with_commands_that_need_none(self, tmp_path: Path) -> None:
         environ = {"GPUMON_RUNTIME_DIR": str(tmp_path), "HOME": str(tmp_path), "PATH": ""}
 
         found = {one.name: one for one in machine_findings(environ, has_gpus=False)}["daemon"]
@@ -77,7 +75,7 @@ class TestAContainer:
             ("", {"container": "systemd-nspawn"}, "systemd-nspawn ($container)"),
         ],
     )
-    def test_is_known_by_its_mark(
+    def test_is_recognised(
         self, tmp_path: Path, mark: str, environ: dict[str, str], printed: str
     ) -> None:
         (tmp_path / "run").mkdir()
@@ -86,7 +84,7 @@ class TestAContainer:
 
         assert str(container_words(environ, tmp_path)).startswith(printed)
 
-    def test_is_none_where_nothing_shows_it(self, tmp_path: Path) -> None:
+    def test_is_none_without_evidence(self, tmp_path: Path) -> None:
         assert container_words({}, tmp_path) is None
 
 
@@ -109,7 +107,7 @@ class TestTheDriversFiles:
     ) -> None:
         assert read_driver_files(self.machine(tmp_path, module)).module_version == version
 
-    def test_show_nothing_where_there_are_none(self, tmp_path: Path) -> None:
+    def test_may_be_missing(self, tmp_path: Path) -> None:
         files = read_driver_files(tmp_path)
         reported = {finding.name: finding for finding in driver_findings(files, None, [])}
 
@@ -117,7 +115,7 @@ class TestTheDriversFiles:
         assert reported["kernel module"].status == "missing"
         assert "profiling" not in reported
 
-    def test_that_this_user_may_not_use_come_with_what_to_type(
+    def test_without_permission_come_with_the_command_that_grants_it(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         root = self.machine(tmp_path, MODULE)
@@ -131,20 +129,20 @@ class TestTheDriversFiles:
 
 
 class TestHostEvidence:
-    def test_is_well_where_all_is_shown(self) -> None:
+    def test_is_ok_if_the_kernel_shows_all(self) -> None:
         found = host_finding(HostVisibility(), others_train=True)
 
         assert (found.name, found.status, found.fix) == ("host evidence", "ok", None)
 
     @pytest.mark.parametrize("lacking", HostVisibility._fields[:5])
-    def test_is_missing_with_what_fixes_it(self, lacking: str) -> None:
+    def test_is_missing_with_a_fix(self, lacking: str) -> None:
         found = host_finding(HostVisibility()._replace(**{lacking: False}), others_train=False)
 
         assert found.status == "missing"
         assert found.fix
 
     @pytest.mark.parametrize(("others_train", "status"), [(False, "ok"), (True, "missing")])
-    def test_of_other_users_is_missing_only_where_one_trains(
+    def test_of_other_users_matters_only_while_one_trains(
         self, others_train: bool, status: str
     ) -> None:
         found = host_finding(HostVisibility(opens_others=False), others_train=others_train)
@@ -158,7 +156,7 @@ class TestHostEvidence:
             (HostVisibility(counts_memory_stalls=False), {"memory_pressure", "disk_bound"}),
         ],
     )
-    def test_names_the_reasons_that_it_costs(
+    def test_names_the_reasons_that_will_be_unknown(
         self, sight: HostVisibility, reasons: set[str]
     ) -> None:
         reported = host_finding(sight, others_train=False).detail

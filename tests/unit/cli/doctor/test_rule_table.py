@@ -1,4 +1,4 @@
-"""Specification of ``gpumon doctor --rules``: what gpumon says, when, and why these numbers."""
+"""Tests of ``gpumon doctor --rules``."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def reported(capsys: pytest.CaptureFixture[str], *words: str) -> str:
 
 
 class TestTheTable:
-    def test_is_what_the_golden_page_of_the_documentation_shows(self) -> None:
+    def test_is_the_one_in_the_documentation(self) -> None:
         table = "\n".join(render_rules(TextStyle())) + "\n"
         before, _, rest = PAGE.read_text(encoding="utf-8").partition(FENCE)
         shown, _, after = rest.partition(FENCE)
@@ -49,7 +49,7 @@ class TestTheTable:
 
 
 class TestForScripts:
-    def test_it_is_the_same(self, capsys: pytest.CaptureFixture[str]) -> None:
+    def test_the_document_has_the_same_rules(self, capsys: pytest.CaptureFixture[str]) -> None:
         document = json.loads(reported(capsys, "--json"))
 
         assert document["schema"] == "gpumon.rules/1"

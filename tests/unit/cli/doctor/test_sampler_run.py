@@ -1,4 +1,4 @@
-"""Specification of the doctor's run of the sampler: what each call answered, and what it costs."""
+"""Tests of the doctor's sampler run: the answer of each call, and its cost."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def answers(*, on: Sequence[str] = (), off: Sequence[str] = ()) -> DriverAnswers
 
 
 class TestEveryField:
-    def test_is_read_and_works_and_nothing_stays_open(self, fake_nvml: FakeNvml) -> None:
+    def test_is_read_and_nothing_stays_allocated(self, fake_nvml: FakeNvml) -> None:
         fake_nvml.run(0, 4711)
         fake_nvml.run(1, 4712)
 
@@ -43,21 +43,19 @@ class TestEveryField:
     @pytest.mark.parametrize(
         ("field", "off"), [("pcie", []), ("energy", ["energy"])], ids=["opt-in", "switched off"]
     )
-    def test_is_read_only_where_it_is_wanted(
-        self, fake_nvml: FakeNvml, field: str, off: list[str]
-    ) -> None:
+    def test_is_read_only_on_request(self, fake_nvml: FakeNvml, field: str, off: list[str]) -> None:
         unread = answers(off=off).gpus[0].field(field)
 
         assert (unread.calls, unread.works, unread.wanted) == ({}, False, False)
         assert fake_nvml.calls(PCIE if field == "pcie" else ENERGY) == 0
 
 
-class TestAFieldThatDoesNotWork:
+class TestAFieldThatCannotBeRead:
     @pytest.mark.parametrize(
         "code",
         [codes.NOT_SUPPORTED, codes.NO_PERMISSION, codes.FUNCTION_NOT_FOUND, codes.GPU_IS_LOST],
     )
-    def test_has_the_code_that_refused_it(self, fake_nvml: FakeNvml, code: int) -> None:
+    def test_has_the_code_of_the_refusal(self, fake_nvml: FakeNvml, code: int) -> None:
         for function in ("nvmlDeviceGetEnforcedPowerLimit", "nvmlDeviceGetPowerManagementLimit"):
             fake_nvml.fail(function, code, gpu=0)
 
@@ -67,7 +65,7 @@ class TestAFieldThatDoesNotWork:
         assert refused.refusal[1] == code
         assert complete.works
 
-    def test_for_want_of_gpm_is_not_put_down_to_the_driver(
+    def test_without_gpm_is_not_blamed_on_the_driver(
         self, fake_nvml_of_both_generations: FakeNvml
     ) -> None:
         fake = fake_nvml_of_both_generations
@@ -80,8 +78,8 @@ class TestAFieldThatDoesNotWork:
         assert refusal == ("nvmlGpmSampleGet", code)
 
 
-class TestThePrice:
-    def test_is_what_gpumon_then_really_spends(self, fake_nvml: FakeNvml) -> None:
+class TestTheCost:
+    def test_is_what_the_sampler_then_spends(self, fake_nvml: FakeNvml) -> None:
         for function in (
             DRAIN, POWER, LIST, "nvmlDeviceGetClockInfo", "nvmlDeviceGetTotalEccErrors"
         ):  # fmt: skip

@@ -1,4 +1,4 @@
-"""Specification of cgroup limits, in both versions."""
+"""Tests of cgroup limits, in both versions."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def cgroups(tmp_path: Path) -> Cgroups:
 
 
 class TestAQuota:
-    def test_may_be_beside_version_2_of_other_controllers(self, cgroups: Cgroups) -> None:
+    def test_may_be_of_version_1_next_to_version_2(self, cgroups: Cgroups) -> None:
         cgroups.belongs("3:cpu,cpuacct:/job", "0::/job")
         cgroups.holds("cpu/job", **{"cpu_cfs_quota_us": "300000", "cpu_cfs_period_us": "100000"})
         cgroups.holds("unified/job", memory_pressure="some avg10=0.00 total=5\n")
@@ -49,7 +49,7 @@ class TestAQuota:
 
         assert limits.quota_cores == 3.0
 
-    def test_is_the_least_of_those_around_it(self, cgroups: Cgroups) -> None:
+    def test_is_the_smallest_of_all_levels(self, cgroups: Cgroups) -> None:
         cgroups.belongs("0::/users/anna/job")
         cgroups.holds("/users/anna/job", cpu_max="800000 100000")
         cgroups.holds("/users/anna", cpu_max="200000 100000")
@@ -60,7 +60,7 @@ class TestAQuota:
         assert limits.quota_cores == 2.0
 
     @pytest.mark.parametrize("line", ["0::/job", "1:cpu:/job", "0::/../../outside", "nonsense", ""])
-    def test_that_cannot_be_seen_is_none(self, cgroups: Cgroups, line: str) -> None:
+    def test_that_is_not_visible_is_none(self, cgroups: Cgroups, line: str) -> None:
         cgroups.belongs(line)
         limits = cgroups.limits()
         limits.read(s(1))
@@ -69,8 +69,8 @@ class TestAQuota:
         assert limits.stalled_ratio is None
 
 
-class TestWhatHoldsItBack:
-    def test_is_a_part_of_the_time_since_it_was_asked(self, cgroups: Cgroups) -> None:
+class TestThrottling:
+    def test_is_a_ratio_of_the_time_since_the_last_read(self, cgroups: Cgroups) -> None:
         cgroups.belongs("0::/job")
         cgroups.holds("/job", cpu_stat="usage_usec 9\nthrottled_usec 1000000\n")
         limits = cgroups.limits()
@@ -91,7 +91,7 @@ class TestWhatHoldsItBack:
 
         assert limits.throttled_ratio == 0.5
 
-    def test_is_memory_too_of_its_own_cgroup(self, cgroups: Cgroups) -> None:
+    def test_of_memory_is_that_of_the_innermost_cgroup(self, cgroups: Cgroups) -> None:
         cgroups.belongs("0::/job")
         for at_s, total_us in ((1, 0), (2, 400_000)):
             cgroups.holds("/job", memory_pressure=f"some avg10=9 total={total_us}\nfull total=1\n")
@@ -101,7 +101,7 @@ class TestWhatHoldsItBack:
 
         assert limits.stalled_ratio == pytest.approx(0.4)
 
-    def test_is_memory_that_it_dropped_and_read_again(self, cgroups: Cgroups) -> None:
+    def test_counts_pages_that_were_dropped_and_read_again(self, cgroups: Cgroups) -> None:
         cgroups.belongs("0::/", "4:memory:/job")
         stat = "cache 1\nworkingset_refault_anon {}\nworkingset_refault_file {}\n"
         cgroups.holds("memory/job", memory_stat=stat.format(0, 100))

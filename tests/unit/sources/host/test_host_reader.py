@@ -1,4 +1,4 @@
-"""Specification of host inspection: only of runs that lose time, once a tick."""
+"""Tests of host inspection: only of runs that lose time, once a tick."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Watched:
     def passes(
         self, phase: TrainingPhase, *, for_s: float = 1.0, busy: float = 0.0, **ring: Any
     ) -> HostReading:
-        """A second in which it is in that phase for so long, and else in none."""
+        """Let a second pass, with the run in that phase for ``for_s``."""
         began_ns = s(self.second)
         self.second += 1
         reported = [(phase, began_ns), (OTHER, began_ns + s(for_s))][: 1 + (for_s < 1.0)]
@@ -77,8 +77,8 @@ def read(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return paths
 
 
-class TestATrainingThatWaits:
-    def test_is_looked_at_from_its_second_tick_on(self, watched: Watched) -> None:
+class TestARunThatWaits:
+    def test_is_inspected_from_its_second_tick_on(self, watched: Watched) -> None:
         reported = [watched.passes(WAIT) for _ in range(3)]
 
         assert [list(one.of_run) for one in reported] == [
@@ -87,7 +87,7 @@ class TestATrainingThatWaits:
             [watched.ring.key],
         ]
 
-    def test_has_the_time_it_waited(self, watched: Watched) -> None:
+    def test_has_its_waiting_ratio(self, watched: Watched) -> None:
         watched.passes(WAIT)
         (evidence,) = watched.passes(WAIT, for_s=0.3).of_run.values()
 
@@ -96,13 +96,15 @@ class TestATrainingThatWaits:
         assert evidence.main.state is None  # it does not wait any more
 
 
-class TestATrainingInItsSteps:
-    def test_is_looked_at_while_a_gpu_idles(self, watched: Watched) -> None:
+class TestARunInItsSteps:
+    def test_is_inspected_while_a_gpu_is_idle(self, watched: Watched) -> None:
         reported = [watched.passes(STEP, busy=0.5) for _ in range(2)]
 
         assert len(reported[-1].of_run) == 1
 
-    def test_is_left_alone_while_its_gpus_work(self, watched: Watched, read: list[str]) -> None:
+    def test_is_not_inspected_while_its_gpus_are_busy(
+        self, watched: Watched, read: list[str]
+    ) -> None:
         watched.passes(STEP, busy=1.0)
         read.clear()
         reported = [watched.passes(STEP, busy=0.97) for _ in range(3)]
@@ -111,8 +113,8 @@ class TestATrainingInItsSteps:
         assert read == []
 
 
-class TestATrainingThatCannotBeSeen:
-    def test_says_why_and_is_tried_again_a_minute_later(self, watched: Watched) -> None:
+class TestARunThatCannotBeInspected:
+    def test_is_reported_and_tried_again_a_minute_later(self, watched: Watched) -> None:
         watched.proc.ends(PID)
         reported = [watched.passes(WAIT) for _ in range(2)]
         watched.proc.task(PID)
@@ -125,27 +127,29 @@ class TestATrainingThatCannotBeSeen:
 
 
 class TestManyRuns:
-    """Nine that all wait, while not all can be looked at in one tick."""
+    """Nine runs that wait, more than one tick inspects."""
 
     def test_take_turns(self, watched: Watched) -> None:
         watched.reader._turns = FairTurns(3)
-        looked_at = [set(look_at(watched, second).of_run) for second in range(1, 10)]
+        inspected = [set(inspect_nine(watched, second).of_run) for second in range(1, 10)]
 
-        assert [len(keys) for keys in looked_at] == [0, 0, 0, 3, 3, 3, 3, 3, 3]
-        assert set().union(*looked_at[3:6]) == set().union(*looked_at[6:9]) == NINE
+        assert [len(keys) for keys in inspected] == [0, 0, 0, 3, 3, 3, 3, 3, 3]
+        assert set().union(*inspected[3:6]) == set().union(*inspected[6:9]) == NINE
 
-    def test_of_one_user_leave_the_others_their_part(self, watched: Watched) -> None:
+    def test_of_one_user_leave_the_others_their_share(self, watched: Watched) -> None:
         watched.reader._turns = FairTurns(2)
-        looked_at = [look_at(watched, second, {"8": 1001}).of_run for second in range(1, 6)]
+        inspected = [inspect_nine(watched, second, {"8": 1001}).of_run for second in range(1, 6)]
 
-        assert ["8" in keys for keys in looked_at[1:]] == [True] * 4
+        assert ["8" in keys for keys in inspected[1:]] == [True] * 4
 
 
 NINE = {str(number) for number in range(9)}
 
 
-def look_at(watched: Watched, second: int, owners: Mapping[str, int] | None = None) -> HostReading:
-    """What a tick shows of nine runs that wait; ``owners`` are those of user 0 no longer."""
+def inspect_nine(
+    watched: Watched, second: int, owners: Mapping[str, int] | None = None
+) -> HostReading:
+    """Inspect nine runs that wait, some with another owner."""
     watched.second = second
     events = RingRecords.of([RingEvent(RingKind.ENTER, 0, WAIT, 0)])
     rings = [
@@ -158,7 +162,7 @@ def look_at(watched: Watched, second: int, owners: Mapping[str, int] | None = No
     return watched.inspect(0.0, *rings)
 
 
-class TestATrainingThatEnded:
+class TestARunThatEnded:
     def test_leaves_nothing_open(self, watched: Watched) -> None:
         before = len([*Path("/proc/self/fd").iterdir()])
         watched.passes(WAIT)

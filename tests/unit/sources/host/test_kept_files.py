@@ -1,4 +1,4 @@
-"""Specification of kept files: opened once, bounded in number, closed with their task."""
+"""Tests of kept files: opened once, bounded in number, closed with their task."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class TestAFile:
         assert (before, kept.read(files[0])) == (b"a", b"later")
         kept.close()
 
-    def test_stays_open_only_while_there_are_few(self, files: list[str]) -> None:
+    def test_stays_open_up_to_a_limit(self, files: list[str]) -> None:
         before, kept = open_here(), KeptFiles(most_open=2)
 
         assert [kept.read(file) for file in files * 2] == [b"a", b"b", b"c"] * 2
@@ -46,7 +46,7 @@ class TestAFile:
         """The kernel gives a page of them at a time."""
         assert len(KeptFiles.read_once("/proc/self/maps", 8_000)) == 8_000
 
-    def test_of_a_process_that_is_gone_is_let_go(self) -> None:
+    def test_of_a_process_that_ended_is_closed(self) -> None:
         before, kept = open_here(), KeptFiles()
         with ending(subprocess.Popen([sys.executable, "-S", "-c", "input()"])) as process:
             assert kept.read(f"/proc/{process.pid}/schedstat")

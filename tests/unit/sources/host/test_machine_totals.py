@@ -1,4 +1,4 @@
-"""Specification of machine totals: rates between two inspections, and none if unknown."""
+"""Tests of machine totals: rates between two inspections, and none if unknown."""
 
 from __future__ import annotations
 
@@ -47,7 +47,9 @@ def read(totals: MachineTotals, at_s: float) -> MachineRates:
 
 
 class TestRates:
-    def test_are_of_the_time_between_two_looks(self, totals: MachineTotals, machine: Set) -> None:
+    def test_are_of_the_time_between_two_inspections(
+        self, totals: MachineTotals, machine: Set
+    ) -> None:
         machine({"sda": (100, 1_024)}, 50)
         first = read(totals, 1)
         machine({"sda": (1_100, 9_216)}, 250)
@@ -57,9 +59,7 @@ class TestRates:
             disk_busy_ratio=0.5, disk_read_bytes_per_second=4_096.0, received_bytes_per_second=100.0
         )
 
-    def test_are_those_of_the_busiest_disk_and_no_sum(
-        self, totals: MachineTotals, machine: Set
-    ) -> None:
+    def test_are_those_of_the_busiest_disk(self, totals: MachineTotals, machine: Set) -> None:
         """A disk of device-mapper counts once more what the disks beneath it read."""
         machine(dict.fromkeys(("sda", "dm-0", "sdb"), (0, 512)), 0)
         read(totals, 1)
@@ -70,16 +70,14 @@ class TestRates:
         assert rates.disk_busy_ratio == pytest.approx(0.95)
         assert rates.disk_read_bytes_per_second == 5_120.0
 
-    def test_are_never_negative_where_counters_begin_again(
-        self, totals: MachineTotals, machine: Set
-    ) -> None:
+    def test_are_never_negative_after_a_restart(self, totals: MachineTotals, machine: Set) -> None:
         machine({"sda": (2**32 - 5, 10_240)}, 0)
         read(totals, 1)
         machine({"sda": (3, 512)}, 0)
 
         assert read(totals, 2)[:2] == (0.0, 0.0)
 
-    def test_of_networks_are_asked_only_where_they_matter(
+    def test_of_networks_are_read_only_on_request(
         self, totals: MachineTotals, machine: Set
     ) -> None:
         machine({}, 100)
@@ -90,7 +88,7 @@ class TestRates:
 
 
 class TestMemory:
-    def test_stalls_for_a_part_of_the_look(
+    def test_stalls_are_a_ratio_of_the_time(
         self, tmp_path: Path, machine: Set, totals: MachineTotals
     ) -> None:
         machine({}, 0)

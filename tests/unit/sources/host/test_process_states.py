@@ -1,4 +1,4 @@
-"""Specification of processes that cannot run: stopped by a signal, or frozen with their cgroup."""
+"""Tests of processes that cannot run: stopped by a signal, or frozen with their cgroup."""
 
 from __future__ import annotations
 
@@ -75,14 +75,14 @@ class TestAProcess:
         path.write_text(thawed)
         assert state_of(states, reading_of(), 2) is None
 
-    def test_is_not_looked_for_in_another_namespace(
+    def test_of_another_namespace_is_not_frozen(
         self, proc: FakeProc, states: ProcessStates, tmp_path: Path
     ) -> None:
         in_cgroup(proc, tmp_path, "0::/../../job\n", "job/cgroup.events", "frozen 1\n")
 
         assert state_of(states, reading_of()) is None
 
-    def test_that_moves_to_another_cgroup_is_found_there_within_a_minute(
+    def test_is_found_in_a_new_cgroup_within_a_minute(
         self, proc: FakeProc, states: ProcessStates, tmp_path: Path
     ) -> None:
         in_cgroup(proc, tmp_path, "0::/a\n", "a/cgroup.events", "frozen 0\n")
@@ -99,14 +99,14 @@ class TestAProcess:
         ],
         ids=["writes", "is gone", "is in another namespace"],
     )
-    def test_is_not_asked_where_it(
+    def test_is_not_inspected_if_it(
         self, proc: FakeProc, states: ProcessStates, reading: RingReading
     ) -> None:
         proc.task(PID, state="T")
 
         assert state_of(states, reading) is None
 
-    def test_that_is_gone_or_garbled_is_passed_over(
+    def test_that_ended_or_is_unreadable_is_skipped(
         self, proc: FakeProc, states: ProcessStates
     ) -> None:
         (proc.folder / str(PID) / "stat").write_text("garbage")
@@ -115,10 +115,8 @@ class TestAProcess:
         assert state_of(ProcessStates(KeptFiles(), str(proc.folder)), reading_of()) is None
 
 
-class TestWhatItSleepsIn:
-    def test_is_asked_once_it_has_been_silent_for_ten_seconds(
-        self, proc: FakeProc, states: ProcessStates
-    ) -> None:
+class TestTheFunctionItSleepsIn:
+    def test_is_read_after_ten_quiet_seconds(self, proc: FakeProc, states: ProcessStates) -> None:
         proc.task(PID, wchan="nfs_wait_bit_killable")
 
         assert state_of(states, reading_of(), 1) is None
@@ -127,7 +125,7 @@ class TestWhatItSleepsIn:
 
 
 class TestManyRuns:
-    def test_of_one_user_that_are_stopped_keep_no_other_from_being_asked(
+    def test_of_one_user_do_not_displace_another(
         self, proc: FakeProc, states: ProcessStates
     ) -> None:
         readings = [replace(reading_of(PID + at), key=str(at), owner_uid=1) for at in range(200)]

@@ -1,4 +1,4 @@
-"""Specification of a process's threads: their time on cores between two inspections."""
+"""Tests of a process's threads: their time on cores between two inspections."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def proc(tmp_path: Path) -> FakeProc:
 
 
 def listed(proc: FakeProc, pid: int = PID) -> ProcessTasks:
-    """A process as it is at its first look."""
+    """A process after its first inspection."""
     tasks = ProcessTasks(pid, KeptFiles(), str(proc.folder))
     tasks.list_threads()
     tasks.advance(s(1), with_switches=True)
@@ -43,7 +43,7 @@ def others(tasks: ProcessTasks, *, is_asked: bool = True) -> tuple[TaskSample, .
 
 
 class TestAThread:
-    def test_wanted_what_it_ran_and_what_it_was_queued_for(self, proc: FakeProc) -> None:
+    def test_wants_its_run_time_and_its_queue_time(self, proc: FakeProc) -> None:
         proc.task(PID, ran_ns=s(5), queued_ns=s(1))
         tasks = listed(proc)
         proc.task(PID, ran_ns=s(5.3), queued_ns=s(1.5))
@@ -58,7 +58,7 @@ class TestAThread:
         assert (look.state, look.sleeps_in) == (None, None)
 
     @pytest.mark.parametrize("wchan", ["0", ""])
-    def test_of_a_hardened_kernel_sleeps_nowhere(self, proc: FakeProc, wchan: str) -> None:
+    def test_has_no_sleep_function_on_a_hardened_kernel(self, proc: FakeProc, wchan: str) -> None:
         proc.task(PID, wchan=wchan, state="D")
         tasks = listed(proc)
 
@@ -67,7 +67,7 @@ class TestAThread:
         assert look is not None
         assert (look.state, look.sleeps_in) == ("D", None)
 
-    def test_that_goes_is_let_go(self, proc: FakeProc) -> None:
+    def test_that_ended_is_closed(self, proc: FakeProc) -> None:
         proc.task(PID)
         task = proc.task(PID, 8, ran_ns=5)
         tasks = listed(proc)
@@ -77,9 +77,7 @@ class TestAThread:
 
         assert others(tasks) == ()
 
-    def test_that_rests_is_asked_less_often_and_its_first_growth_is_of_no_look(
-        self, proc: FakeProc
-    ) -> None:
+    def test_that_is_idle_is_read_less_often(self, proc: FakeProc) -> None:
         proc.task(PID)
         proc.task(PID, 8)
         tasks = listed(proc)
@@ -96,7 +94,7 @@ class TestAThread:
         assert awake <= 4
         assert seen[awake:] == [[1.0]] * (8 - awake)
 
-    def test_of_a_number_that_is_used_again_wanted_nothing(self, proc: FakeProc) -> None:
+    def test_with_a_reused_id_wants_nothing(self, proc: FakeProc) -> None:
         proc.task(PID, ran_ns=s(5), queued_ns=s(1))
         tasks = listed(proc)
         proc.task(PID, ran_ns=s(0.1))
@@ -124,7 +122,7 @@ class TestManyThreads:
 
 
 class TestAProcess:
-    def test_counts_from_its_beginning_where_that_is_after_the_look_before(
+    def test_counts_from_its_start_if_that_is_after_the_last_inspection(
         self, proc: FakeProc
     ) -> None:
         ticks = os.sysconf("SC_CLK_TCK")
@@ -138,9 +136,7 @@ class TestAProcess:
 
         assert wanted == [0.5, 0.0, 0.0]
 
-    def test_is_the_sum_of_its_threads_and_stands_where_its_first_does(
-        self, proc: FakeProc
-    ) -> None:
+    def test_is_the_sum_of_its_threads_with_the_state_of_the_first(self, proc: FakeProc) -> None:
         proc.task(PID, wchan="wait_woken")
         proc.task(PID, 8, wchan="futex_do_wait")
         tasks = listed(proc)
@@ -152,7 +148,7 @@ class TestAProcess:
             0.5, 0.1, state="S", sleeps_in="wait_woken"
         )
 
-    def test_fetches_from_disks_what_it_read_since_it_was_asked(self, proc: FakeProc) -> None:
+    def test_has_the_bytes_read_since_the_last_call(self, proc: FakeProc) -> None:
         proc.task(PID, faults=10)
         proc.reads(PID, 4_096)
         tasks = listed(proc)
@@ -162,7 +158,7 @@ class TestAProcess:
 
         assert (first, tasks.fetched_since()) == ((None, None), (8_192, 15))
 
-    def test_asks_for_children_of_threads_that_ran_alone(self, proc: FakeProc) -> None:
+    def test_reads_only_the_children_of_threads_that_ran(self, proc: FakeProc) -> None:
         proc.task(PID)
         proc.starts(PID, 21, 22)
         tasks = listed(proc)
@@ -205,8 +201,8 @@ class TestTheKernel:
         assert burner.state == "R"
 
 
-class TestWords:
-    def test_of_a_stat_come_after_any_name(self) -> None:
+class TestParsing:
+    def test_a_stat_may_have_any_name(self) -> None:
         raw = b"7 (x) R 1 (y)) D 1 2 3 4 5 6 7 8 " + b"9 0 0 0 0 0 0 0 0 0 300 0 0"
 
         reported = parse_stat(raw)
@@ -215,10 +211,10 @@ class TestWords:
         assert reported.started_s == 300 / os.sysconf("SC_CLK_TCK")
 
     @pytest.mark.parametrize("raw", [b"", b"7 (x) R 1 2", b"7 x R"])
-    def test_that_are_no_stat_are_refused(self, raw: bytes) -> None:
+    def test_another_file_is_no_stat(self, raw: bytes) -> None:
         with pytest.raises(ValueError, match=r".+"):
             parse_stat(raw)
 
-    def test_of_a_status_may_name_a_process_twice(self) -> None:
+    def test_a_status_has_the_inner_number(self) -> None:
         assert inner_number(b"Name:\tx\nNSpid:\t4711\t7\nFoo:\t1\n") == 7
         assert inner_number(b"Name:\tx\n") is None

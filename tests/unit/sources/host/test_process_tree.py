@@ -1,4 +1,4 @@
-"""Specification of a run's processes: found by descent, and bounded."""
+"""Tests of a run's processes: found by descent, and bounded."""
 
 from __future__ import annotations
 
@@ -41,9 +41,7 @@ def tree_of(proc: FakeProc) -> ProcessTree:
 
 
 class TestWorkers:
-    def test_that_end_are_let_go_and_those_in_their_place_found_at_once(
-        self, proc: FakeProc
-    ) -> None:
+    def test_that_end_are_closed_and_new_ones_are_found(self, proc: FakeProc) -> None:
         proc.task(21)
         proc.starts(PID, 21)
         tree = tree_of(proc)
@@ -58,7 +56,7 @@ class TestWorkers:
 
         assert list(tree.workers) == [22]
 
-    def test_are_bounded_whatever_a_run_starts(self, proc: FakeProc) -> None:
+    def test_are_bounded(self, proc: FakeProc) -> None:
         pids = range(10_000, 10_000 + 2 * MOST_WORKERS)
         for pid in pids:
             proc.task(pid)
@@ -68,7 +66,7 @@ class TestWorkers:
 
         assert len(tree.workers) == MOST_WORKERS
 
-    def test_are_bounded_in_their_threads_too_and_all_of_them_seen(
+    def test_have_a_bounded_number_of_threads(
         self, proc: FakeProc, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(process_tree, "MOST_IN_ALL", 8)
@@ -88,7 +86,7 @@ class TestWorkers:
         assert all(min(of_each) == 1 for of_each in counts)
         assert all(8 <= sum(of_each) <= 8 + len(pids) for of_each in counts)
 
-    def test_count_a_thread_that_takes_anothers_place(self, proc: FakeProc) -> None:
+    def test_count_a_thread_that_replaces_another(self, proc: FakeProc) -> None:
         proc.task(21)
         old = proc.task(21, 25)
         proc.starts(PID, 21)
@@ -106,7 +104,7 @@ class TestWorkers:
 
         assert look.on_cpu_cores == pytest.approx(0.5)
 
-    def test_are_listed_less_often_in_time(self, proc: FakeProc) -> None:
+    def test_are_listed_less_often_over_time(self, proc: FakeProc) -> None:
         tree = tree_of(proc)
 
         listed = [second for second in range(1, 99) if tree.advance(s(second), None)]

@@ -1,4 +1,4 @@
-"""Specification of inspecting one run: the process that wrote the ring, and no other."""
+"""Tests of inspecting one run: the process that wrote the ring, and no other."""
 
 from __future__ import annotations
 
@@ -36,19 +36,19 @@ def proc(tmp_path: Path) -> FakeProc:
     return proc
 
 
-def look_at(proc: FakeProc, **reading: object) -> RunInspection:
+def inspection_of(proc: FakeProc, **reading: object) -> RunInspection:
     return RunInspection(reading_of(**reading), KeptFiles(), str(proc.folder))  # type: ignore[arg-type]
 
 
-def looked(
-    look: RunInspection, at_s: float, machine: MachineRates = IDLE, tid: int | None = None
+def inspect(
+    inspection: RunInspection, at_s: float, machine: MachineRates = IDLE, tid: int | None = None
 ) -> HostEvidence | None:
-    return look.inspect(s(at_s), tid, machine, waiting_ratio=0.8, is_waiting=True)
+    return inspection.inspect(s(at_s), tid, machine, waiting_ratio=0.8, is_waiting=True)
 
 
-class TestTheFirstLook:
+class TestTheFirstInspection:
     @pytest.mark.parametrize("into_a_hundredth_s", [0.0, 0.009])
-    def test_of_a_run_that_has_just_begun_covers_what_it_started(
+    def test_of_a_new_run_covers_the_processes_that_it_started(
         self, proc: FakeProc, into_a_hundredth_s: float
     ) -> None:
         now_ns = time.monotonic_ns()
@@ -62,10 +62,12 @@ class TestTheFirstLook:
         proc.starts(PID, 21)
         ring = reading_of(read_at_ns=now_ns)
         ring = replace(ring, facts=replace(ring.facts, started_ns=ring_began_ns))
-        look = RunInspection(ring, KeptFiles(), str(proc.folder))
+        inspection = RunInspection(ring, KeptFiles(), str(proc.folder))
 
         # How busy a disk is needs two looks, too.
-        evidence = look.inspect(now_ns, None, MachineRates(), waiting_ratio=0.5, is_waiting=True)
+        evidence = inspection.inspect(
+            now_ns, None, MachineRates(), waiting_ratio=0.5, is_waiting=True
+        )
 
         assert evidence is not None
         assert evidence.start_ns == ring_began_ns
@@ -78,37 +80,37 @@ class TestTheFirstLook:
         assert evidence.main.on_cpu_cores == 0.0  # what it counts is older than the training
 
 
-class TestALook:
-    def test_counts_a_worker_that_is_new_from_its_beginning(self, proc: FakeProc) -> None:
-        look = look_at(proc)
-        looked(look, 1)
+class TestAnInspection:
+    def test_counts_a_new_worker_from_its_start(self, proc: FakeProc) -> None:
+        inspection = inspection_of(proc)
+        inspect(inspection, 1)
         began_s = time.clock_gettime(time.CLOCK_BOOTTIME) + 1
         ticks = round(began_s * TICKS)
         proc.task(21, ran_ns=s(0.4), began_ticks=ticks)
         proc.task(PID, ran_ns=1)
         proc.starts(PID, 21)
 
-        evidence = looked(look, 2)
+        evidence = inspect(inspection, 2)
 
         assert evidence is not None
         assert [one.on_cpu_cores for one in evidence.workers] == [pytest.approx(0.4)]
 
-    def test_asks_what_was_read_only_while_a_disk_is_busy(self, proc: FakeProc) -> None:
-        look = look_at(proc)
+    def test_reads_io_only_while_a_disk_is_busy(self, proc: FakeProc) -> None:
+        inspection = inspection_of(proc)
         read = []
         for second, machine in enumerate((IDLE, BUSY, BUSY, IDLE, BUSY, BUSY), start=1):
             proc.reads(PID, 1_000_000 * second)
             proc.task(PID, faults=10 * second)
-            evidence = looked(look, second, machine)
+            evidence = inspect(inspection, second, machine)
             read.append(evidence and evidence.read_bytes_per_second)
 
         assert read == [None, 1_000_000, 1_000_000, None, None, 1_000_000]
 
-    def test_takes_the_cores_that_the_run_may_use(self) -> None:
-        look = RunInspection(reading_of(os.getpid()), KeptFiles())
-        looked(look, 1)
-        evidence = looked(look, 2)
-        look.close()
+    def test_has_the_cores_that_the_run_may_use(self) -> None:
+        inspection = RunInspection(reading_of(os.getpid()), KeptFiles())
+        inspect(inspection, 1)
+        evidence = inspect(inspection, 2)
+        inspection.close()
 
         assert evidence is not None
         assert evidence.usable_cores is not None
@@ -116,12 +118,12 @@ class TestALook:
 
     def test_distinguishes_the_training_thread_from_the_others(self, proc: FakeProc) -> None:
         proc.task(PID, 8)
-        look = look_at(proc)
-        looked(look, 1)
+        inspection = inspection_of(proc)
+        inspect(inspection, 1)
         proc.task(PID, ran_ns=s(0.1))
         proc.task(PID, 8, ran_ns=s(0.7))
 
-        evidence = looked(look, 2, tid=8)
+        evidence = inspect(inspection, 2, tid=8)
 
         assert evidence is not None
         assert evidence.main is not None
@@ -130,42 +132,42 @@ class TestALook:
 
 
 class TestAPid:
-    def test_of_a_container_is_known_by_the_number_it_has_in_there(self, proc: FakeProc) -> None:
+    def test_of_a_container_is_matched_by_its_inner_number(self, proc: FakeProc) -> None:
         proc.task(PID, inner=7)
         proc.task(PID, 8, inner=12)
-        look = look_at(proc, inner=7)
-        looked(look, 1)
+        inspection = inspection_of(proc, inner=7)
+        inspect(inspection, 1)
         proc.task(PID, 8, ran_ns=s(0.6), inner=12)
 
-        evidence = looked(look, 2, tid=12)
+        evidence = inspect(inspection, 2, tid=12)
 
         assert evidence is not None
         assert evidence.main is not None
         assert evidence.main.on_cpu_cores == pytest.approx(0.6)
 
-    def test_that_is_used_again_is_refused(self, proc: FakeProc) -> None:
+    def test_that_was_reused_is_refused(self, proc: FakeProc) -> None:
         in_a_minute = time.clock_gettime(time.CLOCK_BOOTTIME) + 60
         proc.task(PID, began_ticks=round(in_a_minute * TICKS))
 
         with pytest.raises(NotOursError, match="not the one"):
-            look_at(proc)
+            inspection_of(proc)
 
-    def test_that_the_lock_did_not_report_is_refused(self, proc: FakeProc) -> None:
+    def test_that_is_not_visible_is_refused(self, proc: FakeProc) -> None:
         with pytest.raises(NotOursError, match="not visible"):
-            look_at(proc, is_pid_seen=False)
+            inspection_of(proc, is_pid_seen=False)
 
     def test_of_another_user_is_refused(self, proc: FakeProc) -> None:
         if os.geteuid() == 0:
             os.chown(proc.folder / str(PID), 1, 1)
 
         with pytest.raises(NotOursError, match="another user"):
-            look_at(proc, owner_uid=4_242)
+            inspection_of(proc, owner_uid=4_242)
 
     def test_of_another_namespace_is_refused(self, proc: FakeProc) -> None:
         proc.task(PID, inner=9)
 
         with pytest.raises(NotOursError, match="not the one"):
-            look_at(proc, inner=7)
+            inspection_of(proc, inner=7)
 
 
 CPU = "import subprocess, sys; subprocess.Popen([sys.executable, '-S', '-c', 'while True: pass'])"
@@ -211,7 +213,7 @@ from tests.builders.proc import reading_of
 
 @pytest.fixture
 def pids_of_runs(tmp_path: Path) -> Iterator[list[int]]:
-    """Three of the superuser's: short of workers, of Python's lock, of a disk."""
+    """Three runs of root: short of CPU, of the GIL, of a disk."""
     file = tmp_path / "cold"
     file.write_bytes(os.urandom(64 << 20))
     with ExitStack() as around:
@@ -229,7 +231,7 @@ def pids_of_runs(tmp_path: Path) -> Iterator[list[int]]:
 @as_root
 @pytest.mark.slow
 @pytest.mark.measured
-def test_what_another_user_is_shown_reports_processors_the_lock_and_disks(
+def test_another_user_sees_cpu_gil_and_disk_waits(
     pids_of_runs: list[int],
 ) -> None:
     """As the shipped unit runs: a user of its own without any capability."""

@@ -1,4 +1,4 @@
-"""Specification of the kernel evidence that a machine offers."""
+"""Tests of the kernel evidence that a machine offers."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ OPEN = {
 
 
 def seen(folder: Path, **changes: str | None) -> HostVisibility:
-    """... but for these files: of another text, or not there."""
+    """Read a machine with these files changed, or missing if ``None``."""
     for name, text in {**OPEN, **changes}.items():
         if text is not None:
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
@@ -29,8 +29,8 @@ def seen(folder: Path, **changes: str | None) -> HostVisibility:
     return read_host_visibility(str(folder))
 
 
-class TestASight:
-    def test_is_all_of_it_where_the_kernel_shows_all(self, tmp_path: Path) -> None:
+class TestVisibility:
+    def test_is_complete_if_the_kernel_shows_all(self, tmp_path: Path) -> None:
         assert seen(tmp_path) == HostVisibility()
 
     @pytest.mark.parametrize(
@@ -50,5 +50,5 @@ class TestASight:
     ) -> None:
         assert seen(tmp_path, **{name: text}) == HostVisibility()._replace(**{lost: False})
 
-    def test_is_nothing_where_there_is_no_proc(self, tmp_path: Path) -> None:
+    def test_is_nothing_without_proc(self, tmp_path: Path) -> None:
         assert not any(read_host_visibility(str(tmp_path)))

@@ -1,8 +1,4 @@
-"""Specification of the NVML binding: the library and its text, and the errors it counts.
-
-The oldest nvidia-ml-py that is supported declares less; gpumon asks the driver all the same.
-What is reported where the library cannot be opened: ``faults/test_driver_faults.py``.
-"""
+"""Tests of the NVML binding, also with the oldest supported nvidia-ml-py, which declares less."""
 
 from __future__ import annotations
 
@@ -61,7 +57,7 @@ class TestALibraryThatCannotBeOpened:
 
 
 class TestAnOpenLibrary:
-    def test_leaves_the_functions_of_pynvml_as_they_are(self, fake: Fake, handle: int) -> None:
+    def test_leaves_the_functions_of_pynvml_unchanged(self, fake: Fake, handle: int) -> None:
         other = pynvml.nvmlDeviceGetHandleByIndex(1)
 
         assert pynvml.nvmlDeviceGetUUID(other) == fake.uuid(1)
@@ -78,7 +74,7 @@ class TestTextFromTheDriver:
             (b"x" * 1000, "x" * 128),
         ],
     )
-    def test_of_a_process_is_made_printable_and_short(
+    def test_of_a_process_is_printable_and_short(
         self, fake: Fake, library: NvmlLibrary, raw: bytes, shown: str
     ) -> None:
         fake.run(0, 4000, name=raw)
@@ -106,7 +102,7 @@ class TestAnErrorOfTheDriver:
             ("nvmlGpmSampleGet", "activity"),
         ],
     )
-    def test_is_counted_and_makes_its_field_a_fault_until_it_is_over(
+    def test_is_counted_and_is_a_fault_of_its_field_until_it_ends(
         self, fake: Fake, function: str, field: str, ring: int
     ) -> None:
         fake.wave(0, period_s=1.0, busy_ratio=1.0)
@@ -140,9 +136,7 @@ class TestAnErrorOfTheDriver:
     @pytest.mark.parametrize(
         "code", [codes.NOT_SUPPORTED, codes.NOT_FOUND, codes.FUNCTION_NOT_FOUND, NO_DATA, 25]
     )
-    def test_is_not_that_a_board_or_a_driver_has_nothing_to_show(
-        self, fake: Fake, code: int
-    ) -> None:
+    def test_is_not_a_function_without_data(self, fake: Fake, code: int) -> None:
         fake.run(0, 4000)
         story = fake.story()
         for function in ("TemperatureV", "ProcessesUtilizationInfo", "ProcessUtilization"):
@@ -153,7 +147,7 @@ class TestAnErrorOfTheDriver:
         assert errors(story) == {}
         assert story.message is None
 
-    def test_that_forbids_is_counted_and_is_no_trouble_that_lasts(self, fake: Fake) -> None:
+    def test_of_permission_is_counted_once(self, fake: Fake) -> None:
         fake.fail(TEMPERATURE, codes.NO_PERMISSION, gpu=0)
         story = fake.story()
 
@@ -162,7 +156,7 @@ class TestAnErrorOfTheDriver:
         assert errors(story) == {(TEMPERATURE, codes.NO_PERMISSION): 1}
         assert story.message is None
 
-    def test_on_two_threads_at_once_is_never_lost(self) -> None:
+    def test_on_two_threads_is_never_lost(self) -> None:
         accounts = CallAccounts()
 
         def add() -> None:
@@ -197,7 +191,7 @@ class TestAnOlderBinding:
             ("ProcessesUtilizationInfoV1", "c_nvmlProcessesUtilizationInfo_v1_t"),
         ],
     )
-    def test_is_helped_with_what_a_newer_one_declares(self, ours: str, theirs: str) -> None:
+    def test_gets_the_structures_of_a_newer_one(self, ours: str, theirs: str) -> None:
         def places(structure: object) -> list[tuple[str, int, int]]:
             fields = [name for name, *_ in structure._fields_]  # type: ignore[attr-defined]
             found = [(name, getattr(structure, name)) for name in fields]
@@ -205,7 +199,7 @@ class TestAnOlderBinding:
 
         assert places(getattr(binding, ours)) == places(getattr(pynvml, theirs))
 
-    def test_is_helped_with_the_same_numbers(self) -> None:
+    def test_gets_the_constants_of_a_newer_one(self) -> None:
         numbers = {one.attribute: one.field_id for field in NVML_FIELDS for one in field.counters}
         assert numbers == {
             "pcie_transmitted_bytes_per_second": pynvml.NVML_FI_DEV_PCIE_COUNT_TX_BYTES,

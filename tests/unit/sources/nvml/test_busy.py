@@ -1,4 +1,4 @@
-"""Specification of the busy track: which time each entry of a GPU's ring speaks for."""
+"""Tests of the time that each entry of a GPU's utilisation ring covers."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def stamped(*percents: float, after_us: int = START_US, step_us: int = STEP_US) 
 def started(
     refuse: Callable[[], None] | None = None, *, step_us: int = STEP_US, entries: int = 20
 ) -> BusyTrack:
-    """A track whose first look found a ring that ends now."""
+    """A track that was started with a ring that ends now."""
     track = BusyTrack(refuse or Refusals())
     track.start(
         stamped(*[50] * entries, after_us=START_US - entries * step_us, step_us=step_us), 0, NOW_NS
@@ -40,20 +40,20 @@ def started(
 
 
 def ingest(track: BusyTrack, entries: list[Entry], offset_ns: int = 0) -> list[BusySample]:
-    """What the source does with a drain that ended just after the newest entry."""
+    """Ingest a drain that ended just after the newest entry."""
     now_ns = max([stamp_us for stamp_us, _ in entries], default=START_US) * 1000 - offset_ns + MS
     return track.ingest(entries, offset_ns, now_ns)
 
 
-class TestTheFirstLook:
-    def test_observes_nothing_but_knows_the_latest_value(self) -> None:
+class TestTheFirstReading:
+    def test_observes_nothing_but_has_the_latest_value(self) -> None:
         track = BusyTrack(Refusals())
         track.start(stamped(10, 20, 30), 0, NOW_NS + 600 * MS)
 
         assert track.position_us == START_US + 3 * STEP_US
         assert track.percent == 30
 
-    def test_cuts_the_window_in_which_it_happens(self) -> None:
+    def test_starts_within_a_window(self) -> None:
         track = BusyTrack(Refusals())
         track.start(stamped(50, 50), 0, (START_US + 2 * STEP_US) * 1000 + 100 * MS)
 
@@ -63,8 +63,8 @@ class TestTheFirstLook:
         assert sample.end_ns == (START_US + 3 * STEP_US) * 1000
 
 
-class TestALaterLook:
-    def test_at_an_earlier_instant_lets_no_time_be_reported_twice(self) -> None:
+class TestALaterStart:
+    def test_reports_no_time_twice(self) -> None:
         track = started()
         (first,) = ingest(track, stamped(80))
 
@@ -76,20 +76,18 @@ class TestALaterLook:
 
 class TestASample:
     @pytest.mark.parametrize(
-        ("after_us", "speaks_for_ns"),
+        ("after_us", "covered_ns"),
         [
             pytest.param(2 * STEP_US, 2 * STEP_NS, id="late: the time since the last"),
             pytest.param(60_000_000, STEP_NS, id="after a stop: its own window"),
         ],
     )
-    def test_that_does_not_come_at_its_time_speaks_for(
-        self, after_us: int, speaks_for_ns: int
-    ) -> None:
+    def test_that_is_late_covers(self, after_us: int, covered_ns: int) -> None:
         (sample,) = ingest(started(), [(START_US + after_us, 40)])
 
-        assert total_ns([sample]) == speaks_for_ns
+        assert total_ns([sample]) == covered_ns
 
-    def test_that_was_seen_before_is_no_news(self, refused: Refusals) -> None:
+    def test_that_is_known_is_skipped(self, refused: Refusals) -> None:
         track = started(refused)
         seen = ingest(track, stamped(10, 20))
 
@@ -100,7 +98,7 @@ class TestASample:
         assert refused.count == 0
 
 
-class TestAValueThatNoDeviceCanMean:
+class TestAnImpossibleValue:
     @pytest.mark.parametrize("value", [101, 255, -1, float("nan"), float("inf")])
     def test_is_counted_and_its_window_stays_unobserved(
         self, refused: Refusals, value: float
@@ -142,7 +140,7 @@ class TestAStamp:
 
 
 class TestTheCadence:
-    def test_is_learnt_from_the_first_gap_where_the_ring_was_empty(self) -> None:
+    def test_is_learnt_from_the_first_gap_of_an_empty_ring(self) -> None:
         track = BusyTrack(Refusals())
         track.start((), 0, NOW_NS)
         ingest(track, [(START_US + 200_000, 30)])
@@ -151,19 +149,19 @@ class TestTheCadence:
 
         assert total_ns(samples) == 2 * NS_PER_S
 
-    def test_of_a_board_that_slows_down_while_idle_is_followed(self) -> None:
+    def test_follows_a_board_that_samples_less_while_idle(self) -> None:
         samples = ingest(started(), stamped(*[0] * 10, step_us=1_000_000))
 
         assert busy_ns(samples) == 0
         assert total_ns(samples) >= 9 * NS_PER_S
 
-    def test_of_a_ring_that_leaves_idle_windows_out_is_not_stretched(self) -> None:
+    def test_ignores_omitted_idle_windows(self) -> None:
         # 1/6 s of work in every second, and no entry for the other five sixths.
         samples = ingest(started(), stamped(*[100] * 10, step_us=1_000_000))
 
         assert busy_ns(samples) == pytest.approx(10 * STEP_NS, rel=0.01)
 
-    def test_is_not_spoilt_by_two_stamps_that_nearly_touch(self) -> None:
+    def test_ignores_two_nearly_equal_stamps(self) -> None:
         track = started()
         ingest(track, [(START_US + STEP_US, 50), (START_US + STEP_US + 1, 50)])
 
@@ -179,9 +177,9 @@ def reach_ns(track: BusyTrack, newest_us: int) -> int:
 
 
 class TestADistanceOfTwoStamps:
-    """What two drains brought one entry each of is reported as if one had brought both."""
+    """Two drains with one entry each have the effect of one drain with both."""
 
-    def test_that_is_much_shorter_is_believed_when_it_comes_in_two_drains_running(self) -> None:
+    def test_that_is_much_shorter_counts_after_two_drains(self) -> None:
         track = started()
         ingest(track, [(START_US + 50_000, 50)])
         before_ns = reach_ns(track, START_US + 50_000)
@@ -191,7 +189,7 @@ class TestADistanceOfTwoStamps:
         after_ns = reach_ns(track, START_US + 100_000)
         assert (before_ns, after_ns) == (STEP_US * 2500, 125 * MS)
 
-    def test_that_is_longer_is_believed_when_idle_entries_come_in_two_drains_running(self) -> None:
+    def test_that_is_longer_counts_after_two_idle_drains(self) -> None:
         track = started()
         first = ingest(track, [(START_US + 1_000_000, 0)])
 
@@ -201,7 +199,7 @@ class TestADistanceOfTwoStamps:
 
 
 class TestAReadingWithoutAStamp:
-    def test_keeps_its_time_when_the_ring_speaks_of_it_later(self) -> None:
+    def test_covers_its_time_before_late_entries(self) -> None:
         track = started()
         covered = track.cover(0, 0, NOW_NS + 1000 * MS)
 
@@ -223,9 +221,7 @@ drains = st.lists(st.one_of(entries_of_any_kind, st.floats(0.0, 150.0)), min_siz
 
 class TestLaws:
     @given(drains)
-    def test_samples_are_ordered_disjoint_and_possible_whatever_the_driver_says(
-        self, story: list[list[Entry] | float]
-    ) -> None:
+    def test_samples_are_ordered_disjoint_and_valid(self, story: list[list[Entry] | float]) -> None:
         track = started()
         samples: list[BusySample] = []
         for number, part in enumerate(story, 1):
@@ -240,9 +236,7 @@ class TestLaws:
         assert all(0.0 <= sample.busy_ratio <= 1.0 for sample in samples)
 
     @given(st.lists(st.integers(0, 100), min_size=1, max_size=60), st.integers(1, 7))
-    def test_it_does_not_matter_how_often_the_ring_is_drained(
-        self, percents: list[int], at_once: int
-    ) -> None:
+    def test_the_number_of_drains_does_not_matter(self, percents: list[int], at_once: int) -> None:
         entries = stamped(*percents)
         whole = ingest(started(), entries)
         track = started()

@@ -1,4 +1,4 @@
-"""Specification of events: recorded as they happen, never in anybody's way, and across reloads."""
+"""Tests of XID and memory errors as events."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def wait_until(met: Callable[[], bool]) -> None:
 
 
 def tick_until(story: DriverStory, met: Callable[[], bool]) -> None:
-    """Events come by the machine's clock, on a thread: seconds may pass in the story meanwhile."""
+    """Tick until then: events come on a thread, by the machine's clock."""
     wait_until(lambda: bool(story.tick()) and story.trouble is None and met())
 
 
@@ -38,7 +38,7 @@ def xids(story: DriverStory, slot: int = 0) -> Counts:
 
 
 def verify_xids(story: DriverStory, *counts: tuple[int, int], slot: int = 0) -> None:
-    """Ticks until the GPU has had so many errors of each XID."""
+    """Tick until the GPU has had so many errors of each XID."""
     tick_until(story, lambda: xids(story, slot) == counts)
 
 
@@ -56,9 +56,7 @@ class TestAnXid:
         story.tick(5)
         assert xids(story) is reported, "the same object until there is another"
 
-    def test_that_takes_the_gpu_along_is_reported_with_the_failure_and_others_are_still_recorded(
-        self, fake: Fake
-    ) -> None:
+    def test_is_reported_with_a_lost_gpu_and_other_gpus_still_report(self, fake: Fake) -> None:
         story = fake.story()
         fake.report_xid(0, 79)
         verify_xids(story, (79, 1))
@@ -72,7 +70,7 @@ class TestAnXid:
         fake.report_xid(1, 31)
         verify_xids(story, (31, 1), slot=1)
 
-    def test_is_recorded_and_added_up_across_a_reload_of_the_driver(self, fake: Fake) -> None:
+    def test_is_counted_across_a_driver_reload(self, fake: Fake) -> None:
         story = fake.story()
         fake.report_xid(0, 13)
         verify_xids(story, (13, 1))
@@ -87,7 +85,7 @@ class TestAnXid:
         verify_xids(story, (13, 2))
         assert waiting_threads() == 1
 
-    def test_of_a_gpu_that_was_reset_often_is_recorded_and_its_old_handles_are_forgotten(
+    def test_of_a_gpu_that_was_reset_is_counted_and_old_handles_are_dropped(
         self, fake: Fake
     ) -> None:
         story = fake.story()
@@ -102,7 +100,7 @@ class TestAnXid:
         assert events._set is not None
         assert len(events._set._uuid_of) == 3
 
-    def test_of_a_gpu_that_was_added_later_is_recorded(self, fake: Fake) -> None:
+    def test_of_a_gpu_that_was_added_is_counted(self, fake: Fake) -> None:
         story = fake.story()
         fake.reorder([0, 1, 2])
         story.tick(8)
@@ -112,7 +110,7 @@ class TestAnXid:
         verify_xids(story, (74, 1), slot=2)
         assert fake.calls(CREATE) == 1
 
-    def test_is_counted_of_a_bounded_number_of_each_gpu(self) -> None:
+    def test_is_one_of_a_bounded_number_per_gpu(self) -> None:
         events = NvmlEvents(wanted=True)
         for xid in (*range(10 * MOST_XIDS), 5):
             events._on_event("GPU-0", XID, xid)
@@ -122,7 +120,7 @@ class TestAnXid:
         assert events.xids_of("GPU-0")[5] == (5, 2)
         assert events.xids_of("GPU-1") == ((700, 1),)
 
-    def test_in_a_storm_comes_one_after_the_other(self, fake: Fake) -> None:
+    def test_in_a_storm_is_slowed_down(self, fake: Fake) -> None:
         story = fake.story()
         began_s = time.monotonic()
         for _ in range(100):
@@ -132,8 +130,8 @@ class TestAnXid:
         assert time.monotonic() - began_s > 0.3
 
 
-class TestAMemoryErrorThatIsNotCorrected:
-    def test_has_the_counters_read_at_once(self, fake: Fake) -> None:
+class TestAnUncorrectedMemoryError:
+    def test_causes_a_reading_of_the_counters(self, fake: Fake) -> None:
         story = fake.story(period_s=0.001)
         assert story.details(0).ecc_uncorrected_errors == 0
 
@@ -143,7 +141,7 @@ class TestAMemoryErrorThatIsNotCorrected:
         assert story.seconds_passed < 5, "before it would have been their turn"
 
 
-class TestWhereThereAreNoEvents:
+class TestADriverWithoutEvents:
     @pytest.mark.parametrize(
         ("supported", "code", "off", "asked"),
         [
@@ -153,7 +151,7 @@ class TestWhereThereAreNoEvents:
             pytest.param(XID, 0, ["events"], 0, id="because they are switched off"),
         ],
     )
-    def test_no_thread_is_started_and_nothing_is_kept_or_asked_twice(
+    def test_gets_no_thread_and_no_second_call(
         self, fake: Fake, supported: int, code: int, off: list[str], asked: int
     ) -> None:
         for slot in (0, 1):
@@ -167,7 +165,7 @@ class TestWhereThereAreNoEvents:
         assert fake.calls(WAIT) == 0
         assert fake.calls(CREATE) == asked
 
-    def test_in_their_newer_form_the_older_call_waits(
+    def test_of_the_newer_form_is_waited_for_by_the_older_call(
         self, fake: Fake, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         has = NvmlLibrary.has
@@ -183,9 +181,7 @@ class TestWhereThereAreNoEvents:
 class TestTheWait:
     @pytest.mark.measured
     @pytest.mark.parametrize("hangs", [False, True])
-    def test_ends_with_the_source_and_frees_what_it_held_or_hangs_alone(
-        self, fake: Fake, hangs: bool
-    ) -> None:
+    def test_ends_with_the_source_or_hangs_alone(self, fake: Fake, hangs: bool) -> None:
         fake.delay(WAIT, 60_000_000 if hangs else 0)
         story = fake.story()
         wait_until(lambda: fake.waiting(WAIT) == 1)
@@ -206,7 +202,7 @@ class TestTheWait:
         assert fake.calls("nvmlShutdown") == 1
 
     @pytest.mark.parametrize("code", [codes.UNKNOWN, codes.UNINITIALIZED, codes.NOT_SUPPORTED])
-    def test_that_fails_again_and_again_is_tried_less_and_less(self, fake: Fake, code: int) -> None:
+    def test_that_keeps_failing_is_tried_less_often(self, fake: Fake, code: int) -> None:
         fake.fail(WAIT, code)
         story = fake.story()
         for _ in range(120):

@@ -1,4 +1,4 @@
-"""Specification of power: the mean of what the driver measured, wherever it keeps that."""
+"""Tests of the mean power draw between two ticks."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PRESENT_MW = 310_500  # what the fake's nvmlDeviceGetPowerUsage answers
 
 
 def tick(track: PowerTrack, entries: Iterable[Entry], now_ns: int) -> float | None:
-    """What a tick makes of what is new in the ring, in milliwatts."""
+    """Ingest new entries as a tick does; return milliwatts."""
     track.begin_tick()
     return track.ingest(entries, now_ns)
 
@@ -33,8 +33,8 @@ def track(library: NvmlLibrary, handle: int, refused: Refusals) -> PowerTrack:
     return track
 
 
-class TestTheMean:
-    def test_is_of_all_that_was_drawn_between_two_ticks(self, fake: Fake) -> None:
+class TestTheMeanDraw:
+    def test_includes_bursts_between_two_ticks(self, fake: Fake) -> None:
         fake.wave(0, period_s=0.1, busy_ratio=0.2)  # no tick's instant shows that
         fake.draw(0, busy_watts=700, idle_watts=100)
         story = fake.story(after_s=13)
@@ -42,13 +42,13 @@ class TestTheMean:
         watts = [frame.gpus[0].power_watts for frame in story.frames[-10:]]
         assert watts == pytest.approx([220] * 10, rel=0.01)
 
-    def test_weighs_each_sample_by_the_time_it_speaks_for(self, track: PowerTrack) -> None:
+    def test_weighs_each_sample_by_its_time(self, track: PowerTrack) -> None:
         # A second of idling, then work: boards measure more often at work.
         entries = [(901_000, 50_000), (951_000, 600_000), (1_001_000, 600_000)]
 
         assert tick(track, entries, TICK_NS) == pytest.approx(0.9 * 50_000 + 0.1 * 600_000)
 
-    def test_of_a_tick_that_drains_twice_is_since_the_tick_before(self, track: PowerTrack) -> None:
+    def test_of_a_tick_with_two_drains_is_since_the_last_tick(self, track: PowerTrack) -> None:
         # 700 W, and 100 W in the last tenth of each second: what is slow held the third tick up.
         rings = [
             [(stamp_us, 700_000 if (stamp_us // 1000) % 1000 < 900 else 100_000)
@@ -67,16 +67,12 @@ class TestTheMean:
         )
         assert tick(track, rings[4], 4 * TICK_NS) == pytest.approx(640_000)
 
-    def test_is_not_of_the_second_drain_where_the_first_could_not_be_placed(
-        self, track: PowerTrack
-    ) -> None:
+    def test_is_unknown_after_an_unusable_first_drain(self, track: PowerTrack) -> None:
         assert tick(track, [(9_000_000, 100_000)], 9 * NS_PER_S) == PRESENT_MW
         assert track.ingest([(9_100_000, 100_000)], 9 * NS_PER_S + TICK_NS // 10) == PRESENT_MW
         assert tick(track, [(10_000_000, 123_000)], 10 * NS_PER_S) == 123_000
 
-    def test_is_refused_where_no_board_can_draw_it(
-        self, track: PowerTrack, refused: Refusals
-    ) -> None:
+    def test_is_refused_if_impossible(self, track: PowerTrack, refused: Refusals) -> None:
         for number, insane in enumerate((-1, 2**32 - 1, math.nan, math.inf), start=1):
             stamp_us = 1_000 + 20_000 * number
             assert tick(track, [(stamp_us, insane)], TICK_NS * number) is None
@@ -94,7 +90,7 @@ class TestThePresentDraw:
             pytest.param([(2_000, 1), (1_500, 1)], 1, id="stamps run back: a clock was set"),
         ],
     )
-    def test_is_asked_where_the_ring_shows_nothing_of_now(
+    def test_is_read_if_the_ring_has_no_recent_entry(
         self, fake: Fake, track: PowerTrack, entries: list[tuple[int, float]], after_s: int
     ) -> None:
         asked = fake.calls(POWER)
@@ -104,7 +100,7 @@ class TestThePresentDraw:
 
 
 class TestARing:
-    def test_whose_stamps_restarted_is_found_again(self, track: PowerTrack) -> None:
+    def test_is_used_again_after_its_stamps_restarted(self, track: PowerTrack) -> None:
         tick(track, [(9_000_000, 100_000)], TICK_NS)
 
         asked_from_us = []

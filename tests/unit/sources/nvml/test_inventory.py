@@ -1,7 +1,4 @@
-"""Specification of the inventory: GPUs and MIG instances that come, go, and move at run time.
-
-How GPUs do that, on either driver, and what is scraped of it: ``faults/test_gpus_that_change.py``.
-"""
+"""Tests of GPUs and MIG instances that change at run time; see ``faults/test_gpus_that_change``."""
 
 from __future__ import annotations
 
@@ -16,9 +13,7 @@ NAME = "nvmlDeviceGetName"
 
 
 class TestInstancesAtRunTime:
-    def test_that_are_destroyed_are_withdrawn_at_once_and_the_others_stay_as_they_were(
-        self, fake: Fake
-    ) -> None:
+    def test_that_are_destroyed_are_removed_and_the_others_stay(self, fake: Fake) -> None:
         gone, stays = fake.cut(0, 2)
         story = fake.story(period_s=0.5, after_s=3)
 
@@ -33,7 +28,7 @@ class TestInstancesAtRunTime:
         story.pass_s(11)
         assert holes_ns(story.busy(stays)) == []
 
-    def test_that_are_recreated_in_the_same_place_are_other_devices(self, fake: Fake) -> None:
+    def test_that_are_recreated_are_other_devices(self, fake: Fake) -> None:
         (older,) = fake.cut(0, 1)
         fake.part_wave(0, 0, period_s=1.0, busy_ratio=1.0)
         story = fake.story(period_s=0.5, after_s=3)
@@ -53,7 +48,7 @@ class TestInstancesAtRunTime:
 
 
 class TestAGpuThatCannotBeRead:
-    def test_is_asked_for_by_its_index_alone_until_it_is_there(self, fake: Fake) -> None:
+    def test_is_checked_by_its_index_alone(self, fake: Fake) -> None:
         fake.fail(BY_INDEX, codes.NO_PERMISSION, gpu=1)
         story = fake.story(period_s=0.5)
         fake.forget_calls()
@@ -68,7 +63,7 @@ class TestAGpuThatCannotBeRead:
         assert story.uuids == [fake.uuid(0), fake.uuid(1)]
 
     @pytest.mark.parametrize("parts", [0, 1])
-    def test_says_nothing_of_before_when_it_is_back(self, fake: Fake, parts: int) -> None:
+    def test_reports_no_old_values_when_it_is_back(self, fake: Fake, parts: int) -> None:
         uuid = fake.cut(0, 1)[0] if parts else fake.uuid(0)
         board = fake.part(0, 0) if parts else fake.gpu(0)
         fake.run(0, 4000, part=0 if parts else None)

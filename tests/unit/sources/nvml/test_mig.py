@@ -1,4 +1,4 @@
-"""Specification of MIG: a partitioned GPU is unknown, not idle; its instances are devices."""
+"""Tests of MIG: a partitioned GPU is unknown, not idle; its instances are devices."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def part_handles(fake: Fake) -> list[int]:
 
 
 class TestAGpuThatIsPartitioned:
-    def test_stands_before_its_instances_in_the_order_of_the_board(self, fake: Fake) -> None:
+    def test_is_listed_before_its_instances(self, fake: Fake) -> None:
         first = fake.cut(0, 2)
         second = fake.cut(1, 1)
         story = fake.story(period_s=0.5)
@@ -54,7 +54,7 @@ class TestAnInstance:
         assert not device.mig_enabled
 
     @pytest.mark.parametrize("period_s", [0.1, 0.04, 1.0])
-    def test_is_as_busy_as_it_truly_was(self, fake: Fake, period_s: float) -> None:
+    def test_has_its_exact_utilisation(self, fake: Fake, period_s: float) -> None:
         made = fake.cut(0, 2)
         fake.part_wave(0, 0, period_s=0.73, busy_ratio=0.3)
         fake.part_wave(0, 1, period_s=1.9, busy_ratio=0.8)
@@ -94,7 +94,7 @@ class TestAnInstance:
         assert story.sample(first).processes == ()
         assert story.sample(first).memory_used_bytes == 0
 
-    def test_is_read_no_more_than_once_a_tick_and_at_no_other_price(self, fake: Fake) -> None:
+    def test_costs_two_calls_a_tick(self, fake: Fake) -> None:
         fake.cut(0, 3)
         # Events are waited for on a thread, at moments of its own.
         story = fake.story(off=["events"], period_s=0.1, after_s=3)
@@ -103,7 +103,7 @@ class TestAnInstance:
 
         assert fake.all_calls() == {DRAIN: 4 + 8, PART_GET: 12, METRICS_GET: 12}
 
-    def test_over_a_stop_of_whoever_reads_is_not_observed(self, fake: Fake) -> None:
+    def test_is_not_observed_during_a_stop_of_the_sampler(self, fake: Fake) -> None:
         (uuid,) = fake.cut(0, 1)
         story = fake.story(period_s=0.5, after_s=3)
         before_s = story.observed_s(uuid)
@@ -114,8 +114,8 @@ class TestAnInstance:
         assert story.observed_s(uuid) - before_s <= 3
 
 
-class TestAnInstanceWhoseUtilisationNoOneKnows:
-    def test_is_on_a_board_without_gpm(self, fake: Fake) -> None:
+class TestAnInstanceWithoutUtilisation:
+    def test_is_one_on_a_board_without_gpm(self, fake: Fake) -> None:
         (uuid,) = fake.cut(0, 1)
         fake.gpm(0, supported=False)
         story = fake.story(period_s=0.5, after_s=12)
@@ -127,7 +127,7 @@ class TestAnInstanceWhoseUtilisationNoOneKnows:
         assert fake.calls(PART_GET) == 0
         assert fake.calls("nvmlGpmQueryDeviceSupport") <= 3
 
-    def test_loses_it_when_another_is_made_beside_it(self, fake: Fake) -> None:
+    def test_shares_its_gpu_instance_with_a_new_one(self, fake: Fake) -> None:
         (first,) = fake.cut(0, 1)
         story = fake.story(period_s=0.5, after_s=3)
         assert story.busy(first) != []
@@ -143,10 +143,8 @@ class TestAnInstanceWhoseUtilisationNoOneKnows:
             assert story.sample(uuid).utilization_ratio is None
 
 
-class TestASampleOfAnInstanceThatFails:
-    def test_leaves_a_hole_of_unobserved_time_and_no_utilisation_and_no_error(
-        self, fake: Fake
-    ) -> None:
+class TestAFailedSampleOfAnInstance:
+    def test_leaves_unobserved_time_and_no_error(self, fake: Fake) -> None:
         (uuid,) = fake.cut(0, 1)
         fake.part_wave(0, 0, period_s=0.1, busy_ratio=1.0)
         story = fake.story(period_s=0.5, after_s=3)

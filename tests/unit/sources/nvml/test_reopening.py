@@ -1,4 +1,4 @@
-"""Specification of what a failing driver means: when to open NVML again, and when it is no use."""
+"""Tests of when to open NVML again, and when only a new process helps."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MAPPED = "7f00-7f01 r-xp 00000000 08:01 4711    {}\n"
 
 
 class Driver:
-    """A driver that is opened by hand, at moments that the test chooses."""
+    """A driver that the test opens, on a clock that the test moves."""
 
     def __init__(self, maps: str = "") -> None:
         self.now_ns = s(100)
@@ -41,8 +41,8 @@ class Driver:
         return (self.now_ns - began_ns) / s(1)
 
 
-class TestTryingAgain:
-    def test_comes_after_half_a_second_then_ever_later_up_to_four(self) -> None:
+class TestOpeningAgain:
+    def test_waits_half_a_second_then_up_to_four(self) -> None:
         driver = Driver()
 
         waits = [driver.waits_s() for _ in range(6)]
@@ -51,7 +51,7 @@ class TestTryingAgain:
 
 
 class TestADriverThatWasReplaced:
-    def test_before_this_process_could_use_it_asks_for_a_reload_or_a_reboot_only(self) -> None:
+    def test_before_it_ever_worked_needs_no_new_process(self) -> None:
         driver = Driver()
         for _ in range(60):
             trouble = driver.fails(MISMATCH)
@@ -60,7 +60,7 @@ class TestADriverThatWasReplaced:
         assert not isinstance(trouble, RestartNeededError)
         assert str(trouble) == str(unavailable(MISMATCH))
 
-    def test_is_not_believed_after_another_failure_in_between(self) -> None:
+    def test_is_forgotten_after_another_failure(self) -> None:
         driver = Driver()
         driver.reopening.opened()
         driver.fails(MISMATCH)
@@ -79,7 +79,7 @@ class TestALibraryOfAnotherVersion:
         ],
         ids=["on the machine itself", "in a container"],
     )
-    def test_is_fixed_where_the_driver_is(
+    def test_has_a_remedy_for_the_host_or_the_container(
         self,
         monkeypatch: pytest.MonkeyPatch,
         container: str | None,
@@ -104,7 +104,7 @@ class TestALibrary:
             pytest.param("libc.so.6", None, False, id="never mapped"),
         ],
     )
-    def test_was_replaced_where_its_name_leads_to_another(
+    def test_was_replaced_if_its_name_leads_to_another_file(
         self, tmp_path: Path, mapped: str, named: str | None, *, was_replaced: bool
     ) -> None:
         if named is not None:

@@ -1,4 +1,4 @@
-"""Specification of the rings of samples: one call on every GPU, into buffers that are kept."""
+"""Tests of draining the driver's sample rings."""
 
 from __future__ import annotations
 
@@ -20,15 +20,13 @@ def rings(library: NvmlLibrary) -> SampleRings:
 
 
 class TestSampleRings:
-    def test_brings_what_is_newer_than_each_position(self, fake: Fake, rings: SampleRings) -> None:
+    def test_returns_entries_newer_than_each_position(self, fake: Fake, rings: SampleRings) -> None:
         fake.ring(0, [(100, 10), (200, 20), (300, 30)])
         fake.ring(1, [(100, 40), (200, 50)])
 
         assert rings.drain([100, 100]) == [[(200, 20), (300, 30)], [(200, 50)]]
 
-    def test_makes_room_for_a_ring_that_is_deeper_than_it_thought(
-        self, fake: Fake, rings: SampleRings
-    ) -> None:
+    def test_enlarges_its_buffer_for_a_deeper_ring(self, fake: Fake, rings: SampleRings) -> None:
         fake.gpu(1).ring_depth = 500
         fake.ring(1, [(1000 + number, 5) for number in range(500)])
 
@@ -50,7 +48,7 @@ class TestSampleRings:
             (DOUBLE, math.nan),  # for the track to refuse
         ],
     )
-    def test_reads_values_in_the_type_that_the_driver_names(
+    def test_reads_values_of_each_type(
         self, fake: Fake, rings: SampleRings, value_type: int, value: float
     ) -> None:
         fake.gpu(0).value_type = value_type

@@ -1,7 +1,4 @@
-"""Specification of what changes slowly: read beside the sampling, one round at a time.
-
-The driver may take its time with it or hang: no one waits for it.
-"""
+"""Tests of slow fields, which another thread reads: a call that hangs delays no sample."""
 
 from __future__ import annotations
 
@@ -28,7 +25,7 @@ ALWAYS = {
 
 
 def answers(story: DriverStory, slot: int) -> set[str]:
-    """What a GPU answers of what is read every few seconds."""
+    """The slow fields that a GPU has an answer for."""
     return answered(story.sample(slot)) - ALWAYS
 
 
@@ -68,9 +65,7 @@ def test_an_error_of_a_slow_reading_is_raised_by_the_next_tick() -> None:
 
 
 class TestACallThatHangs:
-    def test_holds_up_no_observation_and_no_second_call_follows_it(
-        self, story: DriverStory
-    ) -> None:
+    def test_delays_no_sample_and_is_not_repeated(self, story: DriverStory) -> None:
         hang(story)
         threads = threading.active_count()
 
@@ -78,7 +73,7 @@ class TestACallThatHangs:
         assert story.fake.waiting(LIST) == 1
         assert threading.active_count() <= threads
 
-    def test_leaves_no_answer_that_is_older_than_three_periods(self, story: DriverStory) -> None:
+    def test_leaves_no_value_older_than_three_periods(self, story: DriverStory) -> None:
         well = [answers(story, slot) for slot in BOTH]
         assert all(set(GpuDetails._fields) - {"read_at_ns"} <= reported for reported in well)
         assert all({"memory_used_bytes", "processes", "activity"} <= reported for reported in well)
@@ -94,7 +89,7 @@ class TestACallThatHangs:
             assert story.sample(slot).power_watts is not None
             assert story.gpu(slot).present
 
-    def test_is_reported_until_it_comes_back_with_all_answers(self, story: DriverStory) -> None:
+    def test_is_reported_until_it_returns(self, story: DriverStory) -> None:
         well = answers(story, 0)
         hang(story, gpu=0)
         story.tick(20)
@@ -107,7 +102,7 @@ class TestACallThatHangs:
         assert story.message is None
 
     @pytest.mark.measured
-    def test_keeps_no_one_who_closes_the_source(self, story: DriverStory) -> None:
+    def test_does_not_delay_the_closing_of_the_source(self, story: DriverStory) -> None:
         hang(story)
         began_s = time.monotonic()
 
@@ -118,9 +113,7 @@ class TestACallThatHangs:
         come_back(story)
         wait_until(lambda: story.fake.calls("nvmlShutdown") == 1)
 
-    def test_of_a_driver_that_is_gone_meanwhile_is_waited_for_before_it_is_opened_again(
-        self, story: DriverStory
-    ) -> None:
+    def test_delays_the_reopening_of_nvml(self, story: DriverStory) -> None:
         hang(story)
         opened = story.fake.calls(INIT)
         story.fake.reload_driver()
@@ -133,9 +126,9 @@ class TestACallThatHangs:
         assert story.ticks_until_read(BOTH, most=10)
 
 
-class TestUtilizationThatNoOneCanRead:
+class TestUtilisationThatCannotBeRead:
     @pytest.mark.parametrize("what", ["beyond 100 %", "calls that fail"])
-    def test_is_no_answer_after_three_seconds(self, story: DriverStory, what: str) -> None:
+    def test_is_none_after_three_seconds(self, story: DriverStory, what: str) -> None:
         fake = story.fake
         if what == "calls that fail":
             fake.ring(0, [])
@@ -150,7 +143,7 @@ class TestUtilizationThatNoOneCanRead:
         assert story.sample(1).utilization_ratio == 1.0
         assert story.gpu(0).present
 
-    def test_holds_for_three_periods_of_a_slow_sampler(self, fake: Fake) -> None:
+    def test_is_valid_for_three_periods(self, fake: Fake) -> None:
         fake.wave(0, period_s=1.0, busy_ratio=1.0)
         story = fake.story(period_s=4.0, after_s=12)
         fake.ring(0, [(fake.stamp_us(fake.now_ns()) + 9_000_000, 101)])

@@ -1,4 +1,4 @@
-"""Specification of the NVML source: what it reads of GPUs, and what that costs."""
+"""Tests of the NVML source: its values, and the calls that they cost."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ AT_THE_END_OF_A_TICK = ("nvmlGpmMigSampleGet", "nvmlGpmSampleAlloc", "nvmlGpmQue
 
 
 class TestAGpu:
-    def test_gives_each_value_in_its_base_unit(self, fake: Fake) -> None:
+    def test_has_each_value_in_its_base_unit(self, fake: Fake) -> None:
         fake.run(0, UNUSED_PID, memory_bytes=3 << 30, name=b"\xff\xfe")
 
         gpu = fake.story().sample(0)
@@ -45,7 +45,7 @@ class TestAGpu:
             ([LIST, LIST[:-1] + "2", LIST[:-3]], "processes", 1),
         ],
     )
-    def test_is_asked_once_for_what_it_does_not_support_and_has_all_else(
+    def test_is_asked_once_for_an_unsupported_field(
         self, fake: Fake, functions: list[str], field: str, calls_a_reading: int
     ) -> None:
         for function in functions:
@@ -69,7 +69,7 @@ class TestASquareWave:
 
     @pytest.mark.measured
     @pytest.mark.parametrize("clock_id", [time.CLOCK_REALTIME, time.CLOCK_MONOTONIC, None])
-    def test_is_integrated_within_a_percent_whatever_clock_stamps_it(
+    def test_is_integrated_within_a_percent_with_any_clock(
         self, fake: Fake, open_source: Open, clock_id: int | None
     ) -> None:
         fake.stamps_count(777_777_777_777 if clock_id is None else clock_offset_us(clock_id))
@@ -82,9 +82,7 @@ class TestASquareWave:
         assert busy_ns(samples) == pytest.approx(fake.busy_ns(0, start_ns, end_ns), rel=0.01)
 
     @pytest.mark.parametrize("period_s", [1.0, LONGEST_PERIOD_S])
-    def test_is_wholly_observed_at_every_period_that_the_command_line_takes(
-        self, fake: Fake, period_s: float
-    ) -> None:
+    def test_is_completely_observed_at_every_period(self, fake: Fake, period_s: float) -> None:
         fake.wave(0, period_s=10.0, busy_ratio=0.6, window_s=0.2)
         fake.gpu(0).ring_depth = 71  # as on the boards that were measured
         story = fake.story(period_s=period_s, after_s=900)
@@ -95,7 +93,7 @@ class TestASquareWave:
         assert totals.lost_ns / totals.in_use_ns == pytest.approx(0.4, abs=0.01)
         assert totals.idle_ns.get(IdleCause.NOT_IN_USE, 0) == 0
 
-    def test_costs_a_drain_of_utilization_and_one_of_power_a_gpu_and_tick(self, fake: Fake) -> None:
+    def test_costs_two_drains_per_gpu_and_tick(self, fake: Fake) -> None:
         # Events are waited for on a thread, at moments of its own.
         story = fake.story(off=["events"], period_s=0.1)
         fake.forget_calls()
@@ -105,7 +103,7 @@ class TestASquareWave:
         assert fake.all_calls() == {DRAIN: 2 * 2 * 10}
 
     @pytest.mark.parametrize("held_up_ns", [0, PATIENCE_S * NS_PER_S], ids=["late", "in time"])
-    def test_says_how_often_it_asked_each_function(
+    def test_counts_the_calls_of_each_function(
         self, held_up_ns: int, fake: Fake, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr("gpumon.sources.nvml.source._HELD_UP_NS", held_up_ns)
@@ -119,7 +117,7 @@ class TestASquareWave:
         assert {name: reported.get(name) for name in asked} == asked
 
     @pytest.mark.parametrize("by_s", [3600, -3600])
-    def test_is_integrated_as_well_while_the_wall_clock_is_set(self, fake: Fake, by_s: int) -> None:
+    def test_is_integrated_while_the_wall_clock_is_set(self, fake: Fake, by_s: int) -> None:
         story = fake.story(period_s=0.1, after_s=0.6)
         story.clock.set_wall_clock(by_s)
         story.pass_s(1.0)
@@ -132,8 +130,8 @@ class TestASquareWave:
         assert sum(frame.rejected for frame in story.frames) == 0
 
 
-class TestARingThatIsDry:
-    def test_while_idle_is_read_as_idle_and_nothing_twice(self, fake: Fake) -> None:
+class TestARingWithoutNewEntries:
+    def test_means_idle_while_the_gpu_is_idle(self, fake: Fake) -> None:
         fake.wave(0, period_s=1.0, busy_ratio=0.4, window_s=0.05, dry_when_idle=True)
         story = fake.story(period_s=0.1, after_s=2.1)
 
@@ -144,9 +142,7 @@ class TestARingThatIsDry:
         assert busy_ns(samples) == pytest.approx(truth_ns, rel=0.15)
 
     @pytest.mark.parametrize("code", [0, codes.NOT_SUPPORTED], ids=["dry", "not there"])
-    def test_from_the_start_leaves_the_utilisation_to_the_other_call(
-        self, fake: Fake, code: int
-    ) -> None:
+    def test_is_replaced_by_the_other_call(self, fake: Fake, code: int) -> None:
         fake.ring(0, [])
         fake.fail(DRAIN, code, gpu=0)
         fake.gpu(0).rates_percent = 40
@@ -162,7 +158,7 @@ class TestARingThatIsDry:
         # Of the other GPU in each tick, and of this one only where it has a ring.
         assert fake.calls(DRAIN) == 2 * 5 * (1 if code else 2)
 
-    def test_that_was_refused_is_asked_for_again_after_a_minute(self, fake: Fake) -> None:
+    def test_that_was_refused_is_tried_again_after_a_minute(self, fake: Fake) -> None:
         fake.fail(DRAIN, codes.NOT_SUPPORTED)
         story = fake.story(after_s=1)
         fake.fail(DRAIN, 0)
@@ -174,7 +170,7 @@ class TestARingThatIsDry:
         story.tick()
         assert fake.calls(DRAIN) > 0
 
-    def test_goes_on_although_its_stamps_restarted(self, fake: Fake) -> None:
+    def test_is_used_again_after_its_stamps_restarted(self, fake: Fake) -> None:
         story = fake.story(period_s=0.5)
 
         def stamps_us(*ages_s: float) -> list[int]:
@@ -190,8 +186,8 @@ class TestARingThatIsDry:
         assert story.sample(0).utilization_ratio == 0.9
 
 
-class TestAStop:
-    def test_leaves_observed_what_the_ring_still_holds(self, fake: Fake) -> None:
+class TestAStopOfTheSampler:
+    def test_is_observed_as_far_as_the_ring_goes_back(self, fake: Fake) -> None:
         fake.wave(0, period_s=0.1, busy_ratio=0.5, window_s=0.02)
         fake.gpu(0).ring_depth = 20
         story = fake.story(period_s=0.1, after_s=0.2)

@@ -1,4 +1,4 @@
-"""Specification of the stamp clock: the driver's stamps, placed on the monotonic clock."""
+"""Tests of the stamp clock: the driver's stamps, placed on the monotonic clock."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class TestTheClockOfTheStamps:
             (time.CLOCK_BOOTTIME, StampDomain.BOOTTIME),
         ],
     )
-    def test_is_the_one_that_is_near_the_newest_stamp(
+    def test_is_the_one_near_the_newest_stamp(
         self, host: Host, clock_id: int, domain: StampDomain
     ) -> None:
         host.stamp(host.ahead_ns[clock_id])
@@ -73,7 +73,7 @@ class TestTheClockOfTheStamps:
         assert host.stamps.domain is domain
         assert abs(host.error_ns(host.ahead_ns[clock_id])) < 1000
 
-    def test_is_not_guessed_from_the_old_entries_of_a_ring_that_ran_dry(self, host: Host) -> None:
+    def test_is_not_guessed_from_old_entries(self, host: Host) -> None:
         realtime_ns = host.ahead_ns[time.CLOCK_REALTIME]
 
         host.stamp(realtime_ns, age_ns=90 * NS_PER_S)
@@ -82,7 +82,7 @@ class TestTheClockOfTheStamps:
 
         assert host.stamps.domain is StampDomain.REALTIME
 
-    def test_is_found_although_one_of_the_gpus_sends_nonsense(self, host: Host) -> None:
+    def test_is_found_despite_an_invalid_stamp(self, host: Host) -> None:
         host.stamps.tick()
         good_us = host.stamp_us(host.ahead_ns[time.CLOCK_BOOTTIME])
 
@@ -90,7 +90,7 @@ class TestTheClockOfTheStamps:
 
         assert host.stamps.domain is StampDomain.BOOTTIME
 
-    def test_is_found_again_when_a_suspend_shows_it_was_another(self, host: Host) -> None:
+    def test_is_corrected_after_a_suspend(self, host: Host) -> None:
         host.ahead_ns[time.CLOCK_BOOTTIME] = 0
         domains = []
         for ahead_ns in (0, HOUR_NS):
@@ -105,7 +105,7 @@ class TestTheClockOfTheStamps:
 class TestStampsOfNoClockOfThisHost:
     AHEAD_NS = 123_456 * NS_PER_S
 
-    def test_are_placed_by_the_soonest_arrival(self, host: Host) -> None:
+    def test_are_placed_by_the_earliest_arrival(self, host: Host) -> None:
         for age_ms in (160, 90, 20, 130):
             host.stamp(self.AHEAD_NS, age_ns=age_ms * MS)
 
@@ -131,7 +131,7 @@ class TestStampsOfNoClockOfThisHost:
 
 class TestAWallClockThatIsSet:
     @pytest.mark.parametrize("by_ns", [HOUR_NS, -HOUR_NS, 200 * MS])
-    def test_is_noticed_by_how_much(self, host: Host, by_ns: int) -> None:
+    def test_is_noticed(self, host: Host, by_ns: int) -> None:
         host.stamp(host.ahead_ns[time.CLOCK_REALTIME])
 
         assert host.set_wall_clock(by_ns) == by_ns
@@ -139,7 +139,7 @@ class TestAWallClockThatIsSet:
         assert abs(host.error_ns(host.ahead_ns[time.CLOCK_REALTIME])) < 1000
 
     @pytest.mark.parametrize("by_ns", [HOUR_NS, -HOUR_NS])
-    def test_leaves_stamps_of_before_at_their_instant(self, host: Host, by_ns: int) -> None:
+    def test_keeps_older_stamps_at_their_time(self, host: Host, by_ns: int) -> None:
         realtime_ns = host.ahead_ns[time.CLOCK_REALTIME]
         host.stamp(realtime_ns)
         old_us = host.stamp_us(realtime_ns, age_ns=-300 * MS)
@@ -150,13 +150,13 @@ class TestAWallClockThatIsSet:
 
         assert straight == [(old_us + by_ns // 1000, 1), (new_us, 2)]
 
-    def test_is_not_confused_with_one_that_is_slewed(self, host: Host) -> None:
+    def test_is_not_confused_with_slewing(self, host: Host) -> None:
         host.stamp(host.ahead_ns[time.CLOCK_REALTIME])
 
         assert host.set_wall_clock(500_000) == 0
         assert abs(host.error_ns(host.ahead_ns[time.CLOCK_REALTIME])) < 1000
 
-    def test_is_forgotten_when_no_ring_can_hold_such_stamps_any_more(self, host: Host) -> None:
+    def test_is_forgotten_after_five_minutes(self, host: Host) -> None:
         host.stamp(host.ahead_ns[time.CLOCK_REALTIME])
         host.set_wall_clock(HOUR_NS)
 
@@ -166,7 +166,7 @@ class TestAWallClockThatIsSet:
         assert not host.stamps.was_set
 
 
-def test_a_look_that_was_interrupted_is_taken_again() -> None:
+def test_an_interrupted_reading_is_repeated() -> None:
     hand = HandClock()
     delays_ns = [0, 3 * MS, 0, 0]
 

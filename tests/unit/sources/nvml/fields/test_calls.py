@@ -1,4 +1,4 @@
-"""Specification of the fields of a GPU: asked once, answered by a number or by None."""
+"""Tests of single calls of the driver."""
 
 from __future__ import annotations
 
@@ -14,9 +14,7 @@ POWER = POWER_USAGE.function
 
 
 class TestANumber:
-    def test_adds_its_time_and_itself_to_those_of_its_function(
-        self, fake: Fake, library: NvmlLibrary, handle: int
-    ) -> None:
+    def test_is_counted_with_its_time(self, fake: Fake, library: NvmlLibrary, handle: int) -> None:
         fake.delay(POWER, 20_000)
 
         for of_gpu in (handle, library.handle_by_index(1) or 0):
@@ -28,7 +26,7 @@ class TestANumber:
 
 class TestMemory:
     @pytest.mark.parametrize("newer_call", [0, codes.FUNCTION_NOT_FOUND])
-    def test_counts_what_the_driver_reserves_only_where_it_knows_no_better(
+    def test_includes_the_drivers_reserve_only_by_the_older_call(
         self, fake: Fake, library: NvmlLibrary, handle: int, newer_call: int
     ) -> None:
         fake.fail("nvmlDeviceGetMemoryInfo_v2", newer_call)

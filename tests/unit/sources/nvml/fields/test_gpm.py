@@ -1,4 +1,4 @@
-"""Specification of GPM: how much of a GPU works while it is busy, true to the driver's own sums."""
+"""Tests of the activity by GPM."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ QUERY, ALLOCATE, FREE = "nvmlGpmQueryDeviceSupport", "nvmlGpmSampleAlloc", "nvml
 
 @pytest.fixture
 def track(fake: Fake, library: NvmlLibrary, handle: int) -> Iterator[GpmTrack]:
-    """The first GPU's activity, to be read at any moment."""
+    """The first GPU's activity, on a clock that the test moves."""
     fake.stop_clock()
     gpm = Gpm(library, fake.now_ns)
     yield gpm.track(handle)
@@ -30,7 +30,7 @@ def track(fake: Fake, library: NvmlLibrary, handle: int) -> Iterator[GpmTrack]:
 
 
 def activities(story: DriverStory, ticks: int) -> list[ActivitySample]:
-    """Every activity of the first GPU that comes in so many ticks, each once."""
+    """Every activity of the first GPU in so many ticks, each once."""
     found: list[ActivitySample] = []
     for _ in range(ticks):
         story.tick()
@@ -41,7 +41,7 @@ def activities(story: DriverStory, ticks: int) -> list[ActivitySample]:
 
 
 class TestTheActivityOfAGpu:
-    def test_is_true_and_comes_every_few_seconds(self, fake: Fake) -> None:
+    def test_is_exact_and_read_every_few_seconds(self, fake: Fake) -> None:
         fake.wave(0, period_s=0.7, busy_ratio=0.6)
         fake.gpm(0, sm=0.5, occupancy=0.25, tensor=0.2, dram=0.1)
 
@@ -56,7 +56,7 @@ class TestTheActivityOfAGpu:
                 [busy_ratio * share for share in (1.0, 0.5, 0.25, 0.2, 0.1)]
             )
 
-    def test_covers_all_time_without_a_gap_with_two_samples_a_gpu(self, fake: Fake) -> None:
+    def test_covers_all_time_with_two_samples_a_gpu(self, fake: Fake) -> None:
         found = activities(fake.story(period_s=0.3), 200)
 
         assert all(late.start_ns == early.end_ns for early, late in pairwise(found))
@@ -66,7 +66,7 @@ class TestTheActivityOfAGpu:
 
 
 class TestABoardThatHasNoGpm:
-    def test_is_asked_once_and_costs_nothing(self, fake: Fake) -> None:
+    def test_is_asked_once(self, fake: Fake) -> None:
         fake.gpm(0, supported=False)
         story = fake.story()
 
@@ -78,14 +78,14 @@ class TestABoardThatHasNoGpm:
 
 
 class TestAValueOfGpm:
-    def test_a_little_above_the_whole_is_the_whole(self, fake: Fake) -> None:
+    def test_slightly_above_100_percent_is_100_percent(self, fake: Fake) -> None:
         fake.wave(0, period_s=1.0, busy_ratio=1.0)
         fake.gpm(0, sm=1.004)
 
         assert {one.sm_active_ratio for one in activities(fake.story(), 12)} == {1.0}
 
     @pytest.mark.parametrize("share", [1.5, -0.5, math.nan, math.inf])
-    def test_that_no_board_can_mean_is_refused_and_counted(self, fake: Fake, share: float) -> None:
+    def test_that_is_impossible_is_refused_and_counted(self, fake: Fake, share: float) -> None:
         fake.wave(0, period_s=0.1, busy_ratio=0.8)
         fake.gpm(0, sm=share)
         story = fake.story()
@@ -98,7 +98,7 @@ class TestAValueOfGpm:
 
 
 class TestTwoSamples:
-    def test_that_are_too_near_are_never_taken(self, fake: Fake, track: GpmTrack) -> None:
+    def test_are_at_least_100_ms_apart(self, fake: Fake, track: GpmTrack) -> None:
         track.read()
         first_ns = fake.now_ns()
         fake.advance(0.05)
@@ -112,7 +112,7 @@ class TestTwoSamples:
         assert activity is not None
         assert activity[:2] == (first_ns, first_ns + SHORTEST_NS)
 
-    def test_span_no_stop_of_whoever_reads(self, fake: Fake, track: GpmTrack) -> None:
+    def test_do_not_span_a_stop_of_the_sampler(self, fake: Fake, track: GpmTrack) -> None:
         track.read()
         woken_ns = fake.advance(60.0)
 
@@ -126,7 +126,7 @@ class TestTwoSamples:
 
 class TestASampleThatFails:
     @pytest.mark.parametrize("code", [codes.UNKNOWN, codes.INVALID_ARGUMENT])
-    def test_lets_the_window_restart(self, fake: Fake, track: GpmTrack, code: int) -> None:
+    def test_restarts_the_window(self, fake: Fake, track: GpmTrack, code: int) -> None:
         track.read()
         reported = []
         for answers in (code, 0, 0):
@@ -149,7 +149,7 @@ class TestTheSamples:
             pytest.param(FakeNvml.reset, 0, 4, id="reset"),
         ],
     )
-    def test_of_before_a_trouble_are_compared_with_none_of_after_it(
+    def test_from_before_a_fault_are_not_compared_with_later_ones(
         self, fake: Fake, begin: Callable[..., None], lasts_s: int, held: int
     ) -> None:
         story = fake.story()
@@ -167,7 +167,7 @@ class TestTheSamples:
         assert all(one.start_ns >= over_ns or one.end_ns <= began_ns for one in found)
         assert fake.gpm_samples_held == 4
 
-    def test_are_given_back_once_before_a_driver_is_opened_again(self, fake: Fake) -> None:
+    def test_are_freed_once_before_nvml_is_opened_again(self, fake: Fake) -> None:
         story = fake.story()
         for _ in range(3):
             story.tick(6)

@@ -1,4 +1,4 @@
-"""Specification of the rates of PCIe and NVLink: counted, and measured only where they are not."""
+"""Tests of the rates of PCIe and NVLink."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MIB = 1 << 20
 LAST_FIELD_WITHOUT_PCIE = 196
 Rates = tuple[float | None, float | None]
 PCIE_RATES: Rates = (1 * MIB, 2 * MIB)
-"""What goes over PCIe on each of the fake's GPUs, unless reported otherwise."""
+"""The rates of the fake's GPUs by default."""
 
 
 def pcie(story: DriverStory, slot: int = 0) -> Rates:
@@ -32,7 +32,7 @@ def nvlink(story: DriverStory) -> Rates:
 
 
 class TestPcie:
-    def test_is_the_difference_of_the_drivers_counters(self, fake: Fake) -> None:
+    def test_is_the_growth_of_the_drivers_counters(self, fake: Fake) -> None:
         story = fake.story(on=["pcie"])
         assert pcie(story) == (None, None)
 
@@ -50,7 +50,7 @@ class TestPcie:
             pytest.param(300, codes.FUNCTION_NOT_FOUND, id="function missing"),
         ],
     )
-    def test_is_measured_where_the_driver_does_not_count_it(
+    def test_is_measured_if_the_driver_does_not_count(
         self, fake: Fake, newest_field: int, code: int
     ) -> None:
         fake.control.newest_field = newest_field
@@ -62,7 +62,7 @@ class TestPcie:
         assert pcie(story) == PCIE_RATES
         assert fake.calls(COUNTED) == 2
 
-    def test_is_measured_on_one_gpu_in_a_tick(self, fake: Fake) -> None:
+    def test_is_measured_on_one_gpu_per_tick(self, fake: Fake) -> None:
         fake.control.newest_field = LAST_FIELD_WITHOUT_PCIE
         fake.reorder(range(8))
         story = fake.story(on=["pcie"])
@@ -75,7 +75,7 @@ class TestPcie:
         assert set(calls) == {2}
         assert [pcie(story, slot) for slot in range(8)] == [PCIE_RATES] * 8
 
-    def test_that_no_slot_can_carry_is_refused_and_counted(self, fake: Fake) -> None:
+    def test_that_is_impossible_is_refused_and_counted(self, fake: Fake) -> None:
         fake.control.newest_field = LAST_FIELD_WITHOUT_PCIE
         fake.gpu(0).pcie_tx_bytes_per_s = 0xFFFF_FFFF << 10
         story = fake.story(on=["pcie"])
@@ -83,9 +83,7 @@ class TestPcie:
         assert pcie(story) == (None, 2 * MIB)
         assert story.frame.rejected == 1
 
-    def test_whose_counter_wrapped_is_not_reported_and_is_measured_from_then_on(
-        self, fake: Fake
-    ) -> None:
+    def test_is_measured_after_its_counter_wrapped(self, fake: Fake) -> None:
         begun = 30 * 2 * MIB  # the counter of what is received, at the first reading
         fake.gpu(0).pcie_counter_wraps_at = begun + 20 * MIB
         story = fake.story(on=["pcie"], period_s=5.0, after_s=5)
@@ -117,7 +115,7 @@ class TestNvlink:
     @pytest.mark.parametrize(
         ("on", "pcie_rates"), [(["nvlink"], (None, None)), (["nvlink", "pcie"], PCIE_RATES)]
     )
-    def test_is_not_asked_for_again_on_a_board_without_links(
+    def test_is_not_read_again_on_a_board_without_links(
         self, fake: Fake, on: list[str], pcie_rates: Rates
     ) -> None:
         for slot in (0, 1):
@@ -138,9 +136,7 @@ def a_counter(most_bytes_per_second: int, refuse: Refusals) -> ByteCounter:
 
 class TestAByteCounter:
     @given(st.lists(st.tuples(st.integers(0, (1 << 63) - 1), st.integers(-2, 100)), max_size=40))
-    def test_gives_no_rate_below_zero_or_beyond_what_a_link_can_carry(
-        self, readings: list[tuple[int, int]]
-    ) -> None:
+    def test_has_no_impossible_rate(self, readings: list[tuple[int, int]]) -> None:
         counter, now_ns = a_counter(10**12, Refusals()), NS_PER_S
         for count, wait_s in readings:
             now_ns += wait_s * NS_PER_S

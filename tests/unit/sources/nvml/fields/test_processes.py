@@ -1,4 +1,4 @@
-"""Specification of the processes of a GPU: who, with how much memory, for what share of time."""
+"""Tests of the processes of a GPU."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class TestTheList:
         ("memory_bytes", "reported"),
         [(2 << 30, 2 << 30), pytest.param((1 << 64) - 1, None, id="the driver keeps it to itself")],
     )
-    def test_names_who_is_on_this_gpu_with_his_memory(
+    def test_has_the_processes_of_this_gpu_with_their_memory(
         self, fake: Fake, field: ProcessField, memory_bytes: int, reported: int | None
     ) -> None:
         fake.run(0, UNUSED_PID, memory_bytes=memory_bytes)
@@ -45,7 +45,7 @@ class TestTheList:
     @pytest.mark.parametrize(
         ("missing", "asked"), [((LIST,), OLDER_LIST), ((LIST, OLDER_LIST), OLDEST_LIST)]
     )
-    def test_of_an_older_driver_is_as_good(
+    def test_comes_from_an_older_call_of_an_older_driver(
         self, fake: Fake, field: ProcessField, missing: tuple[str, ...], asked: str
     ) -> None:
         for pid in (4000, 4001, 4002):
@@ -58,7 +58,7 @@ class TestTheList:
         assert found == [(pid, pid << 20) for pid in (4000, 4001, 4002)]
         assert fake.calls(asked) == 1
 
-    def test_whose_records_have_a_number_more_is_asked_for_in_the_form_before(self) -> None:
+    def test_with_longer_records_is_not_used(self) -> None:
         """535.54 knows protected memory, and not yet the call that took its number over."""
 
         class Driver(NvmlLibrary):
@@ -75,9 +75,7 @@ class TestTheList:
         assert usable_lists(Driver(protected)) == [OLDER_LIST, OLDEST_LIST]
         assert usable_lists(Driver(protected, details)) == [LIST, OLDER_LIST, OLDEST_LIST]
 
-    def test_shows_no_name_unless_it_is_asked_for(
-        self, fake: Fake, library: NvmlLibrary, handle: int
-    ) -> None:
+    def test_has_names_only_on_request(self, fake: Fake, library: NvmlLibrary, handle: int) -> None:
         fake.run(0, UNUSED_PID, name=b"python")
 
         without = process_field(library, handle, nvml_options())
@@ -105,7 +103,7 @@ def runs_as(proc: Path, uid: int) -> None:
 
 
 def name_and_user(proc: Path, pid: int) -> tuple[str | None, str | None]:
-    """What the kernel reports a process, where the driver has no name."""
+    """Name and user by the kernel, without a name by the driver."""
     names = ProcessNames(lambda _: None, proc=proc)
     return names.name(pid), names.user(ProcessOwners(proc).owner(pid).uid)
 
@@ -125,12 +123,12 @@ class TestAName:
             ("  ", "trainer"),
         ],
     )
-    def test_is_the_programs_own_without_folder_and_words(
+    def test_is_the_programs_own_without_folder_and_arguments(
         self, proc: Path, raw: str | None, shown: str
     ) -> None:
         assert ProcessNames(lambda _: raw, proc=proc).name(4000) == shown
 
-    def test_is_asked_for_once_until_the_process_leaves(self, proc: Path) -> None:
+    def test_is_read_once_per_process(self, proc: Path) -> None:
         asked: list[int] = []
 
         def ask(pid: int) -> str:
@@ -146,7 +144,7 @@ class TestAName:
     @pytest.mark.parametrize(
         "uid", [os.getuid(), pytest.param(OTHER_UID, id="its folder belongs to the superuser then")]
     )
-    def test_comes_with_the_user_that_a_process_has_become(self, proc: Path, uid: int) -> None:
+    def test_comes_with_the_present_user_of_the_process(self, proc: Path, uid: int) -> None:
         runs_as(proc, uid)
 
         assert name_and_user(proc, 4000) == ("trainer", pwd.getpwuid(uid).pw_name)
@@ -160,9 +158,7 @@ def shares(field: ProcessField, at_s: int) -> dict[int, float | None]:
 
 
 class TestAShare:
-    def test_is_unknown_at_first_then_of_the_time_since_the_reading_before(
-        self, fake: Fake, field: ProcessField
-    ) -> None:
+    def test_is_of_the_time_since_the_last_reading(self, fake: Fake, field: ProcessField) -> None:
         """All of the driver's buffer would show of load that is over."""
         fake.run(0, 4000, sm=80)
         fake.run(0, 4001, sm=0)
@@ -170,9 +166,7 @@ class TestAShare:
         assert shares(field, 0) == {4000: None, 4001: None}
         assert shares(field, 10) == {4000: 0.8, 4001: 0.0}
 
-    def test_is_asked_for_every_ten_seconds_and_repeated_in_between(
-        self, fake: Fake, field: ProcessField
-    ) -> None:
+    def test_is_read_every_ten_seconds(self, fake: Fake, field: ProcessField) -> None:
         fake.run(0, 4000, sm=80)
         reported = [shares(field, 5 * number) for number in range(6)]
 
@@ -181,7 +175,7 @@ class TestAShare:
         assert fake.calls(LIST) == 6
 
     @pytest.mark.parametrize(("call", "other"), [(SHARES, OLDER_SHARES), (OLDER_SHARES, SHARES)])
-    def test_comes_from_either_generation_of_the_call_also_of_more_than_there_was_room_for(
+    def test_comes_from_either_call_for_any_number_of_processes(
         self,
         fake: Fake,
         field: ProcessField,
@@ -201,18 +195,14 @@ class TestAShare:
 
         assert shares(field, 20) == dict.fromkeys(range(4000, 4100), 0.37)
 
-    def test_above_a_hundred_percent_is_unknown_which_is_not_idle(
-        self, fake: Fake, field: ProcessField
-    ) -> None:
+    def test_above_100_percent_is_unknown(self, fake: Fake, field: ProcessField) -> None:
         fake.run(0, 4000, sm=80)
         fake.run(0, 4001, sm=4_294_967)
         field.read(0)
 
         assert shares(field, 10) == {4000: 0.8, 4001: None}
 
-    def test_of_a_process_that_came_after_they_were_read_is_unknown(
-        self, fake: Fake, field: ProcessField
-    ) -> None:
+    def test_of_a_new_process_is_unknown(self, fake: Fake, field: ProcessField) -> None:
         fake.run(0, 4000, sm=80)
         field.read(0)
         field.read(10 * NS_PER_S)
@@ -221,7 +211,7 @@ class TestAShare:
         assert shares(field, 15) == {4000: 0.8, 4001: None}
         assert shares(field, 20) == {4000: 0.8, 4001: 0.5}
 
-    def test_is_found_again_after_the_stamps_restarted(
+    def test_is_known_again_after_the_stamps_restarted(
         self, fake: Fake, field: ProcessField
     ) -> None:
         fake.run(0, 4000, sm=80)

@@ -1,4 +1,4 @@
-"""Specification of what a board says every few seconds: in base units, or not at all."""
+"""Tests of the fields that are read every few seconds."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ TEMPERATURE_V, TEMPERATURE = "nvmlDeviceGetTemperatureV", "nvmlDeviceGetTemperat
 
 
 def reported(story: DriverStory, name: str, slot: int = 0) -> object:
-    """What a GPU reported under this name, wherever it says it."""
+    """The value of that name in a sample or its details."""
     sample = story.sample(slot)
     return getattr(sample if name in GpuSample._fields else story.details(slot), name)
 
@@ -71,7 +71,7 @@ class TestTheDetails:
 
         assert story.details(0).performance_state == 8
 
-    def test_are_read_of_each_gpu_at_a_moment_of_its_own(self, fake: Fake) -> None:
+    def test_are_read_of_one_gpu_at_a_time(self, fake: Fake) -> None:
         fake.reorder([0, 1, 2, 3])
         story = fake.story(period_s=0.5, after_s=10)
 
@@ -83,7 +83,7 @@ class TestTheDetails:
         assert max(read_at_once) == 1
         assert sum(read_at_once) == pytest.approx(4 * 10 / 5, abs=1)
 
-    def test_ask_for_the_highest_clock_only_once(self, fake: Fake) -> None:
+    def test_have_a_highest_clock_that_is_read_once(self, fake: Fake) -> None:
         fake.story(period_s=5.0).tick(3)
 
         assert fake.calls("nvmlDeviceGetMaxClockInfo") == 2
@@ -101,7 +101,7 @@ class TestAnOlderDriver:
             ("TemperatureV", "Temperature", "temperature_celsius", 54.0),
         ],
     )  # fmt: skip
-    def test_is_asked_by_the_older_function(
+    def test_is_read_by_the_older_function(
         self,
         fake: Fake,
         code: int,
@@ -128,7 +128,7 @@ class TestAFieldThatIsSwitchedOff:
     @pytest.mark.parametrize(
         "name", [field.name for field in NVML_FIELDS if field.name != "utilization"]
     )
-    def test_is_never_asked_for_and_all_others_are(self, fake: Fake, name: str) -> None:
+    def test_is_never_read_and_all_others_are(self, fake: Fake, name: str) -> None:
         def asked_with(without: list[str]) -> dict[str, int]:
             fake.forget_calls()
             on = [field for field in OPT_INS if field not in without]
@@ -150,7 +150,7 @@ class TestAFieldThatIsSwitchedOff:
 
 
 class TestAFieldThatIsSlow:
-    def test_is_followed_by_another_look_at_the_rings(self, fake: Fake, open_source: Open) -> None:
+    def test_is_followed_by_a_second_drain(self, fake: Fake, open_source: Open) -> None:
         for slot in (0, 1):
             fake.wave(slot, period_s=0.1, busy_ratio=0.5, window_s=0.02)
         source = open_source(slow_period_s=0.01)
@@ -162,7 +162,7 @@ class TestAFieldThatIsSlow:
 
         assert frame.taken_at_ns - frame.gpus[1].busy[-1].end_ns < 150_000_000
 
-    def test_is_asked_less_often_and_its_last_answer_stays(self, fake: Fake) -> None:
+    def test_is_read_less_often_and_keeps_its_value(self, fake: Fake) -> None:
         fake.delay(TEMPERATURE_V, 200_000, gpu=0)
         story = fake.story(period_s=6.0)
         fake.gpu(0).performance_state = 5
@@ -176,7 +176,7 @@ class TestAFieldThatIsSlow:
 
         assert fake.calls(TEMPERATURE_V) == 2 + 1 + 2
 
-    def test_has_an_answer_for_no_longer_than_it_is_asked_for(self, library: NvmlLibrary) -> None:
+    def test_has_a_value_that_expires(self, library: NvmlLibrary) -> None:
         now_ns, period_ns = 1_000 * NS_PER_S, 5 * NS_PER_S
         context = SourceContext(
             options=DEFAULT_OPTIONS,
@@ -196,9 +196,9 @@ class TestAFieldThatIsSlow:
         assert schedule.latest.at(until_ns) == {}
 
 
-class TestAnAnswer:
+class TestAValue:
     @given(st.dictionaries(st.text(max_size=3), st.integers(0, 50)), st.integers(0, 60))
-    def test_is_never_older_than_it_may_be(self, untils: dict[str, int], now_ns: int) -> None:
+    def test_expires_at_its_time(self, untils: dict[str, int], now_ns: int) -> None:
         latest = LatestValues()
         for field, until_ns in untils.items():
             latest.put(field, {field: until_ns}, until_ns)
@@ -212,7 +212,7 @@ EVERY_S = 5
 
 
 def joules_after(*millijoules: int | None, every_s: int = EVERY_S) -> list[float | None]:
-    """What is handed out for those readings of a board's counter."""
+    """The counter's answers to those readings of a board."""
     counter = EnergyCounter(Refusals())
     return [
         counter.update(reading, (number + 1) * every_s * NS_PER_S)
@@ -235,10 +235,10 @@ class TestTheEnergyCounter:
             pytest.param([None, None], [None, None], id="is no answer where the board gives none"),
         ],
     )  # fmt: skip
-    def test_shows(self, millijoules: list[int | None], joules: list[float | None]) -> None:
+    def test_returns(self, millijoules: list[int | None], joules: list[float | None]) -> None:
         assert joules_after(*millijoules) == joules
 
-    def test_adds_nothing_of_more_than_can_have_been_used_since(self, refused: Refusals) -> None:
+    def test_refuses_an_impossible_increase(self, refused: Refusals) -> None:
         counter = EnergyCounter(refused)
         counter.update(0, 1 * NS_PER_S)
 
@@ -261,13 +261,13 @@ steps = st.lists(
 
 class TestTheLawsOfEnergy:
     @given(st.lists(st.one_of(st.none(), st.integers(-5, (1 << 64) - 1)), max_size=60))
-    def test_it_never_falls_whatever_the_board_says(self, readings: list[int | None]) -> None:
+    def test_it_never_falls(self, readings: list[int | None]) -> None:
         reported = [joules for joules in joules_after(*readings) if joules is not None]
 
         assert all(early <= late for early, late in pairwise(reported))
 
     @given(steps)
-    def test_it_shows_all_between_readings_without_a_reset_and_never_more_than_was_used(
+    def test_it_counts_all_energy_between_readings_without_a_reset(
         self, steps: list[tuple[int, int, bool, bool]]
     ) -> None:
         refused = Refusals()

@@ -1,4 +1,4 @@
-"""Specification of the table of NVML's fields: what it names is there, and the page agrees."""
+"""Tests that the documentation lists the table of NVML's fields."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ def rows_of_the_page() -> dict[str, str]:
 
 
 class TestThePage:
-    def test_lists_the_fields_that_there_are(self) -> None:
+    def test_lists_all_fields(self) -> None:
         assert sorted(rows_of_the_page()) == sorted(field.name for field in NVML_FIELDS)
 
     @pytest.mark.parametrize("field", NVML_FIELDS, ids=lambda field: field.name)
-    def test_says_how_often_a_field_is_read_and_whether_by_default(self, field: NvmlField) -> None:
+    def test_has_the_period_of_each_field(self, field: NvmlField) -> None:
         words = {None: "as they happen", 0.0: "each tick"}
         how_often = rows_of_the_page()[field.name]
 

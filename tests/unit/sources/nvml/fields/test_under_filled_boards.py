@@ -1,4 +1,4 @@
-"""Specification of "busy, but under-filled" from the driver's counters to the report's words."""
+"""Tests of low SM utilisation, from the driver's counters to the report."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.fakenvml.control import FakeNvml
 
 
 def works(fake: FakeNvml, slot: int, *, watts: float, sm: float | None = None) -> None:
-    """97 % busy at its highest clock, as any training that is kept fed."""
+    """97 % busy at its highest clock, like a training run without input stalls."""
     fake.wave(slot, period_s=0.1, busy_ratio=0.97)
     fake.draw(slot, busy_watts=watts)
     fake.gpu(slot).sm_clock_mhz = fake.gpu(slot).max_sm_clock_mhz
@@ -20,7 +20,6 @@ def works(fake: FakeNvml, slot: int, *, watts: float, sm: float | None = None) -
 
 
 def watched(story: DriverStory) -> Report:
-    """A minute and more."""
     return report_of(story.tick(75))
 
 
@@ -29,7 +28,7 @@ def findings(report: Report) -> list[str]:
 
 
 class TestABoardWithGpm:
-    def test_is_reported_apart_from_one_that_is_as_busy_and_full(self, fake: Fake) -> None:
+    def test_is_distinguished_from_an_equally_busy_one(self, fake: Fake) -> None:
         works(fake, 0, watts=620.0, sm=0.96)
         works(fake, 1, watts=180.0, sm=0.25)
 
@@ -43,9 +42,7 @@ class TestABoardWithGpm:
 
 
 class TestABoardWithoutGpm:
-    def test_is_diagnosed_by_its_power_on_either_driver(
-        self, fake_nvml_of_both_generations: FakeNvml
-    ) -> None:
+    def test_is_diagnosed_by_its_power(self, fake_nvml_of_both_generations: FakeNvml) -> None:
         fake = fake_nvml_of_both_generations
         limit_watts = fake.gpu(0).enforced_limit_mw / 1000
         works(fake, 0, watts=0.25 * limit_watts)
