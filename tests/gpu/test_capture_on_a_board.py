@@ -1,4 +1,4 @@
-"""The capture's load on a real board: what it says it did, the board says, too."""
+"""The capture's load on a real board: its own times and the samples of the board agree."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def gpu() -> GpuAnswers:
         pytest.skip(f"no GPU here: {error}")
     found = chosen_gpu(driver.gpus, os.environ.get("CUDA_VISIBLE_DEVICES"))
     if found is None:
-        pytest.skip("no GPU that CUDA may use is whole: MIG is on, or it is lost")
+        pytest.skip("no GPU that CUDA may use is without MIG and not lost")
     return found
 
 
@@ -48,7 +48,7 @@ class TestARealBoard:
 
         assert {"utilization", "memory", "temperature", "clocks"} <= works
 
-    def test_is_as_busy_as_the_load_says(self, gpu: GpuAnswers, load: Load) -> None:
+    def test_is_as_busy_as_the_load_reports(self, gpu: GpuAnswers, load: Load) -> None:
         command = {"do": "wave", "busy_s": 1.5, "idle_s": 1.5, "seconds": 15.0}
 
         found = watch_wave(SystemClock(), str(gpu.uuid), load, command)

@@ -1,4 +1,4 @@
-"""The ratios of ranks on real GPUs, one each, over NCCL; they need not be alike."""
+"""The ratios of ranks on real GPUs, one each, over NCCL; the GPUs may differ."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from tests.loops.ratio_courses import EXACT, SYNCED_NORM, courses_of
 ROOT = Path(__file__).resolve().parents[2]
 WORLD = 2
 PLAIN, NORMALISED = 1e-6, 1e-5
-"""How far off weights may be; a GPU adds the statistics of batch norm up in another order."""
+"""Tolerances of weights; a GPU sums the statistics of batch norm in another order."""
 
 pytestmark = pytest.mark.gpu
 
 
 @pytest.fixture(scope="module")
 def learned(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], list[Any]]:
-    """What one process learned on the first GPU, and what each of two ranks says."""
+    """The weights of one process on the first GPU, and the results of two ranks."""
     torch = pytest.importorskip("torch")
     if torch.cuda.device_count() < WORLD:
         pytest.skip(f"needs {WORLD} GPUs, and torch sees {torch.cuda.device_count()}")
@@ -42,14 +42,14 @@ def learned(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], l
 
 
 class TestRanksOnGpus:
-    def test_learn_what_one_gpu_does(self, learned: tuple[dict[str, Any], list[Any]]) -> None:
+    def test_learn_the_weights_of_one_gpu(self, learned: tuple[dict[str, Any], list[Any]]) -> None:
         exact = [name for name in courses_of("ddp", WORLD) if name in EXACT]
 
         assert {name: furthest(*learned, name) <= PLAIN for name in exact} == dict.fromkeys(
             exact, True
         )
 
-    def test_normalise_as_one_gpu_does_where_they_do_it_together(
+    def test_normalise_like_one_gpu_with_synced_batch_norm(
         self, learned: tuple[dict[str, Any], list[Any]]
     ) -> None:
         assert furthest(*learned, SYNCED_NORM) <= NORMALISED
@@ -64,7 +64,7 @@ class TestRanksOnGpus:
 
 
 def furthest(alone: dict[str, Any], ranks: list[Any], course: str) -> float:
-    """How far any rank's weights are from those of one process."""
+    """The largest difference of any rank's weights from those of one process."""
     far: float = max(
         abs(one - other)
         for reported in ranks

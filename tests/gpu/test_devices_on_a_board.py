@@ -22,7 +22,7 @@ print(json.dumps([os.getpid(), [gpu.uuid for gpu in gpus]]), flush=True)
 sys.stdin.read()
 """
 
-# CUDA itself: torch counts by a reading of the variable of its own, and took "GPU-" for a device.
+# CUDA itself: torch parses the variable on its own, and accepted "GPU-" as a device.
 CUDA_COUNT = """
 import ctypes, json, uuid
 cuda = ctypes.CDLL("libcuda.so.1")
@@ -46,7 +46,7 @@ def board() -> None:
 
 
 def pids_on_gpus() -> set[int]:
-    """Every process that NVML sees on any GPU, as the driver numbers it."""
+    """The pids on all GPUs, as the driver reports them."""
     pynvml.nvmlInit()
     handles = [pynvml.nvmlDeviceGetHandleByIndex(at) for at in range(pynvml.nvmlDeviceGetCount())]
     running = [
@@ -78,15 +78,15 @@ def test_counting_leaves_no_context_on_any_gpu() -> None:
 
 
 @pytest.mark.parametrize("visible", [None, "0", "", "-1", "0,0", "0,99", "NoDevFiles", "GPU-"])
-def test_the_count_is_cudas(visible: str | None) -> None:
+def test_the_gpus_are_those_of_cuda(visible: str | None) -> None:
     environ = {name: text for name, text in os.environ.items() if name != "CUDA_VISIBLE_DEVICES"}
     if visible is not None:
         environ["CUDA_VISIBLE_DEVICES"] = visible
 
-    def answer(code: str, words: str = "") -> object:
+    def answer(code: str, stdin: str = "") -> object:
         done = subprocess.run(
             [sys.executable, "-c", code],
-            env=environ, input=words, capture_output=True, text=True, timeout=120, check=True,
+            env=environ, input=stdin, capture_output=True, text=True, timeout=120, check=True,
         )  # fmt: skip
         return json.loads(done.stdout.splitlines()[-1])
 

@@ -1,4 +1,4 @@
-"""``prefetch_to_device`` on real boards: where batches land, what they hold, what it saves."""
+"""``prefetch_to_device`` on real boards: where batches are, their values, and the time saved."""
 
 from __future__ import annotations
 
@@ -31,7 +31,9 @@ def torch() -> Any:
 
 @pytest.fixture
 def jax() -> Any:
-    os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # other tests are in here, too
+    os.environ.setdefault(
+        "XLA_PYTHON_CLIENT_PREALLOCATE", "false"
+    )  # other tests use this process, too
     jax = pytest.importorskip("jax")
     if jax.default_backend() != "gpu":
         pytest.skip("this JAX sees no GPU")
@@ -50,7 +52,7 @@ def tf() -> Any:
 
 
 class TestOnTorch:
-    def test_batches_land_on_the_device_that_is_current(self, torch: Any) -> None:
+    def test_batches_are_on_the_current_device(self, torch: Any) -> None:
         last = torch.cuda.device_count() - 1
         with torch.cuda.device(last):
             found = list(prefetch_to_device(map(torch.from_numpy, numbered(3)), device="cuda"))
@@ -58,8 +60,8 @@ class TestOnTorch:
         assert [batch.device for batch in found] == [torch.device("cuda", last)] * 3
         assert [float(batch[0, 0]) for batch in found] == [0.0, 1.0, 2.0]
 
-    def test_a_batch_is_whole_while_a_long_step_still_reads_it(self, torch: Any) -> None:
-        """Each is let go of while the device is at work: its memory must not be the next one's."""
+    def test_a_batch_is_unchanged_while_a_long_step_reads_it(self, torch: Any) -> None:
+        """Each is released while the device works; its memory must not be reused."""
         busy = torch.randn(4096, 4096, device="cuda")
         sums = []
         for batch in prefetch_to_device(map(torch.from_numpy, numbered(20)), depth=2):
@@ -71,7 +73,7 @@ class TestOnTorch:
         assert [value.item() for value in sums] == list(range(20))
         assert readers() == []
 
-    def test_objects_and_containers_land_there_too(self, torch: Any) -> None:
+    def test_objects_and_containers_are_moved_too(self, torch: Any) -> None:
         packed = torch.nn.utils.rnn.pack_sequence([torch.ones(3)])
 
         (found,) = prefetch_to_device([{"packed": packed, "rows": (torch.ones(2), "a name")}])
@@ -105,8 +107,8 @@ class TestOnTorch:
         bare_s = usual_gap_s(copied(), train)
         assert usual_gap_s(prefetch_to_device(source), train) < bare_s / 2
 
-    def test_a_copy_from_pinned_memory_does_not_hold_up_the_step(self, torch: Any) -> None:
-        """The training run's stream works while the side stream copies: together, hardly longer."""
+    def test_a_copy_from_pinned_memory_does_not_delay_the_step(self, torch: Any) -> None:
+        """The training run's stream works while the side stream copies."""
         matrix = torch.randn(8192, 8192, device="cuda")
         pinned = [torch.from_numpy(batch).pin_memory() for batch in numbered(12)]
 
@@ -125,7 +127,7 @@ class TestOnTorch:
         wall_s(in_turns())
         assert wall_s(prefetch_to_device(pinned, depth=3)) < wall_s(in_turns())
 
-    def test_spoils_no_graph_that_is_captured_while_it_reads_ahead(self, torch: Any) -> None:
+    def test_does_not_break_the_capture_of_a_graph(self, torch: Any) -> None:
         def growing() -> Iterator[Any]:
             for number in range(100):
                 time.sleep(0.005)
@@ -149,7 +151,7 @@ class TestOnTorch:
 
 
 class TestOnJax:
-    def test_batches_land_on_the_gpu_and_keep_their_values(self, jax: Any) -> None:
+    def test_batches_are_on_the_gpu_with_their_values(self, jax: Any) -> None:
         found = list(prefetch_to_device(numbered(3), device=jax.devices()[-1]))
 
         assert {device for batch in found for device in batch.devices()} == {jax.devices()[-1]}
@@ -169,7 +171,7 @@ class TestOnJax:
 
 
 class TestOnTensorFlow:
-    def test_elements_land_on_the_first_gpu_and_keep_their_values(self, tf: Any) -> None:
+    def test_elements_are_on_the_first_gpu_with_their_values(self, tf: Any) -> None:
         data = tf.data.Dataset.from_tensor_slices(np.arange(12.0)).batch(4)
 
         found = list(prefetch_to_device(data))

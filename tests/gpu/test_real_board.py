@@ -1,4 +1,4 @@
-"""What a real board says; runs only where there is one (``make gpu``)."""
+"""The samples of a real board (``make gpu``)."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ def frames() -> list[Frame]:
 
 
 def whole_gpus(frame: Frame) -> list[GpuSample]:
-    """Those that are readable, and neither cut nor a part of another."""
+    """The readable GPUs, without MIG-partitioned ones and instances."""
     found = [
         gpu
         for gpu in frame.gpus
         if gpu.error is None and gpu.device.parent_uuid is None and not gpu.device.mig_enabled
     ]
     if not found:
-        pytest.skip("no GPU here is whole: MIG is on, or it cannot be read")
+        pytest.skip("no GPU here can be read without MIG")
     return found
 
 

@@ -1,4 +1,4 @@
-"""The second witness on a real device (``make gpu``), in an environment with a torch for CUDA."""
+"""CUDA events of steps on a real device (``make gpu``), with a torch for CUDA."""
 
 from __future__ import annotations
 
@@ -41,10 +41,7 @@ def witness(torch: Any, reported_ns: dict[int, int]) -> Iterator[CudaEvents]:
 
 @pytest.fixture
 def work(torch: Any) -> Any:
-    """Some twenty milliseconds of it, asked for in a moment.
-
-    In few launches: CUDA's queue holds about a thousand, and whoever asks for one more waits.
-    """
+    """About 20 ms of work in few launches: a launch waits once CUDA's queue has a thousand."""
     matrix = torch.randn(8192, 8192, device="cuda")
 
     def multiply(times: int) -> None:
@@ -61,7 +58,7 @@ def work(torch: Any) -> Any:
 
 
 class TestTheEndOfAStep:
-    def test_is_reported_within_a_millisecond_where_the_host_waits_for_it(
+    def test_is_reported_within_a_millisecond_while_the_host_waits(
         self, torch: Any, witness: CudaEvents, reported_ns: dict[int, int], work: Any
     ) -> None:
         true_ns = {}
@@ -69,7 +66,7 @@ class TestTheEndOfAStep:
             witness.step_begins()
             work()
             witness.step_ended(step)
-            torch.cuda.synchronize()  # the training run's wait, not the witness'
+            torch.cuda.synchronize()  # by the training run, not by ours
             true_ns[step] = time.monotonic_ns()
         witness.stop()
 
@@ -97,7 +94,7 @@ class TestTheEndOfAStep:
         errors_ns = [abs(seen_ns[step] - at_ns) for step, at_ns in reported_ns.items() if step > 5]
         assert statistics.median(errors_ns) < 1 * MS
 
-    def test_costs_the_host_no_wait_for_the_device(
+    def test_makes_the_host_wait_for_nothing(
         self, torch: Any, witness: CudaEvents, work: Any
     ) -> None:
         spent_ns = []
@@ -124,7 +121,7 @@ class TestAGraph:
             witness.step_begins()
             graph = torch.cuda.CUDAGraph()
             with torch.cuda.graph(graph):
-                time.sleep(0.05)  # longer than the patience of the thread that asks
+                time.sleep(0.05)  # longer than the polling thread waits
                 doubled = rows * 2
             graph.replay()
             witness.step_ended(step)
@@ -132,7 +129,7 @@ class TestAGraph:
 
         assert doubled.sum().item() == 128
 
-    def test_can_be_captured_between_steps_while_the_thread_asks(
+    def test_can_be_captured_between_steps_while_the_thread_polls(
         self, torch: Any, witness: CudaEvents, work: Any
     ) -> None:
         rows = torch.ones(64, device="cuda")
@@ -155,9 +152,7 @@ class TestAGraph:
 
 
 class TestTheClockOfARank:
-    def test_reads_how_long_the_gpu_computes_and_not_how_soon_the_host_returns(
-        self, torch: Any, work: Any
-    ) -> None:
+    def test_measures_the_computation_of_the_gpu(self, torch: Any, work: Any) -> None:
         class Busy(torch.nn.Module):  # type: ignore[misc]
             def __init__(self) -> None:
                 super().__init__()
@@ -178,7 +173,7 @@ class TestTheClockOfARank:
         assert clock.spans_so_far() == []
 
 
-class TestAKerasTraining:
+class TestAKerasRun:
     @pytest.fixture(autouse=True)
     def keras(self, torch: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
         keras = pytest.importorskip("keras")
@@ -190,7 +185,7 @@ class TestAKerasTraining:
         monkeypatch.setattr(process_ring._Slot, "ring", None)
         return keras
 
-    def test_has_the_devices_end_of_nearly_every_step(self) -> None:
+    def test_has_the_device_end_of_nearly_every_step(self) -> None:
         from gpumon.core.phase import TrainingPhase
         from gpumon.core.ring_format.events import RingKind
         from tests.keras import builders_keras as b

@@ -1,7 +1,4 @@
-"""What these tests share: the boards that a framework sees, and figures for the page.
-
-``make gpu-multi`` runs them; each says why it was skipped where something is missing.
-"""
+"""The GPUs that TensorFlow sees, and figures for the page (``make gpu-multi``)."""
 
 from __future__ import annotations
 
@@ -42,7 +39,7 @@ def boards() -> tuple[str, ...]:
 
 @pytest.fixture
 def measured(record_property: Callable[[str, object], None]) -> MEASURED:
-    """Puts a figure on the page: what, how much, and the target, if there is one."""
+    """Puts a figure on the page: its name, value and target."""
 
     def record(what: str, figure: str, target: str = "") -> None:
         record_property("figure", f"{what} | {figure} | {target}")
@@ -52,12 +49,12 @@ def measured(record_property: Callable[[str, object], None]) -> MEASURED:
 
 @pytest.fixture
 def trainer_bench(boards: tuple[str, ...]) -> BENCH:
-    """``trainer-bench --json`` in a process of its own, which ends in order."""
+    """Runs ``trainer-bench --json`` in a process of its own."""
 
-    def run(*words: object) -> dict[str, Any]:
+    def run(*arguments: object) -> dict[str, Any]:
         command = [sys.executable, "-m", "trainer_hooks.trainer_bench", "--json"]
         done = subprocess.run(
-            [*command, *map(str, words)],
+            [*command, *map(str, arguments)],
             cwd=ROOT, capture_output=True, text=True, timeout=BENCH_S, check=False,
         )  # fmt: skip
         assert done.returncode == 0, done.stderr[-4000:]

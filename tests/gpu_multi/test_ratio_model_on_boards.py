@@ -1,4 +1,4 @@
-"""The ratio model on real GPUs: what it learns, where, and how the boards add it up."""
+"""The ratio model on real GPUs: its weights, devices and collectives."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ bench: Any = ImportedLater("trainer_hooks.trainer_bench.keras_engine")
 
 pytestmark = pytest.mark.gpu_multi
 CLOSE = 1e-5
-"""A board adds in another order than two do."""
+"""One GPU sums in another order than two."""
 MIXED = 1e-2
 ADDED = 0.03
 STEPS, ROUNDS = 30, 5
@@ -32,7 +32,7 @@ def pair(boards: tuple[str, ...]) -> tuple[str, ...]:
 
 class TestTwoBoards:
     @pytest.mark.parametrize("ratios", [(1, 1), (4, 3)])
-    def test_learn_evaluate_and_predict_what_one_does(
+    def test_learn_evaluate_and_predict_like_one(
         self, pair: tuple[str, ...], ratios: tuple[int, ...]
     ) -> None:
         training = b.Training(compiled={"optimizer": lambda: keras.optimizers.SGD(0.05)})
@@ -44,7 +44,7 @@ class TestTwoBoards:
         furthest = together.furthest_from(alone)
         assert max(furthest.values()) <= CLOSE, furthest
 
-    def test_learn_it_in_mixed_precision_too(self, pair: tuple[str, ...]) -> None:
+    def test_learn_the_same_in_mixed_precision(self, pair: tuple[str, ...]) -> None:
         usual = keras.config.dtype_policy()
         keras.config.set_dtype_policy("mixed_float16")
         try:
@@ -64,7 +64,7 @@ class TestTwoBoards:
 
         assert all(np.isfinite(weight).all() for weight in model.template.get_weights())
 
-    def test_take_new_ratios_in_the_middle_without_a_new_trace(self, pair: tuple[str, ...]) -> None:
+    def test_accept_new_ratios_without_a_new_trace(self, pair: tuple[str, ...]) -> None:
         x, y, _ = b.rows(28)
         model = b.parallel(b.dense(), pair, (1, 1))
         model.compile(optimizer="sgd", loss="sparse_categorical_crossentropy")
@@ -79,15 +79,13 @@ class TestTwoBoards:
 
 
 class TestEachBoard:
-    def test_computes_its_part_forward_and_backward_and_the_host_none(
-        self, boards: tuple[str, ...]
-    ) -> None:
+    def test_computes_its_part_and_the_host_computes_nothing(self, boards: tuple[str, ...]) -> None:
         found = ran.computing(ran.operations_of(lambda: trained_once(boards)))
 
         assert set(found) == set(boards)
         assert all(ways["forward"] and ways["backward"] for ways in found.values()), found
 
-    def test_adds_gradients_up_by_nccl(self, boards: tuple[str, ...]) -> None:
+    def test_sums_gradients_by_nccl(self, boards: tuple[str, ...]) -> None:
         operations = ran.operations_of(lambda: trained_once(boards))
 
         reduces = [one for one in operations if one.kind.startswith("CollectiveReduce")]
@@ -118,7 +116,7 @@ class TestTheEngine:
 
 
 class TestTheBalancer:
-    def test_leads_from_a_poor_split_to_one_at_least_as_fast_as_equal_parts(
+    def test_finds_a_split_at_least_as_fast_as_equal_parts(
         self, pair: tuple[str, ...], measured: MEASURED
     ) -> None:
         model = compiled(b.parallel(bench.maxing_net(bench.FULL), pair, (3, 1)))

@@ -1,4 +1,4 @@
-"""``trainer-bench`` on real GPUs, held to the figures of the sources: the targets on hardware."""
+"""``trainer-bench`` on real GPUs, compared with the figures of its sources."""
 
 from __future__ import annotations
 
@@ -14,16 +14,14 @@ SCALING_BATCH = 512
 
 
 class TestTheArticlesModel:
-    def test_trains_in_the_articles_batches_on_two_boards(
-        self, trainer_bench: BENCH, measured: MEASURED
-    ) -> None:
+    def test_trains_in_the_articles_batches(self, trainer_bench: BENCH, measured: MEASURED) -> None:
         reported = trainer_bench("--gpus", 0, 1, "--batches", 512, 355, "--seconds", 5)
 
         last = reported["runs"][-1]
         measured("samples a second at 512 + 355", f"{last['samples_per_second']:.0f}", "")
         assert last["samples_per_second"] > 0
 
-    def test_is_given_ratios_with_which_two_boards_do_what_they_did_alone(
+    def test_gets_ratios_for_the_speed_of_both_boards_alone(
         self, trainer_bench: BENCH, measured: MEASURED
     ) -> None:
         reported = trainer_bench("--gpus", 0, 1, "--batches", 1388, "--balance", "--seconds", 5)
@@ -47,7 +45,7 @@ class TestScaling:
             pytest.param((1, 2, 4), "efficiency", 0.966, id="four boards"),
         ],
     )
-    def test_is_what_the_article_has(
+    def test_reaches_the_articles(
         self,
         boards: tuple[str, ...],
         trainer_bench: BENCH,
@@ -68,7 +66,7 @@ class TestScaling:
 
 
 class TestFindingTheLargestBatch:
-    def test_meets_the_end_of_memory_and_goes_on(
+    def test_continues_after_running_out_of_memory(
         self, trainer_bench: BENCH, measured: MEASURED
     ) -> None:
         reported = trainer_bench("--gpus", 0, "--batches", 4096, "--find-batch", "--seconds", 0.5)
