@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
 
-from gpumon.core.attribution.idle_sharing import SharedIdle, WindowParts
+from gpumon.core.attribution.idle_sharing import SharedIdle, WindowParts, in_proportion
 from gpumon.core.phase import IdleCause
 
 Amounts = dict[IdleCause, int]
@@ -133,10 +133,7 @@ def by_waits(idle_ns: int, parts: WindowParts) -> Amounts:
     waited_ns = sum(parts.waits.values())
     if not waited_ns:
         return {IdleCause.UNKNOWN: idle_ns} if idle_ns else {}
-    shares_ns = {cause: idle_ns * ns // waited_ns for cause, ns in parts.waits.items() if ns}
-    most = max(shares_ns, key=shares_ns.__getitem__)
-    shares_ns[most] += idle_ns - sum(shares_ns.values())
-    return {cause: ns for cause, ns in shares_ns.items() if ns}
+    return in_proportion(idle_ns, parts.waits, waited_ns)
 
 
 def split_by(idle_parts: Mapping[IdleCause, float], bounds: Bounds) -> Bounds:
@@ -145,7 +142,7 @@ def split_by(idle_parts: Mapping[IdleCause, float], bounds: Bounds) -> Bounds:
     causes = [*best_ns, *(cause for cause in more_ns if cause not in best_ns)]
     lows = {cause: best_ns.get(cause, 0) - less_ns.get(cause, 0) for cause in causes}
     rooms = {cause: less_ns.get(cause, 0) + more_ns.get(cause, 0) for cause in causes}
-    new_ns, left_ns = dict(lows), sum(less_ns.values())
+    left_ns = sum(less_ns.values())
     weights = {cause: room_ns * idle_parts.get(cause, 0.0) for cause, room_ns in rooms.items()}
     total = sum(weights.values())
     if total <= 0:
@@ -156,9 +153,8 @@ def split_by(idle_parts: Mapping[IdleCause, float], bounds: Bounds) -> Bounds:
         more = min(left_ns, rooms[cause] - shares[cause])
         shares[cause] += more
         left_ns -= more
-    new_ns = {cause: lows[cause] + shares[cause] for cause in causes}
     return Bounds(
-        new_ns,
+        {cause: lows[cause] + shares[cause] for cause in causes},
         {cause: ns for cause, ns in shares.items() if ns},
         {cause: rooms[cause] - ns for cause, ns in shares.items() if rooms[cause] > ns},
     )

@@ -153,7 +153,7 @@ def share_idle(
     """
     waiting_ns = sum(parts.waits.values()) + parts.silent_ns + parts.outside_ns
     to_waits_ns = min(idle_ns, waiting_ns)
-    shares = _in_proportion(to_waits_ns, parts.waits, waiting_ns)
+    shares = in_proportion(to_waits_ns, parts.waits, waiting_ns)
     left_ns = idle_ns - to_waits_ns
     for cause, most_ns in (
         (IdleCause.VALIDATION, parts.validation_ns),
@@ -220,9 +220,10 @@ def hide_input_wait(parts: WindowParts, hidden_ns: int) -> None:
         parts.epoch_input_wait_ns = parts.epoch_input_wait_ns * felt_ns // waited_ns
 
 
-def _in_proportion(
+def in_proportion(
     amount_ns: int, weights: dict[IdleCause, int], total_weight: int
 ) -> dict[IdleCause, int]:
+    """Split an amount by weights, which are all or a part of ``total_weight``."""
     # Round running sums, not shares, so that no nanosecond is lost or added.
     shares: dict[IdleCause, int] = {}
     passed = given = 0
