@@ -73,12 +73,12 @@ def advise(gpus: Sequence[GpuReport], runs: Sequence[RunReport]) -> tuple[Advice
     late = late_rank_advice(gpus, runs)
     # A GPU that waits does little, but not for want of a larger batch.
     at_work = [gpu for gpu in gpus if late is None or gpu.label not in late.gpus]
-    beside = (
+    others = (
         _hanging_runs(gpus, runs), late, _open_split(gpus, runs), _late_first_batch(gpus),
         low_fill_advice(at_work, runs), held_advice(gpus), _unused_gpus(gpus, runs),
         few_samples_advice(gpus),
     )  # fmt: skip
-    return (*found, *(advice for advice in beside if advice is not None))
+    return (*found, *(advice for advice in others if advice is not None))
 
 
 def _alike(cause: IdleCause, hit: Sequence[GpuReport]) -> list[list[GpuReport]]:

@@ -107,14 +107,14 @@ def unknown_text(gpus: Sequence[GpuReport], runs: Sequence[RunReport]) -> str:
 
 
 def _is_at_its_ends(gpus: Sequence[GpuReport], concerned: Sequence[RunReport]) -> bool:
-    """Whether it lies outside a trainer, whose tagger reports all that is inside of it."""
+    """Whether it lies before or after a trainer's work, which its tagger reports completely."""
     unknown_ns = idle_in([IdleCause.UNKNOWN], gpus)
     in_no_phase_ns = sum(run.phase_ns.get(TrainingPhase.OTHER, 0) for run in concerned)
     return 2 * in_no_phase_ns >= unknown_ns and all(run.framework != "loop" for run in concerned)
 
 
 def _is_mostly_outside(gpus: Sequence[GpuReport], runs: Sequence[RunReport]) -> bool:
-    """Whether most of the unknown time may lie before, after or beside these runs."""
+    """Whether most of the unknown time may lie outside these runs."""
     unknown_ns = idle_in([IdleCause.UNKNOWN], gpus)
     outside_ns = sum(gpu.totals.in_use_ns for gpu in gpus)
     in_no_phase_ns = 0

@@ -62,7 +62,7 @@ class GateResult(NamedTuple):
 
     Attributes:
         failures: A sentence on each limit that a GPU is above.
-        notes: What a reader must know besides, a sentence each.
+        notes: What else a reader must know, a sentence each.
         undiagnosed: The GPUs without a verdict, and why; empty where there are none.
         is_any_diagnosed: Whether there is a verdict on at least one GPU. Without one, neither
             "above" nor "below" is known.

@@ -149,7 +149,7 @@ def counted_runs(runs: Sequence[RunReport]) -> list[RunReport]:
 
 
 def missing_ranks(of_job: Sequence[RunReport]) -> int:
-    """How many ranks the job of these runs has beside them."""
+    """How many other ranks the job of these runs has."""
     return max(0, max(run.world_size for run in of_job) - len({run.rank for run in of_job}))
 
 

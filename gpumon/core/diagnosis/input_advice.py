@@ -28,7 +28,7 @@ _ABOUT: Final = 0.05
 _THROTTLED_FROM: Final = 0.05
 _TAKEN_FROM: Final = 0.5
 _LOCKED_FROM: Final = 0.4
-"""One of two workers holds a lock half of the time; each sample sees a moment of that."""
+"""One of two workers holds a lock for half of the time, and a sample may miss it."""
 _BESIDE_A_LOCK: Final = (
     InputWaitReason.CPU_BOUND,
     InputWaitReason.LATENCY_BOUND,
@@ -84,7 +84,7 @@ class LossReason(NamedTuple):
             return False
         if self.why.short_of is ShortOf.CORES:
             return True
-        usable = self.usable_cores  # a worker would compute beside a training thread
+        usable = self.usable_cores  # a worker could compute next to a training thread
         return not self.is_alone and usable is not None and usable <= round(self.figures.tasks)
 
 
@@ -178,7 +178,7 @@ def workers_needed(loss: LossReason) -> int | None:
     if figures is None or why is None:
         return None
     if loss.is_alone:
-        wanted = loss.gain - 1  # one of them beside the step takes over all that was a wait
+        wanted = loss.gain - 1  # a worker next to the step takes over the entire wait
     elif why.reason is InputWaitReason.GIL_BOUND:
         wanted = figures.given_cores * loss.gain  # however many threads share these
     else:
@@ -192,7 +192,7 @@ def _workers_at_once(loss: LossReason) -> int | None:
 
 
 def _has_one_core(loss: LossReason) -> bool:
-    """Whether no second process could compute beside the run's."""
+    """Whether no second process could compute at the same time."""
     return loss.usable_cores == 1
 
 

@@ -24,7 +24,7 @@ _IN_PROCESSES: Final[Mapping[str, str]] = {
     "grain": "set worker_count={}",
 }
 Setting: TypeAlias = tuple[messages.Counted, tuple[tuple[str, object], ...]]
-"""A sentence on a loader's setting, and its fields beside ``runs``."""
+"""A sentence on a loader's setting, and its fields except ``runs``."""
 
 
 def loader_named(run: RunReport | None) -> str:

@@ -28,7 +28,7 @@ class GpuActivity(IntEnum):
     PAUSED = 2
     """Idle, between two active samples of a job."""
     WORKING = 3
-    """In an active sample. The idle part of a sample beside a pause belongs to the pause."""
+    """In an active sample. The idle part of a sample next to a pause belongs to the pause."""
 
 
 class ChangeRoom:

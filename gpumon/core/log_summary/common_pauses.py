@@ -52,7 +52,7 @@ def together(gpus: Sequence[Iterable[tuple[int, GpuActivity]]], tolerance_ns: in
     """Compare what the GPUs did at the same time, in O(n log g) for n changes of g GPUs.
 
     GPUs are read one after another, so a common pause begins and ends a little apart: a stretch
-    shorter than the tolerance is neither a common pause nor idle time beside a peer.
+    shorter than the tolerance is neither a common pause nor idle time while a peer worked.
 
     Args:
         gpus: The changes of state of each GPU, oldest first.
@@ -130,7 +130,7 @@ class _Sweep:
         )
 
     def _follow_idle(self, changed: Sequence[tuple[int, GpuActivity]]) -> None:
-        """Track the stretches in which a GPU idles beside one that works."""
+        """Track the stretches in which a GPU idles while another works."""
         now_ns, since = self._now_ns, self._beside_since
         if not self._working:
             for number in list(since):

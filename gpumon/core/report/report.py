@@ -294,7 +294,7 @@ class RunReport:
         suspended_since_ns: Since when its process is stopped, or frozen with its cgroup;
             ``None``: it can run.
         silence: How long it has counted no step, if long enough to mention.
-        on_cpu: Whether its framework computes on the CPU; never set beside simulated GPUs.
+        on_cpu: Whether its framework computes on the CPU; never set with simulated GPUs.
     """
 
     run: str

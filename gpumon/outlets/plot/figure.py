@@ -354,11 +354,11 @@ def _on(gpu: GpuReport, runs: Sequence[RunReport], lanes: Sequence[RunLane]) -> 
     return [lane for lane in lanes if (lane.run, lane.pid) in keys]
 
 
-# -- beside a lane --------------------------------------------------------------
+# -- left and right of a lane ---------------------------------------------------
 
 
 class _Labels(NamedTuple):
-    """The text beside a lane: name and details to the left, amount and verdict to the right."""
+    """Name and details to the left of a lane, amount and verdict to the right."""
 
     name: str
     more: str

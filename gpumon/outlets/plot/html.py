@@ -30,13 +30,13 @@ from gpumon.outlets.plot.figure import description, picture
 from gpumon.outlets.plot.palette import DARK, LIGHT, Palette
 from gpumon.outlets.text.headline import verdict_line, why_line
 from gpumon.outlets.text.report_lines import (
-    findings_beside,
     machine_line,
     next_line,
-    notes_beside,
     observed_sentences,
     other_advice,
+    other_findings,
     run_sentences,
+    shown_notes,
 )
 from gpumon.outlets.text.statements import word_in_table
 from gpumon.outlets.text.trouble_lines import trouble_paragraphs
@@ -124,10 +124,10 @@ def html_page(report: Report, lanes: Lanes | None) -> bytes:
         *_list("Why input was late", _reasons(report.gpus)),
         *([f"<p>{escape(machine)}</p>"] if (machine := machine_line(report)) else []),
         *_list("Other losses", other_advice(report)),
-        *_list("Also noted", findings_beside(report, next_line(report))),
+        *_list("Also noted", other_findings(report, next_line(report))),
         *_table(report.gpus),
         *_list("Runs", [" ".join(sentences) for sentences in run_sentences(report)]),
-        *_list("Notes", notes_beside(report)),
+        *_list("Notes", shown_notes(report)),
         f"<footer>Made by gpumon {escape(__version__)}.</footer>",
         "</body>",
         "</html>",

@@ -153,7 +153,7 @@ def _gain(advice: Advice) -> str:
 
 
 def _on_the_log(report: Report) -> str:
-    """What to do about what a log shows beside verdicts that ask for nothing."""
+    """What to do about a log whose verdicts call for nothing."""
     finding, gpu = next(iter(log_findings(report)), None), main_gpu(report.gpus)
     if finding is not None:
         return joined(["" if finding.rule == _IN_WHY else finding.text, finding.remedy])
@@ -200,11 +200,11 @@ def other_advice(report: Report) -> list[str]:
     return [f"{advice.evidence} {advice.text}" for advice in dict.fromkeys(more)]
 
 
-# -- what there is beside -------------------------------------------------------
+# -- findings and notes ---------------------------------------------------------
 
 
-def findings_beside(report: Report, shown: str) -> list[str]:
-    """What a log shows beside the verdicts and the line Next, a paragraph each, with what to do."""
+def other_findings(report: Report, shown: str) -> list[str]:
+    """The findings of a log that are not in the line Next, a paragraph each, with what to do."""
     return [
         _sentences(finding, report)
         for finding in log_findings(report)
@@ -221,7 +221,7 @@ def _sentences(finding: LogFinding, report: Report) -> str:
     return f"{finding.text} {finding.remedy}"
 
 
-def notes_beside(report: Report) -> list[str]:
+def shown_notes(report: Report) -> list[str]:
     """The notes of the report, without those that its troubles repeat."""
     shown = {f"GPU {gpu.label}: {error_of(gpu.troubles)}" for gpu in report.gpus}
     shown |= {f"GPU {gpu.label}: {gpu.error}" for gpu in report.gpus}

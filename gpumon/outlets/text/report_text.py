@@ -32,14 +32,14 @@ from gpumon.core.wording import (
 )
 from gpumon.outlets.text.headline import has_instance, main_gpu, verdict_line, why_line
 from gpumon.outlets.text.report_lines import (
-    findings_beside,
     levels_lines,
     machine_line,
     next_line,
-    notes_beside,
     observed_sentences,
     other_advice,
+    other_findings,
     run_sentences,
+    shown_notes,
 )
 from gpumon.outlets.text.statements import LOSS_LIMITS, word_in_table
 from gpumon.outlets.text.style import WIDTH, TextStyle, bullets, wrapped
@@ -67,9 +67,9 @@ def render_report(report: Report, style: TextStyle) -> str:
         shown = tuple(gpu for gpu in report.gpus if main is not None and gpu.label == main.label)
     blocks += [_gpu_block(gpu, report, style) for gpu in shown]
     advice = bullets("Other losses:", other_advice(report))
-    found = bullets("Also noted:", findings_beside(report, next_line(report)))
+    found = bullets("Also noted:", other_findings(report, next_line(report)))
     runs = [line for run in run_sentences(report) for one in run for line in wrapped(one)]
-    notes = [line for note in notes_beside(report) for line in wrapped(note, first="Note: ")]
+    notes = [line for note in shown_notes(report) for line in wrapped(note, first="Note: ")]
     blocks += filter(None, ("\n".join(runs), advice, found, "\n".join(notes)))
     return style.plain("\n\n".join(blocks)) + "\n"
 
@@ -220,12 +220,12 @@ def _splits(cause: IdleCause, totals: GpuTotals) -> Iterator[_Split]:
         suspected = [("of it suspected starvation", totals.suspected_ns)]
         yield _Split(suspected, "of it not suspected")
     if cause is IdleCause.INPUT_WAIT:
-        moments = [
+        parts = [
             ("when: for the first batch", totals.first_input_wait_ns),
             ("when: in validation", totals.validation_input_wait_ns),
             ("when: at the start of epochs", totals.epoch_input_wait_ns),
         ]
-        yield _Split(moments, "when: at other times")
+        yield _Split(parts, "when: at other times")
         yield _by_reason(totals.input_wait_by_reason_ns, is_rest_shown=True)
     if cause is IdleCause.WITHIN_STEP:  # only its Python is sampled
         yield _by_reason(totals.within_step_by_reason_ns)

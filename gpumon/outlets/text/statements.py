@@ -34,7 +34,7 @@ LOSS_LIMITS: Final = (DEFAULT_SETTINGS.lost_share, DEFAULT_SETTINGS.high_share)
 
 
 def is_well(gpu: GpuReport) -> bool:
-    """Whether it lost nothing that is worth a word, or had nothing to do."""
+    """Whether it lost nothing worth mentioning, or had nothing to do."""
     return not gpu.verdict.name.is_of_a_loss
 
 

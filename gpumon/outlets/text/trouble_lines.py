@@ -39,10 +39,10 @@ def trouble_title(report: Report) -> str:
     """The beginning of a verdict on GPUs in trouble."""
     if report.lost_elsewhere or any(gpu.is_lost for gpu in report.gpus):
         return "GPU lost"
-    worth_a_word = {
+    kinds = {
         one.kind for gpu in report.gpus for one in gpu.troubles if one.severity is not Severity.NONE
     }
-    return "rows end early" if worth_a_word == {TroubleKind.ENDED} else "GPU in trouble"
+    return "rows end early" if kinds == {TroubleKind.ENDED} else "GPU in trouble"
 
 
 def trouble_sentences(report: Report, severity: Severity) -> str:
@@ -90,7 +90,7 @@ def remedy_of_the_source(report: Report) -> str:
 
 
 def trouble_words(gpu: GpuReport) -> str:
-    """Its troubles in a word or two each: ``lost``, ``XID 79, throttled``."""
+    """Its troubles by name: ``lost``, ``XID 79, throttled``."""
     if gpu.is_lost:
         return TroubleKind.LOST.value
     words = [one.short_name for one in gpu.troubles if one.severity is not Severity.NONE]

@@ -186,7 +186,7 @@ class TestTheClock:
 
 
 class TestNothingTouches:
-    @pytest.mark.parametrize("count", [1, 2, 4, 5, 8, 9, 16, 17])
+    @pytest.mark.parametrize("count", [1, 5, 9, 17])
     @pytest.mark.parametrize("name", ["NVIDIA A40", HOSTILE], ids=["short", "long"])
     def test_however_many_gpus_with_whatever_names(self, count: int, name: str) -> None:
         assert layout_faults(figure_of(*many(count, name))) == []
@@ -195,7 +195,7 @@ class TestNothingTouches:
         "started_at",
         [None, "2026-03-01T23:59:58.123", "2026-03-01T10:00+02:00", "0001-01-01T00:00"],
     )
-    @pytest.mark.parametrize("period_s", [0.001, 0.2, 1.0, 60.0, 3_600.0, 86_400.0])
+    @pytest.mark.parametrize("period_s", [0.001, 1.0, 60.0, 86_400.0])
     def test_however_long_the_log(self, period_s: float, started_at: str | None) -> None:
         shown = logged(every(period_s, rhythm(3, 2, 30)), started_at=started_at)
 
