@@ -30,10 +30,6 @@ def shape_of(bursts_and_pauses: Iterable[tuple[float, float]], busy_s: float = 0
 
 
 class TestTheShape:
-    @pytest.mark.parametrize("count", [0, 1, 2])
-    def test_is_unknown_of_too_few_pauses(self, count: int) -> None:
-        assert cycles_of([(4.0, 2.0)] * count).shape(1.0) is None
-
     def test_has_medians_widths_and_shares(self) -> None:
         shape = shape_of([(4.0, 1.5)] * 20, busy_s=0.5)
 
@@ -54,13 +50,6 @@ class TestTheShape:
         shape = shape_of([(90.0, 50.0)] * 10 + [(4.0, 2.0)] * REMEMBERED)
 
         assert (shape.pause_width_s, shape.pauses) == (0.0, 10 + REMEMBERED)
-
-    def test_of_another_job_forgets_the_one_before(self) -> None:
-        cycles = cycles_of([(4.0, 2.0)] * 20)
-
-        cycles.forget()
-
-        assert (cycles.count, cycles.shape(1.0)) == (0, None)
 
     @given(
         st.lists(st.tuples(st.floats(0, 1e6), st.floats(1e-9, 1e6)), min_size=3, max_size=99),

@@ -51,10 +51,3 @@ class TestTheList:
         longest = max(interval.duration_ns for interval in kept.snapshot())
 
         assert longest < 10_000 / 100 * 5
-
-    def test_puts_intervals_held_back_in_their_place(self) -> None:
-        kept = IntervalList(limit=10)
-        kept.extend([Interval(5, 6)])
-        kept.insert([Interval(1, 2)])
-
-        assert kept.snapshot() == (Interval(1, 2), Interval(5, 6))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from gpumon.core.accounting.starved_flag import StarvedFlag
 from gpumon.core.settings.detector import DetectorSettings
 from tests.builders.time import s
@@ -16,26 +18,23 @@ def flag_after(*shares: float) -> StarvedFlag:
     return flag
 
 
-class TestTheFlag:
-    def test_is_down_at_first(self) -> None:
-        assert not flag_after().raised
+FLAGS: dict[str, tuple[list[float], bool]] = {
+    "is down at first": ([], False),
+    "is down before ten seconds of use": ([1.0] * 9, False),
+    "rises after ten seconds of use": ([1.0] * 10, True),
+    "is down below five percent": ([0.049] * 60, False),
+    "rises at five percent": ([0.05] * 60, True),
+    "stays up between three and five percent": ([0.10] * 60 + [0.04] * 120, True),
+    "falls below three percent of the last minute": ([0.10] * 60 + [0.0] * 60, False),
+}
 
-    def test_waits_for_ten_seconds_of_use(self) -> None:
-        assert not flag_after(*[1.0] * 9).raised
-        assert flag_after(*[1.0] * 10).raised
 
-    def test_rises_at_five_percent(self) -> None:
-        assert not flag_after(*[0.049] * 60).raised
-        assert flag_after(*[0.05] * 60).raised
+@pytest.mark.parametrize("what", FLAGS)
+def test_the_flag(what: str) -> None:
+    shares, is_raised = FLAGS[what]
 
-    def test_stays_up_between_three_and_five_percent(self) -> None:
-        assert flag_after(*[0.10] * 60, *[0.04] * 120).raised
+    assert flag_after(*shares).raised is is_raised
 
-    def test_falls_below_three_percent_of_the_last_minute(self) -> None:
-        flag = flag_after(*[0.10] * 60, *[0.0] * 60)
 
-        assert not flag.raised
-        assert flag.episodes == 1
-
-    def test_counts_each_rise_as_an_episode(self) -> None:
-        assert flag_after(*([0.10] * 60 + [0.0] * 60) * 3).episodes == 3
+def test_each_rise_of_the_flag_is_an_episode() -> None:
+    assert flag_after(*([0.10] * 60 + [0.0] * 60) * 3).episodes == 3
