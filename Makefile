@@ -21,7 +21,7 @@ TORCH ?= $(CI)
 SUITES := tests/tools/run_suites.py
 CHECK_COMES_FIRST := $(and $(filter check,$(MAKECMDGOALS)),$(filter test,$(MAKECMDGOALS)))
 
-# With this variable, each of thousands of short processes would compile all its imports again.
+# With this variable, each of thousands of short processes would compile its imports again.
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
@@ -97,13 +97,13 @@ ifneq ($(TORCH),)
 		-m keras_torch tests/keras tests/loops $(ARGS)
 endif
 
-bench: tools .venv/.bench ## the benchmarks, each beside a peer in the same run
+bench: tools .venv/.bench ## the benchmarks, each next to a peer in the same run
 	@missed=0; for file in $$(grep -l __main__ benchmarks/*.py | grep -v -e bench_day -e bench_short_runs); do \
 		question=benchmarks.$$(basename "$$file" .py); \
 		echo "== python -m $$question"; $(BIN)/python -m "$$question" $(ARGS) || missed=1; \
 	done; [ $$missed = 0 ] || { echo "A goal was missed; docs/performance.md says which are known."; exit 1; }
 
-bench-hooks: tools .venv/.dev .venv-rivals/.dev ## cost and findings of the hooks beside nvitop, TraceML, gpuprof
+bench-hooks: tools .venv/.dev .venv-rivals/.dev ## cost and findings of the hooks, next to nvitop, TraceML, gpuprof
 	@missed=0; for question in bench_hooks_keras bench_hooks_torch_loop; do \
 		$(BIN)/python -m benchmarks.$$question $(ARGS) || missed=1; \
 	done; [ $$missed = 0 ] || { echo "A goal was missed; docs/performance.md says which are known."; exit 1; }

@@ -1,12 +1,11 @@
 """How fast is a long log read, and does memory stay flat?
 
-Writes logs of N rows (default 1,000,000: twelve days of one GPU at 1 s) with
-one GPU, with eight, with eight whose power and memory differ in each row, and
-with one in gzip; analyses each in a fresh process, and compares with loops
-that do nothing else: one splits the lines and converts their utilisation,
-another has the standard library's csv module do it, and pandas reads the file
-and parses its time (skipped, with a word, where it is not installed: it is in
-the extra `bench`; or name an interpreter that has it). The cost of gpumon is the ratio.
+Writes logs of N rows (default 1,000,000: twelve days of one GPU at 1 s) with one GPU, with eight,
+with eight whose power and memory differ in each row, and with one in gzip; analyses each in a new
+process, and compares with minimal loops: one splits the lines and converts their utilisation,
+another uses the standard library's csv module, and pandas reads the file and parses its time
+(skipped if not installed: it is in the extra `bench`; or name an interpreter that has it). The cost
+of gpumon is the ratio.
 
     python -m benchmarks.bench_analyze_throughput [ROWS] [PYTHON_WITH_PANDAS]
 """

@@ -6,7 +6,7 @@ Each machine is drawn from a seed: two, three or four GPUs up to four times apar
 saturating or working in waves, some short of memory; without noise, and with up to 4 % of it per
 step. The controller starts with equal parts and gets the busy seconds of 20 steps at a time, for 40
 intervals; then one GPU takes 1.25, 1.5 or 2 times as long, for 40 more. The reference is the best
-split of the same machine without noise; equal parts are shown beside it. The article's pair comes
+split of the same machine without noise; equal parts are shown next to it. The article's pair comes
 first.
 """
 

@@ -1,12 +1,11 @@
-"""Does a day at ten readings a second leave anything behind?
+"""Does memory grow in a day at ten readings a second?
 
     python -m benchmarks.bench_day [HOURS]
 
-Eight GPUs of the fake libnvidia-ml.so.1, whose clock is moved by hand, and
-all that ``gpumon serve`` does in a tick: source, pipeline, state file,
-history, metrics, with a scrape a minute and a training run every five. A day is
-864,000 ticks. Until the sixth hour fills what is kept of the past (64 ended
-training runs, 256 reports); from then on memory has to stay.
+Eight GPUs of the fake libnvidia-ml.so.1, whose clock the benchmark moves, and all that ``gpumon
+serve`` does in a tick: source, pipeline, state file, history, metrics, with a scrape a minute and a
+training run every five. A day is 864,000 ticks. Until the sixth hour the history fills (64 ended
+training runs, 256 reports); then memory must stay.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""What a tag costs: nanoseconds a record, and a step of a loop, beside a bare pair of clock reads.
+"""What does a tag cost: nanoseconds a record, and a step of a loop, next to two clock reads?
 
     python -m benchmarks.bench_hook_cost --json
 
-The peer is the least that any timing hook does: two clock reads. What a
-callback costs a Keras fit is asked by ``benchmarks.bench_hooks_keras``.
+The peer is the least that any timing hook does: two clock reads. ``benchmarks.bench_hooks_keras``
+measures the cost of a callback in a Keras fit.
 """
 
 from __future__ import annotations

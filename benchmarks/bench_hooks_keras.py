@@ -1,17 +1,14 @@
-"""What a callback costs a Keras fit: none, an empty one, gpumon's, and nvitop's, in turns.
+"""What does a callback cost a Keras fit: none, an empty one, gpumon's, and nvitop's, in turns?
 
     python -m benchmarks.bench_hooks_keras --backends jax --rounds 5
 
-``period``: a step on a device that works 10 ms. The device itself takes the
-time, and the CPU that was used meanwhile. ``hidden``: JAX at work on steps of
-about 10 ms while the host prepares each batch for 4: a hook that waited for the
-device would add those. ``hook``: the calls that Keras makes in a step, in a
-loop of their own, so that the hook's code is alone, and hot. ``code``: Keras'
-own loop around a step that does nothing (on TensorFlow, a graph of one small
-layer): CPU with the hook less CPU without. Each backend is
-asked in the environment that `make test` made for it; `make bench-hooks` adds
-nvitop's. Where the bare training wavers more than a goal is wide, that is reported
-and the goal not diagnosed.
+``period``: a step on a device that works for 10 ms, and the CPU used meanwhile. ``hidden``: JAX
+with steps of 10 ms while the host prepares each batch for 4 ms: a hook that waited for the device
+would add those. ``hook``: the calls that Keras makes in a step, in a loop of their own, so that the
+hook's code is alone, and hot. ``code``: Keras' own loop around a step that does nothing (on
+TensorFlow, a graph of one small layer): CPU with the hook minus CPU without. Each backend runs in
+the environment that `make test` made for it; `make bench-hooks` adds nvitop's. Where the bare
+training varies more than a goal is wide, that is reported and the goal not evaluated.
 """
 
 from __future__ import annotations
@@ -120,7 +117,7 @@ class Fits:
 
 
 def measure_period(fits: Fits) -> Figures:
-    """A step on a device that works 10 ms; on TensorFlow also beside nvitop's callback."""
+    """A step on a device that works 10 ms; on TensorFlow also with nvitop's callback."""
     variants = ["bare", "empty", "gpumon"]
     with contextlib.ExitStack() as stack:
         environ = dict(os.environ)
@@ -168,7 +165,7 @@ def measure_hidden(fits: Fits) -> Figures:
 
 
 def measure_hook(fits: Fits) -> Figures:
-    """The hook's own code, hot: alone, and beside a callback such as the progress bar."""
+    """The hook's own code, hot: alone, and with a callback such as the progress bar."""
     variants = ["bare", "gpumon", "ending", "ending+four", "gpumon+ending"]
     taken = fits.taken("hook", variants, dict(os.environ))
     us = {name: min(_figures(taken, name, "us")) for name in variants}
@@ -181,7 +178,7 @@ def measure_hook(fits: Fits) -> Figures:
         f"\n{fits.backend}: microseconds of the hook's code a step, hot, the fastest of all rounds"
     )
     print(f"  the only callback of a silent fit   {figures['alone_us']:.1f}")
-    print(f"  beside a progress bar               {figures['beside_us']:.1f}")
+    print(f"  with a progress bar                 {figures['beside_us']:.1f}")
     print(f"    Keras' own call, included         {figures['calls_beside_us']:.1f}")
     is_met = figures["alone_us"] <= HOOK_GOAL_US
     print(f"  goal: at most {HOOK_GOAL_US:g} us alone: {_word(is_met)}")
@@ -189,7 +186,7 @@ def measure_hook(fits: Fits) -> Figures:
 
 
 def measure_code(fits: Fits) -> Figures:
-    """CPU of the hook alone, and beside another callback, which makes Keras wait each step."""
+    """CPU of the hook alone, and with another callback, which makes Keras wait each step."""
     variants = ["bare", "two", "gpumon", "empty", "gpumon+empty"]
     taken = fits.taken("code", variants, dict(os.environ))
     us = {name: calm(taken, name, "us") for name in variants}
@@ -201,7 +198,7 @@ def measure_code(fits: Fits) -> Figures:
     print(f"\n{fits.backend}: microseconds of CPU that an empty step gains, in the calmest fits")
     print(f"  gpumon, the only callback           {figures['alone_us']:+.1f}")
     print(f"  two callbacks with nothing in them  {figures['calling_us']:+.1f}")
-    print(f"  gpumon beside another callback      {figures['beside_us']:+.1f}")
+    print(f"  gpumon with another callback        {figures['beside_us']:+.1f}")
     is_met = figures["alone_us"] <= CODE_LIMIT_US
     print(f"  limit: 1 % of a step of 10 ms, {CODE_LIMIT_US:g} us alone: {_word(is_met)}")
     return {**figures, "met": is_met}

@@ -1,13 +1,12 @@
-"""What a hook costs a plain torch loop, and whether it says what is wrong: gpumon and two rivals.
+"""What does a hook cost a torch loop, and is its report true: gpumon and two rivals?
 
     python -m benchmarks.bench_hooks_torch_loop --only truth --json
 
-The same loop is run bare, with gpumon's ``timed()``, ``phase()`` and
-``step()``, with TraceML 0.5.0 and with gpuprof 0.7.1, in turns. ``cost``: what
-is added to each step, in time and in memory. ``start``: what is added to a
-whole run, and whether the script's exit code is kept. ``truth``: training runs
-whose trouble the script measures itself, and what each tool says of them.
-`make bench-hooks` makes the environment that this takes.
+The same loop runs bare, with gpumon's ``timed()``, ``phase()`` and ``step()``, with TraceML 0.5.0
+and with gpuprof 0.7.1, in turns. ``cost``: the time and memory added to each step. ``start``: the
+time added to a run, and whether the script's exit code is kept. ``truth``: training runs whose
+trouble the script measures itself, and the report of each tool. `make bench-hooks` makes the
+environment.
 """
 
 from __future__ import annotations

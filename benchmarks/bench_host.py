@@ -1,10 +1,10 @@
-"""What does it cost to look at the processes of training runs that wait, and at those that do not?
+"""What does sampling the processes of training runs cost, waiting and idle ones?
 
     python -m benchmarks.bench_host [SECONDS]
 
-Training runs have 20 threads (three run), workers have three (one runs), all of
-them real and waiting. Once a second gpumon looks at all of them, in its own thread; psutil asks
-the same trees for their threads and children in the same run.
+Training runs have 20 threads (three run), workers have three (one runs), all of them real and
+waiting. Once a second gpumon samples all of them, in its own thread; psutil reads the threads and
+children of the same trees in the same run.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ waits()
 
 @contextmanager
 def training_runs(count: int, workers: int) -> Iterator[list[int]]:
-    """The pids of so many training runs, each with so many workers."""
+    """The pids of training runs with workers."""
     words = [sys.executable, "-S", "-c", _TRAINING, str(workers)]
     with ExitStack() as around:
         started = []
@@ -116,7 +116,7 @@ def looked_at(pids: Sequence[int], seconds: int, *, waits: bool) -> float:
         reader.close()
 
 
-def asked_by_psutil(pids: Sequence[int]) -> None:
+def read_by_psutil(pids: Sequence[int]) -> None:
     """The same trees, their threads and how the machine's disks do, by psutil."""
     for pid in pids:
         training = psutil.Process(pid)
@@ -135,7 +135,7 @@ def main() -> int:
             time.sleep(1.0 + 0.02 * count * workers)
             waiting = looked_at(pids, seconds, waits=True)
             resting = looked_at(pids, seconds // 2, waits=False)
-            peer = percent_of_a_core(lambda _, pids=pids: asked_by_psutil(pids), 3)  # type: ignore[misc]
+            peer = percent_of_a_core(lambda _, pids=pids: read_by_psutil(pids), 3)  # type: ignore[misc]
         is_met = is_met and waiting <= goal
         print(
             f"{f'{count} x {workers}':22}{waiting:9.3f}%{resting:11.3f}%{peer:8.2f}%{goal:6.1f}%",

@@ -1,11 +1,10 @@
-"""What a minute of two GPUs looks like in gpustat, in nvitop, and in gpumon.
+"""What do gpustat, nvitop and gpumon show of the same minute of two GPUs?
 
     python -m benchmarks.bench_neighbours [SECONDS]
 
-Two fake GPUs work for 0.48 s and then wait for 0.52 s, over and over, as GPUs do whose
-batches come late; the second is half a second behind the first. gpustat and nvitop are
-asked once a second, as by people who keep them open; gpumon records the same minute and
-reports on it. All read one driver at the same time.
+Two fake GPUs repeatedly work for 0.48 s and wait for 0.52 s, as GPUs with a slow input do; the
+second is half a second behind the first. gpustat and nvitop run once a second, as users keep them
+open; gpumon records the same minute and reports on it. All read one driver at the same time.
 """
 
 from __future__ import annotations

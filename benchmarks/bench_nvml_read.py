@@ -1,11 +1,11 @@
-"""What reading eight GPUs costs, beside the least that anybody could do with pynvml.
+"""What does reading eight GPUs cost, next to the least possible with pynvml?
 
     python -m benchmarks.bench_nvml_read
 
-Both run on the fake libnvidia-ml.so.1 in this process, in turns: a driver
-call costs next to nothing there, so what is compared is the caller's own
-work. ``hot`` reads in a loop; ``spaced`` sleeps 50 ms between two reads, as a
-sampler does, and pays for cold caches. About six new samples a GPU each time.
+Both run on the fake libnvidia-ml.so.1 in this process, in turns. A driver call is nearly free
+there, so this compares the caller's own work. ``hot`` reads in a loop; ``spaced`` sleeps 50 ms
+between two reads, as a sampler does, and pays for cold caches. About six new samples a GPU each
+time.
 """
 
 from __future__ import annotations

@@ -1,17 +1,16 @@
-"""How much of the driver's time does watching GPUs take, beside nvitop-exporter, gpustat, a loop?
+"""How much of the driver's time does gpumon take, next to nvitop-exporter, gpustat and a loop?
 
     python -m benchmarks.bench_nvml_time [SECONDS]
 
-All at the same time, each on a fake libnvidia-ml.so.1 of its own that is reported
-how long each function takes. First what was measured of a real board (RTX
-4090, MangoHud's request 2104, and NVML's own word on PCIe): the list of
-graphics processes, fans, memory, utilisation, PCIe; everything else is
-assumed to take 10 us. Then 10 us for every function, to see what is left where
-no call is dear. Eight and sixteen GPUs, eight processes. Once a second; then
-ten times, where nvitop-exporter takes no period below a quarter of a second.
+All run at the same time, each on its own fake libnvidia-ml.so.1, which defines how long each
+function takes. First as measured on a real board (RTX 4090, MangoHud's request 2104, and NVML's
+documentation of PCIe): the list of graphics processes, fans, memory, utilisation, PCIe; other
+functions are assumed to take 10 us. Then 10 us for every function, without expensive calls. Eight
+and sixteen GPUs, eight processes. Once a second; then ten times, where nvitop-exporter has a
+minimum of a quarter of a second.
 
-The time is what the calls were reported to take, not what a busy machine made of
-it; a call that only waits for an event counts as any other call.
+The result is the defined time of the calls, independent of the load of the machine; a call that
+only waits for an event counts as any other call.
 """
 
 from __future__ import annotations
@@ -75,7 +74,7 @@ while True:
 
 @dataclass(frozen=True)
 class Cost:
-    """What a peer asked of the driver, each second."""
+    """A peer's calls of the driver, by second."""
 
     calls: float
     seconds: float
@@ -175,7 +174,7 @@ def end(process: subprocess.Popen[bytes]) -> None:
 
 
 def cost_of(peer: Peer, passed_s: float) -> Cost:
-    """What was asked since the counters were set to zero."""
+    """The calls since the counters were reset."""
     inside_s = peer.fake.seconds_inside()
     dearest = max(inside_s, key=lambda name: inside_s[name])
     share = inside_s[dearest] / sum(inside_s.values())

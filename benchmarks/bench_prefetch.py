@@ -6,7 +6,7 @@
 
 The gap is the wait before each step. It is compared with the same source without prefetch, in turns
 in the same run; the goal is half its gap where the source is no slower than the step. The excess of
-a slower source over the step cannot be hidden, and is printed beside it.
+a slower source over the step cannot be hidden, and is printed next to it.
 
 Without a GPU, TensorFlow uses a second logical device instead, and torch copies no batch: for
 copies from pinned memory see ``tests/gpu/test_prefetch_on_boards.py``.

@@ -1,16 +1,15 @@
-"""How large a recording gets, and what writing and replaying it costs.
+"""How large is a recording, and what do writing and replaying it cost?
 
     python -m benchmarks.bench_recording
 
-An hour at one reading a second of boards of the fake libnvidia-ml.so.1, whose
-clock is moved by hand: every field that is read by default, GPM and a process
-list included, in rhythms that differ from GPU to GPU. Once without a training run,
-once with one that makes twenty steps a second, four tags each, with jitter.
-The peer is a row of `nvidia-smi --format=csv -l 1` for each GPU, packed with
-gzip: it has one utilisation a second, and no phases.
+An hour at one reading a second of boards of the fake libnvidia-ml.so.1, whose clock the benchmark
+moves: every default field, GPM and a process list, in rhythms that differ by GPU. Once without a
+training run, once with one that makes twenty steps a second, four tags each, with jitter. The peer
+is a row of `nvidia-smi --format=csv -l 1` for each GPU, compressed with gzip: it has one
+utilisation a second, and no phases.
 
-Ends with 1 where a GPU takes more than 2 MB an hour without a training run, or
-where the memory of the recorder grows.
+Exits with 1 if a GPU needs more than 2 MB an hour without a training run, or if the memory of the
+recorder grows.
 """
 
 from __future__ import annotations

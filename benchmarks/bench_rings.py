@@ -1,24 +1,22 @@
-"""What phase rings cost a running daemon: busy ones, idle ones, and a folder that others filled.
+"""What do phase rings cost a daemon: busy ones, idle ones, and a folder with files of other users?
 
     python -m benchmarks.bench_rings [SECONDS] [--json]
 
-Real daemons run side by side on eight simulated GPUs: one without a ring, one
-with 16 rings into which 10,000 transitions a second are written, one with 100 rings
-whose training runs do nothing. What the rings cost is the CPU time of a daemon less that of
-the one without. The rings belong to a process of their own that paces itself by the
-clock and says in the end what it wrote. Each ring names one GPU; a step is two
-transitions, ``input_wait`` and ``train_step``. A fourth daemon reads 16 rings in which
-every step and its samples are counted too, which makes 20,000 records a second of the same
-10,000 transitions: reported beside the goal, not compared with it.
+Real daemons run in parallel on eight simulated GPUs: one without a ring, one with 16 rings that get
+10,000 transitions a second, one with 100 rings of idle training runs. The cost of rings is the CPU
+time of a daemon minus that of the one without. Another process writes the rings, paced by the
+clock, and reports what it wrote. Each ring names one GPU; a step is two transitions, ``input_wait``
+and ``train_step``. A fourth daemon reads 16 rings that also count every step and its samples, which
+makes 20,000 records a second of the same 10,000 transitions: reported next to the goal, not
+compared with it.
 
-Two more are for a machine with other people on it: 10,000 files that are no rings lie in the
-folder, and as many that are named like rings; the second goal is what a daemon without a run may
-take there, in all. And 256 rings, the most that are read, belong to nine owners: once to
-training runs that live and do nothing, once to runs that are over (only the superuser can give
-them away, for anybody else they are his own).
+Two more are for a machine with other users: the folder has 10,000 files that are no rings, or as
+many that have names of rings; the second goal is the total CPU time of a daemon without a run. And
+256 rings, the maximum that is read, belong to nine owners: once living, idle runs, once runs that
+have ended (only root can give them to other users; else they have one owner).
 
-Nothing is concluded from a run that was not what it should be: if a daemon missed a tenth
-of its ticks or did not read every ring, or a writer fell behind, it ends with 2.
+An invalid run proves nothing: if a daemon missed a tenth of its ticks or did not read every ring,
+or a writer was too slow, it exits with 2.
 """
 
 from __future__ import annotations

@@ -1,14 +1,14 @@
-"""What a minute of ``gpumon serve`` costs, beside a minute of nvitop-exporter.
+"""What does a minute of ``gpumon serve`` cost, next to a minute of nvitop-exporter?
 
     python -m benchmarks.bench_serve [SECONDS]
     python -m benchmarks.bench_serve --scrapes
 
-Eight GPUs of the same fake libnvidia-ml.so.1, both once a second, at the same
-time, each scraped every fifteen seconds as Prometheus would. CPU is user and
-system time of the process, memory its resident set at the end.
+Eight GPUs of the same fake libnvidia-ml.so.1, both once a second, at the same time, each scraped
+every fifteen seconds as by Prometheus. CPU is the process's user and system time, memory its
+resident set at the end.
 
-Afterwards, or alone with ``--scrapes``: how long a thousand scrapes of gpumon take
-with no one beside them, and beside two hundred clients that never finish their request.
+Afterwards, or alone with ``--scrapes``: the time of a thousand scrapes of gpumon, alone and with
+two hundred clients that never complete their request.
 """
 
 from __future__ import annotations
@@ -83,26 +83,26 @@ def watch(peers: dict[str, tuple[subprocess.Popen[bytes], int]], seconds: float)
     }
 
 
-def scrapes_beside(address: str) -> bool:
-    """Print how long scrapes take, alone and beside half-open clients, in turns.
+def scrapes_with_slow_clients(address: str) -> bool:
+    """Print how long scrapes take, alone and with half-open clients, in turns.
 
     Returns:
         Whether the goal was missed.
     """
     times_s: dict[int, list[float]] = {0: [], HALF_OPEN: []}
     for _ in range(ROUNDS):
-        for beside, taken_s in times_s.items():
-            with half_open_clients(address, beside):
+        for clients, taken_s in times_s.items():
+            with half_open_clients(address, clients):
                 taken_s += scrape_times(address, SCRAPES)
     p50_s, p99_s = ({n: quantile(sorted(t), q) for n, t in times_s.items()} for q in (0.5, 0.99))
     print(f"{ROUNDS} times {SCRAPES} scrapes, all answered, milliseconds:")
-    for beside in times_s:
+    for clients in times_s:
         print(
-            f"  beside {beside:>3} half-open clients: p50 {1e3 * p50_s[beside]:.1f}, "
-            f"p99 {1e3 * p99_s[beside]:.1f}"
+            f"  with {clients:>3} half-open clients: p50 {1e3 * p50_s[clients]:.1f}, "
+            f"p99 {1e3 * p99_s[clients]:.1f}"
         )
     ratio = p99_s[HALF_OPEN] / p99_s[0]
-    goal = f"goal: at most {1e3 * P99_GOAL_S:.0f} ms beside them"
+    goal = f"goal: at most {1e3 * P99_GOAL_S:.0f} ms with them"
     print(f"  ratio: p50 {p50_s[HALF_OPEN] / p50_s[0]:.2f}, p99 {ratio:.2f} ({goal})")
     return p99_s[HALF_OPEN] > P99_GOAL_S
 
@@ -135,7 +135,7 @@ def main() -> int:
             peers = {name: (start(commands[name], environ), ports[name]) for name in commands}
             try:
                 costs = watch(peers, 0.1 if only_scrapes else seconds)
-                is_missed = scrapes_beside(listen)
+                is_missed = scrapes_with_slow_clients(listen)
             finally:
                 for process, _ in peers.values():
                     process.terminate()

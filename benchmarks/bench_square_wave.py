@@ -1,11 +1,11 @@
-"""What one reading a second recovers of a known square wave: drained, and polled.
+"""What does one reading a second recover of a known square wave, drained and polled?
 
     python -m benchmarks.bench_square_wave [SECONDS]
 
-The fake GPU works in a rhythm of exactly one second, the worst case for a
-reading a second. ``drain`` is gpumon's own source and ledger; ``poll`` asks
-nvmlDeviceGetUtilizationRates once a second, as most tools do. Both watch the
-same GPU at the same time; the truth is computed from the wave.
+The fake GPU works in a rhythm of exactly one second, the worst case for a reading a second.
+``drain`` is gpumon's own source and ledger; ``poll`` calls nvmlDeviceGetUtilizationRates once a
+second, as most tools do. Both observe the same GPU at the same time; the truth is computed from the
+wave.
 """
 
 from __future__ import annotations

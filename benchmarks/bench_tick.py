@@ -1,14 +1,12 @@
-"""What a tick costs for eight GPUs, beside a bare pynvml loop and nvitop-exporter's cycle.
+"""What does a tick cost for eight GPUs, next to a bare pynvml loop and nvitop-exporter's cycle?
 
     python -m benchmarks.bench_tick
 
-All run on the same fake libnvidia-ml.so.1, where a driver call costs next to
-nothing: what is compared is the caller's own work. Each case is a process of
-its own, a round is one process of each, and the rows are medians of the
-rounds. Between two cycles 50 ms pass, so that caches are cold, as a sampler
-finds them. ``at work``: all GPUs 97 % busy. ``rhythm``: every GPU ends a pause
-in every cycle, which is the most that can happen. nvitop-exporter comes with
-``pip install -e '.[bench]'``.
+All run on the same fake libnvidia-ml.so.1, where a driver call costs next to nothing, so this
+compares the caller's own work. Each case is a process of its own, a round is one process of each,
+and the rows are medians of the rounds. 50 ms pass between two cycles, so that caches are cold, as
+for a sampler. ``at work``: all GPUs 97 % busy. ``rhythm``: every GPU ends a pause in every cycle,
+the maximum. nvitop-exporter comes with ``pip install -e '.[bench]'``.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ import keras
 
 
 class EmptyCallback(keras.callbacks.Callback):  # type: ignore[misc]
-    """What someone's own callback is before it does anything."""
+    """A user's callback that does nothing."""
 
     def on_train_batch_begin(self, batch: int, logs: object = None) -> None:
         pass
@@ -46,7 +46,7 @@ def gpumon_callback() -> list[Any]:
 
 
 def gpumon_and_empty() -> list[Any]:
-    """The same beside a callback that Keras must wait for."""
+    """The same with a callback that Keras must wait for."""
     return [*gpumon_callback(), EmptyCallback()]
 
 

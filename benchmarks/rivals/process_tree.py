@@ -55,7 +55,7 @@ def run(
             pid = None if is_seen else trainer()
             if pid is not None:
                 is_seen = True
-                helpers = memory_beside(process.pid, pid)
+                helpers = memory_of_helpers(process.pid, pid)
             if time.monotonic() - start_s > PATIENCE_S:
                 process.kill()
         wall_s = time.monotonic() - start_s
@@ -68,7 +68,7 @@ def _cpu_of_children_s() -> float:
     return used.ru_utime + used.ru_stime
 
 
-def memory_beside(root_pid: int, trainer_pid: int) -> list[tuple[str, float, float]]:
+def memory_of_helpers(root_pid: int, trainer_pid: int) -> list[tuple[str, float, float]]:
     """Resident and proportional MiB of a process and its descendants, but for the trainer."""
     root = psutil.Process(root_pid)
     found = [root, *root.children(recursive=True)]

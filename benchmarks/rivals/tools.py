@@ -71,7 +71,7 @@ def environ_for(folder: Path, base: Mapping[str, str] = os.environ) -> dict[str,
 
 
 def traceml_output(folder: Path) -> ToolOutput:
-    """From the summary it writes beside its logs."""
+    """From the summary next to its logs."""
     path = folder / "logs" / "run" / "final_summary.txt"
     if not path.exists():
         return ToolOutput("(no summary)", SILENT, None)

@@ -183,7 +183,7 @@ class Marks:
 
 
 def main() -> int:
-    """Train once, write down what was true, and end with the exit code that was asked for."""
+    """Train once, write the truth, and exit with the requested code."""
     args = _parser().parse_args()
     torch.set_num_threads(1)
     case: Case = CASES[args.case]

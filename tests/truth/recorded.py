@@ -1,9 +1,8 @@
-"""Stretches of real boards' recordings, read as logs are, with how much of them was starved.
+"""Parts of recordings of real boards, read as logs, with the share of them that was starved.
 
-The runs reported when they waited for a batch; a driver's window counts as starved for as long as
-that wait lasted in it, and no longer than the GPU was idle. Stretches of one recording overlap: all
-are cases of nine runs. Readings are the newest of the driver's windows, and nvidia-smi's own log,
-where it was kept.
+The runs reported when they waited for a batch. A driver's window is starved for as long as it
+contains that wait, at most as long as the GPU was idle. Parts of one recording overlap. Readings
+are the newest of the driver's windows, and nvidia-smi's own log, if any.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ RECORDINGS: Final = ("nvidia-h200-runs", "nvidia-h100-80gb-hbm3-keras")
 _BETWEEN: Final = {"nvidia-h200-runs": ("requests", "shard_fetch", "rounds")}
 """A run without tags, for it waited for no batches, and the two between which it ran."""
 READ: Final = ((0.2, 0.5), (1.0, 0.1), (1.0, 0.4), (1.0, 0.8), (5.0, 0.1), (5.0, 0.5), (5.0, 0.9))
-"""Seconds between two readings, and when the first is, in periods after the stretch's begin."""
+"""Seconds between two readings, and the first one, in periods after the begin."""
 _MARGIN_MS, _LATER_MS = 3_000, 25_000
 _FEWEST_READINGS: Final = 20
 _NS_PER_MS: Final = 1_000_000
@@ -36,7 +35,7 @@ Columns = NDArray[np.float64]
 
 
 class Case(NamedTuple):
-    """A stretch as one logger read it: ``stamps_ns`` and ``percents`` have shape (n,)."""
+    """A part as one logger read it: ``stamps_ns`` and ``percents`` have shape (n,)."""
 
     name: str
     period_s: float
@@ -46,7 +45,7 @@ class Case(NamedTuple):
 
 
 class Recorded(NamedTuple):
-    """Windows of shape (n, 2), the busy ratio of each, waits, who ran, nvidia-smi's rows if any."""
+    """Windows of shape (n, 2), the busy ratio of each, waits, runs, and nvidia-smi's rows."""
 
     windows_ms: NDArray[np.float64]
     busy_ratio: NDArray[np.float64]
@@ -56,7 +55,7 @@ class Recorded(NamedTuple):
 
 
 def recorded(name: str) -> Recorded:
-    """Read it; times are in ms since its first window."""
+    """Read a recording; times are in ms since its first window."""
     windows: dict[int, tuple[int, int, float]] = {}
     runs: dict[str, list[tuple[int, bool]]] = {}
     ends_ns: dict[str, int] = {}
@@ -100,7 +99,7 @@ def _written(name: str, origin_s: float) -> Columns:
 
 
 def starved_ratio(made: Recorded, begin_ms: int, end_ms: int) -> float:
-    """Share of [begin, end) in use that was starved; in use: each run's first to last work."""
+    """Starved share of the time in use, from each run's first to its last work."""
     begins, ends = made.windows_ms.T
     waited = covered_ms(made.waits, ends) - covered_ms(made.waits, begins)
     starved = np.minimum(waited, (1 - made.busy_ratio) * (ends - begins))
@@ -115,7 +114,7 @@ def starved_ratio(made: Recorded, begin_ms: int, end_ms: int) -> float:
 
 
 def stretches(made: Recorded) -> Iterator[tuple[str, int, int]]:
-    """Each run with what is just around it, and several in turn, also from one's middle on."""
+    """Each run, and several in turn, also from the middle of one."""
     runs = sorted(made.runs_ms.items(), key=lambda run: run[1])
     for count in (1, 2, 4):
         for (name, (begin_ms, _)), (last, (_, end_ms)) in zip(
@@ -131,7 +130,7 @@ def stretches(made: Recorded) -> Iterator[tuple[str, int, int]]:
 
 
 def readings(made: Recorded, begin_ms: int, end_ms: int) -> Iterator[tuple[str, float, Columns]]:
-    """What loggers read from begin to end: a label, the seconds between two, times and percents."""
+    """What loggers read: a label, seconds between two readings, times and percents."""
     ends_ms = made.windows_ms[:, 1]
     for period_s, phase in READ:
         period_ms = period_s * 1_000
@@ -144,7 +143,7 @@ def readings(made: Recorded, begin_ms: int, end_ms: int) -> Iterator[tuple[str, 
 
 
 def cases() -> Iterator[Case]:
-    """All stretches by all readings that are not too few."""
+    """All parts by all loggers, if they have enough readings."""
     for recording in RECORDINGS:
         made = recorded(recording)
         for stretch, begin_ms, end_ms in stretches(made):

@@ -1,8 +1,7 @@
 """A second generator of synthetic machines, independent of ``tests.truth.workloads``.
 
-Each kind models a renewal process from its physics, and draws its constants
-from the ranges that real machines span. A detector that was fitted to the one
-generator is tested on the other.
+Each kind models a renewal process from its physics, and draws its constants from the ranges of real
+machines. A detector that was fitted on one generator is tested on the other.
 """
 
 from __future__ import annotations
@@ -51,10 +50,9 @@ _SEVERAL_JOBS_FROM_HOURS: Final = 0.75
 
 
 def machine(kind: str, seed: int, hours: float) -> Workload:
-    """One machine of this kind for so many hours.
+    """One machine of this kind, usually with one job, else with two or three.
 
-    It runs one job in most cases, else two or three with other constants. The
-    first may have begun before, the last may go on after the end.
+    The first job may have begun before, the last may continue after the end.
 
     Raises:
         KeyError: There is no such kind.
@@ -74,7 +72,7 @@ def machine(kind: str, seed: int, hours: float) -> Workload:
 
 
 def _job_times_ms(draw: Draw, duration_ms: int) -> list[tuple[int, int]]:
-    """When the jobs run; the first begin may lie below 0, the last end above the duration."""
+    """Begin and end of each job; the first may begin below 0, the last end after the duration."""
     beyond_ms = min(0.2 * duration_ms, 600_000)
     begin_ms = draw.uniform(-beyond_ms, 0) if draw.chance(0.5) else draw.uniform(0, beyond_ms)
     end_ms = duration_ms + (beyond_ms if draw.chance(0.6) else -draw.uniform(0, beyond_ms))
@@ -88,7 +86,7 @@ def _job_times_ms(draw: Draw, duration_ms: int) -> list[tuple[int, int]]:
 
 
 def _truth(work: Work, begin_ms: int, end_ms: int, startup_ms: int, memory_mib: int) -> GpuTruth:
-    """What a job did between these times; it is cut where it goes on after its end."""
+    """A job between these times."""
     busy, starved, spins, away = (clipped(spans + begin_ms, begin_ms, end_ms) for spans in work)
     if not busy.size:
         return GpuTruth(no_spans(), no_spans(), no_spans(), memory_mib=memory_mib)
@@ -102,7 +100,7 @@ def _truth(work: Work, begin_ms: int, end_ms: int, startup_ms: int, memory_mib: 
 
 
 def _watched(truth: GpuTruth, duration_ms: int) -> GpuTruth:
-    """What of it lies within the watched time."""
+    """The observed part."""
     busy, starved, jobs, held, spins = (
         clipped(spans, 0, duration_ms)
         for spans in (truth.busy, truth.starved, truth.jobs, truth.held, truth.spins)

@@ -16,13 +16,13 @@ MS_PER_SECOND: Final = 1_000.0
 
 
 class State(IntEnum):
-    """What a GPU does for a while."""
+    """What a GPU does."""
 
     IDLE = 0
     BUSY = 1
     STARVED = 2
     SPINNING = 3
-    """Busy with waiting for its peers."""
+    """Busy only with waiting for its peers."""
     AWAY = 4
     """Idle between two jobs."""
 
@@ -37,12 +37,7 @@ class Work(NamedTuple):
 
 
 class Draw:
-    """Draws the constants and the noise of a machine.
-
-    Attributes:
-        rng: Where chance comes from.
-        gpus: How many GPUs a parallel training has on this machine.
-    """
+    """Draws the constants and the noise of a machine; ``gpus``: of a parallel run."""
 
     def __init__(self, rng: np.random.Generator) -> None:
         self.rng = rng
@@ -66,13 +61,13 @@ class Draw:
         return np.asarray(self.rng.lognormal(-0.5 * spread * spread, spread, count))
 
     def drift(self, count: int, every: float, spread: float) -> Floats:
-        """Factors about 1 that change slowly: independent ``every`` so many, lines between."""
+        """Slowly changing factors around 1: independent at every ``every``, linear between."""
         knots = self.rng.normal(0.0, spread, int(count / every) + 3)
         return np.asarray(np.exp(np.interp(np.arange(count) / every, np.arange(knots.size), knots)))
 
 
 def how_many(seconds: float, mean_s: float) -> int:
-    """Enough rounds of this mean length to fill so many seconds."""
+    """Enough rounds of this mean length to fill these seconds."""
     return int(1.2 * seconds / mean_s) + 20
 
 
@@ -84,18 +79,17 @@ def loader_waits(
     *,
     slowdown: Floats | None = None,
 ) -> Floats:
-    """How long the training run waits for each batch, in s; shape (n,).
+    """The run's wait for each batch, in s; shape (n,).
 
-    Batch ``i`` is fetched by worker ``i % workers`` and taken in order; a
-    worker starts a fetch while fewer than ``workers + depth`` batches are
-    under way or ready.
+    Worker ``i % workers`` fetches batch ``i``; batches are consumed in order. A worker fetches
+    while fewer than ``workers + depth`` batches are loading or ready.
 
     Args:
-        fetches_s: How long a worker needs for each batch; shape (n,).
-        steps_s: How long the training run is occupied with each; shape (n,).
+        fetches_s: Time of a worker for each batch; shape (n,).
+        steps_s: Time of the run for each; shape (n,).
         workers: At least 1.
-        depth: Batches that wait ready beside one per worker, at least 0.
-        slowdown: A factor for the fetches begun in each second of the job; 1 if not given.
+        depth: Batches that are ready, in addition to one per worker.
+        slowdown: A factor on the fetches begun in each second of the job.
     """
     factors = [1.0] if slowdown is None else slowdown.tolist()
     last, room, now = len(factors) - 1, workers + depth, 0.0
@@ -117,12 +111,7 @@ def loader_waits(
 
 
 def in_turn(*parts: tuple[Floats | float, State]) -> Work:
-    """Rounds of the same parts, one after the other.
-
-    Args:
-        parts: How long each part takes in each round, in s, and what the GPU
-            does in it; all of shape (n,), or one number for all rounds.
-    """
+    """Rounds of the same parts: seconds, of shape (n,) or one number, and state of each."""
     columns = np.broadcast_arrays(*(np.asarray(lengths) for lengths, _ in parts))
     lengths_s = np.column_stack(columns).ravel()
     ends_ms = np.rint(np.cumsum(lengths_s) * MS_PER_SECOND).astype(np.int64)
@@ -153,10 +142,10 @@ def host_gaps(draw: Draw, count: int) -> Floats:
 
 
 def step_times(draw: Draw, seconds: float, mean_s: float) -> Floats:
-    """Steps that fill so many seconds, in s; shape (n,).
+    """Steps that fill these seconds, in s; shape (n,).
 
-    Batches of one shape vary by 0.05 to 5 %; in one training run of four each is
-    padded to its longest sample, and they vary by 5 to 50 %.
+    Batches of one shape vary by 0.05 to 5 %. In one run of four, each is padded to its longest
+    sample, and they vary by 5 to 50 %.
     """
     is_padded = draw.chance(0.25)
     spread = draw.log_uniform(0.05, 0.5) if is_padded else draw.log_uniform(5e-4, 0.05)
@@ -164,7 +153,7 @@ def step_times(draw: Draw, seconds: float, mean_s: float) -> Floats:
 
 
 def looped(draw: Draw, steps_s: Floats, idle_s: Floats, state: State) -> list[Work]:
-    """Steps, each after so much idle time; both of shape (n,)."""
+    """Steps, each after some idle time; both of shape (n,)."""
     return [
         in_turn((idle_s, state), (steps_s, State.BUSY), (host_gaps(draw, steps_s.size), State.IDLE))
     ]

@@ -16,11 +16,11 @@ _HEAD: Final = "timestamp, index, utilization.gpu [%], memory.used [MiB], power.
 _BEGIN: Final = datetime.datetime(2026, 3, 2, 9, 0, 0)
 _NS_PER_MS: Final = 1_000_000
 _IDLE_MIB: Final = 4
-"""What a GPU holds that no one uses."""
+"""Memory of an unused GPU."""
 _WINDOW_MS: Final = 1_000
 _RESTS_W, _WORKS_W, _SPINS_W = 128.0, 690.0, 250.0
-"""At rest with a process, at full work, and while a kernel waits for its peers: the first two as an
-H200 was measured, in pauses of eight kinds; no one has measured the third."""
+"""At rest with a process, at full load, and while a kernel waits for its peers. The first two were
+measured on an H200, the third is a guess."""
 
 
 def as_csv(workload: Workload, period_s: float, rng: np.random.Generator) -> str:
@@ -29,11 +29,7 @@ def as_csv(workload: Workload, period_s: float, rng: np.random.Generator) -> str
     Args:
         workload: What happened.
         period_s: Seconds between two rows of a GPU, above 0.
-        rng: Where the chance in driver and logger comes from.
-
-    Returns:
-        A header and a row per GPU and tick, local time in milliseconds,
-        the last line ended.
+        rng: For the driver and the logger.
     """
     logs = seen_all(workload, period_s, rng)
     columns = []
@@ -57,13 +53,13 @@ def as_csv(workload: Workload, period_s: float, rng: np.random.Generator) -> str
 
 
 def memory_used_mib(gpu: GpuTruth, at_ms: NDArray[np.int64]) -> NDArray[np.int64]:
-    """What of its memory is taken at these times, in MiB; shape as ``at_ms``."""
+    """Its memory in use at these times, in MiB; shape as ``at_ms``."""
     is_held = np.searchsorted(gpu.held.ravel(), at_ms, side="right") % 2 == 1
     return np.where(is_held, gpu.memory_mib, 0) + _IDLE_MIB
 
 
 def power_watts(gpu: GpuTruth, at_ms: NDArray[np.int64]) -> NDArray[np.float64]:
-    """What its board drew in the second before these times, on average; shape as ``at_ms``."""
+    """The mean power in the second before these times; shape as ``at_ms``."""
 
     def share(spans: Spans) -> NDArray[np.float64]:
         ends_ms = at_ms.astype(np.float64)

@@ -15,11 +15,10 @@ _MINUTE_MS: Final = 60_000
 
 
 class Steps(NamedTuple):
-    """What happened in some steps, one after the other; columns in ms, shape (n,).
+    """Consecutive steps; columns in ms, shape (n,).
 
-    The training run asks for a batch at ``asked``; it lay in the queue from
-    ``ready`` on; the training run has it at ``taken``; the device works on it
-    from ``begun`` to ``ended`` and had ended the one before it at ``free``.
+    The run requests a batch at ``asked``; it is in the queue from ``ready`` on; the run has it at
+    ``taken``; the device works on it from ``begun`` to ``ended``, after the one before at ``free``.
     """
 
     asked: NDArray[np.int64]
@@ -32,20 +31,16 @@ class Steps(NamedTuple):
 
 @dataclass
 class Loader:
-    """Workers in turns, and a queue of finite depth that keeps the order of batches.
+    """Workers in turn, and a bounded queue that keeps the order of batches.
 
-    Worker ``i % workers`` loads batch i. It may begin once it has delivered
-    its batch before and fewer than ``depth`` batches wait or are being
-    loaded, so that it works ahead while the device is busy, a checkpoint is
-    written or a validation runs. Depth 0 is a loader without workers: the
-    training loads each batch itself when it asks.
+    Worker ``i % workers`` loads batch i. It begins once it has delivered its batch before and fewer
+    than ``depth`` batches are loading or queued. Depth 0: the run loads each batch itself.
 
     Attributes:
-        workers: How many; at least 1.
-        depth: How many batches may be under way or queued.
-        since_ms: When its workers stand ready.
-        weather: By which factor loading lasts longer, minute by minute of the
-            workload; the last value goes on.
+        workers: At least 1.
+        depth: Batches that may be loading or queued.
+        since_ms: When its workers are ready.
+        weather: A factor on loading times for each minute of the workload; the last one stays.
     """
 
     workers: int
@@ -61,7 +56,7 @@ class Loader:
         self.taken_ms = deque([self.since_ms] * self.depth, maxlen=max(1, self.depth))
 
     def load(self, cost_ms: int, asked_ms: int) -> int:
-        """When the next batch lies in the queue, for a training run that asks for it now."""
+        """When the next batch is in the queue, for a run that requests it now."""
         worker = self.next_turn
         self.next_turn = (worker + 1) % self.workers
         begin_ms = self.free_ms[worker]
@@ -78,16 +73,14 @@ class Loader:
 
 @dataclass
 class Training:
-    """The loop that asks for a batch, hands it to the device, and asks again.
+    """The loop that requests a batch, launches its step, and requests the next.
 
     Attributes:
-        at_ms: When the host is free for what comes next.
-        device_free_ms: When the device has ended all that it was given.
-        runs_ahead: Whether the host asks for the next batch while the device
-            still works (asynchronous dispatch, one step ahead), or waits for
-            each step's result.
-        asked_in_vain_ms: When it asked for the batch that the workload's end
-            kept from the device; ``None``: it never came to that.
+        at_ms: The time of the host.
+        device_free_ms: When the device has finished.
+        runs_ahead: Whether the host requests the next batch while the device still works (one step
+            ahead), or waits for each step's result.
+        asked_in_vain_ms: When it requested a batch that came after the workload's end, if any.
     """
 
     at_ms: int
@@ -104,13 +97,13 @@ class Training:
         *,
         until_ms: int,
     ) -> Steps:
-        """Make steps until there are no more, or one would begin after the end of the workload.
+        """Make these steps, or those that begin before the workload's end.
 
         Args:
-            loader: Who loads the batches.
-            costs_ms: What one worker takes for each batch.
-            steps_ms: What the device takes for it.
-            host_ms: What the host takes to hand it over, the queue being full or not.
+            loader: Loads the batches.
+            costs_ms: Time of a worker for each batch.
+            steps_ms: Time of the device for each.
+            host_ms: Time of the host to launch each.
             until_ms: The end of the workload.
         """
         rows: list[tuple[int, int, int, int, int, int]] = []
@@ -138,13 +131,7 @@ class Training:
     def fed_steps(
         self, steps_ms: NDArray[np.int64], host_ms: NDArray[np.int64], *, until_ms: int
     ) -> Steps:
-        """As ``steps``, with a batch in the queue whenever it is asked for.
-
-        Args:
-            steps_ms: What the device takes for each; at least one.
-            host_ms: What the host takes to hand it over.
-            until_ms: The end of the workload.
-        """
+        """As ``steps``, with batches that are always ready."""
         between = np.maximum(host_ms[1:], steps_ms[:-1])
         if not self.runs_ahead:
             between = host_ms[1:] + steps_ms[:-1]
@@ -164,16 +151,15 @@ class Training:
         return made
 
     def finish(self) -> int:
-        """Wait for the device, as whoever writes a checkpoint must; when it is done."""
+        """Wait for the device; return the time."""
         self.at_ms = max(self.at_ms, self.device_free_ms)
         return self.at_ms
 
     def hold(self, duration_ms: int) -> None:
-        """The host does something else and asks for nothing."""
+        """The host does something else."""
         self.at_ms += duration_ms
 
 
 def no_steps() -> Steps:
-    """Nothing happened."""
     none = np.empty(0, dtype=np.int64)
     return Steps(none, none, none, none, none, none)

@@ -14,16 +14,16 @@ from tests.truth.workloads.truth import GpuTruth, Workload
 SHORTEST_WINDOW_MS: Final = 1_000 / 6
 LONGEST_WINDOW_MS: Final = 1_000.0
 _LATE_SHARE: Final = 0.002
-"""So many rows of a logger come late, because the machine has something else to do."""
+"""Share of a logger's rows that are late."""
 _NS_PER_MS: Final = 1_000_000
 
 
 class SeenLog(NamedTuple):
-    """What a log says of one GPU.
+    """The rows of a log for one GPU.
 
     Attributes:
-        stamps_ns: When each row was written, ns since the workload's begin, rising; shape (n,).
-        percents: Whole percents of its newest ended window in which the GPU worked; shape (n,).
+        stamps_ns: Time of each row since the workload's begin, rising; shape (n,).
+        percents: Utilisation of the newest complete window, in whole percent; shape (n,).
         window_ms: The length of the driver's windows.
     """
 
@@ -34,7 +34,7 @@ class SeenLog(NamedTuple):
 
 @dataclass(frozen=True)
 class Driver:
-    """Averages over windows, one after the other; each is reported some time after its end.
+    """Averages over consecutive windows; each is reported some time after its end.
 
     Attributes:
         window_ms: How long a window is, 1/6 s to 1 s.
@@ -47,7 +47,7 @@ class Driver:
     delay_ms: float
 
     def percents(self, gpu: GpuTruth, at_ms: NDArray[np.float64]) -> NDArray[np.uint8]:
-        """What it answers at these times; shape as ``at_ms``."""
+        """Its answers at these times; shape as ``at_ms``."""
         ended = np.floor((at_ms - self.delay_ms - self.phase_ms) / self.window_ms)
         ends_ms = self.phase_ms + ended * self.window_ms
         busy_ms = covered_ms(gpu.busy, ends_ms) - covered_ms(gpu.busy, ends_ms - self.window_ms)
@@ -55,17 +55,11 @@ class Driver:
 
 
 def seen_all(workload: Workload, period_s: float, rng: np.random.Generator) -> tuple[SeenLog, ...]:
-    """What one log says of all GPUs of a workload, in their order.
+    """The log of each GPU of a workload, with a row every ``period_s``.
 
-    The boards are alike (one length of window), their windows begin when they
-    like, and the rows of a tick are written some milliseconds apart. Window,
-    phase and delay of the drivers and the start, the jitter and the late rows
-    of the logger are drawn.
-
-    Args:
-        workload: The truth.
-        period_s: Seconds between two rows of a GPU, above 0.
-        rng: Where chance comes from.
+    The boards have windows of one length with different offsets; the rows of a tick are some
+    milliseconds apart. The driver's window, phase and delay are drawn, and the logger's start,
+    jitter and late rows.
     """
     ticks_ms = logger_ticks_ms(workload.duration_ms, period_s, rng)
     window_ms = float(rng.uniform(SHORTEST_WINDOW_MS, LONGEST_WINDOW_MS))
@@ -81,11 +75,7 @@ def seen_all(workload: Workload, period_s: float, rng: np.random.Generator) -> t
 def logger_ticks_ms(
     duration_ms: int, period_s: float, rng: np.random.Generator
 ) -> NDArray[np.float64]:
-    """When a logger reads: it sleeps for its period after each row, so that it drifts a little.
-
-    A row takes 0 to 4 % of a period longer than the period; one in 500 comes
-    0.3 to 3 periods late. Shape (n,), in ms, rising, before ``duration_ms``.
-    """
+    """When a logger reads, with some drift; in ms, shape (n,), rising, before ``duration_ms``."""
     period_ms = period_s * 1_000
     most = int(duration_ms / period_ms) + 1
     lengths_ms = period_ms * (1.0 + 0.04 * rng.random(most))

@@ -17,12 +17,12 @@ from tests.truth.workloads.spans import Spans, intersection, no_spans, spans_bet
 from tests.truth.workloads.truth import GpuTruth, Marks
 
 Costs = Callable[[Draws, int, int], Millis]
-"""What a worker takes for each batch: from the draws, the epoch (from 0) and their count; in ms."""
+"""Time of a worker for each batch, from the draws, the epoch (from 0) and their count; in ms."""
 
 _MOST_AT_ONCE: Final = 256
-"""Steps between two looks at the clock of a device that may be throttled."""
+"""Steps between two checks whether the device is throttled."""
 _PAUSE_IN_STEP_MS: Final = 25
-"""Pauses amid a step are of at most about so much: the longer steps have more of them."""
+"""Approximate maximum of a pause within a step: longer steps have more of them."""
 _MINUTE_MS: Final = 60_000
 
 
@@ -31,13 +31,12 @@ class Validation:
     """Batches without training.
 
     Attributes:
-        steps: How many batches; each at least 1 ms on the device.
-        step_ms: What the device takes for one.
-        host_ms: What the host takes for one: metrics, moving them off the device.
-        costs_ms: What one worker of its own loader takes for each, which begins with it; ``None``:
-            batches lie ready, and none is ever late.
-        workers: How many workers that loader has.
-        workers_start_ms: How long they take until they load.
+        steps: Number of batches.
+        step_ms: Time of the device for each.
+        host_ms: Time of the host for each: metrics, copies.
+        costs_ms: Time of a worker of its own loader for each; ``None``: batches are always ready.
+        workers: Of that loader.
+        workers_start_ms: Time until they load.
     """
 
     steps: int
@@ -50,39 +49,31 @@ class Validation:
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingPlan:
-    """How a training run is set up; times in ms.
+    """The set-up of a training run; times in ms.
 
     Attributes:
         step_ms: Mean time of a step on the slowest device.
-        costs_ms: What one worker takes for each batch; ``None``: all data lie in memory, and
-            no one has to load.
-        workers: How many workers load; at least 1.
-        depth: Batches under way or queued at most; 0: loaded by the training run itself.
-        workers_start_ms: How long workers take from their start until they load.
-        workers_start_spread: Its relative deviation from epoch to epoch.
-        restarts_workers: Whether each epoch has workers of its own.
-        pause_within_step: Share of a step in which the device idles amid it, 0 to 1.
-        step_spread: Relative deviation of a step's time.
-        host_ms: What the host takes to hand a batch over.
+        costs_ms: Time of a worker for each batch; ``None``: all data is in memory.
+        workers: At least 1.
+        depth: Batches loading or queued; 0: the run loads itself.
+        workers_start_ms: Time of workers from their start until they load.
+        restarts_workers: Whether each epoch has its own workers.
+        pause_within_step: Idle share within a step, 0 to 1.
+        host_ms: Time of the host to launch a batch.
         runs_ahead: Whether dispatch is asynchronous.
-        steps_per_epoch: How many.
-        epoch_end_ms: What the host does between two epochs.
-        epochs: How many; ``None``: as many as there is time.
-        hold_every: Steps between two checkpoints, or what else holds the host; 0: none.
-        hold_ms: Mean time of one.
-        hold_spread: Its relative deviation.
-        hold_every_spread: Relative deviation of the steps between two.
-        hold_busy: Share of one in which the device works all the same, 0 to 1.
+        epoch_end_ms: Time of the host between two epochs.
+        epochs: ``None``: as many as there is time.
+        hold_every: Steps between two checkpoints or other stops of the host; 0: none.
+        hold_ms: Mean time of a stop.
+        hold_busy: Share of a stop in which the device works, 0 to 1.
         hold_piece_ms: Mean time of a piece of that work.
-        hold_phase: What a tagger calls it.
-        validation: After each epoch, or never.
-        start_up_ms: From the process's start until it asks for its first batch.
-        shares: Of each GPU of the job: its part of the slowest one's time.
-        weather: Factor on loading, minute by minute of the workload.
-        clock: Factor on steps, minute by minute of the workload.
-        memory_mib: What it holds on each GPU.
+        hold_phase: Phase of a stop.
+        start_up_ms: From the process's start to its first request of a batch.
+        shares: Time of each GPU, relative to the slowest one.
+        weather: Factor on loading, for each minute of the workload.
+        clock: Factor on steps, for each minute of the workload.
         peers_spin: Whether all GPUs but the first read busy while they wait for it (NCCL).
-        lives_on_ms: How long its process stays when it is done.
+        lives_on_ms: How long its process stays after the training.
     """
 
     step_ms: float
@@ -118,7 +109,7 @@ class TrainingPlan:
 
 @dataclass
 class _Diary:
-    """What is kept of a run."""
+    """The record of a run."""
 
     steps: list[Steps] = field(default_factory=lambda: [no_steps()])
     marks: list[NDArray[np.int64]] = field(default_factory=list)
@@ -137,11 +128,7 @@ class _Diary:
 
 
 class TrainingRun:
-    """One training run, from the start of its process until it is done or the workload ends.
-
-    Attributes:
-        ends_ms: When its process is gone.
-    """
+    """A training run, from the start of its process to ``ends_ms``, its end."""
 
     def __init__(
         self,
@@ -151,7 +138,7 @@ class TrainingRun:
         until_ms: int,
         gone_by_ms: int | None = None,
     ) -> None:
-        """Train until it is done or ``until_ms``; the process is gone by ``gone_by_ms``."""
+        """Train until the end or ``until_ms``; the process ends by ``gone_by_ms``."""
         self._draws, self._plan = draws, plan
         self._start_ms, self._until_ms = start_ms, until_ms
         self._diary = _Diary()
@@ -210,7 +197,7 @@ class TrainingRun:
         return GpuTruth(busy, starved, jobs, held, marks, self._plan.memory_mib)
 
     def _worked(self, begun: NDArray[np.int64], ended: NDArray[np.int64]) -> Spans:
-        """Each step in equal pieces, each piece but for a pause at its end."""
+        """Each step in equal pieces with a pause at the end of each."""
         plan = self._plan
         if not plan.pause_within_step:
             return spans_between(begun, np.minimum(ended, self._until_ms))
@@ -317,12 +304,12 @@ class TrainingRun:
 
 
 def _spinning(truth: GpuTruth) -> GpuTruth:
-    """The same GPU, where it reads busy as long as its peers keep it waiting."""
+    """The same GPU, which reads busy while it waits for its peers."""
     return replace(truth, busy=truth.jobs, starved=no_spans(), spins=truth.lost)
 
 
 def one_after_the_other(truths: Sequence[GpuTruth]) -> GpuTruth:
-    """What a GPU did that was used by these in turn, each after the end of the one before."""
+    """The truth of a GPU that these used in turn."""
 
     def columns(name: str) -> NDArray[np.int64]:
         return np.concatenate([getattr(truth, name) for truth in truths])

@@ -20,7 +20,7 @@ from tests.truth.workloads.spans import (
 )
 
 STARVED_FROM: Final = 0.05
-"""Share of in-use time from which on a GPU counts as starved: what verdicts are compared with."""
+"""The share of the time in use from which a GPU counts as starved."""
 
 
 class PhaseMark(NamedTuple):
@@ -32,7 +32,7 @@ class PhaseMark(NamedTuple):
 
 
 class Marks(NamedTuple):
-    """Many of them in three columns of shape (n,), in the order of their times."""
+    """Marks in three columns of shape (n,), in the order of time."""
 
     at_ms: NDArray[np.int64]
     phase: NDArray[np.int64]
@@ -40,27 +40,23 @@ class Marks(NamedTuple):
 
 
 def no_marks() -> Marks:
-    """Of a GPU that no one tags."""
     none = np.empty(0, dtype=np.int64)
     return Marks(none, none, none)
 
 
 @dataclass(frozen=True)
 class GpuTruth:
-    """One GPU, as its model knows it.
+    """One GPU in its model.
 
     Attributes:
         busy: When it worked.
-        starved: When it was idle, a training run asked for a batch and its
-            loader's queue held none. Lies within ``jobs``, never touches
-            ``busy``'s inside, and is reported from the model's queue, not from
-            how busy the GPU was.
+        starved: When it was idle, a run requested a batch, and the queue of its loader was empty.
+            Within ``jobs``, disjoint from ``busy``; from the model's queue, not from utilisation.
         jobs: Each job from its first to its last work on the device.
-        held: Each process from its start to its end; its memory is taken.
-        marks: What a ``PhaseTagger`` in the training runs would have entered;
-            empty for servers and notebooks, which have none.
-        memory_mib: What a process holds while it lives, in MiB.
-        spins: When it was busy with nothing but waiting for its peers; lies within ``busy``.
+        held: Each process from its start to its end, with its memory in use.
+        marks: What a ``PhaseTagger`` would have recorded; empty for servers and notebooks.
+        memory_mib: Memory of a process.
+        spins: When it was busy only with waiting for its peers; within ``busy``.
     """
 
     busy: Spans
@@ -73,7 +69,6 @@ class GpuTruth:
 
     @cached_property
     def phases(self) -> tuple[PhaseMark, ...]:
-        """``marks``, one by one."""
         columns = (column.tolist() for column in self.marks)
         return tuple(
             PhaseMark(at_ms, PHASES[phase], TrainingMode(mode))
@@ -82,7 +77,7 @@ class GpuTruth:
 
     @cached_property
     def lost(self) -> Spans:
-        """When it was idle within a job, whoever's fault it was."""
+        """When it was idle within a job."""
         return difference(self.jobs, self.busy)
 
     @property
@@ -103,7 +98,7 @@ class GpuTruth:
 
     @property
     def starved_ratio(self) -> float:
-        """Starved over in-use time, 0 to 1; 0 where it never was in use."""
+        """Starved share of the time in use, 0 to 1; 0 if it never was in use."""
         return self.starved_ms / self.in_use_ms if self.in_use_ms else 0.0
 
     @property
@@ -111,7 +106,7 @@ class GpuTruth:
         return self.starved_ratio >= STARVED_FROM
 
     def in_phase(self, phase: TrainingPhase, mode: TrainingMode = TrainingMode.TRAIN) -> Spans:
-        """When a tagged training was in this phase, while its process lived."""
+        """When a tagged run was in this phase, while its process lived."""
         if not self.held.shape[0]:
             return no_spans()
         at_ms, end_ms = self.marks.at_ms, int(self.held[-1, 1])
@@ -125,9 +120,8 @@ class Workload:
     """One machine for a while.
 
     Attributes:
-        kind: What was modelled: a key of ``KINDS``.
-        seed: With the kind, all that it was drawn from.
-        duration_ms: How long it was watched; all times are from its begin.
+        kind: A key of ``KINDS``.
+        duration_ms: Length of the observation; all times are from its begin.
         gpus: At least one.
     """
 
