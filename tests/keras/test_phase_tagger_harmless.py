@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import threading
 from collections.abc import Iterator
 from functools import cache
 from typing import Any
@@ -217,10 +216,3 @@ class TestTheTraining:
         assert after == [TrainingPhase.CALLBACKS] * 4 * 2
         assert b.marks(RingKind.STEP) == [1, 2, 3, 4, 5, 6]
         assert b.present_phase() is TrainingPhase.OTHER
-
-    def test_leaves_no_thread_behind(self) -> None:
-        before = set(threading.enumerate())
-        b.fit(b.small_model(b.SleepingCompute(0.005)), b.SlowBatches(0.0), b.tagger())
-
-        new = set(threading.enumerate()) - before
-        assert [thread.name for thread in new if "gpumon" in thread.name] == []

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import namedtuple
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -13,8 +12,6 @@ from tests.builders.prefetch import Source, most_ahead
 from tests.imported_later import ImportedLater
 from tests.keras.later import keras
 from tests.keras.output_of_script import json_printed_by
-from tests.loops.builders_loops import Sleeps, finds_wait, stretch
-from trainer_hooks import phase, step, timed
 from trainer_hooks.prefetch import prefetch_to_device
 
 jax: Any = ImportedLater("jax")
@@ -77,28 +74,6 @@ class TestDevices:
     def test_of_another_framework_are_refused(self, device: Any) -> None:
         with pytest.raises(TypeError, match="of JAX"):
             prefetch_to_device(rows(1), device=device)
-
-
-class TestALoopOfOnesOwn:
-    @pytest.mark.measured
-    def test_is_tagged_with_the_wait_that_remains(self) -> None:
-        fetches, steps, wall = Sleeps(0.03), Sleeps(0.01), Sleeps()
-
-        def source() -> Iterator[Any]:
-            for row in rows(12):
-                fetches()
-                yield row
-
-        list(prefetch_to_device(rows(1)))  # what JAX makes at its first transfer is no wait
-        with stretch() as found, wall.around():
-            for _ in timed(prefetch_to_device(source())):
-                with phase("train_step"):
-                    steps()
-                step()
-
-        true_ns = wall.spent_ns - steps.spent_ns
-        assert true_ns < fetches.spent_ns - steps.spent_ns / 2  # the steps hide as much of it
-        assert finds_wait(found[0], true_ns, steps=12)
 
 
 class TestKerasOnJax:

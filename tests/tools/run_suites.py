@@ -102,10 +102,7 @@ SUITES: Final = {
     "oldest-keras": (
         Part("oldest-keras", "oldest-keras", "keras_jax and versions", ("tests/keras",)),
     ),
-    "tensorflow": (
-        _framework("tensorflow"),
-        Part("tensorflow alone", "tensorflow", "keras_tensorflow and alone", ("tests/keras",)),
-    ),
+    "tensorflow": (_framework("tensorflow"),),
     "torch": (_framework("torch"),),
 }
 """In the order of their start: the longest first, but those with most tests of waits late, when
