@@ -1,7 +1,7 @@
 #!/bin/sh
 # Make a virtual environment: make_venv.sh PYTHON FOLDER
-# Debian's python3 comes without what it takes: then python3-venv is installed first.
-# One that is there and has pip is kept.
+# Debian's python3 may lack venv: then python3-venv is installed first.
+# An existing environment with pip is kept.
 set -eu
 python=$1
 folder=$2
@@ -10,7 +10,7 @@ if "$folder/bin/python" -m pip --version >/dev/null 2>&1; then
     exit 0
 fi
 if ! command -v "$python" >/dev/null 2>&1; then
-    echo "There is no $python here; name one with: make PYTHON=/path/to/python3" >&2
+    echo "$python does not exist; name one with: make PYTHON=/path/to/python3" >&2
     exit 1
 fi
 if ! "$python" -c 'import sys; sys.exit(sys.version_info < (3, 10))'; then

@@ -1,12 +1,12 @@
-"""Runs the tests marked ``versions`` on each promised version, and writes the table of versions.
+"""Run the tests marked ``versions`` on each supported version, and write the table of versions.
 
     python tests/tools/run_versions.py [--newest] [--table] [LANE...]
 
-A lane is an environment of its own under ``.venv-lanes``, which is kept. Without names, all lanes
-run but those of pre-releases; ``--newest`` runs these alone. The results go to
-``docs/versions.json``, and the table in ``docs/hooks.md`` is made from it; ``--table`` prints it.
+A lane is an environment under ``.venv-lanes``, which is kept. By default all lanes run except those
+of pre-releases; ``--newest`` runs only these. The results go to ``docs/versions.json`` and into the
+table in ``docs/hooks.md``; ``--table`` prints it.
 
-Exit codes: 0, or 1 where a lane could not be installed or a test failed. Standard library only.
+Exit codes: 0, or 1 if a lane could not be installed or a test failed. Standard library only.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ SHOWN: Final = (
 TAGGER: Final = "`PhaseTagger` of Keras"
 RATIOS: Final = "`multi_gpu_model`"
 TORCH: Final = "torch==2.13.0"
-"""The one that CI has: other wheels bring gigabytes of CUDA along."""
+"""As in CI: other wheels need gigabytes of CUDA."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,22 +44,21 @@ class Lane:
     """One set of versions.
 
     Attributes:
-        what: The part of the product that is tried.
+        what: The tested part of the product.
         which: ``oldest``, ``newest`` or ``pre-release``.
-        requires: What is installed beside gpumon and its test tools.
-        marked: The mark of the tests, beside ``versions``.
-        rooms: Where they are.
+        requires: Packages besides gpumon and its test tools.
+        marked: The mark of the tests, besides ``versions``.
+        paths: Where they are.
     """
 
     what: str
     which: str
     requires: tuple[str, ...]
     marked: str
-    rooms: tuple[str, ...] = ("tests/keras",)
+    paths: tuple[str, ...] = ("tests/keras",)
 
     @property
     def backend(self) -> str:
-        """Of Keras."""
         return self.marked.rpartition("keras_")[2] if "keras_" in self.marked else "tensorflow"
 
 
@@ -67,8 +66,8 @@ def _ratios(which: str, *requires: str) -> Lane:
     return Lane(RATIOS, which, requires, "multi_gpu", ("tests/multi_gpu",))
 
 
-def _loops(what: str, which: str, room: str, *requires: str) -> Lane:
-    return Lane(what, which, (TORCH, *requires), "keras_torch", (room,))
+def _loops(what: str, which: str, path: str, *requires: str) -> Lane:
+    return Lane(what, which, (TORCH, *requires), "keras_torch", (path,))
 
 
 _LIGHTNING, _TRAINER = (
@@ -104,13 +103,13 @@ LANES: Final[Mapping[str, Lane]] = {
 }
 
 
-def main(words: Sequence[str] | None = None) -> int:
-    """Run lanes and write what came of it; the exit code."""
-    parser = argparse.ArgumentParser(description="Runs tests on each promised version.")
-    parser.add_argument("--newest", action="store_true", help="pre-releases alone")
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run lanes and write the results; return the exit code."""
+    parser = argparse.ArgumentParser(description="Run tests on each supported version.")
+    parser.add_argument("--newest", action="store_true", help="only pre-releases")
     parser.add_argument("--table", action="store_true", help="print the table of the last runs")
     parser.add_argument("lanes", nargs="*", metavar="LANE", help=", ".join(LANES))
-    args = parser.parse_args(words)
+    args = parser.parse_args(argv)
     # As in the Makefile: uv does not look where pip finds wheels.
     os.environ.setdefault("UV_FIND_LINKS", os.environ.get("PIP_FIND_LINKS", ""))
     if unknown := [name for name in args.lanes if name not in LANES]:
@@ -133,16 +132,16 @@ def main(words: Sequence[str] | None = None) -> int:
 
 
 def result_of(name: str) -> dict[str, Any]:
-    """Make the environment of a lane, where it is not there yet, and run its tests."""
+    """Make the environment of a lane if necessary, and run its tests."""
     lane, folder = LANES[name], LANES_FOLDER / name
     result = {"date": datetime.date.today().isoformat(), "passed": False, "versions": {}}
     if not _is_made(lane, folder):
         return {**result, "outcome": "cannot be installed"}
     python = folder / "bin" / "python"
-    words = ["-m", "pytest", "-q", "-m", f"{lane.marked} and versions", *lane.rooms]
+    tests = ["-m", "pytest", "-q", "-m", f"{lane.marked} and versions", *lane.paths]
     variables = {"KERAS_BACKEND": lane.backend, "OMP_NUM_THREADS": "1", "GPUMON_REQUIRE_KERAS": "1"}
     done = subprocess.run(
-        [python, *words],
+        [python, *tests],
         cwd=ROOT,
         env={**os.environ, **variables},
         stdout=subprocess.PIPE,
@@ -160,7 +159,7 @@ def result_of(name: str) -> dict[str, Any]:
 
 
 def versions_of(python: Path) -> dict[str, str]:
-    """What is installed beside an interpreter, of ``SHOWN``."""
+    """The installed versions of ``SHOWN``."""
     command = [str(python), "-c", _LIST, *SHOWN]
     listed = subprocess.run(command, capture_output=True, text=True, check=True)
     versions: dict[str, str] = json.loads(listed.stdout)
@@ -178,7 +177,7 @@ print(json.dumps({name: there[name] for name in sys.argv[1:] if name in there}))
 
 
 def _is_made(lane: Lane, folder: Path) -> bool:
-    """Whether the environment is there; it is made again where other versions are asked for."""
+    """Make the environment, unless it has these versions; return whether that worked."""
     stamp = folder / ".requires"
     wanted = " ".join(lane.requires)
     if stamp.exists() and stamp.read_text() == wanted:
@@ -191,7 +190,7 @@ def _is_made(lane: Lane, folder: Path) -> bool:
         if subprocess.run(command, cwd=ROOT, check=False).returncode:
             return False
     if "keras-nightly" in lane.requires:
-        # Frameworks bring the released Keras along, which writes into the same folder.
+        # Frameworks install the released Keras, which writes into the same folder.
         again = [*install, "--reinstall", "--no-deps", "keras-nightly"]
         subprocess.run(again, cwd=ROOT, check=True)
     stamp.write_text(wanted)
@@ -199,13 +198,13 @@ def _is_made(lane: Lane, folder: Path) -> bool:
 
 
 def outcome_of(printed: str) -> str:
-    """What pytest says at its end, such as ``18 passed``."""
+    """pytest's last line, such as ``18 passed``."""
     counts = re.findall(r"\d+ (?:passed|failed|errors?)\b", printed.splitlines()[-1])
     return ", ".join(counts) or "no test ran"
 
 
 def table_of(results: Mapping[str, Any]) -> str:
-    """The table, a line for each lane that ran; empty where none did."""
+    """The table, a line for each lane that ran."""
     lines = ["| what | which | versions | tests | on |", "|---|---|---|---|---|"]
     for name, lane in LANES.items():
         if (result := results.get(name)) is not None:
