@@ -137,7 +137,7 @@ def test_analyze_prints_what_the_page_shows(shell: Shell) -> None:
 
     assert done.returncode == 0, done.stderr
     assert [part for part in output_of(command) if part not in done.stdout] == []
-    assert (shell.folder / "checkout" / "somebodys_gpu.png").stat().st_size > 10_000
+    assert (shell.folder / "checkout" / "slow_run.png").stat().st_size > 10_000
 
 
 def test_serve_starts_with_the_arguments_shown(shell: Shell, tmp_path: Path) -> None:

@@ -14,8 +14,8 @@ from gpumon.cli.main import main
 ROOT = Path(__file__).resolve().parents[2]
 README = ROOT / "README.md"
 PICTURE = ROOT / "docs" / "images" / "analyze.png"
-LOG = "examples/somebodys_gpu.csv"
-PROMPT = f"$ gpumon analyze {LOG} --plot somebodys_gpu.png\n"
+LOG = "examples/slow_run.csv"
+PROMPT = f"$ gpumon analyze {LOG} --plot slow_run.png\n"
 UPDATE = bool(os.environ.get("GPUMON_UPDATE_GOLDEN"))
 
 
@@ -24,7 +24,7 @@ def printed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> str:
     monkeypatch.chdir(ROOT)
-    assert main(["analyze", LOG, "--plot", str(tmp_path / "somebodys_gpu.png")]) == 0
+    assert main(["analyze", LOG, "--plot", str(tmp_path / "slow_run.png")]) == 0
     return capsys.readouterr().out
 
 
@@ -41,7 +41,7 @@ class TestTheExampleOfTheReadme:
         assert text[begin:end] == verdict, "run: make golden"
 
     def test_is_what_its_golden_picture_shows(self, printed: str, tmp_path: Path) -> None:
-        drawn = tmp_path / "somebodys_gpu.png"
+        drawn = tmp_path / "slow_run.png"
         if UPDATE:
             PICTURE.write_bytes(drawn.read_bytes())
 
