@@ -312,9 +312,8 @@ class GpuLedger:
         idle_ns = length_ns - busy_ns - unused_ns
         if self.in_job and (idle_ns or not unused_ns):  # else it is a gap in a pause
             open_ns = length_ns - busy_ns - explained_ns if may_wait else 0
-            self._follow_pause(
-                IdleSpan(start_ns, end_ns, idle_ns, open_ns, input_wait_ns), busy_ratio
-            )
+            span = IdleSpan(start_ns, end_ns, idle_ns, open_ns, input_wait_ns)
+            self._follow_pauses(span, busy_ratio, span, 1)
 
     def _settle_run(self, columns: SampleColumns, begin: int, end: int) -> None:
         """Settle the samples from ``begin`` to ``end``, which no phase explains, as ``_settle``."""
@@ -331,11 +330,14 @@ class GpuLedger:
         start_ns, end_ns = columns.starts_ns[begin], columns.ends_ns[end - 1]
         busy_ns = columns.busy_between(begin, end)
         self._settle_stretch(start_ns, end_ns, columns.busy_ratios[begin], busy_ns)
-        self.resolution_ns = end_ns - columns.starts_ns[end - 1]
+        last_start_ns = columns.starts_ns[end - 1]
+        self.resolution_ns = end_ns - last_start_ns
         if self.in_job:
             idle_ns = end_ns - start_ns - busy_ns
-            run_span = IdleSpan(start_ns, end_ns, idle_ns, idle_ns, 0)
-            self._follow_pauses(columns, begin, end, run_span)
+            span = IdleSpan(start_ns, end_ns, idle_ns, idle_ns, 0)
+            idle_ns = end_ns - last_start_ns - columns.busy_ns[end - 1]
+            last = IdleSpan(last_start_ns, end_ns, idle_ns, idle_ns, 0)
+            self._follow_pauses(span, columns.busy_ratios[begin], last, end - begin)
 
     def _settle_stretch(
         self,
@@ -372,21 +374,6 @@ class GpuLedger:
         is_listed = self.job_named_process
         return idle_ns > job_patience_ns(sample_ns, self._settings, is_listed=is_listed)
 
-    def _follow_pauses(
-        self, columns: SampleColumns, begin: int, end: int, run_span: IdleSpan
-    ) -> None:
-        """Follow pauses through a run, which is one sample if a burst ends a pause."""
-        pauses = self._pauses
-        if not columns.levels[begin] & BURST:
-            pauses.add_low(run_span, columns.busy_ratios[begin], end - begin)
-        elif pauses.is_open:
-            self._follow_pause(run_span, columns.busy_ratios[begin])
-        else:
-            start_ns, end_ns = columns.starts_ns[end - 1], columns.ends_ns[end - 1]
-            idle_ns = end_ns - start_ns - columns.busy_ns[end - 1]
-            last = IdleSpan(start_ns, end_ns, idle_ns, idle_ns, 0)
-            pauses.add_bursts(last, run_span.end_ns - run_span.start_ns, end - begin)
-
     def _position_after_job(self, columns: SampleColumns, begin: int, end: int) -> int | None:
         """The first sample of a run that finds the job over; ``None``: none does."""
         if not self.in_job or self._run_waits:
@@ -404,16 +391,19 @@ class GpuLedger:
                 return at
         return None
 
-    def _follow_pause(self, span: IdleSpan, busy_ratio: float) -> None:
+    def _follow_pauses(
+        self, span: IdleSpan, busy_ratio: float, last: IdleSpan, samples: int
+    ) -> None:
+        """Follow pauses through so many samples without a gap; ``last`` is the newest."""
         pauses = self._pauses
         if busy_ratio <= self._settings.burst_above:
-            pauses.add_low(span, busy_ratio)
+            pauses.add_low(span, busy_ratio, samples)
         elif pauses.is_open:
             before_ns, low_before_ns = self._job_from_ns
             in_use_ns = self._in_use_ns - before_ns  # not 0: this sample is of it
             pauses.end_pause(span, (self._low_ns - low_before_ns) / in_use_ns)
         else:
-            pauses.add_bursts(span, span.end_ns - span.start_ns)
+            pauses.add_bursts(last, span.end_ns - span.start_ns, samples)
 
     def _settle_inactive(
         self, busy_ratio: float, busy_ns: int, untagged_ns: int, explained_ns: int
