@@ -27,7 +27,7 @@ def is_ours(code: CodeType) -> bool:
 
 
 def name_of(code: CodeType) -> str:
-    """Such as ``taps/tap.py TimedBatches.__next__``."""
+    """Such as ``taps/tap.py FetchedBatches.__next__``."""
     return f"{code.co_filename.removeprefix(_OURS)} {code.co_qualname}"
 
 

@@ -15,7 +15,7 @@ import jax
 from trainer_hooks.ring.guard import guards_itself, passes_through, quietly
 from trainer_hooks.ring.phase_modes import TRAIN_MODE
 from trainer_hooks.taps.phase_machine import Interrupted
-from trainer_hooks.taps.tap import StepListener, Tap, TimedBatches, mark_wait_as_gross
+from trainer_hooks.taps.tap import FetchedBatches, StepListener, Tap, mark_wait_as_gross
 
 StepFunction = Callable[[Any, Any], tuple[Any, Any]]
 
@@ -48,7 +48,7 @@ class JaxTap(Tap):
 _NO_BATCHES: Iterator[Any] = iter(())
 
 
-class JaxTrainingBatches(TimedBatches):
+class JaxTrainingBatches(FetchedBatches):
     """In an execution of several steps, the waits after the first are gross.
 
     The device has a step by then, and JAX reports only the end of the whole execution.
@@ -108,13 +108,13 @@ def _train(function: StepFunction, listener: StepListener) -> StepFunction:
 
 
 def _interrupting(function: StepFunction, mode: int, listener: StepListener) -> StepFunction:
-    def interrupt(iterator: Any) -> tuple[TimedBatches, Interrupted | None] | None:  # noqa: ANN401
+    def interrupt(iterator: Any) -> tuple[FetchedBatches, Interrupted | None] | None:  # noqa: ANN401
         machine = listener.machine_here
         if machine is None or not hasattr(iterator, "__next__"):
             return None
-        return TimedBatches(iterator, machine, listener.guard), machine.interrupt(mode)
+        return FetchedBatches(iterator, machine, listener.guard), machine.interrupt(mode)
 
-    def resume(batches: TimedBatches, before: Interrupted | None) -> None:
+    def resume(batches: FetchedBatches, before: Interrupted | None) -> None:
         batches.machine.resume(before)
 
     begins, ends = listener.guard.wrap(interrupt), listener.guard.wrap(resume)

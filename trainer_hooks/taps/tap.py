@@ -92,7 +92,7 @@ class Tap(abc.ABC):
         """Return what replaces a bare step function of that mode; itself, if nothing is timed."""
 
 
-class TimedBatches:
+class FetchedBatches:
     """An iterator over batches that counts each ``next()`` as a wait for input.
 
     Attributes:
@@ -114,7 +114,7 @@ class TimedBatches:
         self._exhausted = guard.wrap(self._fetch_finds_nothing)
 
     @passes_through
-    def __iter__(self) -> TimedBatches:
+    def __iter__(self) -> FetchedBatches:
         return self
 
     @guards_itself

@@ -12,9 +12,9 @@ from trainer_hooks.ring.phase_modes import PREDICT_MODE, TRAIN_MODE
 from trainer_hooks.taps import keras_private as private
 from trainer_hooks.taps.tap import (
     FUNCTION_OF_MODE,
+    FetchedBatches,
     StepListener,
     Tap,
-    TimedBatches,
     bare_of,
     mark_wait_as_gross,
 )
@@ -133,8 +133,8 @@ class _TimedDataset:
         return self._timed(source) or source
 
 
-def _timed(listener: StepListener, source: Iterator[Any]) -> TimedBatches | None:
+def _timed(listener: StepListener, source: Iterator[Any]) -> FetchedBatches | None:
     machine = listener.machine_here
     if machine is None or machine.mode != PREDICT_MODE:
         return None
-    return TimedBatches(source, machine, listener.guard)
+    return FetchedBatches(source, machine, listener.guard)
