@@ -144,6 +144,20 @@ class TestAWaitForInput:
         assert totals.input_wait_by_reason_ns == {"cpu_bound": s(0.75), "unknown": s(0.25)}
         assert totals.within_step_by_reason_ns == {}
 
+    def test_has_its_parts_added_up(self) -> None:
+        parts: dict[str, Any] = {
+            "resolved_ns": 1,
+            "hidden_input_wait_ns": 2,
+            "first_input_wait_ns": 3,
+            "validation_input_wait_ns": 4,
+            "epoch_input_wait_ns": 5,
+        }
+
+        totals = self.ledger(SECOND._replace(**parts)).snapshot()
+
+        assert {name: getattr(totals, name) for name in parts} == parts
+        assert totals.inferred_ns == s(1) - 1
+
     def test_is_not_starved_while_the_run_hangs(self) -> None:
         totals = self.ledger(hung_ns=s(0.4)).snapshot()
 
