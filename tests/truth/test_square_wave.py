@@ -1,4 +1,4 @@
-"""How much of a known rhythm one reading a second recovers, through the real NVML binding."""
+"""One reading a second recovers a known rhythm, through the real NVML binding."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SECONDS = 25
 
 @pytest.fixture
 def recovered(fake_nvml: FakeNvml) -> Recovered:
-    """What was seen of a GPU in a rhythm of one second."""
+    """A GPU in a rhythm of one second, as observed."""
     clock = DriverClock(fake_nvml)
     source = NvmlSource(clock, read_clock_ns=clock.read_clock_ns)
     pynvml.nvmlInit()
@@ -23,14 +23,12 @@ def recovered(fake_nvml: FakeNvml) -> Recovered:
 
 
 class TestOneReadingASecond:
-    def test_of_a_gpu_in_a_rhythm_of_one_second_finds_its_busy_time_within_one_percent(
-        self, recovered: Recovered
-    ) -> None:
+    def test_finds_the_busy_time_within_one_percent(self, recovered: Recovered) -> None:
         assert recovered.drained_ratio == pytest.approx(recovered.true_ratio, abs=0.01)
 
-    def test_finds_all_its_pauses_but_one_at_most(self, recovered: Recovered) -> None:
+    def test_misses_at_most_one_pause(self, recovered: Recovered) -> None:
         assert recovered.true_gaps >= 23
         assert recovered.drained_gaps >= recovered.true_gaps - 1
 
-    def test_is_what_a_poll_of_the_rate_cannot_do(self, recovered: Recovered) -> None:
+    def test_finds_more_than_polling_the_rate(self, recovered: Recovered) -> None:
         assert abs(recovered.polled_ratio - recovered.true_ratio) > 0.2

@@ -1,1 +1,1 @@
-"""Fits the model of suspicion on generated machines, and tests it on generators left out."""
+"""Fits the model of suspicion, and tests it on generators that were left out."""

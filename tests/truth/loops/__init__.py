@@ -1,1 +1,1 @@
-"""Training loops beyond the project's own models, whose truth the simulation knows."""
+"""Simulated training loops whose truth is known."""

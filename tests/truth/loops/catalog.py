@@ -1,4 +1,4 @@
-"""Loops that people write, by name; loops drawn from a seed; and jobs of several GPUs."""
+"""Typical loops by name, loops drawn from a seed, and jobs of several GPUs."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ class Loop(NamedTuple):
     """A training run on one GPU.
 
     Attributes:
-        step: What it does again and again.
+        step: Repeated.
         is_synchronous: Whether its device is idle only while its host waits for input.
-        jitter: By how much each of its durations varies, as a ratio.
-        grain_ms: Over how long its driver averages.
+        jitter: Relative deviation of its durations.
+        grain_ms: The driver's window.
     """
 
     step: Step
@@ -36,14 +36,14 @@ class Loop(NamedTuple):
 
 
 class Job(NamedTuple):
-    """A training run whose ranks meet at the end of each step; each number is of one rank.
+    """A training run whose ranks meet at the end of each step.
 
     Attributes:
-        loads_ms: How long each waits for its batch.
-        computes_ms: How long each device works on it.
+        loads_ms: Wait for a batch, by rank.
+        computes_ms: Time of the device, by rank.
         spins: Whether a device that waits for the others reads as busy.
-        samples: How many each counts in a step; 0: it does not count them.
-        saves_ms: Rank 0 saves for so many ms every 5 steps, while the others wait.
+        samples: Number that each rank counts in a step; 0: it does not count them.
+        saves_ms: Time of rank 0 for a checkpoint every 5 steps, while the others wait.
     """
 
     loads_ms: Sequence[float]
@@ -63,7 +63,7 @@ def _batch(
     copy_within: float = 0.0,
     reads: bool = False,
 ) -> None:
-    """Load a batch, and hand the device its work; ``reads``: wait for that in the step."""
+    """Load a batch and launch its work; ``reads``: wait for the device in the step."""
     with rank.phase(INPUT):
         rank.work(load)
     with rank.phase(step_phase):
@@ -88,7 +88,7 @@ def synchronous(load: float, device: float, own: float = 0.2, log: float = 0.0) 
 
 
 def optimized_outside(load: float, device: float, optimizer: float) -> Step:
-    """All is synchronous; the device's last work of a step is outside of all tags."""
+    """Synchronous; the device's last work of a step is outside all tags."""
 
     def step(rank: Rank, _: int) -> None:
         _batch(rank, load, device, reads=True)
@@ -108,7 +108,7 @@ def accumulated(
     logs_in: TrainingPhase | None = None,
     step_phase: TrainingPhase | None = STEP,
 ) -> Step:
-    """Gradients of several batches are added up; only the last reads the loss, and logs it."""
+    """Accumulated gradients; only the last batch reads the loss, and logs it."""
 
     def step(rank: Rank, _: int) -> None:
         for number in range(1, micro_batches + 1):
@@ -124,7 +124,7 @@ def accumulated(
 def read_every(
     steps: int, load: float, device: float, log: float, logs_in: TrainingPhase | None = None
 ) -> Step:
-    """The loss is read every so many steps; between them the host runs ahead of the device."""
+    """The loss is read every ``steps`` steps; in between the host runs ahead of the device."""
 
     def step(rank: Rank, number: int) -> None:
         _batch(rank, load, device)
@@ -153,7 +153,7 @@ def queued(load: float, device: float, most_behind: float, own: float = _LAUNCH_
 
 
 def two_loaders(first: float, second: float, device_1: float, device_2: float, log: float) -> Step:
-    """Two batches of two loaders in each step, as a GAN has them; then the loss is read."""
+    """Two batches from two loaders in each step, as in a GAN; then the loss is read."""
 
     def step(rank: Rank, _: int) -> None:
         _batch(rank, first, device_1)
@@ -167,7 +167,7 @@ def two_loaders(first: float, second: float, device_1: float, device_2: float, l
 
 
 def copied(steps: int, load: float, copy: float, device: float, log: float) -> Step:
-    """A batch is copied under a tag of its own; the device is waited for under another."""
+    """A batch is copied under its own tag; the wait for the device has another."""
 
     def step(rank: Rank, number: int) -> None:
         with rank.phase(INPUT):
@@ -187,7 +187,7 @@ def copied(steps: int, load: float, copy: float, device: float, log: float) -> S
 
 
 def launched_late(steps: int, load: float, own: float, device: float) -> Step:
-    """The host works in the step before it hands the device its work."""
+    """The host works in the step before it launches the device's work."""
 
     def step(rank: Rank, number: int) -> None:
         _batch(rank, load, device, own=own, reads=number % steps == 0)
@@ -207,7 +207,7 @@ def copied_within(steps: int, load: float, copy: float, device: float) -> Step:
 
 
 def prefetched(steps: int, load: float, device: float, log: float, depth: int = 4) -> Step:
-    """A worker makes batches ahead; one in ten takes it ten times as long."""
+    """A worker prefetches batches; one in ten takes ten times as long."""
     made_ns: list[int] = []
 
     def step(rank: Rank, number: int) -> None:
@@ -266,7 +266,7 @@ LOOPS: Final[Mapping[str, Loop]] = {
     ),
     "a worker ahead by 4 batches, one in ten of them late": Loop(prefetched(10, 15, 20, 30)),
 }
-"""Each by what it does; ms of waiting for the loader and of the device."""
+"""By description; ms of waiting for the loader and of the device."""
 
 JOBS: Final[Mapping[str, Job]] = {
     "4 ranks, equal": Job([2] * 4, [100] * 4),
@@ -285,11 +285,11 @@ JOBS: Final[Mapping[str, Job]] = {
     ),
     "4 ranks, rank 0 saves for 300 ms every 5 steps": Job([2] * 4, [100] * 4, saves_ms=300),
 }
-"""Each by what it does; the times are of one step."""
+"""By description; times of one step."""
 
 
 def drawn(seed: int) -> Loop:
-    """A loop whose kind and times are drawn, from 2 to 120 ms each."""
+    """A loop with drawn kind and times, from 2 to 120 ms each."""
     rng = random.Random(seed)
 
     def between(least: float, most: float) -> float:

@@ -106,7 +106,7 @@ class Gpu:
     def __init__(self, machine: Machine, *, seen: bool = True) -> None:
         self.free_ms = 0.0
         self.works: list[Work] = []
-        self.asked_ms: list[tuple[float, float]] = []
+        self.requested_ms: list[tuple[float, float]] = []
         self.processes: list[Process] = []
         if seen:
             machine.gpus.append(self)
@@ -124,8 +124,8 @@ class Gpu:
         jobs = _whole(np.asarray(sorted(worked_ms)).reshape(-1, 2), duration_ms)
         last = np.searchsorted(busy[:, 0], jobs[:, 1], side="left") - 1
         jobs[:, 1] = busy[last, 1]  # the last kernels end before their step does
-        asked = _whole(np.asarray(self.asked_ms).reshape(-1, 2), duration_ms)
-        idle = difference(asked, _whole(works[:, :2], duration_ms))
+        requested = _whole(np.asarray(self.requested_ms).reshape(-1, 2), duration_ms)
+        idle = difference(requested, _whole(works[:, :2], duration_ms))
         held = [(p.began_ms, p.ended_ms or duration_ms) for p in self.processes]
         return GpuTruth(
             busy=busy,
@@ -166,9 +166,9 @@ class Process:
 
     def ask(self, batch: Program) -> Program:
         """Wait for a batch."""
-        asked_ms = self._machine.now_ms
+        requested_ms = self._machine.now_ms
         yield from batch
-        self.gpu.asked_ms.append((asked_ms, self._machine.now_ms))
+        self.gpu.requested_ms.append((requested_ms, self._machine.now_ms))
 
 
 class Shared:

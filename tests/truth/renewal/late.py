@@ -196,17 +196,17 @@ def ranks_with_a_loader_each(draw: Draw, seconds: float) -> list[Work]:
     spreads = draw.log_uniform(1e-3, 0.03)
     steps_s = [(step_s * draw.noise(count, spreads)).tolist() for _ in ranks]
     ready, taken = [0.0] * len(ranks), [[0.0] * (depth + 1) for _ in ranks]
-    asked, ends, computed = 0.0, [], [[0.0] * count for _ in ranks]
+    requested, ends, computed = 0.0, [], [[0.0] * count for _ in ranks]
     for i in range(count):
-        ended = asked
+        ended = requested
         for rank in ranks:
             took = taken[rank]
             ready[rank] = max(ready[rank], took[i]) + fetches_s[rank][i]
-            took.append(max(asked, ready[rank]))
+            took.append(max(requested, ready[rank]))
             computed[rank][i] = took[-1] + steps_s[rank][i]
             ended = max(ended, computed[rank][i])
         ends.append(ended)
-        asked = ended + 0.004
+        requested = ended + 0.004
     waits_in = State.SPINNING if draw.chance(0.6) else IDLE  # NCCL's kernels spin, Gloo's sleep
     works = []
     for rank in ranks:

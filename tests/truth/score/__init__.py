@@ -1,1 +1,1 @@
-"""How often the detector is right, on workloads whose truth is known; beside other tools' rules."""
+"""How often the detector is right on workloads of known truth, next to other tools' rules."""

@@ -17,11 +17,11 @@ _MINUTE_MS: Final = 60_000
 class Steps(NamedTuple):
     """Consecutive steps; columns in ms, shape (n,).
 
-    The run requests a batch at ``asked``; it is in the queue from ``ready`` on; the run has it at
+    The run requests a batch at ``requested``; it is in the queue from ``ready`` on; the run has it at
     ``taken``; the device works on it from ``begun`` to ``ended``, after the one before at ``free``.
     """
 
-    asked: NDArray[np.int64]
+    requested: NDArray[np.int64]
     ready: NDArray[np.int64]
     taken: NDArray[np.int64]
     free: NDArray[np.int64]
@@ -55,13 +55,13 @@ class Loader:
         self.free_ms = [self.since_ms] * self.workers
         self.taken_ms = deque([self.since_ms] * self.depth, maxlen=max(1, self.depth))
 
-    def load(self, cost_ms: int, asked_ms: int) -> int:
+    def load(self, cost_ms: int, requested_ms: int) -> int:
         """When the next batch is in the queue, for a run that requests it now."""
         worker = self.next_turn
         self.next_turn = (worker + 1) % self.workers
         begin_ms = self.free_ms[worker]
         # The batch that made room for this one was taken `depth` batches ago.
-        room_ms = self.taken_ms[0] if self.depth else asked_ms
+        room_ms = self.taken_ms[0] if self.depth else requested_ms
         if room_ms > begin_ms:
             begin_ms = room_ms
         weather = self.weather
@@ -80,13 +80,13 @@ class Training:
         device_free_ms: When the device has finished.
         runs_ahead: Whether the host requests the next batch while the device still works (one step
             ahead), or waits for each step's result.
-        asked_in_vain_ms: When it requested a batch that came after the workload's end, if any.
+        requested_in_vain_ms: When it requested a batch that came after the workload's end, if any.
     """
 
     at_ms: int
     device_free_ms: int
     runs_ahead: bool = False
-    asked_in_vain_ms: int | None = None
+    requested_in_vain_ms: int | None = None
 
     def steps(
         self,
@@ -107,24 +107,24 @@ class Training:
             until_ms: The end of the workload.
         """
         rows: list[tuple[int, int, int, int, int, int]] = []
-        asked, free, runs_ahead = self.at_ms, self.device_free_ms, self.runs_ahead
+        requested, free, runs_ahead = self.at_ms, self.device_free_ms, self.runs_ahead
         took = loader.taken_ms.append
         columns = (column.tolist() for column in (costs_ms, steps_ms, host_ms))
         for cost, step, host in zip(*columns, strict=True):
-            ready = loader.load(cost, asked)
-            taken = ready if ready > asked else asked
+            ready = loader.load(cost, requested)
+            taken = ready if ready > requested else requested
             handed = taken + host
             begun = handed if handed > free else free
             if begun >= until_ms:
-                self.asked_in_vain_ms = asked
+                self.requested_in_vain_ms = requested
                 self.at_ms = until_ms
                 break
             took(taken)
             ended = begun + step
-            rows.append((asked, ready, taken, free, begun, ended))
-            asked = begun if runs_ahead else ended
+            rows.append((requested, ready, taken, free, begun, ended))
+            requested = begun if runs_ahead else ended
             free = ended
-            self.at_ms = asked
+            self.at_ms = requested
         self.device_free_ms = free
         return Steps(*np.array(rows, dtype=np.int64).reshape(-1, 6).T)
 
@@ -138,16 +138,19 @@ class Training:
         first = max(self.at_ms + int(host_ms[0]), self.device_free_ms)
         begun = first + np.concatenate(([0], np.cumsum(between)))
         ended = begun + steps_ms
-        asked = np.concatenate(([self.at_ms], (begun if self.runs_ahead else ended)[:-1]))
+        requested = np.concatenate(([self.at_ms], (begun if self.runs_ahead else ended)[:-1]))
         free = np.concatenate(([self.device_free_ms], ended[:-1]))
         made = Steps(
-            *(column[begun < until_ms] for column in (asked, asked, asked, free, begun, ended))
+            *(
+                column[begun < until_ms]
+                for column in (requested, requested, requested, free, begun, ended)
+            )
         )
         if made.begun.size:
             self.device_free_ms = int(made.ended[-1])
             self.at_ms = int((made.begun if self.runs_ahead else made.ended)[-1])
         if made.begun.size < begun.size:
-            self.asked_in_vain_ms, self.at_ms = self.at_ms, until_ms
+            self.requested_in_vain_ms, self.at_ms = self.at_ms, until_ms
         return made
 
     def finish(self) -> int:

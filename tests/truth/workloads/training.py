@@ -120,8 +120,8 @@ class _Diary:
 
     def makes(self, steps: Steps, phase: TrainingPhase, mode: TrainingMode) -> None:
         self.steps.append(steps)
-        rows = np.empty((2 * steps.asked.size, 3), dtype=np.int64)
-        rows[0::2, 0], rows[1::2, 0] = steps.asked, steps.taken
+        rows = np.empty((2 * steps.requested.size, 3), dtype=np.int64)
+        rows[0::2, 0], rows[1::2, 0] = steps.requested, steps.taken
         rows[0::2, 1], rows[1::2, 1] = PHASE_NUMBER[TrainingPhase.INPUT_WAIT], PHASE_NUMBER[phase]
         rows[:, 2] = mode
         self.marks.append(rows)
@@ -151,8 +151,8 @@ class TrainingRun:
         while self._is_on and (plan.epochs is None or epoch < plan.epochs):
             self._epoch(epoch)
             epoch += 1
-        if self._training.asked_in_vain_ms is not None:
-            self._enters(TrainingPhase.INPUT_WAIT, at_ms=self._training.asked_in_vain_ms)
+        if self._training.requested_in_vain_ms is not None:
+            self._enters(TrainingPhase.INPUT_WAIT, at_ms=self._training.requested_in_vain_ms)
         self._training.finish()
         self._enters(TrainingPhase.OTHER)
         lives_on_ms = plan.lives_on_ms + draws.integer(200, 8_000)
@@ -163,7 +163,9 @@ class TrainingRun:
         made = self._diary.steps
         begun = np.concatenate([steps.begun for steps in made])
         ended = np.concatenate([steps.ended for steps in made])
-        late = [spans_between(np.maximum(steps.asked, steps.free), steps.ready) for steps in made]
+        late = [
+            spans_between(np.maximum(steps.requested, steps.free), steps.ready) for steps in made
+        ]
         starved = np.concatenate(late)
         held = spans_of([(self._start_ms, self.ends_ms)])
         marks = self._marks()
