@@ -27,7 +27,7 @@ class DriverFault(NamedTuple):
     """A temporary fault of a driver or a GPU.
 
     Attributes:
-        says: A pattern of the message after some time; "" for none.
+        message: A pattern of the message after some time; "" for none.
         blind: The GPUs that are not observed meanwhile.
         refuses: A pattern of the error on opening NVML meanwhile; "" if it opens.
         reopens: Whether gpumon closes and reopens NVML meanwhile.
@@ -36,7 +36,7 @@ class DriverFault(NamedTuple):
     name: str
     begin: Change
     end: Change
-    says: str = ""
+    message: str = ""
     blind: tuple[int, ...] = (FIRST,)
     refuses: str = ""
     reopens: bool = False
@@ -101,21 +101,23 @@ def over(fake: FakeNvml) -> None:
 reloaded = FakeNvml.reload_driver
 
 
-def shut(name: str, begin: Change, end: Change, refuses: str, says: str = "") -> DriverFault:
+def shut(name: str, begin: Change, end: Change, refuses: str, message: str = "") -> DriverFault:
     """No GPU can be read, and no process can open NVML."""
-    return DriverFault(name, begin, end, says or refuses, blind=BOTH, refuses=refuses, reopens=True)
+    return DriverFault(
+        name, begin, end, message or refuses, blind=BOTH, refuses=refuses, reopens=True
+    )
 
 
-def not_opened(name: str, code: int, refuses: str, says: str = "") -> DriverFault:
+def not_opened(name: str, code: int, refuses: str, message: str = "") -> DriverFault:
     """A driver that was reloaded, and cannot be opened because of ``code``."""
     begin = all_of(failing(code, INIT), reloaded)
-    return shut(f"a driver that {name}", begin, working(INIT), refuses, says)
+    return shut(f"a driver that {name}", begin, working(INIT), refuses, message)
 
 
 NOT_LOADED = not_opened("is not loaded", codes.DRIVER_NOT_LOADED, "modprobe nvidia")
 REPLACED = not_opened(
     "was replaced", codes.VERSION_MISMATCH,
-    refuses="reboot or reload the driver|recreate this container", says="start gpumon again",
+    refuses="reboot or reload the driver|recreate this container", message="start gpumon again",
 )  # fmt: skip
 SHUT_DRIVERS = (
     NOT_LOADED,
@@ -125,12 +127,12 @@ SHUT_DRIVERS = (
     shut(
         "a container that has lost its GPUs",
         everything_failing(codes.UNKNOWN), everything_failing(codes.SUCCESS),
-        refuses="dmesg", says="recreate a container, since `systemctl daemon-reload`",
+        refuses="dmesg", message="recreate a container, since `systemctl daemon-reload`",
     ),
     shut(
         "a container whose GPUs the system blocks",
         everything_failing(codes.OPERATING_SYSTEM), everything_failing(codes.SUCCESS),
-        refuses="/dev/nvidia", says="that had them, since `systemctl daemon-reload`",
+        refuses="/dev/nvidia", message="that had them, since `systemctl daemon-reload`",
     ),
     shut("a driver that lists no GPU", listing(), listing(*BOTH), "lists no GPU"),
     shut(
@@ -143,9 +145,9 @@ SHUT_DRIVERS = (
 )  # fmt: skip
 
 
-def lost(name: str, code: int, says: str) -> DriverFault:
+def lost(name: str, code: int, message: str) -> DriverFault:
     """Every call on the first GPU returns ``code``."""
-    return DriverFault(f"a GPU that {name}", losing(code, FIRST), finding(FIRST), says)
+    return DriverFault(f"a GPU that {name}", losing(code, FIRST), finding(FIRST), message)
 
 
 LOST_GPUS = (

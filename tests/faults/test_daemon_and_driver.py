@@ -88,7 +88,7 @@ class TestADriverThatCannotBeOpened:
             REPLACED.begin(machine.fake)
 
             assert daemon.process.wait(20) == 3
-            assert re.search(REPLACED.says, daemon.log().splitlines()[-1])
+            assert re.search(REPLACED.message, daemon.log().splitlines()[-1])
 
     def test_is_opened_on_one_thread_while_health_is_answered(self, machine: Machine) -> None:
         """Without persistence mode, each opening loads the firmware of every board."""

@@ -50,8 +50,8 @@ def assert_back_within(story: DriverStory, seconds: int) -> None:
 
 
 def assert_reported(story: DriverStory, fault: DriverFault) -> None:
-    if fault.says:
-        assert re.search(fault.says, story.message or "")
+    if fault.message:
+        assert re.search(fault.message, story.message or "")
     else:
         assert story.message is None
 

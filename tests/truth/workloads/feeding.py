@@ -17,8 +17,8 @@ _MINUTE_MS: Final = 60_000
 class Steps(NamedTuple):
     """Consecutive steps; columns in ms, shape (n,).
 
-    The run requests a batch at ``requested``; it is in the queue from ``ready`` on; the run has it at
-    ``taken``; the device works on it from ``begun`` to ``ended``, after the one before at ``free``.
+    The run requests a batch at ``requested``; it is in the queue from ``ready`` on; the run has it
+    at ``taken``; the device works on it from ``begun`` to ``ended``, and was free from ``free`` on.
     """
 
     requested: NDArray[np.int64]
