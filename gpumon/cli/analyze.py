@@ -364,9 +364,9 @@ def _requested_pictures(args: argparse.Namespace) -> dict[str, Picture] | None:
     from gpumon.outlets.plot.figure import picture
     from gpumon.outlets.plot.html import html_page
 
-    asked: dict[str, Picture] = {}
+    pictures: dict[str, Picture] = {}
     if args.plot is not None:
-        asked[args.plot] = partial(picture, kind=kind)
+        pictures[args.plot] = partial(picture, kind=kind)
     if args.html is not None:
-        asked[args.html] = html_page
-    return asked
+        pictures[args.html] = html_page
+    return pictures

@@ -53,32 +53,32 @@ class CommandParser(argparse.ArgumentParser):
     def add_variables_to_help(self) -> None:
         """Name the variable of each option in its help."""
         for option in self.options:
-            # Insert the default now: `_given` removes it.
+            # Insert the default now: `_options_in` removes it.
             text = str(option.help).replace("%(default)s", str(option.default))
             option.help = f"{text} [{variable_of(option)}]"
 
-    def words_of(self, environ: Mapping[str, str], words: list[str]) -> list[str]:
+    def arguments_of(self, environ: Mapping[str, str], given: list[str]) -> list[str]:
         """The variables as arguments, except for options on the command line, which wins.
 
         Raises:
             UsageError: A variable has an invalid value.
         """
-        given = self._given(words)
+        options = self._options_in(given)
         arguments: list[str] = []
         for option in self.options:
             variable = variable_of(option)
             text = environ.get(variable, "").strip()
-            if text and option.dest not in given:
+            if text and option.dest not in options:
                 arguments += self._checked(option, text)
         return arguments
 
-    def _given(self, words: list[str]) -> frozenset[str]:
+    def _options_in(self, arguments: list[str]) -> frozenset[str]:
         """The options on the command line: without defaults, only these are set."""
         defaults = [option.default for option in self.options]
         for option in self.options:
             option.default = argparse.SUPPRESS
         try:
-            return frozenset(vars(self.parse_known_args(words)[0]))
+            return frozenset(vars(self.parse_known_args(arguments)[0]))
         finally:
             for option, default in zip(self.options, defaults, strict=True):
                 option.default = default
@@ -86,16 +86,16 @@ class CommandParser(argparse.ArgumentParser):
     def _checked(self, option: argparse.Action, text: str) -> list[str]:
         self._reads_variable = True
         try:
-            words = [*self._as_words(option, text)]
-            self.parse_args(words)
+            arguments = [*self._as_arguments(option, text)]
+            self.parse_args(arguments)
         except UsageError as error:
             reason = str(error).removeprefix(option.option_strings[-1]).lstrip(": ")
             raise UsageError(f"{variable_of(option)}: {reason}") from error
         finally:
             self._reads_variable = False
-        return words
+        return arguments
 
-    def _as_words(self, option: argparse.Action, text: str) -> Iterator[str]:
+    def _as_arguments(self, option: argparse.Action, text: str) -> Iterator[str]:
         name = option.option_strings[-1]
         if option.nargs == 0:
             if text.lower() in _YES:
@@ -128,7 +128,7 @@ def misspelt_variables(parser: CommandParser, environ: Mapping[str, str]) -> Ite
         if name.startswith(_PREFIX) and name not in known and environ[name]:
             import difflib
 
-            words = [option.removeprefix(_PREFIX) for option in options]
-            alike = difflib.get_close_matches(name.removeprefix(_PREFIX), words, 1, _ALIKE)
+            names = [option.removeprefix(_PREFIX) for option in options]
+            alike = difflib.get_close_matches(name.removeprefix(_PREFIX), names, 1, _ALIKE)
             if alike:
                 yield f"unknown variable {name} is ignored: did you mean {_PREFIX}{alike[0]}?"

@@ -70,15 +70,15 @@ readable GPU, 4 no daemon, 5 a limit was given but no GPU had a verdict.
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code."""
     _open_closed_streams()
-    words = list(sys.argv[1:] if argv is None else argv)
-    parser = build_parser([name for name in words if name in _COMMANDS][:1])
-    if not words:
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    parser = build_parser([name for name in arguments if name in _COMMANDS][:1])
+    if not arguments:
         parser.print_help(sys.stderr)
         return 2
     try:
-        if words[:1] == [_CONFIGURED]:
-            words[1:1] = parser.commands[_CONFIGURED].words_of(os.environ, words[1:])
-        args, unknown = parser.parse_known_args(words)
+        if arguments[:1] == [_CONFIGURED]:
+            arguments[1:1] = parser.commands[_CONFIGURED].arguments_of(os.environ, arguments[1:])
+        args, unknown = parser.parse_known_args(arguments)
         if unknown:
             args.fail(f"unrecognized arguments: {' '.join(unknown)}")
         code: int = args.run(args)

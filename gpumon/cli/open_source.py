@@ -48,7 +48,7 @@ class Replay(NamedTuple):
     speed: float
 
 
-def replay_of(word: str) -> Replay | None:
+def replay_of(source: str) -> Replay | None:
     """The recording of a ``--source``; ``None``: another source.
 
     Raises:
@@ -57,7 +57,7 @@ def replay_of(word: str) -> Replay | None:
     >>> replay_of("replay:night.gpumon,speed=10"), replay_of("nvml")
     (Replay(path='night.gpumon', speed=10.0), None)
     """
-    kind, _, rest = word.partition(":")
+    kind, _, rest = source.partition(":")
     if kind != "replay":
         return None
     path, sign, text = rest.rpartition(",speed=")
@@ -80,9 +80,9 @@ def replay_of(word: str) -> Replay | None:
     return Replay(path, speed)
 
 
-def check_source_word(word: str) -> str:
-    """The same word, or ``UsageError`` if it names no source."""
-    kind, _, rest = word.partition(":")
+def check_source(source: str) -> str:
+    """The same text, or ``UsageError`` if it names no source."""
+    kind, _, rest = source.partition(":")
     if kind == "simulated":
         from gpumon.sources.simulated import script_called
 
@@ -90,15 +90,15 @@ def check_source_word(word: str) -> str:
     elif kind == "follow":
         if not rest:
             raise UsageError("follow: needs a file, as in --source follow:/tmp/busy.jsonl")
-    elif replay_of(word) is None and word != "nvml":
+    elif replay_of(source) is None and source != "nvml":
         raise UsageError(
-            f"unknown source {word!r}: use nvml, simulated:SCRIPT, follow:FILE or replay:FILE"
+            f"unknown source {source!r}: use nvml, simulated:SCRIPT, follow:FILE or replay:FILE"
         )
-    return word
+    return source
 
 
 def open_source(
-    word: str, clock: Clock, nvml: NvmlOptions = DEFAULT_OPTIONS, *, period_s: float = 1.0
+    source: str, clock: Clock, nvml: NvmlOptions = DEFAULT_OPTIONS, *, period_s: float = 1.0
 ) -> GpuSource:
     """Open a checked ``--source``, and import only what it needs.
 
@@ -106,12 +106,13 @@ def open_source(
         UsageError: It names a recording.
         SourceUnavailableError: It cannot be read on this machine.
     """
-    replay = replay_of(word)
+    replay = replay_of(source)
     if replay is not None:
         raise UsageError(
-            f"{word} is a recording, not a live source: show it with `gpumon replay {replay.path}`"
+            f"{source} is a recording, not a live source: show it with `gpumon replay "
+            f"{replay.path}`"
         )
-    kind, _, rest = word.partition(":")
+    kind, _, rest = source.partition(":")
     if kind == "simulated":
         from gpumon.sources.simulated import SimulatedSource
 
@@ -126,7 +127,7 @@ def open_source(
 
 
 def watch_machine(
-    word: str,
+    source: str,
     clock: Clock,
     nvml: NvmlOptions,
     *,
@@ -137,16 +138,16 @@ def watch_machine(
     """Watch this machine through a ``--source``. Opens nothing yet.
 
     Args:
-        word: The ``--source``.
+        source: The ``--source``.
         clock: The system's.
         nvml: Which driver fields to read.
         period_ns: Time between two ticks.
         folders: Shell patterns of folders with rings.
         unlink: Removes the ring of a run that ended long ago.
     """
-    boot_id, kind = read_boot_id(), word.partition(":")[0]
+    boot_id, kind = read_boot_id(), source.partition(":")[0]
     facts = MonitorFacts(
-        source=word,
+        source=source,
         source_kind=kind,
         simulated=kind in _SIMULATED,
         period_ns=period_ns,
@@ -155,7 +156,7 @@ def watch_machine(
     )
     rings = PhaseRingReader(folders, boot_id=boot_id, unlink=unlink)
     return MachineWatch(
-        lambda: open_source(word, clock, nvml, period_s=seconds(period_ns)), rings, facts, clock
+        lambda: open_source(source, clock, nvml, period_s=seconds(period_ns)), rings, facts, clock
     )
 
 
@@ -195,11 +196,11 @@ def nvml_options_of(args: argparse.Namespace) -> NvmlOptions:
     return nvml_options(off=off, on=on)
 
 
-def _checked(way: str, words: str) -> str:
-    """The same words, if all name fields that can be switched so."""
-    nvml_options(**{way: _names([words])})
-    return words
+def _checked(way: str, text: str) -> str:
+    """The same text, if all name fields that can be switched so."""
+    nvml_options(**{way: _names([text])})
+    return text
 
 
-def _names(words: list[str]) -> list[str]:
-    return [name for word in words for name in word.replace(",", " ").split()]
+def _names(texts: list[str]) -> list[str]:
+    return [name for text in texts for name in text.replace(",", " ").split()]

@@ -20,7 +20,7 @@ from gpumon.cli.command import add_period_argument, end_on_signals, time_argumen
 from gpumon.cli.open_source import (
     LIVE_SOURCE_HELP,
     add_nvml_arguments,
-    check_source_word,
+    check_source,
     nvml_options_of,
     replay_of,
     watch_machine,
@@ -151,7 +151,7 @@ class RecordCommand:
         add_nvml_arguments(parser)
 
     def run(self, args: argparse.Namespace) -> int:
-        check_source_word(args.source)
+        check_source(args.source)
         if replay_of(args.source) is not None:
             raise UsageError("the source is a recording already: copy the file instead")
         clock, nvml = SystemClock(), nvml_options_of(args)

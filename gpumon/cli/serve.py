@@ -18,7 +18,7 @@ from gpumon.cli.environment import misspelt_variables
 from gpumon.cli.open_source import (
     SOURCE_HELP,
     add_nvml_arguments,
-    check_source_word,
+    check_source,
     nvml_options_of,
     replay_of,
     watch_machine,
@@ -63,7 +63,7 @@ class ServeCommand:
         parser.add_argument(
             "--source",
             metavar="SOURCE",
-            type=check_source_word,
+            type=check_source,
             default="nvml",
             help=SOURCE_HELP,
         )
@@ -72,7 +72,7 @@ class ServeCommand:
             metavar="HOST:PORT",
             nargs="+",
             action="extend",
-            type=lambda word: str(parse_listen(word)),
+            type=lambda text: str(parse_listen(text)),
             help="where to serve; may be repeated; clients beyond loopback get only /metrics and "
             f"health (default: {DEFAULT_LISTEN})",
         )

@@ -36,7 +36,7 @@ from gpumon.cli.doctor.rule_table import render_rules, rules_document
 from gpumon.cli.open_source import (
     LIVE_SOURCE_HELP,
     add_nvml_arguments,
-    check_source_word,
+    check_source,
     nvml_options_of,
     open_source,
 )
@@ -133,7 +133,7 @@ class DoctorCommand:
             else:
                 print("\n".join(render_rules(style)))
             return 0
-        check_source_word(args.source)
+        check_source(args.source)
         findings, driver = _examine(args.source, nvml_options_of(args))
         findings += machine_findings(has_gpus=findings[0].status == OK)
         findings = with_one_remedy(findings)

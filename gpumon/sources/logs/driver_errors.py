@@ -178,7 +178,7 @@ class DriverErrors:
 
     Attributes:
         began: How often an error began: the next row of each GPU shows whether it is over.
-        partly: Line and stamp of the first row of a GPU with an error beside a utilisation, by
+        partly: Line and stamp of the first row of a GPU with an error and a utilisation, by
             position.
     """
 

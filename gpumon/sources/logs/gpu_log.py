@@ -158,6 +158,6 @@ class GpuLog(ABC):
         self._has_answer, self._last_ns = True, stamp_ns
         if self._errors:
             self._errors.read_again(gpu, stamp_ns)
-        if any(sign in line for sign in ERROR_MARKS):
+        if any(mark in line for mark in ERROR_MARKS):
             self._errors.partly.setdefault(gpu, (number, stamp_ns))
         return LogSample(gpu, stamp_ns, ratio, used_bytes)

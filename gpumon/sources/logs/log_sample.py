@@ -90,7 +90,7 @@ class LogFacts:
         notes: Sentences on what was assumed, guessed or skipped.
         broken_off: How and where the log broke off, without a full stop; ``None``: not known to.
         is_guessed: Whether the utilisation column was found only by the shape of its cells.
-        partly: Line and stamp of the first row of a GPU that has an error beside a utilisation, by
+        partly: Line and stamp of the first row of a GPU that has an error and a utilisation, by
             position.
         lost_rows: Skipped rows, one a GPU, whose GPU or time is unknown.
         bare_times: Heading of times that were read as seconds without a unit; ``None``: none.

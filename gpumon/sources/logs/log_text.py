@@ -25,7 +25,7 @@ MAX_PIECE: Final = 1 << 16
 """Longer lines come in pieces of this many characters."""
 _HEAD_LINES: Final = 512
 """Lines that determine the format, the header and the columns."""
-_HEAD_SIGNS: Final = 1 << 18
+_HEAD_CHARACTERS: Final = 1 << 18
 _HEAD_BYTES: Final = 4096
 _GZIP_MAGIC: Final = b"\x1f\x8b"
 _PACKED: Final = MappingProxyType(
@@ -306,11 +306,11 @@ def _has_descriptor(stream: TextIO) -> bool:
 def head_of(lines: Iterator[str]) -> list[str]:
     """Return the first lines of a log, few enough for memory."""
     head: list[str] = []
-    signs = 0
+    characters = 0
     for line in lines:
         head.append(line)
-        signs += len(line)
-        if len(head) >= _HEAD_LINES or signs >= _HEAD_SIGNS:
+        characters += len(line)
+        if len(head) >= _HEAD_LINES or characters >= _HEAD_CHARACTERS:
             break
     return head
 

@@ -20,9 +20,9 @@ def serve_parser() -> CommandParser:
     return build_parser(["serve"]).commands["serve"]
 
 
-def parsed(words: list[str], **environ: str) -> argparse.Namespace:
+def parsed(arguments: list[str], **environ: str) -> argparse.Namespace:
     parser = serve_parser()
-    return parser.parse_args([*parser.words_of(environ, words), *words])
+    return parser.parse_args([*parser.arguments_of(environ, arguments), *arguments])
 
 
 class TestAVariable:
@@ -53,7 +53,7 @@ class TestAVariable:
         nothing = {variable_of(option): " " for option in serve_parser().options}
 
         assert vars(parsed([])).keys() == vars(parsed([], **nothing)).keys()
-        assert serve_parser().words_of(nothing, []) == []
+        assert serve_parser().arguments_of(nothing, []) == []
 
     def test_has_no_effect_if_the_command_line_has_the_option(self) -> None:
         args = parsed(
@@ -124,5 +124,5 @@ def test_other_commands_have_no_variables(monkeypatch: pytest.MonkeyPatch, gpumo
     monkeypatch.setenv("GPUMON_SOURCE", "lunch")
 
     with pytest.raises(UsageError):
-        serve_parser().words_of({"GPUMON_SOURCE": "lunch"}, [])
+        serve_parser().arguments_of({"GPUMON_SOURCE": "lunch"}, [])
     assert gpumon("doctor", "--source", "simulated:healthy", "--json").code == 0

@@ -10,14 +10,14 @@ import pytest
 
 from gpumon.cli.analyze import column_argument
 from gpumon.cli.main import build_parser
-from gpumon.cli.open_source import check_source_word
+from gpumon.cli.open_source import check_source
 from gpumon.outlets.http.callers import read_token
 from trainer_hooks.examples.example_run import example_parser, writable
 from trainer_hooks.trainer_bench import main as trainer_bench
 
 COMMANDS = ("serve", "analyze", "report", "demo", "doctor", "record", "replay", "dstat")
 NONSENSE = ("nan", "inf", "-inf", "-1", "0", "1e308", "1" + 400 * "0", "", "x")
-OTHER_TYPES = {Path, column_argument, writable, trainer_bench._gpu, check_source_word, read_token}
+OTHER_TYPES = {Path, column_argument, writable, trainer_bench._gpu, check_source, read_token}
 """Types of options that are not numeric."""
 WORDS = {"--listen", "--nvml-off", "--nvml-on"}
 """Options whose types are lambdas."""

@@ -87,8 +87,8 @@ class NvidiaSmiCsvLog(GpuLog):
         cells = line.split(self._separator)
         if len(cells) != self._width or self._parse_stamp is None:
             return None
-        for sign in _READ_IN_FULL:
-            if sign in line:
+        for mark in _READ_IN_FULL:
+            if mark in line:
                 return None
         ratio = self._ratios.get(cells[self._utilization_at])
         gpu = self._positions.get(cells[self._key_at])

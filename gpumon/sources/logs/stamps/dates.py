@@ -229,8 +229,8 @@ def time_of_words(
         is_weekday = False  # in four languages Tuesday is written as March is
     if must_be_all and (after or (before and not is_weekday)):
         return None
-    moment = time_of_parts(date.parts) if {"month", "day"}.issubset(date.kinds) else None
-    return None if moment is None else (moment, tuple(date.kinds))
+    time = time_of_parts(date.parts) if {"month", "day"}.issubset(date.kinds) else None
+    return None if time is None else (time, tuple(date.kinds))
 
 
 class _Date:
@@ -247,7 +247,7 @@ class _Date:
         self.kinds: list[str] = ["time"]
 
     def adds(self, word: str) -> bool:
-        """Add a word beside the others; return whether it is a part of the date."""
+        """Add a word; return whether it is a part of the date."""
         month = _MONTH_NUMBER.fullmatch(word)
         number = int(month[1]) if month else month_of(word)
         found = _PART.fullmatch(word)

@@ -38,10 +38,10 @@ class LogClock:
             zone = timezone(timedelta(seconds=self.utc_offset_s))
         local_us = (stamp_ns + self.shift_ns) // 1_000 + (self.utc_offset_s or 0) * 1_000_000
         try:
-            moment = datetime(1970, 1, 1) + timedelta(microseconds=local_us)
+            time = datetime(1970, 1, 1) + timedelta(microseconds=local_us)
         except OverflowError:
             return None
-        return moment.replace(tzinfo=zone).isoformat(timespec="milliseconds")
+        return time.replace(tzinfo=zone).isoformat(timespec="milliseconds")
 
 
 NO_CLOCK: Final = LogClock(is_wall=False)

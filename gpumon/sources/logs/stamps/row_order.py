@@ -151,8 +151,8 @@ class _GpuOrder:
         self.has_moved = False
         self._pending: list[LogSample] = []  # sorted
         self._newest_ns = self._floor_ns = self._last_ns = -1
-        self._until_ns: int | None = None  # of what was handed on, once it rises
-        self._written_until_ns = -1  # the same, as the file has it
+        self._until_ns: int | None = None  # of the rows that were returned, once they rise
+        self._written_until_ns = -1  # the same, in the stamps of the file
 
     def ingest(
         self, rows: Sequence[LogSample], equal: _EqualStamps, *, is_end: bool

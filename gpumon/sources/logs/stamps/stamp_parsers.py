@@ -335,7 +335,7 @@ def _written_parser(
 _CLOCK_FACE: Final = re.compile(r"\d\d?:\d\d:\d\d", re.ASCII)
 _LONGEST: Final = 80
 _MOST_WORDS: Final = 64
-_MOST_SIGNS: Final = 1_000
+_MOST_CHARACTERS: Final = 1_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -393,7 +393,7 @@ def find_ctime(text: str) -> int | None:
     >>> find_ctime("[0] NVIDIA A40 | 45'C") is None
     True
     """
-    words = spaced(text[:_MOST_SIGNS])
+    words = spaced(text[:_MOST_CHARACTERS])
     if _CLOCK_FACE.search(words) is None:
         return None
     found = time_of_words(words.split()[:_MOST_WORDS], must_be_all=False)

@@ -75,7 +75,7 @@ class WordKind(Enum):
     GPU, PERCENT, RATIO = "gpu", "percent", "ratio"
     SURELY_BUSY, BUSY, WEAKLY_BUSY = "surely busy", "busy", "busy, of a GPU only"
     MEMORY, USED, TOTAL, BYTES = "memory", "used", "total", "unit of memory"
-    STAMP, TIME, SINCE, DAY, BESIDE_TIME = "stamp", "time", "since", "day", "beside a time"
+    STAMP, TIME, SINCE, DAY, WITH_TIME = "stamp", "time", "since", "day", "with a time"
     SECONDS = "unit of time"
     INDEX, ID, NAME, UUID, BUS, SERIAL = "index", "id", "name", "uuid", "bus", "serial"
     HOST, MIG, CORE, FILLER = "host", "mig", "core", "filler"
@@ -124,7 +124,7 @@ _NAMES: Final[dict[WordKind, str]] = {
         "godzina время zaman saat"
     ),
     WordKind.SINCE: "elapsed runtime uptime laufzeit vergangene verstrichene ecoule",
-    WordKind.BESIDE_TIME: (
+    WordKind.WITH_TIME: (
         "relative since start run unix epoch wall local stamp process utc gmt created logged "
         "recorded at marca marcatura temporale"
     ),

@@ -33,10 +33,10 @@ def separator_of(head: Sequence[str]) -> str:
     ' '
     """
     bare = [_QUOTED.sub("", line.strip()) for line in head if line.strip()]
-    found = {sign: sum(sign in line for line in bare) for sign in _SEPARATORS}
+    found = {one: sum(one in line for line in bare) for one in _SEPARATORS}
     if found["\t"] == sum(",\t" in line for line in bare):
         found["\t"] = 0  # it only follows each comma
-    best = max(_SEPARATORS, key=lambda sign: found[sign])
+    best = max(_SEPARATORS, key=found.__getitem__)
     apart = [line for line in bare if best not in line and _VALUES_BETWEEN_BLANKS.fullmatch(line)]
     if found[best] and found[best] >= len(apart):
         return best

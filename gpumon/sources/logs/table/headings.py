@@ -251,7 +251,7 @@ class _Words:
         has_time = self.has(*times, WordKind.DAY) or (len(self._words) > 1 and "at" in self._words)
         is_unit = len(self._words) == 1 and bool(units) and len(self._words[0]) > 3
         if not (has_time or is_unit) or not self.are(
-            *times, WordKind.DAY, WordKind.BESIDE_TIME, WordKind.SECONDS
+            *times, WordKind.DAY, WordKind.WITH_TIME, WordKind.SECONDS
         ):
             return None
         is_since = is_unit or self.has(WordKind.SINCE) or not _RELATIVE.isdisjoint(self._words)
