@@ -23,7 +23,7 @@ from tests.needs import needed
 ROOT = Path(__file__).resolve().parents[2]
 
 FILLED_JOB = "filled"
-WATCHED_SECONDS = 25
+WATCHED_SECONDS = 15
 SCRAPED_S = 5.0
 """Older samples have certainly been scraped."""
 

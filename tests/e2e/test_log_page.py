@@ -58,15 +58,11 @@ TOO_WIDE = "page => page.scrollWidth > page.clientWidth"
 
 
 class TestThePageOfARecording:
-    @pytest.fixture(scope="class")
-    def path(self, tmp_path_factory: pytest.TempPathFactory) -> Path:
-        page = tmp_path_factory.mktemp("page") / "run.html"
-        assert main(["replay", str(RECORDED), "--html", str(page)]) == 0
-        return page
-
     def test_is_printed_on_light_paper_and_within_its_edges(
-        self, browser: Browser, path: Path
+        self, browser: Browser, tmp_path: Path
     ) -> None:
+        path = tmp_path / "run.html"
+        assert main(["replay", str(RECORDED), "--html", str(path)]) == 0
         visit = opened(browser, path, "dark")
         visit.page.emulate_media(media="print", color_scheme="dark")
         visit.page.set_viewport_size({"width": 1000, "height": 700})  # A4, landscape

@@ -15,8 +15,8 @@ from tests.builders.day import day, descriptors, threads
 from tests.fakenvml.control import FakeNvml
 
 HOUR_S = 3600.0
-PERIOD_S = 2.5
-RUN_S = 25.0
+PERIOD_S = 5.0
+RUN_S = 50.0
 # 64 ended training runs and 256 reports are kept; these come to lie further and further apart, so
 # that for a while each has training runs of its own to remember.
 WARM_UP_S, WATCHED_S = 1.5 * HOUR_S, 1.75 * HOUR_S

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
 from gpumon.core.accounting.pending import NOTHING_UNSETTLED, Unsettled
@@ -67,6 +67,32 @@ _JOBS: Final = GpuMoment._fields.index("jobs")
 _NEVER: Final = _Mark(GpuTotals(), NOTHING_UNSETTLED)
 
 
+@dataclass(slots=True)
+class _Job:
+    """A job on the GPU; number 0 is the time before the first one.
+
+    Attributes:
+        start: When it began, with its start-up: after the job before, where that had ended.
+        name: Its verdict.
+        before: Its verdict before that.
+        is_new: Whether it has had no verdict.
+        stood_still: Whether it was suspended or hung when last seen.
+        since_ns: Since when its verdict has been so.
+        ended_ns: When it ended.
+        free_from: When the GPU had no job any more.
+    """
+
+    number: int
+    start: _Mark
+    name: VerdictName | None = None
+    before: VerdictName | None = None
+    is_new: bool = True
+    stood_still: bool = False
+    since_ns: int = 0
+    ended_ns: int | None = None
+    free_from: _Mark | None = None
+
+
 class CurrentVerdict:
     """The current verdict on one GPU, updated at each tick.
 
@@ -79,34 +105,23 @@ class CurrentVerdict:
         self._until_off = replace(settings, lost_share=settings.flag_off_share)
         self._spacing_ns = settings.now_window_ns // _MARKS
         self._newest: GpuMoment | None = None
-        self._job_from = _NEVER
-        self._window_from = self._job_from
+        self._job = _Job(0, _NEVER, free_from=_NEVER)
+        self._window_from = _NEVER
         self._packer = Packer()
         self._marks: deque[_PackedMark] = deque()  # in the window, oldest first
-        self._free_from: _Mark | None = self._job_from  # when the last job had ended
-        self._jobs = 0
         self._due_ns = 0
-        self._name: VerdictName | None = None
-        self._before: VerdictName | None = None  # within the job
-        self._is_new = True  # there was no verdict in the job
-        self._stood_still = False
-        self._ended_ns: int | None = None
-        self._since_ns = 0
         self._verdict: NowVerdict | None = None
         self._was: tuple[object, ...] = ()  # a change of these calls for a new verdict
 
     def update(self, now: GpuMoment) -> NowVerdict:
         """The verdict as of this tick."""
         before, self._newest = self._newest, now
-        if now.jobs != self._jobs:
-            # Its start-up came before it: after the job before, where that had ended.
+        if now.jobs != self._job.number:
             last = _NEVER if before is None else _Mark.at(before)
-            hung = self._name is VerdictName.HANGING  # then its first batch came late, once
-            self._job_from = last if self._free_from is None or hung else self._free_from
-            self._ended_ns = None
-            self._free_from = None
-            self._jobs, self._name, self._before, self._is_new = now.jobs, None, None, True
-            self._begin_window(self._job_from)
+            hung = self._job.name is VerdictName.HANGING  # then its first batch came late, once
+            start = last if self._job.free_from is None or hung else self._job.free_from
+            self._job = _Job(now.jobs, start)
+            self._begin_window(start)
         is_due = now.in_job and now.at_ns >= self._due_ns
         kept = now[_JOBS:]
         if self._verdict is not None and not is_due and kept == self._was:
@@ -117,23 +132,24 @@ class CurrentVerdict:
         return self._verdict
 
     def _diagnosed(self, now: GpuMoment) -> NowVerdict:
+        job = self._job
         if not now.in_job:
-            self._free_from = self._free_from or _Mark.at(now)
+            job.free_from = job.free_from or _Mark.at(now)
+            totals = job.start.until(now)
             if now.suspended_since_ns is not None or now.hanging_since_ns is not None:
-                return self._at_a_standstill(now, self._job_from.until(now))
-            if self._ended_ns is None and now.jobs:
-                self._ended_ns = now.at_ns if self._stood_still else now.last_active_ns
-            if self._before is VerdictName.HANGING and not self._stood_still:
-                self._before = None  # it continued before it ended
-            ended_ns = self._ended_ns
-            since_ns = (self._since_ns or now.at_ns) if ended_ns is None else ended_ns
-            totals = self._job_from.until(now)
+                return self._at_a_standstill(now, totals)
+            if job.ended_ns is None and now.jobs:
+                job.ended_ns = now.at_ns if job.stood_still else now.last_active_ns
+            if job.before is VerdictName.HANGING and not job.stood_still:
+                job.before = None  # it continued before it ended
+            ended_ns = job.ended_ns
+            since_ns = (job.since_ns or now.at_ns) if ended_ns is None else ended_ns
             return self._found(totals, VerdictName.NOT_IN_USE, since_ns, ended_ns=ended_ns)
-        if self._name is VerdictName.HANGING and now.hanging_since_ns is None:
+        if job.name is VerdictName.HANGING and now.hanging_since_ns is None:
             # What led to the hang is no evidence of what came after.
             self._begin_window(_Mark.at(now))
-            self._is_new = True
-        self._stood_still = False
+            job.is_new = True
+        job.stood_still = False
         self._move_window(now)
         totals = self._window_from.until(now)
         if now.suspended_since_ns is not None or now.hanging_since_ns is not None:
@@ -154,7 +170,7 @@ class CurrentVerdict:
             self._window_from = self._packer.unpack(marks.popleft().data)
 
     def _at_a_standstill(self, now: GpuMoment, totals: GpuTotals) -> NowVerdict:
-        self._is_new, self._stood_still = False, True
+        self._job.is_new, self._job.stood_still = False, True
         if now.suspended_since_ns is not None:
             since_ns = now.suspended_since_ns
             return self._found(totals, VerdictName.NOT_IN_USE, since_ns, is_suspended=True)
@@ -164,24 +180,25 @@ class CurrentVerdict:
     def _found_by_totals(self, now: GpuMoment, totals: GpuTotals) -> NowVerdict:
         """The verdict by the totals alone, and since when it has been so."""
         totals = totals._replace(hanging_now=False)
-        verdict, before = diagnose(totals, self._settings), self._name
+        job = self._job
+        verdict, before = diagnose(totals, self._settings), job.name
         name = verdict.name
         if name is VerdictName.HEALTHY and before is not None and before.is_of_a_loss:
             name = diagnose(totals, self._until_off).name
         if name is not before:
             # The first verdict of a job is on all of its time.
-            is_first = name.is_conclusive and self._is_new
-            self._since_ns = now.at_ns - totals.in_use_ns if is_first else now.at_ns
-            self._is_new = self._is_new and not is_first
+            is_first = name.is_conclusive and job.is_new
+            job.since_ns = now.at_ns - totals.in_use_ns if is_first else now.at_ns
+            job.is_new = job.is_new and not is_first
             self._change_to(name)
-        return NowVerdict(name, self._since_ns, totals, verdict, before=self._before)
+        return NowVerdict(name, job.since_ns, totals, verdict, before=job.before)
 
     def _change_to(self, name: VerdictName) -> None:
         """Keep the verdict before while there is too little for one."""
-        former = self._name
+        former = self._job.name
         if former is not None and (former.is_conclusive or former is VerdictName.HANGING):
-            self._before = former
-        self._name = name
+            self._job.before = former
+        self._job.name = name
 
     def _found(
         self,
@@ -193,10 +210,10 @@ class CurrentVerdict:
         is_suspended: bool = False,
     ) -> NowVerdict:
         """A verdict by something other than the totals."""
-        if name is not self._name:
+        if name is not self._job.name:
             self._change_to(name)
-        self._since_ns = since_ns
+        self._job.since_ns = since_ns
         verdict = diagnose(totals._replace(hanging_now=False), self._settings)
         return NowVerdict(
-            name, since_ns, totals, verdict, ended_ns, is_suspended, before=self._before
+            name, since_ns, totals, verdict, ended_ns, is_suspended, before=self._job.before
         )
