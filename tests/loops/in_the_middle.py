@@ -154,6 +154,10 @@ class Outer(ABC):
     def patched(self, trainer: Any) -> object:
         """What a tagger patches and must restore."""
 
+    @abstractmethod
+    def steps_of(self, trainer: Any) -> int:
+        """The steps that a trainer has counted."""
+
 
 class OnLightning(Outer):
     name = "lightning"
@@ -233,6 +237,9 @@ class OnLightning(Outer):
 
     def patched(self, trainer: Any) -> object:
         return trainer.profiler
+
+    def steps_of(self, trainer: Any) -> int:
+        return int(trainer.global_step)
 
 
 class OnHuggingFace(Outer):
@@ -337,6 +344,9 @@ class OnHuggingFace(Outer):
 
     def patched(self, trainer: Any) -> object:
         return self.b.shadowed(trainer)
+
+    def steps_of(self, trainer: Any) -> int:
+        return int(trainer.state.global_step)
 
 
 Does = Callable[[Any], object]

@@ -40,15 +40,6 @@ class TestTheTimeOfACallback:
         assert plots.times == 2
         assert callback_ns()["Plot"] == about(plots)
 
-    def test_adds_up_over_the_runs_of_a_process(self, on: Adapter) -> None:
-        uploads = Sleeps(0.03)
-
-        for _ in range(2):
-            on.train(on.tagger(), on.callback("Upload", uploads, "epoch_end"), epochs=1)
-
-        assert uploads.times == 2
-        assert callback_ns()["Upload"] == about(uploads)
-
     def test_is_recorded_for_one_that_raised(self, on: Adapter) -> None:
         uploads = Sleeps(0.05)
 
