@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pytest
@@ -74,6 +75,10 @@ def with_custom_step(devices: int) -> Any:
     return model
 
 
+def momentum() -> Any:
+    return keras.optimizers.SGD(0.05, momentum=0.9)
+
+
 def numbers(rows: int = 56) -> tuple[Any, Any]:
     """Two batches of 28; with 57 rows a third batch of one row, for three devices."""
     x, _, _ = b.rows(rows)
@@ -85,46 +90,27 @@ def kinds_of_sentences() -> tuple[Any, Any]:
     return tokens[:56], np.eye(b.CLASSES)[tokens[:56, 0] % b.CLASSES]
 
 
-class Case(NamedTuple):
-    """A model around another one, on one device or on several.
-
-    Attributes:
-        evaluates: Whether to validate and predict, too.
-    """
-
-    build: Callable[[int], Any]
-    data: Callable[[], tuple[Any, Any]] = numbers
-    evaluates: bool = False
-
-    def left(self, devices: int) -> list[Any]:
-        """The results of a training run; on one device it runs eagerly, with the same results."""
-        (x, y), model = self.data(), self.build(devices)
-        momentum = keras.optimizers.SGD(0.05, momentum=0.9)
-        model.compile(momentum, loss="mse", run_eagerly=devices == 1)
-        fitted: dict[str, Any] = {"batch_size": 28, "epochs": 2, "shuffle": False, "verbose": 0}
-        if self.evaluates:
-            fitted["validation_data"] = (x, y)
-        history = model.fit(x, y, **fitted).history
-        predicted = model.predict(x, batch_size=28, verbose=0) if self.evaluates else []
-        return [*history.values(), *keras.tree.flatten(predicted), *model.get_weights()]
-
-
-CASES = {
-    "between its layers": Case(between_layers, lambda: numbers(57), evaluates=True),
-    "of a model with a custom train_step": Case(with_custom_step),
-    "that passes masks to it": Case(given_masks, kinds_of_sentences),
+CASES: dict[str, tuple[Callable[[int], Any], Callable[[], tuple[Any, Any]]]] = {
+    "between its layers": (between_layers, lambda: numbers(57)),
+    "of a model with a custom train_step": (with_custom_step, numbers),
+    "that passes masks to it": (given_masks, kinds_of_sentences),
 }
+"""What makes the model around a model on so many devices, and the data."""
 
 
 class TestWithinAnotherModel:
-    @pytest.mark.parametrize(
-        "name",
-        CASES,
-    )
+    @pytest.mark.parametrize("name", CASES)
     def test_it_has_the_same_results_on_three_devices(self, name: str) -> None:
-        case = CASES[name]
+        build, data = CASES[name]
+        evaluates = build is between_layers
+        compiled = {"loss": "mse", "metrics": None, "optimizer": momentum}
+        run = b.Training(
+            data=lambda: (*data(), None), compiled=compiled, evaluates=evaluates, predicts=evaluates
+        )
 
-        assert b.furthest(case.left(3), case.left(1)) <= 1e-6
+        one = replace(run, compiled={**compiled, "run_eagerly": True}).on(build(1))
+
+        assert max(run.on(build(3)).furthest_from(one).values()) <= 1e-6
 
     def test_it_cannot_be_saved(self, tmp_path: Path) -> None:
         with pytest.raises(ValueError, match=r"serialize\(model\) returns it"):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Callable
 from typing import Any
 
@@ -67,19 +66,5 @@ class TestSeveralParallelModelsOfOne:
             for model in models * 2:
                 model.train_on_batch(x, y)
             return outer.get_weights()
-
-        assert m.trains_alike(left, 2)
-
-
-class TestAnUnreferencedModel:
-    def test_may_be_the_single_one_while_the_parallel_one_trains(self) -> None:
-        x, y = m.rows()
-
-        def left(devices: int) -> Any:
-            model = m.made(devices, eagerly=devices == 1)[1]
-            gc.collect()
-            for _ in range(3):
-                model.train_on_batch(x, y)
-            return m.plain(model).get_weights()
 
         assert m.trains_alike(left, 2)
