@@ -20,7 +20,7 @@ pytestmark = pytest.mark.multi_gpu
 @pytest.fixture(scope="module")
 def trained() -> dict[int, Any]:
     """The single-device and the parallel model after an epoch, by number of devices."""
-    made = {devices: m.made(devices, eagerly=devices == 1) for devices in (1, 2, 3)}
+    made = {devices: m.made(devices, eagerly=devices == 1) for devices in (1, 2)}
     for _, model in made.values():
         for x, y in m.batches():
             model.train_on_batch(x, y)
@@ -47,13 +47,11 @@ class TestReadingTheSingleModelAfterTrainOnBatch:
         self, trained: dict[int, Any], reader: str, tmp_path: Path
     ) -> None:
         x, _ = m.rows(seed=2)
-        outputs = {}
-        for devices, (single, _) in trained.items():
-            folder = tmp_path / str(devices)
-            folder.mkdir()
-            outputs[devices] = keras.ops.convert_to_numpy(READERS[reader](single, folder)(x))
 
-        assert b.furthest([outputs[2], outputs[3]], [outputs[1]] * 2) <= m.CLOSE
+        output = READERS[reader](trained[2][0], tmp_path)(x)
+
+        expected = trained[1][0](x)
+        assert b.furthest([np.asarray(output)], [np.asarray(expected)]) <= m.CLOSE
 
     def test_evaluates_it_as_its_owner_has_compiled_it(self, trained: dict[int, Any]) -> None:
         x, y = m.rows(seed=2)

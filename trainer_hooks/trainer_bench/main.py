@@ -8,7 +8,7 @@ import math
 import os
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
@@ -97,7 +97,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument(
         "--seconds",
-        type=_seconds,
+        type=_number(86_400.0, "a number of seconds above 0"),
         default=10.0,
         metavar="S",
         help="length of each run; default: 10",
@@ -109,12 +109,13 @@ def _parser() -> argparse.ArgumentParser:
         "--scaling", nargs="+", type=_count, metavar="N", help="measure 1, 2, 4, ... GPUs"
     )
     mode.add_argument(
-        "--prefetch", type=_milliseconds, metavar="MS",
+        "--prefetch", metavar="MS", type=_number(60_000.0, "a number of milliseconds above 0"),
         help="measure the gap between batches that take MS milliseconds to make, without and "
         "with prefetch_to_device",
     )  # fmt: skip
     parser.add_argument(
-        "--margin", type=_part, default=0.05, metavar="PART",
+        "--margin", default=0.05, metavar="PART",
+        type=_number(0.9, "a number from 0 to 0.9", may_be_0=True),
         help="part of the largest batch to leave free, 0 to 0.9; default: 0.05",
     )  # fmt: skip
     parser.add_argument(
@@ -162,10 +163,9 @@ def _check_plot(path: Path) -> None:
 
 def _check_numbers(many: int, args: argparse.Namespace) -> None:
     gpus = max(1, len(args.gpus))
-    if args.scaling:
-        if many > 1:
-            raise UsageError("--scaling takes one batch size, for each GPU")
-    elif many != gpus and not (args.balance and many < 2):
+    if args.scaling and many > 1:
+        raise UsageError("--scaling takes one batch size, for each GPU")
+    if not args.scaling and many != gpus and not (args.balance and many < 2):
         error = f"You must specify a batch size for each GPU: {gpus}, not {many}, after --batches"
         more = "" if args.gpus else "; name several GPUs with --gpus 0 1"
         raise UsageError(error + more)
@@ -232,28 +232,19 @@ def _count(text: str) -> int:
     return int(text)
 
 
-def _seconds(text: str) -> float:
-    return _number(text, least=0.0, most=86_400.0, what="a number of seconds above 0")
+def _number(most: float, what: str, *, may_be_0: bool = False) -> Callable[[str], float]:
+    """Parses a number above 0."""
 
+    def parse(text: str) -> float:
+        try:
+            value = float(text)
+        except ValueError:
+            value = math.nan
+        if not (0 < value <= most or (may_be_0 and value == 0)):
+            raise argparse.ArgumentTypeError(f"{text!r} is not {what}")
+        return value
 
-def _milliseconds(text: str) -> float:
-    return _number(text, least=0.0, most=60_000.0, what="a number of milliseconds above 0")
-
-
-def _part(text: str) -> float:
-    if text == "0":
-        return 0.0
-    return _number(text, least=0.0, most=0.9, what="a number from 0 to 0.9")
-
-
-def _number(text: str, *, least: float, most: float, what: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
-    if not least < value <= most:
-        raise argparse.ArgumentTypeError(f"{text!r} is not {what}")
-    return value
+    return parse
 
 
 def _gpu(text: str) -> str:
