@@ -109,7 +109,7 @@ class Training:
         compiled: Arguments of ``compile``; an optimizer is a function that makes it.
         fitted: Arguments of ``fit`` besides the data; callbacks are a function that makes them.
         weighted: Whether samples have weights.
-        evaluates: Whether to validate and evaluate, too.
+        evaluates: Whether to evaluate afterwards, too.
         predicts: Whether to predict afterwards, too.
         within: The tolerance for all numbers.
     """
@@ -130,9 +130,8 @@ class Training:
         model.compile(**{"optimizer": keras.optimizers.SGD(0.05), **arguments})
         x, y, weights = self.data()
         weighted = {"sample_weight": weights} if self.weighted else {}
-        validated = {"validation_data": (x, y)} if self.evaluates else {}
         own = {name: value() if callable(value) else value for name, value in self.fitted.items()}
-        fitted = {"batch_size": 28, **validated, **own, **weighted}
+        fitted = {"batch_size": 28, **own, **weighted}
         history = model.fit(x, y, epochs=2, shuffle=False, verbose=0, **fitted)
         evaluated = model.evaluate(x, y, batch_size=28, verbose=0) if self.evaluates else []
         outputs = model.predict(x, batch_size=20, verbose=0) if self.predicts else []

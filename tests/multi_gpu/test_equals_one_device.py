@@ -99,6 +99,7 @@ WITHOUT_BATCH_NORM_OR_DROPOUT: dict[str, Callable[[], Any]] = {
 
 IN_MAKE_TRUTH = (
     "momentum with global_clipnorm, run eagerly",
+    "AdamW with clipvalue and a schedule, of a subclass without a configuration",
     "moving averages of the weights of a subclass",
     "an optimizer that no configuration describes",
     "a mean over weighted samples",
