@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import replace
 from typing import Any
 
@@ -11,7 +10,7 @@ import pytest
 from gpumon.core.diagnosis.advice import advise
 from gpumon.core.diagnosis.input_advice import LossReason, bound_of, loss_reason, workers_needed
 from gpumon.core.phase import IdleCause, InputWaitReason
-from gpumon.core.report.report import Advice, GpuReport
+from gpumon.core.report.report import GpuReport
 from gpumon.core.waits.reasons import WaitReason
 from gpumon.core.waits.wait_rules import LoaderPlace, ShortOf
 from tests.builders.report import gpu, run, wait, with_totals
@@ -141,9 +140,6 @@ class TestTheBound:
 
 
 class TestTheAdvice:
-    def advice_on(self, gpu_report: GpuReport, *reasons: WaitReason) -> Advice:
-        return advise([gpu_report], [replace(run(workers=1), reasons=reasons)])[0]
-
     def test_counts_what_the_gil_cost_in_waits_and_in_steps_for_one_change(self) -> None:
         held = with_totals(
             gpu(40, {INPUT: 20, STEP: 20}),
@@ -157,22 +153,3 @@ class TestTheAdvice:
 
         assert (first.speedup_upper_bound, second.speedup_upper_bound) == (2.0, 2.0)
         assert first.text != second.text
-
-    @pytest.mark.parametrize(
-        "why",
-        [
-            cpu(tasks=1, wanted=1.0, given=0.6, usable=8.0, place=TRAINING, short_of=ShortOf.CORES),
-            cpu(tasks=4, given=2.0, usable=2.0, short_of=ShortOf.CORES),
-            wait(GIL, tasks=3, wanted=1.2, given=1.0, usable=1.0, place=LoaderPlace.THREADS),
-            wait(InputWaitReason.LATENCY_BOUND, tasks=0, wanted=0.0, given=0.0, locked=0.75),
-            wait(InputWaitReason.UNKNOWN, tasks=4, wanted=1.0, given=1.0, usable=8.0, locked=0.75),
-        ],
-        ids=["one thread", "workers", "threads", "one sleeps with the lock", "workers in turn"],
-    )
-    def test_asks_for_no_more_workers_where_cores_or_a_lock_hold_them_up(
-        self, why: WaitReason
-    ) -> None:
-        text = self.advice_on(late(**{why.reason.value: 40}), why).text
-
-        assert "would not help" in text or "will not help" in text
-        assert re.search(r"\d+ (processes|workers|times)|num_workers=\d|raise it", text) is None

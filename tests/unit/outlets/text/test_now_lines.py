@@ -70,24 +70,18 @@ FIRST_BATCH = live(
 
 class TestTheClock:
     @pytest.mark.parametrize(
-        ("after_s", "time"),
-        [(0, "14:00 UTC"), (180, "14:03 UTC"), (3599, "14:59 UTC")],
+        ("one", "after_s", "time"),
+        [
+            (live(gpu(60)), 0, "14:00 UTC"),
+            (live(gpu(60)), 3599, "14:59 UTC"),
+            (replace(live(gpu(60)), observed_ns=s(86_400)), 180, "2026-11-28 14:03 UTC"),
+            (replace(live(gpu(60)), started_at="2026-11-28T16:00:00+02:00"), 180, "16:03 +0200"),
+            (replace(live(gpu(60)), started_at=None), 180, ""),
+        ],
+        ids=["its beginning", "today", "another day", "another zone", "no wall clock"],
     )
-    def test_is_the_time_of_day(self, after_s: float, time: str) -> None:
-        assert clock(live(gpu(60)), s(BEGAN_S + after_s)) == time
-
-    def test_has_the_day_where_it_is_not_today(self) -> None:
-        long = replace(live(gpu(60)), observed_ns=s(86_400))
-
-        assert clock(long, AT_14_03) == "2026-11-28 14:03 UTC"
-
-    def test_is_empty_where_the_source_has_none(self) -> None:
-        assert clock(replace(live(gpu(60)), started_at=None), AT_14_03) == ""
-
-    def test_is_in_the_zone_in_which_the_report_began(self) -> None:
-        there = replace(live(gpu(60)), started_at="2026-11-28T16:00:00+02:00")
-
-        assert clock(there, AT_14_03) == "16:03 +0200"
+    def test_is_the_time_of_day(self, one: Report, after_s: float, time: str) -> None:
+        assert clock(one, s(BEGAN_S + after_s)) == time
 
 
 class TestTheTitle:
