@@ -49,11 +49,17 @@ def totals_since(
     idle_ns = _less(_less(after.idle_ns, before.idle_ns), earlier)
     if earlier:
         _leave_out(earlier, unsettled_before, counters)
+    hung_ns = {
+        cause: min(ns, idle_ns.get(cause, 0))
+        for cause, ns in _less(after.hanging_idle_ns, before.hanging_idle_ns).items()
+    }
+    input_ns, earlier_wait_ns = (one.get(IdleCause.INPUT_WAIT, 0) for one in (idle_ns, earlier))
+    waited_ns = input_ns - hung_ns.get(IdleCause.INPUT_WAIT, 0)
     # What tags explained later is mostly the wait for a first batch.
-    earlier_wait_ns = earlier.get(IdleCause.INPUT_WAIT, 0)
-    counters["first_input_wait_ns"] -= min(earlier_wait_ns, counters["first_input_wait_ns"])
-    for name in ("first_input_wait_ns", "validation_input_wait_ns", "epoch_input_wait_ns"):
-        counters[name] = min(counters[name], idle_ns.get(IdleCause.INPUT_WAIT, 0))
+    first_ns = min(max(0, counters["first_input_wait_ns"] - earlier_wait_ns), waited_ns)
+    counters["first_input_wait_ns"] = first_ns
+    for name in ("validation_input_wait_ns", "epoch_input_wait_ns"):
+        counters[name] = min(counters[name], input_ns)
     # Unknown time of before may have a cause since; it is no part of the time between.
     unknown_ns = idle_ns.get(IdleCause.UNKNOWN, 0)
     counters["suspected_ns"] = min(counters["suspected_ns"], unknown_ns)
@@ -62,14 +68,7 @@ def totals_since(
     gaps = _gaps_since(before.gaps, after.gaps, unsettled_before.open_pause_ns)
     pauses = _gaps_since(before.pauses, after.pauses, unsettled_before.open_pause_ns)
     last_ns = before.starved_intervals[-1].end_ns if before.starved_intervals else -1
-    hung_ns = {
-        cause: min(ns, idle_ns.get(cause, 0))
-        for cause, ns in _less(after.hanging_idle_ns, before.hanging_idle_ns).items()
-    }
-    left_out_ns = {**hung_ns, IdleCause.INPUT_WAIT: hung_ns.get(IdleCause.INPUT_WAIT, 0)}
-    waited_ns = idle_ns.get(IdleCause.INPUT_WAIT, 0) - left_out_ns[IdleCause.INPUT_WAIT]
-    counters["first_input_wait_ns"] = min(counters["first_input_wait_ns"], waited_ns)
-    left_out_ns[IdleCause.INPUT_WAIT] += counters["first_input_wait_ns"]
+    left_out_ns = {**hung_ns, IdleCause.INPUT_WAIT: input_ns - waited_ns + first_ns}
     less_ns = _less(after.may_be_less_ns, before.may_be_less_ns)
     more_ns = _less(after.may_be_more_ns, before.may_be_more_ns)
     return GpuTotals(
