@@ -144,15 +144,6 @@ class TestATaggerThatWasNotSetUp:
 
 @pytest.mark.keras_torch
 class TestInsideARegionOfTheUsersOwn:
-    @pytest.mark.parametrize("what", ["fit", "evaluate"])
-    def test_it_goes_back_to_the_region(self, what: str) -> None:
-        model, data = b.small_model(), b.rows_and_sums(32)
-        with phase("validation"):
-            getattr(model, what)(*data, verbose=0, callbacks=[b.tagger()])
-            assert present() == ("validation", 1)
-
-        assert present() == ("other", 0)
-
     def test_an_evaluation_by_a_callback_with_a_tagger_of_its_own_goes_back_to_the_callback(
         self,
     ) -> None:

@@ -13,8 +13,6 @@ from typing import Any
 
 import pytest
 
-from gpumon.core.ring_format.events import RingRecords
-from gpumon.pipeline.run_steps import StepPace
 from tests.keras.fake_daemon import FakeDaemon
 from tests.keras.later import b, keras
 
@@ -181,32 +179,6 @@ class TestTheLineAtTheEnd:
         assert (line["steps"], line["left_out"]) == ("30", "3")
         assert re.search(r" (input|compiling)[ :].*`gpumon ", line["rest"])
 
-    @pytest.mark.measured
-    def test_counts_the_steps_of_executions_of_several(
-        self, capsys: pytest.CaptureFixture[str]
-    ) -> None:
-        model = b.small_model(b.SleepingCompute(0.002), steps_per_execution=4)
-
-        words = {"steps_per_epoch": 16, "epochs": 2, "verbose": 2}
-        model.fit(iter(b.SlowBatches(0.01)), callbacks=[b.tagger()], **words)
-
-        line = self.line(capsys.readouterr().out)
-        assert (line["steps"], line["left_out"]) == ("32", "4")
-        assert float(line["median"]) < 40
-
-    @pytest.mark.measured
-    def test_has_the_median_step_of_the_report(self, capsys: pytest.CaptureFixture[str]) -> None:
-        """Not how long it takes to hand a step over: the host runs ahead of this compute."""
-        model = b.small_model(*(keras.layers.Dense(1_500) for _ in range(3)))
-        settings = {"steps_per_epoch": 16, "epochs": 2, "verbose": 2}
-        held_out = {"validation_data": iter(b.SlowBatches(0.02)), "validation_steps": 8}
-
-        model.fit(iter(b.SlowBatches(0.0)), callbacks=[b.tagger()], **settings, **held_out)
-
-        line, pace = self.line(capsys.readouterr().out), StepPace()
-        pace.ingest(RingRecords.of(b.records()))
-        assert pace.median_ns == pytest.approx(float(line["median"]) * MS, rel=0.1)
-
     @pytest.mark.parametrize("verbose", [1, 2])
     def test_stands_on_a_line_of_its_own(
         self, verbose: Any, capsys: pytest.CaptureFixture[str]
@@ -238,7 +210,7 @@ def fail(*_: object, **__: object) -> Any:
 
 
 class TestFiguresThatFail:
-    @pytest.mark.parametrize("where", ["state_folders", "closing_line", "StepTimes"])
+    @pytest.mark.parametrize("where", ["closing_line", "StepTimes"])
     def test_are_left_out_with_one_warning_and_the_run_is_tagged(
         self, where: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
     ) -> None:

@@ -93,7 +93,13 @@ def joined(batches: Sequence[Batch]) -> Batch:
 
 def reordered(batch: Batch, rows: Any) -> Batch:  # noqa: ANN401
     """The samples with these indices, a NumPy array of integers."""
-    return map_leaves(lambda leaf: None if leaf is None else _taken(leaf, rows), batch)
+
+    def taken(leaf: Any) -> Any:  # noqa: ANN401
+        if _is_of("tensorflow", leaf):
+            return sys.modules["tensorflow"].gather(leaf, rows)
+        return None if leaf is None else leaf[rows]
+
+    return map_leaves(taken, batch)
 
 
 def array_of(leaf: Any) -> Any:  # noqa: ANN401
@@ -137,12 +143,6 @@ def _joined_arrays(pieces: tuple[Any, ...]) -> Any:  # noqa: ANN401
     if not hasattr(first, "__array__"):
         raise ValueError(f"samples of {_shown(first)} cannot be concatenated: use NumPy arrays")
     return _numpy().concatenate(pieces)
-
-
-def _taken(leaf: Any, rows: Any) -> Any:  # noqa: ANN401
-    if _is_of("tensorflow", leaf):
-        return sys.modules["tensorflow"].gather(leaf, rows)
-    return leaf[rows]
 
 
 def _is_of(framework: str, leaf: object) -> bool:

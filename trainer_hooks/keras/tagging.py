@@ -125,7 +125,6 @@ class Tagging:
         return self.machine.is_calling_back
 
     def is_running(self) -> bool:
-        """Whether one of its callbacks is being called here."""
         return is_calling(self._callback_list)
 
     def encloses(self, callback_list: Any | None) -> bool:  # noqa: ANN401
@@ -208,13 +207,10 @@ class Tagging:
         if machine is not None:
             machine.run_begin(mode)
             if self._is_whole_fit and mode == VALIDATION_MODE and not self._has_reported_validation:
-                self._report_validation()
+                self._has_reported_validation = True
+                with contextlib.suppress(Exception):  # another Keras
+                    report_loader(facts_of(feeder_of_caller()), validates=True)
             self._times.begin()
-
-    def _report_validation(self) -> None:
-        self._has_reported_validation = True
-        with contextlib.suppress(Exception):  # another Keras
-            report_loader(facts_of(feeder_of_caller()), validates=True)
 
     def run_ends(self) -> None:
         machine = self.machine_here

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
@@ -49,7 +50,7 @@ def host_for(device: object) -> Host:
     """With a Keras distribution, which places batches itself, they stay on the host."""
     if device is not None:
         _check(device)
-    elif keras_backend() == "jax" and _keras_distributes():
+    elif keras_backend() == "jax" and sys.modules["keras"].distribution.distribution() is not None:
         return Host()
     return JaxHost(device)
 
@@ -70,9 +71,3 @@ def _check(device: object) -> None:
         f"{device!r} is not a device of JAX: give one of jax.devices(), a Sharding, or a tree of "
         "these in the shape of a batch"
     )
-
-
-def _keras_distributes() -> bool:
-    import keras
-
-    return keras.distribution.distribution() is not None

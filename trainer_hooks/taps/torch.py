@@ -92,7 +92,8 @@ class TorchTap(Tap):
             return None
         device = self._device
         if device is None and self._steps_to_find_a_device:
-            device = self._find_device()
+            self._steps_to_find_a_device -= 1
+            device = self._device = events_of_this_device(listener.device_done)
         if device is not None:
             device.step_begins()
         machine.fetch_end()
@@ -133,11 +134,6 @@ class TorchTap(Tap):
                     ends(*taken)
 
         return interrupting
-
-    def _find_device(self) -> CudaEvents | None:
-        self._steps_to_find_a_device -= 1
-        self._device = events_of_this_device(self._listener.device_done)
-        return self._device
 
 
 class TorchLoaders:

@@ -38,7 +38,7 @@ class EagerStep(StepAround):
         self._steps = self._rows = 0  # fetched in this call, but not reported yet
         self._computes_at_once = _computes_at_once()
         guard = listener.guard
-        self._forget, self._finish = guard.wrap(self._forgets), guard.wrap(self._finishes)
+        self._finish = guard.wrap(self._finishes)
         self._begin_fetch = guard.wrap(self._fetch_begins)
         self._end_fetch = guard.wrap(self._fetch_ends)
         self._miss_fetch = guard.wrap(self._fetch_fails)
@@ -46,7 +46,7 @@ class EagerStep(StepAround):
 
     @passes_through
     def _train(self, machine: PhaseMachine, iterator: Any) -> Any:  # noqa: ANN401
-        self._forget()
+        self._steps = self._rows = 0
         try:
             logs = self._call(machine, iterator)
         except ENDS_OF_DATA:
@@ -79,9 +79,6 @@ class EagerStep(StepAround):
             return fetched
 
         return self._patch.call(self._function, iterator, around)
-
-    def _forgets(self) -> None:
-        self._steps = self._rows = 0
 
     def _finishes(self, machine: PhaseMachine, has_ended: bool) -> None:
         """End a call; ``has_ended``: by the end of the data, perhaps after some batches."""
