@@ -12,8 +12,7 @@ import tempfile
 from pathlib import Path
 
 from tests.truth.host.cells import Cell, Reported, all_cells, reported_of, together
-from tests.truth.host.page import is_met, results_table, rivals_table, totals, write
-from tests.truth.host.rivals import RIVALS, cells_of_rivals, verdict_by
+from tests.truth.host.page import is_met, results_table, totals, write
 from tests.truth.host.surroundings import NotHereError, stage_of
 from tests.truth.host.work import MIB, Stage
 from tests.truth.tables import parser
@@ -30,14 +29,9 @@ def main() -> int:
         results = {
             cell: _measured(cell, stage, args) for cell in all_cells() if args.only in str(cell)
         }
-        verdicts = {
-            cell: {rival: verdict_by(rival, cell, stage, args.seconds) for rival in RIVALS}
-            for cell in cells_of_rivals()
-            if cell in results
-        }
-    print(results_table(results), rivals_table(verdicts), totals(results), sep="\n\n")
+    print(results_table(results), totals(results), sep="\n\n")
     if not args.only:
-        write(results, verdicts, runs=args.runs, seconds=args.seconds)
+        write(results, runs=args.runs, seconds=args.seconds)
     return 0 if is_met(results) else 1
 
 

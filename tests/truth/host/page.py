@@ -6,10 +6,8 @@ import os
 from collections.abc import Mapping
 from typing import Final
 
-from benchmarks.rivals.tools import PINNED
 from tests.truth.host.cells import Cell, Reported, together
 from tests.truth.host.conditions import CONDITIONS, CORES
-from tests.truth.host.rivals import RIVALS
 from tests.truth.tables import DOCS, put, table, today
 
 PAGE: Final = DOCS / "host-truth.md"
@@ -18,8 +16,6 @@ LEAST_RIGHT, MOST_WRONG = 0.90, 0.02
 
 Results = Mapping[Cell, Reported | str]
 """The result of each cell, or why there is none."""
-RivalVerdicts = Mapping[Cell, Mapping[str, str]]
-"""The verdict of each rival on a cell."""
 
 
 def conditions_table() -> str:
@@ -34,21 +30,6 @@ def results_table(results: Results) -> str:
     """A row for each cell."""
     heads = ["condition", "loader", "neighbour", "GPU idle", "reported", "right", "wrong"]
     return table([*heads, "unknown", "by reason"], map(_row, results, results.values()))
-
-
-def rivals_table(verdicts: RivalVerdicts) -> str:
-    """The verdicts of rivals, and the right reasons."""
-    return table(
-        [
-            "condition", "loader", "right reason",
-            *(PINNED[rival].replace("==", " ") for rival in RIVALS),
-        ],
-        (
-            [cell.condition, cell.loader, " or ".join(CONDITIONS[cell.condition].right),
-             *(by_rival[rival].replace("|", "") for rival in RIVALS)]
-            for cell, by_rival in verdicts.items()
-        ),
-    )  # fmt: skip
 
 
 def totals(results: Results) -> str:
@@ -73,7 +54,7 @@ def is_met(results: Results) -> bool:
     return is_right and result.wrong_s <= MOST_WRONG * result.lost_s
 
 
-def write(results: Results, of_rivals: RivalVerdicts, *, runs: int, seconds: float) -> None:
+def write(results: Results, *, runs: int, seconds: float) -> None:
     """Put all tables into the page."""
     header = (
         f"`python -m tests.truth.host`, {today()}: {runs} runs of {seconds:g} s a cell on {CORES} "
@@ -81,7 +62,6 @@ def write(results: Results, of_rivals: RivalVerdicts, *, runs: int, seconds: flo
     )
     put("conditions", conditions_table(), PAGE)
     put("reasons", f"{header}\n\n{results_table(results)}\n\n{totals(results)}", PAGE)
-    put("rivals", rivals_table(of_rivals), PAGE)
 
 
 def _in_all(results: Results) -> Reported:

@@ -14,12 +14,12 @@ import threading
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
-from benchmarks.rivals.torch_hooks import HOOKS, Hook
 from tests.truth.host.conditions import CONDITIONS, CORES, LOADERS, Loader
 from tests.truth.host.loaders import BATCHES, ENDLESS, Make
 from tests.truth.host.work import WORKS, Stage, compute
+from trainer_hooks import phase, step, timed
 from trainer_hooks.examples.busy_spans import BusySpans, through_jax
 
 _LAUNCHES: Final = 3
@@ -50,23 +50,15 @@ class SimulatedGpu:
             self._spans.sleep(_LAUNCH_S)
 
 
-class Compute(NamedTuple):
-    """A step of a custom loop, and the model that it trains, if any."""
-
-    model: Any
-    once: Callable[[], object]
-
-
-def train(gpu: SimulatedGpu, loader: Loader, make: Make, hook: Hook) -> None:
+def train(gpu: SimulatedGpu, loader: Loader, make: Make) -> None:
     """A custom loop."""
-    compute = _compute_on(loader.framework, gpu.step)
-    with hook.watching():
-        for _ in hook.batches(BATCHES[loader.kind](make, loader.workers)):
-            with hook.step(compute.model):
-                compute.once()
-            hook.stepped(1)
-            if gpu.is_over:
-                break
+    compute_once, train_step = _compute_on(loader.framework, gpu.step), phase("train_step")
+    for _ in timed(BATCHES[loader.kind](make, loader.workers)):
+        with train_step:
+            compute_once()
+        step(1)
+        if gpu.is_over:
+            break
 
 
 def fit(gpu: SimulatedGpu, loader: Loader, make: Make) -> None:
@@ -101,23 +93,23 @@ def fit(gpu: SimulatedGpu, loader: Loader, make: Make) -> None:
     )
 
 
-def _compute_on(framework: str, work: Callable[[], None]) -> Compute:
-    """The GPU's work within a step of the framework, where it has one."""
+def _compute_on(framework: str, work: Callable[[], None]) -> Callable[[], object]:
+    """The GPU's work, within a step of the framework if there is one."""
     if framework == "jax":
         return _compiled_by_jax(work)
-    return _optimized_by_torch(work) if framework == "torch" else Compute(None, work)
+    return _optimized_by_torch(work) if framework == "torch" else work
 
 
-def _compiled_by_jax(work: Callable[[], None]) -> Compute:
+def _compiled_by_jax(work: Callable[[], None]) -> Callable[[], object]:
     import jax
     import jax.numpy as jnp
 
     compiled = jax.jit(partial(through_jax, work))
     rows = jnp.zeros(1)
-    return Compute(None, lambda: compiled(rows).block_until_ready())
+    return lambda: compiled(rows).block_until_ready()
 
 
-def _optimized_by_torch(work: Callable[[], None]) -> Compute:
+def _optimized_by_torch(work: Callable[[], None]) -> Callable[[], object]:
     import torch
 
     class Device(torch.autograd.Function):  # type: ignore[misc]  # torch has no types here
@@ -143,7 +135,7 @@ def _optimized_by_torch(work: Callable[[], None]) -> Compute:
         model(rows).sum().backward()
         optimizer.step()
 
-    return Compute(model, once)
+    return once
 
 
 def _burn(stage: Stage) -> None:
@@ -161,7 +153,6 @@ def main() -> None:
     parser.add_argument("--file", type=Path, required=True, help="to be read")
     parser.add_argument("--port", type=int, required=True, help="of the slow server")
     parser.add_argument("--cgroup", type=Path, help="to train in")
-    parser.add_argument("--tool", choices=HOOKS, default="gpumon", help="that tags the loop")
     args = parser.parse_args()
     condition, loader = CONDITIONS[args.condition], LOADERS[args.loader]
     stage = Stage(args.file, args.port)
@@ -176,7 +167,7 @@ def main() -> None:
         if loader.kind == "PyDataset":
             fit(gpu, loader, make)
         else:
-            train(gpu, loader, make, HOOKS[args.tool]())
+            train(gpu, loader, make)
         print(json.dumps({"idle_s": gpu.idle_s}), flush=True)
 
 
