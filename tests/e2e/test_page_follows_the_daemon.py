@@ -2,26 +2,18 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 
 import pytest
 
-from gpumon.outlets.http.server import HttpServer
 from tests.builders.state import S, healthy_gpu
 from tests.e2e.open_page import Show, Visit, now, showing, story
-from tests.serving import dial
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
 
 def age(page: Visit) -> float:
     return float(page.text("#age").removeprefix("last sample ").removesuffix(" s ago"))
-
-
-def keep_publishing(server: HttpServer, stop: threading.Event) -> None:
-    while not stop.wait(0.2):
-        server.publish(now())
 
 
 class TestAsTimeGoesOn:
@@ -67,27 +59,3 @@ class TestAsTimeGoesOn:
 
             assert page.is_hidden("#banner")
             assert again.address == address
-
-
-class TestManyPages:
-    def test_beyond_the_limit_say_that_they_are_not_connected(
-        self, visit: Callable[..., Visit]
-    ) -> None:
-        asking = b"GET /api/v1/stream HTTP/1.1\r\nHost: localhost\r\n\r\n"
-        with showing(*story(10)) as server:
-            streams = [dial(server, asking) for _ in range(16)]
-            for stream in streams:
-                assert stream.recv(12) == b"HTTP/1.1 200"
-            page = visit(server.address)
-            page.is_in_trouble = True
-            page.until("#banner", "Connection to the daemon lost")
-            for stream in streams:
-                stream.close()
-            stop = threading.Event()
-            feeder = threading.Thread(target=keep_publishing, args=(server, stop))
-            feeder.start()
-            try:
-                page.until("#sentence", "^Starved")
-            finally:
-                stop.set()
-                feeder.join(5)

@@ -83,7 +83,6 @@ CONDITIONS: Final[Mapping[str, Condition]] = MappingProxyType(
             ("4 processes", "DataLoader, 4 workers"),
             right=("cpu_bound",),
             why="4 workers want 4 cores and have 2",
-            quick="4 processes",
         ),
         "cpu, one worker": Condition(
             "compute",
@@ -173,7 +172,6 @@ CONDITIONS: Final[Mapping[str, Condition]] = MappingProxyType(
             ),
             right=("latency_bound",),
             why="each batch sleeps",
-            quick="1 process",
         ),
         "memory pressure": Condition(
             "map again and again",
