@@ -1,4 +1,4 @@
-"""What may be done in the middle of a ``fit``: it is to change nothing of it, and of no hook."""
+"""What may happen in the middle of a ``fit`` without a change of its result or its hooks."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ CHOSEN, EPOCHS = 2, 2
 
 @dataclass
 class Training:
-    """One ``fit`` in whose middle something is done, and what it leaves behind.
+    """One ``fit`` with something in its middle, and what it leaves behind.
 
     Attributes:
         model: Trains.
@@ -48,14 +48,14 @@ class Training:
     def fit(self, *acts: Any, model: Any = None, epochs: int = EPOCHS) -> None:
         self.acts += acts
         trains = self.model if model is None else model
-        words = {
+        arguments = {
             "epochs": epochs,
             "verbose": 0,
             "shuffle": False,
             "callbacks": [*self.hooks, *acts],
         }
         data = self.data if trains is self.model else self.aside
-        history = trains.fit(**data, **words)
+        history = trains.fit(**data, **arguments)
         self.losses += history.history["loss"]
         self.waits += history.history.get("input_wait_ratio", [])
 

@@ -182,8 +182,8 @@ def fit(model: Any, source: Any, *callbacks: Any, steps: int = 15, epochs: int =
 
 def fit_rows(model: Any, count: int, *callbacks: Any, **settings: Any) -> Any:
     """Train on so many samples that are ready, silently."""
-    words = {"batch_size": BATCH, "verbose": 0, "callbacks": list(callbacks), **settings}
-    return model.fit(*rows_and_sums(count), **words)
+    arguments = {"batch_size": BATCH, "verbose": 0, "callbacks": list(callbacks), **settings}
+    return model.fit(*rows_and_sums(count), **arguments)
 
 
 def warmed_model(*layers: Any, **compiled: Any) -> Any:
@@ -209,10 +209,10 @@ def left_by(model: Any, *callbacks: Any, **settings: Any) -> dict[str, Any]:
 
 @contextmanager
 def one_warning(match: str) -> Iterator[None]:
-    """Of all that we may warn of there, it is this and no more."""
-    with pytest.warns(RuntimeWarning, match=match) as settings:
+    """Exactly one warning of ours is given, and it matches."""
+    with pytest.warns(RuntimeWarning, match=match) as caught:
         yield
-    texts = [str(one.message) for one in settings]
+    texts = [str(one.message) for one in caught]
     assert len([text for text in texts if re.search(f"gpumon|{match}", text)]) == 1
 
 

@@ -54,14 +54,14 @@ def recorded() -> dict[str, Any]:
 
 def uneven() -> list[str]:
     """A batch that cannot be spread comes as an error, after those that can."""
-    settings = []
+    outcomes = []
     ahead = iter(prefetch_to_device([np.ones((4, 2)), np.ones((3, 2))], device=SPREAD))
-    settings.append(str(next(ahead).shape))
+    outcomes.append(str(next(ahead).shape))
     try:
         next(ahead)
     except ValueError:
-        settings.append("ValueError")
-    return settings
+        outcomes.append("ValueError")
+    return outcomes
 
 
 if __name__ == "__main__":

@@ -58,9 +58,9 @@ def whole_batches(kind: str, count: int, tail: str) -> Any:
     return prefetch_to_device(batches, device=device) if is_ahead else batches
 
 
-def loader_of(samples: Any, **words: Any) -> Any:
+def loader_of(samples: Any, **arguments: Any) -> Any:
     of_torch = torch.utils.data.TensorDataset(*map(torch.from_numpy, samples))
-    return torch.utils.data.DataLoader(of_torch, batch_size=5, **words)
+    return torch.utils.data.DataLoader(of_torch, batch_size=5, **arguments)
 
 
 def a_stream_of(samples: Any) -> Any:

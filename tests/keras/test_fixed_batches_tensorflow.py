@@ -101,8 +101,8 @@ class TestADatasetOfBatches:
             assert len(numbers(endless.take(5))) == 5
 
 
-class TestWhatCannotBeRecorded:
-    def test_whether_equally_long_rows_are_samples_or_batches(self) -> None:
+class TestAnUnclearDataset:
+    def test_of_equally_long_rows_is_refused(self) -> None:
         rows = np.zeros((6, 3), "float32")
         unclear = tf.data.Dataset.from_tensor_slices((rows, rows))
 
@@ -112,7 +112,7 @@ class TestWhatCannotBeRecorded:
             (first, *_) = fixed_batches(clear, 3)
             assert first[0].shape == (3, 3)
 
-    def test_is_refused_with_sparse_tails_and_without_targets_too(self) -> None:
+    def test_with_sparse_tails_or_without_targets_is_refused(self) -> None:
         sparse = tf.sparse.from_dense([[1.0, 0.0]] * 3)
         data = tf.data.Dataset.from_tensor_slices((sparse, [1.0, 2.0, 3.0]))
 

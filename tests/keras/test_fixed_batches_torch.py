@@ -22,8 +22,8 @@ def dataset(count: int) -> Any:
     return data_of.TensorDataset(rows, rows.sum(1, keepdim=True))
 
 
-def loader(count: int, size: int, **words: Any) -> Any:
-    return data_of.DataLoader(dataset(count), batch_size=size, **words)
+def loader(count: int, size: int, **arguments: Any) -> Any:
+    return data_of.DataLoader(dataset(count), batch_size=size, **arguments)
 
 
 def numbers(batches: Any) -> list[list[int]]:

@@ -1,4 +1,4 @@
-"""What is done in the middle of a ``fit`` changes nothing of it, and of no hook that is in it.
+"""What happens in the middle of a ``fit`` changes neither its result nor any hook in it.
 
 Every act is done once with each hook and once without: the losses and the weights are the same.
 """

@@ -78,11 +78,11 @@ class TestWhatIsDoneThen:
         assert caught.value.found.last_batch == 2
 
     def test_may_be_one_warning_and_nothing_else(self) -> None:
-        with warnings.catch_warnings(record=True) as settings:
+        with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             history = fit(w.a_model(), g.NaNGuard(every=1, on_found="warn"), odd_batch=2)
 
-        assert len([one for one in settings if one.category is RuntimeWarning]) == 1
+        assert len([one for one in caught if one.category is RuntimeWarning]) == 1
         assert len(history.history["loss"]) == 2
 
     @pytest.mark.parametrize("wrong", [{"every": 0}, {"every": 1.5}, {"on_found": "shout"}])

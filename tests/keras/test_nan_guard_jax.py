@@ -12,7 +12,7 @@ pytestmark = pytest.mark.keras_jax
 
 
 class TestATrainingThatRunsAhead:
-    """On JAX the host runs ahead of the device, so whoever waits for a step is seen."""
+    """On JAX the host runs ahead of the device, so waiting for a step would show."""
 
     @pytest.mark.measured
     def test_still_does_although_each_step_is_checked(self) -> None:
@@ -20,18 +20,18 @@ class TestATrainingThatRunsAhead:
         if ahead_ratio() > 0.5:
             pytest.skip("this Keras waits for each step itself")
 
-        # As one would look who does not know better: the test can tell.
-        looks = b.Does(lambda own: own.model.get_weights(), "on_train_batch_begin", async_safe=True)
-        assert ahead_ratio(guard) < 0.5 < ahead_ratio(looks)
+        # A check that reads the weights at once does wait: the test can tell.
+        reads = b.Does(lambda own: own.model.get_weights(), "on_train_batch_begin", async_safe=True)
+        assert ahead_ratio(guard) < 0.5 < ahead_ratio(reads)
         assert guard.found is None
 
 
 @pytest.mark.versions
 @pytest.mark.parametrize(
-    ("odd_batch", "settings"), [(8, "one of the batches 7 to 9"), (10, "batch 10 of")]
+    ("odd_batch", "batches"), [(8, "one of the batches 7 to 9"), (10, "batch 10 of")]
 )
 def test_of_several_steps_in_a_call_the_batches_of_that_call_are_named(
-    odd_batch: int, settings: str
+    odd_batch: int, batches: str
 ) -> None:
     """They are counted to the end of the data, in the midst of a call."""
     rows, targets = w.rows_and_targets(40)
@@ -39,7 +39,7 @@ def test_of_several_steps_in_a_call_the_batches_of_that_call_are_named(
     model = w.a_model()
     model.compile("sgd", "mse", steps_per_execution=3)
 
-    with pytest.warns(RuntimeWarning, match=f"since {settings}"):
+    with pytest.warns(RuntimeWarning, match=f"since {batches}"):
         model.fit(rows, targets, 4, shuffle=False, verbose=0, callbacks=[g.NaNGuard(every=1)])
 
 

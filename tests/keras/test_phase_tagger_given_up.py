@@ -1,7 +1,7 @@
-"""What the ring says after a run: what was under way before it, on whatever thread it ended.
+"""The phase after a run: the one before it, on whatever thread the run ended.
 
-That a fit which raised is known to be over is up to each backend; what follows is not, and torch
-makes no graphs for it.
+How a fit that raised is known to be over depends on the backend. The rest does not, and runs on
+torch, which makes no graphs.
 """
 
 from __future__ import annotations

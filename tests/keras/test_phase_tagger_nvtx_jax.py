@@ -73,7 +73,7 @@ class TestTheRanges:
         assert package.deepest == 1
         assert package.open == []
 
-    def test_record_a_wait_beside_the_execution_that_it_is_for(self, package: Recorder) -> None:
+    def test_name_a_wait_beside_a_step(self, package: Recorder) -> None:
         b.fit_rows(b.small_model(steps_per_execution=3), 48, b.tagger(nvtx=True))
 
         assert any(name.startswith("input_wait (beside") for name in package.opened)
@@ -116,7 +116,7 @@ class TestWhatOpensThem:
 
         assert "gpumon: train_step" in recorder.opened
 
-    def test_is_nothing_where_there_is_neither_and_one_warning_reports_so(
+    def test_is_nothing_with_one_warning_where_there_is_neither(
         self, trained_beside: Callable[..., None]
     ) -> None:
         with b.one_warning("opens no NVTX ranges"):

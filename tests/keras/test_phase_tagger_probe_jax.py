@@ -128,8 +128,8 @@ class TestATapThatFails:
         self, where: str, fails: Callable[..., None], monkeypatch: pytest.MonkeyPatch
     ) -> None:
         def trained(*callbacks: Any) -> Any:
-            words = {"epochs": 2, "shuffle": False}
-            return b.fit_rows(b.small_model(), 160, *callbacks, **words).history
+            arguments = {"epochs": 2, "shuffle": False}
+            return b.fit_rows(b.small_model(), 160, *callbacks, **arguments).history
 
         bare = trained()
         monkeypatch.setattr(where, fails)

@@ -90,16 +90,16 @@ class TestADeviceThatIsNotThere:
 
 class TestWithoutANameOfADevice:
     @pytest.fixture
-    def asked(self, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int]]:
-        """Where TensorFlow is asked to bring elements to, and how many ahead."""
-        asked: list[tuple[str, int]] = []
+    def requested(self, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int]]:
+        """The devices to which TensorFlow brings elements, and how many ahead."""
+        requested: list[tuple[str, int]] = []
 
         def note(name: str, depth: int) -> Any:
-            asked.append((name, depth))
+            requested.append((name, depth))
             return lambda data: data
 
         monkeypatch.setattr(tf.data.experimental, "prefetch_to_device", note)
-        return asked
+        return requested
 
     @pytest.fixture
     def two_gpus(self, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -108,8 +108,8 @@ class TestWithoutANameOfADevice:
         monkeypatch.setattr(tf.config, "list_logical_devices", lambda *_: gpus)
 
     @pytest.mark.usefixtures("two_gpus")
-    def test_elements_go_to_the_first_gpu_and_of_several_a_word_reports_so(
-        self, asked: list[tuple[str, int]], monkeypatch: pytest.MonkeyPatch
+    def test_elements_go_to_the_first_gpu_with_a_warning_where_there_are_several(
+        self, requested: list[tuple[str, int]], monkeypatch: pytest.MonkeyPatch
     ) -> None:
         from trainer_hooks.prefetch import on_tensorflow
 
@@ -118,20 +118,20 @@ class TestWithoutANameOfADevice:
         with pytest.warns(RuntimeWarning, match='of 2 GPUs; .* device="CPU:0" for multi_gpu_model'):
             prefetch_to_device(tf.data.Dataset.range(3), depth=4)
 
-        assert asked == [("/GPU:0", 4)]
+        assert requested == [("/GPU:0", 4)]
 
     @pytest.mark.usefixtures("two_gpus")
     def test_elements_stay_on_the_host_for_keras_on_another_backend(
-        self, asked: list[tuple[str, int]], monkeypatch: pytest.MonkeyPatch
+        self, requested: list[tuple[str, int]], monkeypatch: pytest.MonkeyPatch
     ) -> None:
         from trainer_hooks.prefetch import on_tensorflow
 
         monkeypatch.setattr(on_tensorflow, "keras_backend", lambda: "jax")
 
         assert [int(one) for one in prefetch_to_device(tf.data.Dataset.range(3))] == [0, 1, 2]
-        assert asked == []
+        assert requested == []
 
-    def test_a_word_reports_where_there_is_no_gpu(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_warning_is_given_without_a_gpu(self, monkeypatch: pytest.MonkeyPatch) -> None:
         from trainer_hooks.prefetch import kinds as no_device
 
         monkeypatch.setattr(no_device, "_warn", QuietWarningOnce())
@@ -164,5 +164,5 @@ class TestOtherDataForKerasOnTensorFlow:
         with pytest.raises(ValueError, match=r"PyDataset .* 'CPU:1'"):
             prefetch_to_device(b.SlowSequence(1, seconds=0.0), device="CPU:1")
 
-    def test_may_be_recorded_to_stay_on_the_host(self) -> None:
+    def test_may_stay_on_the_host_by_name(self) -> None:
         assert list(prefetch_to_device(Source([1, 2]), device="CPU:0")) == [1, 2]

@@ -137,11 +137,11 @@ def wait_and_step() -> bool:
 
 @pytest.mark.usefixtures("new_process")
 class TestAnUnknownPhase:
-    def test_is_other_and_warned_of_once_with_the_word_and_the_phases(
+    def test_is_other_with_one_warning_that_lists_the_phases(
         self, writer: RingWriter, recwarn: pytest.WarningsRecorder
     ) -> None:
-        for word in ("trainstep", "trainstep"):
-            with phase(word):
+        for name in ("trainstep", "trainstep"):
+            with phase(name):
                 assert present(writer) == "other"
 
         (warning,) = recwarn
@@ -150,7 +150,7 @@ class TestAnUnknownPhase:
         assert all(known.value in str(warning.message) for known in PHASES)
         assert warning.filename == __file__
 
-    def test_is_warned_of_eight_times_at_most_and_the_last_reports_so(
+    def test_has_eight_warnings_at_most_and_the_last_one_ends_them(
         self, writer: RingWriter, recwarn: pytest.WarningsRecorder
     ) -> None:
         for number in range(100):
@@ -163,9 +163,9 @@ class TestAnUnknownPhase:
         assert "8 are enough" in last
         assert "enough" not in last_but_one
 
-    @pytest.mark.parametrize("no_word", [None, 4, ["train_step"], object()])
-    def test_need_not_even_be_a_word(self, writer: RingWriter, no_word: object) -> None:
-        with pytest.warns(RuntimeWarning, match="of type"), phase(no_word):  # type: ignore[arg-type]
+    @pytest.mark.parametrize("no_text", [None, 4, ["train_step"], object()])
+    def test_need_not_even_be_text(self, writer: RingWriter, no_text: object) -> None:
+        with pytest.warns(RuntimeWarning, match="of type"), phase(no_text):  # type: ignore[arg-type]
             assert present(writer) == "other"
 
     def test_is_none_of_the_twelve(

@@ -13,13 +13,13 @@ from trainer_hooks.ring.mapped_file import find_ring_folder
 UID = os.geteuid()
 
 
-def settings(folder: Path) -> dict[str, str]:
+def environ(folder: Path) -> dict[str, str]:
     return {"GPUMON_RUNTIME_DIR": str(folder)}
 
 
 class TestTheFolder:
     def test_is_made_private_where_there_is_none(self, tmp_path: Path) -> None:
-        found = find_ring_folder(settings(tmp_path / "a"), UID)
+        found = find_ring_folder(environ(tmp_path / "a"), UID)
 
         assert found.path == tmp_path / "a" / "phases"
         assert found.ring_mode == 0o600
@@ -30,7 +30,7 @@ class TestTheFolder:
         shared.mkdir()
         shared.chmod(0o1777)
 
-        assert find_ring_folder(settings(tmp_path), UID).ring_mode == 0o644
+        assert find_ring_folder(environ(tmp_path), UID).ring_mode == 0o644
 
     @pytest.mark.parametrize(
         ("name", "reason"),
@@ -49,4 +49,4 @@ class TestTheFolder:
         (tmp_path / "phases").symlink_to(tmp_path / "open")
 
         with pytest.raises(RingError, match=f"{tmp_path}/{reason}"):
-            find_ring_folder(settings(tmp_path / name), UID)
+            find_ring_folder(environ(tmp_path / name), UID)

@@ -137,8 +137,8 @@ class TestSharesOfEachBatch:
         for shares in recorded:
             process_ring.process_ring().report_shares(shares)
 
-        settings = facts(writer())
-        assert (settings.shares, settings.ratio_changes) == (recorded[-1], changes)
+        recorded_facts = facts(writer())
+        assert (recorded_facts.shares, recorded_facts.ratio_changes) == (recorded[-1], changes)
         marks = [event.value for event in events(writer()) if event.kind is RingKind.EVENT]
         assert marks == list(range(1, changes + 1))
 
@@ -147,8 +147,8 @@ class TestSharesOfEachBatch:
         process_ring.process_ring().report_shares({"0": 0.6, "1": 0.4})
         describe_run(run="named", gpus=[0, 1], framework="keras/tensorflow")
 
-        settings = facts(writer())
-        assert (settings.shares, settings.ratio_changes) == ({"0": 0.6, "1": 0.4}, 1)
+        recorded_facts = facts(writer())
+        assert (recorded_facts.shares, recorded_facts.ratio_changes) == ({"0": 0.6, "1": 0.4}, 1)
 
     @pytest.mark.parametrize(
         "shares", [{"0": 0.9, "1": 0.9}, {"0": float("nan")}, {"0": "much"}, None]

@@ -97,7 +97,7 @@ class TestTheJob:
 
 class TestTheGpus:
     @pytest.mark.parametrize(
-        ("settings", "environ", "gpus"),
+        ("given", "environ", "gpus"),
         [
             ([0, 1], {"GPUMON_GPUS": "5"}, ("0", "1")),
             (["GPU-8f"], {}, ("GPU-8f",)),
@@ -113,15 +113,15 @@ class TestTheGpus:
             (None, {}, None),
         ],
     )
-    def test_are_what_was_reported(
-        self, settings: object, environ: dict[str, str], gpus: tuple[str, ...] | None
+    def test_are_those_given(
+        self, given: object, environ: dict[str, str], gpus: tuple[str, ...] | None
     ) -> None:
-        assert facts(environ, gpus=settings).gpus == gpus
+        assert facts(environ, gpus=given).gpus == gpus
         assert facts({**environ, "CUDA_VISIBLE_DEVICES": "3"}).visible_devices == "3"
 
-    @pytest.mark.parametrize("settings", [5, Path("a/b"), ["x"]])
-    def test_of_a_run_whose_name_is_no_text_are_recorded_all_the_same(self, settings: Any) -> None:
-        recorded = facts(run=settings, gpus=[0])
+    @pytest.mark.parametrize("name", [5, Path("a/b"), ["x"]])
+    def test_of_a_run_whose_name_is_no_text_are_recorded_all_the_same(self, name: Any) -> None:
+        recorded = facts(run=name, gpus=[0])
 
-        assert (recorded.run, recorded.gpus) == (str(settings), ("0",))
+        assert (recorded.run, recorded.gpus) == (str(name), ("0",))
         assert parse_facts(encode_facts(recorded)).gpus == ("0",)

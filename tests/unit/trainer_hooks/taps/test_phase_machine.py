@@ -62,7 +62,7 @@ def fetch_in_a_prediction_aside(machine: PhaseMachine) -> None:
     machine.resume(validation)
 
 
-SAYS: dict[str, Callable[[PhaseMachine], object]] = {
+EVENTS: dict[str, Callable[[PhaseMachine], object]] = {
     "train": lambda machine: machine.train_begin(None),
     "train 1": lambda machine: machine.train_begin(1),
     "train 2": lambda machine: machine.train_begin(2),
@@ -87,7 +87,7 @@ SAYS: dict[str, Callable[[PhaseMachine], object]] = {
     "FETCH ASIDE": fetch_aside,
     "PREDICT ASIDE": fetch_in_a_prediction_aside,
 }
-"""What Keras says; in capitals: several things."""
+"""What Keras does; in capitals: several things."""
 WAITING = {"waits_each_step": True}
 BLIND = {"sees_steps": False}
 STEP = ["input_wait", "train_step", "step 1x32"]
@@ -95,7 +95,7 @@ STEP = ["input_wait", "train_step", "step 1x32"]
 
 class TestThePhases:
     @pytest.mark.parametrize(
-        ("settings", "recorded", "kind"),
+        ("events", "recorded", "kind"),
         [
             pytest.param("train, STEP, STEP", ["callbacks", *STEP, *STEP], {},
                          id="steps that Keras does not wait for"),
@@ -155,20 +155,20 @@ class TestThePhases:
         ],
     )  # fmt: skip
     def test_are_those_that_follow(
-        self, settings: str, recorded: list[str], kind: dict[str, bool]
+        self, events: str, recorded: list[str], kind: dict[str, bool]
     ) -> None:
         notes = Notes()
         machine = PhaseMachine(notes, **{"sees_steps": True, "waits_each_step": False, **kind})
 
-        for word in settings.split(", "):
-            SAYS[word](machine)
+        for event in events.split(", "):
+            EVENTS[event](machine)
 
         assert notes.lines == recorded
 
 
 class TestTheWaitOfATraining:
     @pytest.mark.parametrize(
-        ("settings", "waits"),
+        ("events", "waits"),
         [
             ("train, STEP, STEP, STEP", 3),
             ("train, STEP, validate, fetch, fetched, run ends, STEP", 2),
@@ -176,10 +176,10 @@ class TestTheWaitOfATraining:
         ],
         ids=["for its own batches", "not a validation's", "not within a callback"],
     )
-    def test_is_that_for_its_own_batches(self, settings: str, waits: int) -> None:
+    def test_is_that_for_its_own_batches(self, events: str, waits: int) -> None:
         machine = PhaseMachine(Notes(), sees_steps=True, waits_each_step=False)
 
-        for word in settings.split(", "):
-            SAYS[word](machine)
+        for event in events.split(", "):
+            EVENTS[event](machine)
 
         assert machine.training_wait_ns == waits
