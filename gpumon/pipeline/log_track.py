@@ -323,7 +323,7 @@ class GpuTrack:
         if len(self._short) >= ROWS_OF_A_CHANGE:
             period_ns = common_interval_ns(self._short)
             self._short.clear()
-            if period_ns and self._follows_period:
+            if period_ns:
                 self._adopt(period_ns)
 
     def _end_unusual(self) -> None:
@@ -373,8 +373,7 @@ class GpuTrack:
         self._note_time()
         self.period_ns = period_ns
         self._longest_ns = int(period_ns * HOLE_PERIODS)
-        self._shortest_ns = int(period_ns / HOLE_PERIODS) if self._follows_period else 1
-        self._shortest_ns = max(1, self._shortest_ns)
+        self._shortest_ns = max(1, int(period_ns / HOLE_PERIODS)) if self._follows_period else 1
 
     def _note_time(self) -> None:
         observed_ns = self.ledger.snapshot().observed_ns

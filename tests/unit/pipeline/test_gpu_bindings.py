@@ -140,6 +140,9 @@ class TestARunOfAnotherUser:
         assert "hides which user the processes on it belong to (hidepid)" in note
         assert "the group that /proc is mounted with" in note
 
+    def test_and_its_waits_are_proved_by_no_other_users_phase(self) -> None:
+        assert what_two_others_waited_for(no_other).totals.resolved_ns == 0
+
     @pytest.mark.parametrize("is_hidden", [False, True])
     def test_gains_nothing_by_the_pid_of_another_in_a_ring_that_moves_without_a_lock(
         self, story: Story, is_hidden: bool
@@ -297,6 +300,19 @@ class TestABinding:
         story.processes_at_ns = story.now_ns + s(1)
 
         assert gpu(story.pass_second(0.0)).totals.starved_ns == s(2)
+
+    def test_stays_open_while_the_gpu_gives_no_answer(self, story: Story) -> None:
+        story.processes_at_ns = story.now_ns
+        other_user(story)
+        starve(story, 0.5)
+        story.errors[0] = "no answer"
+        starve(story, 0.0)
+        del story.errors[0]
+        story.processes_at_ns = story.now_ns + s(1)
+        state = starve(story, 0.5)
+
+        assert state.runs[0].refused_uuids == ("GPU-0",)
+        assert gpu(state).totals.starved_ns == 0
 
     def test_that_is_open_settles_once_its_gpu_leaves(self, story: Story) -> None:
         story.processes_at_ns = story.now_ns

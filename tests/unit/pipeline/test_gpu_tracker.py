@@ -156,6 +156,22 @@ class TestAProcessThatLivesOnAfterTraining:
         again = gpu(with_losses.state).totals
         assert again.idle_ns == {IdleCause.INPUT_WAIT: s(20), IdleCause.NOT_IN_USE: s(301)}
 
+    def test_has_left_once_its_gpu_has_done_its_last_work(self, with_losses: Story) -> None:
+        with_losses.pass_second(1.0, over_at=0.0)
+        with_losses.pass_second(1.0)
+        totals = gpu(with_losses.pass_seconds(30, 0.0)).totals
+
+        assert (totals.idle_ns[IdleCause.NOT_IN_USE], totals.pending_ns) == (s(30), 0)
+
+    def test_goes_on_where_its_process_stays_after_the_end_of_its_ring(
+        self, with_losses: Story
+    ) -> None:
+        with_losses.end_ring()
+        totals = gpu(with_losses.pass_seconds(10, 0.0)).totals
+        is_listed = bool(with_losses.processes[0])
+
+        assert totals.pending_ns == (s(10) if is_listed else 0)
+
     def test_without_a_mark_of_its_end_is_over_a_minute_after_its_last_record(
         self, with_losses: Story
     ) -> None:
@@ -186,6 +202,20 @@ class TestAProcessThatLivesOnAfterTraining:
         assert gpu(state).totals.idle_ns[IdleCause.UNKNOWN] == s(50)
         assert (verdict.name, verdict.main_cause) == (VerdictName.STARVED, IdleCause.UNKNOWN)
         assert verdict.coverage_ratio == pytest.approx(31 / 81)
+
+
+@pytest.mark.parametrize("tags_waits", [True, False])
+def test_untagged_pauses_are_suspected_only_of_a_run_that_tags_no_waits(
+    story: Story, tags_waits: bool
+) -> None:
+    story.ring()
+    story.pass_second(1.0, phases=[(0.0, WAIT if tags_waits else OTHER), (0.1, OTHER)])
+    for busy_s in (3, 5, 8) * 20:
+        story.pass_seconds(busy_s, 1.0)
+        story.pass_seconds(3, 0.0)
+    state = story.pass_second(1.0)
+
+    assert (gpu(state).totals.suspected_ns > 0) is not tags_waits
 
 
 HALF_WAITS: Phases = [(0.0, WAIT), (0.5, STEP)]

@@ -54,7 +54,7 @@ class TestTooFewSamples:
         assert (advice.cause, advice.speedup_upper_bound) == ("too_few_samples", None)
         totals = only_gpu(report).totals
         assert totals.busy_ns + totals.idle_total_ns == totals.observed_ns
-        assert totals.suspected_ns == 0
+        assert (totals.suspected_ns, totals.suspicion) == (0, None)
 
     def test_of_an_idle_gpu_are_no_reason_to_release_it(self) -> None:
         report = analysed(smi_log([0] * 45, 0.2))
@@ -129,6 +129,16 @@ class TestRowsThatEndEarly:
 
         assert message.startswith("rows end early: GPU 1 had no value after 2026-03-02 09:02:29, ")
         assert message.endswith(" until then. GPU 0 was busy almost all the time.")
+
+    def test_were_not_busy_almost_all_the_time_where_one_pause_was_long(self) -> None:
+        lines = ["timestamp, index, utilization.gpu [%]"]
+        for at_s in range(300):
+            stamp = f"2026/03/02 09:{at_s // 60:02}:{at_s % 60:02}.000"
+            own = [f"{stamp}, 1, {0 if 50 <= at_s < 70 else 97} %"] if at_s < 150 else []
+            lines += [f"{stamp}, 0, 97 %", *own]
+
+        (trouble,) = analysed(rows(*lines)).gpus[1].troubles
+        assert trouble.text.endswith("while the log goes on for 2 min 30 s")
 
     def test_are_reported_by_the_time_passed_where_the_log_has_no_clock(self) -> None:
         body = [f"    {gpu}     97     40" for at in range(200) for gpu in range(1 + (at < 100))]

@@ -153,9 +153,9 @@ class TestAHole:
 
     def test_is_longer_than_the_period_that_the_user_gives(self) -> None:
         analysis = LogAnalysis(DetectorSettings(), period_ns=s(1))
-        analysis.ingest(blocks_of(busy_rows((1, 50), (60, 50))))
+        analysis.ingest(blocks_of(busy_rows((1, 50), (60, 50), (0.25, 40), (1, 1), (0.25, 4))))
 
-        assert observed_s(analysis.report("gpu.csv", facts_of([LoggedGpu()]))) == 101
+        assert observed_s(analysis.report("gpu.csv", facts_of([LoggedGpu()]))) == 101 + 12
 
 
 def test_a_row_whose_time_does_not_rise_is_dropped_and_counted() -> None:

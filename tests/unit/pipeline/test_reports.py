@@ -12,6 +12,7 @@ from gpumon.core.report.report import Report
 from gpumon.core.ring_format.events import RingCounts, RingsReading
 from gpumon.core.sample import Device, Frame, GpuSample
 from gpumon.core.state import CollectorState, MonitorState
+from gpumon.core.waits.evidence import HostReading
 from gpumon.pipeline.reports import report_of
 from tests.builders.monitor import NO_RINGS, STEP, Story, monitor, reading
 from tests.builders.state import STARVED_UUID, device, healthy_gpu, monitor_state, starved_gpu
@@ -194,6 +195,14 @@ class TestARefusedRing:
         for state in (second(frame(), rings=REFUSED), second(frame(), rings=REFUSED)):
             assert report_of(state).notes == (f"phase_rings: {REFUSED.message}",)
             assert state.collectors[1].success  # no alert
+
+
+def test_hidden_processes_are_reported_for_good_and_are_no_failure() -> None:
+    watching, hidden = monitor(), HostReading(message="/proc hides processes")
+    watching.ingest(reading(s(1))._replace(host=hidden))
+
+    host = watching.ingest(reading(s(2))).collectors[2]
+    assert (host.success, host.message) == (True, hidden.message)
 
 
 class TestRingsLeftOut:
