@@ -21,7 +21,7 @@ from tests.builders.logs import NO_OPTIONS, analyse_file
 from tests.logs.test_samples import FOLDER
 from tests.patience import no_hang
 
-BYTES = 500_000
+BYTES = 250_000
 WORDS = ("loss", "step", "the", "model", "GPU", "memory", "epoch", "12", "0.1", "learning")
 
 
