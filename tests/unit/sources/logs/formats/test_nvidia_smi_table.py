@@ -88,6 +88,9 @@ ROWS = {
 }  # fmt: skip
 
 TABLES = {
+    "that was cut off in a row is counted": example(
+        *COMPLETE, DATE, *table("97%")[:7], DATE, busy=[29], skipped=1, noted=f"1 line {CUT}"
+    ),
     "without its beginning is counted": example(
         *table("97%")[4:], *COMPLETE, *table("97%")[4:],
         busy=[29], skipped=2, noted=f"2 lines {CUT}",

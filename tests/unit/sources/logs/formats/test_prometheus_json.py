@@ -75,6 +75,9 @@ SERIES = {
     "has the metric of the first answer": example(
         answer(ACTIVITY) + answer(BUSIER), busy=[50], noted=f"Read {ACTIVE} as the utilisation, not"
     ),
+    "that the user names must exist": example(
+        answer(BUSIER), options=util_at("my_gpu_busy"), refused="no series of my_gpu_busy"
+    ),
     "cannot be named by a number": example(
         answer(BUSIER), options=util_at(1), refused="has no columns; name a metric"
     ),

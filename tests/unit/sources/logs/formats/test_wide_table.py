@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from gpumon.sources.logs.log_sample import LoggedGpu
+from gpumon.sources.logs.log_sample import LoggedGpu, LogOptions
 from gpumon.sources.logs.table.column_names import Column
 from gpumon.sources.logs.table.headings import heading_of
 from tests.builders.logs import example, read_log, rows, seconds_of, util_at, verified
@@ -67,6 +67,10 @@ TABLES = {
     ),
     "may write its time with an exponent": example(
         f"_timestamp,{GPU_0}", "1.7e+09,1", "1.700000002e+09,2", at_s=[0, 2]
+    ),
+    "has the time that the user names": example(
+        "_timestamp,when,gpu0_util", "1700000000,3,10", "1700000000,5,20",
+        options=LogOptions(columns={"timestamp": "when"}), at_s=[0, 2],
     ),
     "counts rows whose time cannot be read": example(
         "time,gpu0", "1,10", "soon,10", ",10", "-3,10", "1e999,10", "2e9.5,10", "17e+1x,10", "3,20",

@@ -113,6 +113,9 @@ ORDERS: dict[str, tuple[Any, ...]] = {
         FROM_SUMMER, every_second(TEN, 19_400),
         ("late back", "64 rows there twice", "3,536 rows that came more than 64 rows late"),
     ),
+    "a clock that stood still for a while is read on": (
+        [*LOG[:100], *[LOG[99]] * 8_000, *LOG[100:]], LOG, None
+    ),
     "the begin of summer time is a hole": (TO_SUMMER, TO_SUMMER, ()),
     "time that a clock repeats after it is set back counts once": (
         [*every_second(TEN, 500), *every_second(TEN + 300, 2_000)], every_second(TEN, 2_300),
