@@ -102,13 +102,7 @@ class LiveLine:
             self._progress.stop()
 
     def send(self, report: Report, rows: int, busy_ratios: Sequence[float]) -> None:
-        """In a child: send the sentence of a report, and exit.
-
-        Args:
-            report: Of the input so far.
-            rows: Number of its rows.
-            busy_ratios: Busy ratio of each GPU in its newest row.
-        """
+        """In a child: send the summary of ``so_far``, and exit."""
         if self.is_child:
             newest_s = self._live.newest_s
             silent_s = 0.0 if newest_s is None else SystemClock().wall_time_s() - newest_s

@@ -137,13 +137,8 @@ def watch_machine(
 ) -> MachineWatch:
     """Watch this machine through a ``--source``. Opens nothing yet.
 
-    Args:
-        source: The ``--source``.
-        clock: The system's.
-        nvml: Which driver fields to read.
-        period_ns: Time between two ticks.
-        folders: Shell patterns of folders with rings.
-        unlink: Removes the ring of a run that ended long ago.
+    ``folders`` are shell patterns of folders with rings; ``unlink`` removes the ring of a run that
+    ended long ago.
     """
     boot_id, kind = read_boot_id(), source.partition(":")[0]
     facts = MonitorFacts(

@@ -23,10 +23,7 @@ _CHECK_EVERY = 16_384
 class ReadingProgress:
     """Shows on a terminal how much of a file is read, if that takes more than a second.
 
-    Args:
-        text: The log or the recording.
-        stream: Standard error, so that a report can be piped.
-        check_every: Items between two checks of the clock.
+    The stream is standard error, so that a report can be piped.
     """
 
     def __init__(

@@ -44,10 +44,7 @@ _MAX_GPUS = 4
 class RecordProgress:
     """Shows the recording's size, how busy the GPUs are and the time left; on a terminal only.
 
-    Args:
-        stream: Standard error.
-        writer: Of the recording.
-        length_s: Its intended length; ``None``: until it is stopped.
+    ``length_s`` is ``None`` if it is recorded until it is stopped.
     """
 
     def __init__(

@@ -237,11 +237,6 @@ def read_saved(
 ) -> ReportWithLanes:
     """The report of a recording, or one that was saved with ``--json``, which has no lanes.
 
-    Args:
-        path: Of either file.
-        since_s: Only the last so many seconds of a recording.
-        run: Only this run of a recording.
-
     Raises:
         UnreadableLogError: The file cannot be read, or is neither of the two.
         UsageError: Part of a saved report was requested, or an unknown run.

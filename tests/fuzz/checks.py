@@ -25,15 +25,12 @@ def checked_output(*words: str) -> str:
     out, err = io.StringIO(), io.StringIO()
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
         code = main(words)
-    check_output(code, out.getvalue(), err.getvalue())
-    return out.getvalue()
-
-
-def check_output(code: int, out: str, err: str) -> None:
-    assert code in (0, 1, 2), (code, err)
-    assert out or err
-    assert _SENTENCES.fullmatch(err) if code else err == "", err
-    out.encode()  # no lone surrogate
+    printed, complaint = out.getvalue(), err.getvalue()
+    assert code in (0, 1, 2), (code, complaint)
+    assert printed or complaint
+    assert _SENTENCES.fullmatch(complaint) if code else complaint == "", complaint
+    printed.encode()  # no lone surrogate
+    return printed
 
 
 def parsed(document: str | bytes) -> Any:

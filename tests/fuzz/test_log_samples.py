@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
-from tests.fuzz.checks import check_output, check_report, checked_output, parsed
+from tests.fuzz.checks import check_report, checked_output, parsed
 from tests.fuzz.fuzzing import Case, Fuzz, for_seconds_and_minutes, fuzz_here
 from tests.fuzz.mutations_of_logs import mutated_log
 from tests.logs.test_samples import SAMPLES
@@ -20,21 +18,9 @@ _OPTIONS = (
 )  # fmt: skip
 
 
-class TestADamagedLog:
-    @for_seconds_and_minutes()
-    def test_is_reported_or_refused(self, tmp_path: Path, seconds: float) -> None:
-        fuzz_here(Fuzz(tmp_path, seconds), analyze, most_kib=_MOST_GROWTH_KIB)
-
-    def test_is_reported_or_refused_by_the_real_command(self, tmp_path: Path) -> None:
-        for case in Fuzz(tmp_path, 2.0).cases():
-            log = tmp_path / "gpu.log"
-            with case.repeatable():
-                log.write_bytes(case.tries(mutated_log(case.random, SAMPLES)))
-                done = subprocess.run(
-                    [sys.executable, "-m", "gpumon", "analyze", str(log)],
-                    stdin=subprocess.DEVNULL, capture_output=True, timeout=120, check=False,
-                )  # fmt: skip
-                check_output(done.returncode, done.stdout.decode(), done.stderr.decode())
+@for_seconds_and_minutes()
+def test_a_damaged_log_is_reported_or_refused(tmp_path: Path, seconds: float) -> None:
+    fuzz_here(Fuzz(tmp_path, seconds), analyze, most_kib=_MOST_GROWTH_KIB)
 
 
 def analyze(case: Case) -> None:
