@@ -263,16 +263,13 @@ def square(busy_s: float, idle_s: float) -> Loop:
     return lambda at_s: 0.0 if at_s % (busy_s + idle_s) < idle_s else 1.0
 
 
-def documents(
-    *loops: Loop, seconds: int, drained_every: int = 1, first_pid: int = 1
-) -> Iterator[Document]:
+def documents(*loops: Loop, seconds: int, drained_every: int = 1) -> Iterator[Document]:
     """The state after each second, as the plugin reads it.
 
     Args:
         loops: Of each GPU.
         seconds: For how long.
         drained_every: After how many seconds the driver's samples are read.
-        first_pid: Of the daemon.
     """
     watching = monitor()
     for second in range(1, seconds + 1):
@@ -282,22 +279,22 @@ def documents(
             for index, loop in enumerate(loops)
         )
         state = watching.ingest(reading(second * S, Frame(taken_at_ns=second * S, gpus=gpus)))
-        yield as_read(state, first_pid)
+        yield as_read(state)
 
 
-def as_read(state: MonitorState, pid: int = 1) -> Document:
+def as_read(state: MonitorState) -> Document:
     """The state as the plugin reads it from the file."""
-    document = state_document(state, pid=pid, address=None)
+    document = state_document(state, pid=1, address=None)
     read: Document = json.loads(json.dumps(document), parse_int=float)
     read["gpus"] = {gpu["label"]: gpu for gpu in read["gpus"]}
     return read
 
 
-def tagged_documents(seed: int, seconds: int = 600) -> Iterator[Document]:
+def tagged_documents(seed: int) -> Iterator[Document]:
     """The state after each second, with idle time that phases explain, partly or not."""
     random, ledger = Random(seed), GpuLedger()
     me, causes, busy = device(0, "GPU-0"), [IdleCause.INPUT_WAIT], 1.0
-    for second in range(1, seconds + 1):
+    for second in range(1, 601):
         if random.random() < 0.2:
             busy = random.choice((0.0, 0.0, 0.5, 1.0))
             causes = random.choices(list(IdleCause), k=random.choice((0, 0, 1, 2)))
@@ -368,7 +365,7 @@ SUMMED = (0, 2, 3)
 """Their columns."""
 
 
-def strayed_seconds(rows: Iterable[Row], gpu: str = "0") -> list[float]:
+def strayed_seconds(rows: Iterable[Row]) -> list[float]:
     """The largest difference between the file's rows and the counters, in seconds, by column.
 
     Over all stretches that begin and end with nothing pending.
@@ -378,7 +375,7 @@ def strayed_seconds(rows: Iterable[Row], gpu: str = "0") -> list[float]:
     for row in rows:
         if not row.is_final or row.filed[0] == "":
             continue
-        reported = row.document["gpus"][gpu]
+        reported = row.document["gpus"]["0"]
         row_ns, before_ns = reported["observed_ns"] - before_ns, reported["observed_ns"]
         for place, column in enumerate(SUMMED):
             sums_ns[place] += float(row.filed[column]) / 100 * row_ns

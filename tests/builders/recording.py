@@ -95,12 +95,12 @@ def reading(
     )
 
 
-def plain_readings(count: int, *, busy_ratio: float = 0.5) -> list[Reading]:
+def plain_readings(count: int) -> list[Reading]:
     """One GPU, one sample a second."""
     reported = []
     for second in range(1, count + 1):
         end_ns = BEGAN_NS + second * NS_PER_S
-        busy = (BusySample(end_ns - NS_PER_S, end_ns, busy_ratio),)
+        busy = (BusySample(end_ns - NS_PER_S, end_ns, 0.5),)
         reported.append(reading(second, [GpuSample(device=DEVICES[0], busy=busy)]))
     return reported
 

@@ -300,9 +300,9 @@ def evidence(
     )
 
 
-def gil_threads(count: int, *, queued: float = 0.1) -> tuple[TaskSample, ...]:
+def gil_threads(count: int) -> tuple[TaskSample, ...]:
     """Threads that take turns with the GIL."""
-    return tuple(task(1.2 / count, queued / count, 204.0, QUEUE) for _ in range(count))
+    return tuple(task(1.2 / count, 0.1 / count, 204.0, QUEUE) for _ in range(count))
 
 
 def wait(

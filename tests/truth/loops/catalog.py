@@ -206,9 +206,10 @@ def copied_within(steps: int, load: float, copy: float, device: float) -> Step:
     return step
 
 
-def prefetched(steps: int, load: float, device: float, log: float, depth: int = 4) -> Step:
+def prefetched(steps: int, load: float, device: float, log: float) -> Step:
     """A worker prefetches batches; one in ten takes ten times as long."""
     made_ns: list[int] = []
+    depth = 4
 
     def step(rank: Rank, number: int) -> None:
         slow = 10.0 if number % 10 == 0 else 1.0

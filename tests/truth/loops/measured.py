@@ -91,9 +91,9 @@ def loop_measured(loop: Loop, seconds: float, seed: int = 0) -> Measured:
     return _measured(figures, state)
 
 
-def job_measured(job: Job, seconds: float, seed: int = 0) -> Measured:
+def job_measured(job: Job, seconds: float) -> Measured:
     """One training run on several GPUs; the figures are waits that read as busy, by GPU."""
-    ranks = [Rank(seed + number, 0.02) for number in range(len(job.loads_ms))]
+    ranks = [Rank(number, 0.02) for number in range(len(job.loads_ms))]
     number = 0
     while ranks[0].now_ns < seconds * NS_PER_S:
         number += 1

@@ -60,6 +60,6 @@ def training(
     return Workload("small", 0, 1_000 * seconds, run.truths())
 
 
-def late_every(steps: int, late_ms: int, *, first: int = 0, until: int = 100_000) -> dict[int, int]:
+def late_every(steps: int, late_ms: int) -> dict[int, int]:
     """Every ``steps`` batches, one is late."""
-    return dict.fromkeys(range(first or steps, until, steps), late_ms)
+    return dict.fromkeys(range(steps, 100_000, steps), late_ms)
