@@ -85,7 +85,7 @@ def compared(report: Report, limits: Limits) -> GateResult:
     failures: list[str] = []
     notes: list[str] = []
     if gpus and undiagnosed:
-        notes.append(f"not judged: {undiagnosed}")
+        notes.append(f"not compared: {undiagnosed}")
     if limits.starved is not None:
         what = "starved, or suspected to be, for more than {} of the time in use"
         failures += _above(what, limits.starved, [(gpu, _starved(gpu), "") for gpu in gpus])
