@@ -149,8 +149,14 @@ class NaNGuard(OwnFitCallback):
     def on_train_batch_begin(self, batch: int, logs: object = None) -> None:
         # Keras calls this between two steps on the training thread, on all backends. On JAX the
         # next step frees the buffers that are to be checked.
-        if self._watches_here():
-            self._before_batch(batch)
+        if not self._watches_here():
+            return
+        self._begun = batch
+        is_first = not self._has_begun
+        self._has_begun = True
+        if is_first or batch - self._checked >= self._every or self._follows_loss(batch):
+            self._ask(batch, before_all=is_first)
+        self._read(_MOST_UNREAD)
 
     @guarded
     def on_train_batch_end(self, batch: int, logs: object = None) -> None:
@@ -166,8 +172,15 @@ class NaNGuard(OwnFitCallback):
 
     @guarded
     def on_epoch_end(self, epoch: int, logs: object = None) -> None:
-        if self._watches_here():
-            self._after_epoch()
+        if not self._watches_here():
+            return
+        done = max(self._begun, self._ended)
+        steps = (self.params or {}).get("steps")  # the last of several steps a call may be none
+        if steps is not None:
+            done = min(done, int(steps))
+        if done > self._checked:
+            self._ask(done)
+        self._read(0)
 
     def _begin_epoch(self) -> None:
         self._begun = self._ended = self._checked = 0
@@ -176,23 +189,6 @@ class NaNGuard(OwnFitCallback):
 
     def _watches_here(self) -> bool:
         return self._is_watching and self._is_called_by_own_fit()
-
-    def _before_batch(self, batch: int) -> None:
-        self._begun = batch
-        is_first = not self._has_begun
-        self._has_begun = True
-        if is_first or batch - self._checked >= self._every or self._follows_loss(batch):
-            self._ask(batch, before_all=is_first)
-        self._read(_MOST_UNREAD)
-
-    def _after_epoch(self) -> None:
-        done = max(self._begun, self._ended)
-        steps = (self.params or {}).get("steps")  # the last of several steps a call may be none
-        if steps is not None:
-            done = min(done, int(steps))
-        if done > self._checked:
-            self._ask(done)
-        self._read(0)
 
     def _follows_loss(self, batch: int) -> bool:
         if self._has_followed_loss or not self._odd_losses or batch == self._checked:

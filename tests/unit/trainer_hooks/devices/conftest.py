@@ -1,4 +1,4 @@
-"""A machine with four equal GPUs, for tests of which of them a process may use."""
+"""A machine with four equal GPUs: which of them may a process use?"""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from trainer_hooks import devices
 
 @pytest.fixture(autouse=True)
 def machine(fake_nvml: FakeNvml, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeNvml]:
-    """Four equal GPUs, nothing said about which are visible, and nothing remembered."""
+    """Four equal GPUs, no variable that hides any, and nothing cached."""
     fake_nvml.control.gpu_count = 4
     for name in ("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER"):
         monkeypatch.delenv(name, raising=False)

@@ -1,4 +1,4 @@
-"""Specification of what is asked of the driver, how often, and what of a GPU is told."""
+"""What the driver is asked for, how often, and what is reported about a GPU."""
 
 from __future__ import annotations
 
