@@ -105,7 +105,8 @@ class LightningTagging(TaggedRun):
         if named and not busy:
             return None, None
         slot = self.callbacks.slot_of(busy[0]) if busy else None
-        is_checkpoint = any(_writes_checkpoints(callback) for callback in named)
+        kinds = tuple(package.callbacks.Checkpoint for package in lightning_packages())
+        is_checkpoint = any(isinstance(callback, kinds) for callback in named)
         return (Action.CHECKPOINT if is_checkpoint else Action.CALLBACK), slot
 
     def _does_anything(self, callback: Any, hook: str) -> bool:  # noqa: ANN401
@@ -172,12 +173,6 @@ class _CallbackCall:
             self._run.callbacks.end()
         if self._phase is not None:
             self._phase.end(error)
-
-
-def _writes_checkpoints(callback: Any) -> bool:  # noqa: ANN401
-    return any(
-        isinstance(callback, package.callbacks.Checkpoint) for package in lightning_packages()
-    )
 
 
 def _saves_elsewhere(callback: Any) -> bool:  # noqa: ANN401

@@ -143,7 +143,7 @@ class Tagger:
             warn_quietly(text)
 
 
-def is_on_cpu(framework: str, model: object) -> bool:
+def is_on_cpu(framework: str, model: Any) -> bool:  # noqa: ANN401
     """Whether the run certainly computes on the CPU; in doubt or on an error, no.
 
     Called as a run begins, when the model and the devices exist; imports nothing.
@@ -152,28 +152,17 @@ def is_on_cpu(framework: str, model: object) -> bool:
         framework: ``"jax"``, ``"tensorflow"`` or ``"torch"``.
         model: What is trained; used for torch only.
     """
-    module = sys.modules.get(framework)
-    if module is None:
-        return False
+    module: Any = sys.modules.get(framework)
     try:
-        return _ASKS[framework](module, model)
-    except Exception:  # noqa: BLE001 (another version, an odd model)
+        if framework == "jax":
+            return bool(module.default_backend() == "cpu")
+        if framework == "tensorflow":
+            devices = module.config.list_logical_devices()
+            return bool(devices) and all(device.device_type == "CPU" for device in devices)
+        if framework == "torch":
+            # A model that is offloaded has its weights on the CPU, and computes on a GPU.
+            where = {str(weight.device.type) for weight in model.parameters()}
+            return where == {"cpu"} and not module.cuda.is_initialized()
+    except Exception:  # noqa: BLE001 (not imported, another version, an odd model)
         return False
-
-
-def _by_jax(jax: Any, _: object) -> bool:  # noqa: ANN401
-    return bool(jax.default_backend() == "cpu")
-
-
-def _by_tensorflow(tensorflow: Any, _: object) -> bool:  # noqa: ANN401
-    devices = tensorflow.config.list_logical_devices()
-    return bool(devices) and all(device.device_type == "CPU" for device in devices)
-
-
-def _by_torch(torch: Any, model: Any) -> bool:  # noqa: ANN401
-    # A model that is offloaded has its weights on the CPU, and computes on a GPU.
-    where = {str(weight.device.type) for weight in model.parameters()}
-    return where == {"cpu"} and not torch.cuda.is_initialized()
-
-
-_ASKS: Final = {"jax": _by_jax, "tensorflow": _by_tensorflow, "torch": _by_torch}
+    return False
