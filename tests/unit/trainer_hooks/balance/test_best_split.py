@@ -74,7 +74,7 @@ def two_alike() -> SpeedCurves:
 
 
 @pytest.mark.parametrize(
-    ("total", "seconds"), [(98, 0.0), (99, 0.1), (198, 0.1), (199, 0.2), (400, 0.2)]
+    ("total", "seconds"), [(98, 0.0), (99, 0.1), (198, 0.1), (199, 0.2), (400, 0.2), (401, 0.0)]
 )
 def test_unbeatable_seconds_rest_on_one_sample_less_than_measured(
     total: int, seconds: float

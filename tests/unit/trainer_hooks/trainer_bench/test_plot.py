@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 from matplotlib.axes import Axes
@@ -13,6 +15,7 @@ from trainer_hooks.trainer_bench.plot import (
     Series,
     figure_of,
     require_matplotlib,
+    write_plot,
 )
 
 Points = tuple[tuple[float, float], ...]
@@ -49,6 +52,14 @@ class TestAPlot:
         )
 
         assert [line.get_linestyle() for line in axes.lines] == ["-", "--", "None"]
+
+
+def test_a_title_is_text_in_a_readable_svg(tmp_path: Path) -> None:
+    write_plot(plot_of(Series("a", SPEED)), tmp_path / "a.svg")
+
+    text = (tmp_path / "a.svg").read_text(encoding="utf-8")
+    ElementTree.fromstring(text)
+    assert "Speed &lt;1&gt; $x$" in text
 
 
 def test_missing_matplotlib_is_reported_with_the_command_to_install_it(
