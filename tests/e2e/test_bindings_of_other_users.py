@@ -18,8 +18,7 @@ from tests.daemon import RunningDaemon
 from tests.e2e.ring_programs import ON_A_WAVE, wave_words
 from tests.fakenvml.build import fake_env
 from tests.fakenvml.control import FakeNvml
-from tests.hidden_processes import hiding, needs_hidepid
-from tests.other_users import OTHER_UID, as_root, become
+from tests.other_users import OTHER_UID, as_root, become, hiding, needs_hidepid
 from tests.patience import wait_until
 from tests.processes import ending
 

@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from gpumon.sources.process_owners import ProcessOwners
-from tests.hidden_processes import READER_GROUP, hiding, needs_hidepid
-from tests.other_users import OTHER_UID, as_root, become
+from tests.other_users import OTHER_UID, READER_GROUP, as_root, become, hiding, needs_hidepid
 from tests.patience import wait_until
 from tests.processes import ending
 
