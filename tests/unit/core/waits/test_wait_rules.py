@@ -63,6 +63,21 @@ class TestAMeasuredCondition:
         assert diagnose_wait([burners]).is_gil_bound
 
 
+NO_REASON = {
+    "workers with time to spare": (evidence(workers=(task(0.5),) * 2), UNKNOWN),
+    "a disk that others keep busy": (
+        evidence(workers=(task(0.2),), disk_busy_ratio=0.9), UNKNOWN),
+    "what the training thread computes in its steps": (
+        evidence(task(0.6), workers=(task(0.02, sleeps_in=NETWORK),), waiting=0.5), NETWORK_BOUND),
+}  # fmt: skip
+"""What does not delay the loader, and the reason that is found instead."""
+
+
+@pytest.mark.parametrize(("seen", "reason"), NO_REASON.values(), ids=NO_REASON.keys())
+def test_no_run_waits_for(seen: HostEvidence, reason: InputWaitReason) -> None:
+    assert diagnose_wait([seen]).reasons == (reason,)
+
+
 class TestTheShareOfWorkersInALock:
     @pytest.mark.parametrize("where", [QUEUE, "flock_lock_inode_wait", "locks_lock_inode_wait"])
     def test_is_that_of_two_workers_or_more_whose_state_was_read(self, where: str) -> None:
