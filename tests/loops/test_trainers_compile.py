@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -30,6 +32,28 @@ def compiled_by(sleeps: Sleeps) -> Any:
         return graph.forward
 
     return lambda module: torch.compile(module, backend=backend)
+
+
+class CompilingElsewhere(Sleeps):
+    """A step in which another thread compiles, as torch does for the backward pass on a GPU."""
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__()
+        self.compiles = Sleeps(seconds)
+
+    @contextmanager
+    def around(self) -> Iterator[None]:
+        with super().around():
+            thread = threading.Thread(target=self._compile)
+            thread.start()
+            thread.join()
+            yield
+
+    def _compile(self) -> None:
+        from torch._dynamo.callback import CallbackTrigger, callback_handler
+
+        with callback_handler.install_callbacks(CallbackTrigger.LAZY_BACKWARD, "0/0"):
+            self.compiles()
 
 
 class TestAModelThatIsCompiledInItsFirstStep:
@@ -71,3 +95,15 @@ class TestCompilingElsewhere:
         recorded_ns = found[0].phase_ns
         assert in_training <= recorded_ns["compile"] < in_training + in_validation
         assert recorded_ns["validation"] >= in_validation
+
+    @pytest.mark.measured
+    def test_on_another_thread_in_a_step_is_compile(self, on: Adapter) -> None:
+        waits = Waits()
+        waits.step = elsewhere = CompilingElsewhere(0.03)
+        with stretch() as found:
+            on.train(on.tagger(), waits=waits, batches=4, epochs=1)
+
+        compiles = elsewhere.compiles
+        about = pytest.approx(compiles.spent_ns, rel=0.1, abs=compiles.held_up_ns)
+        assert compiles.times == 4
+        assert found[0].phase_ns["compile"] == about

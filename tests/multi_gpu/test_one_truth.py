@@ -194,35 +194,33 @@ def in_another_thread(act: Callable[[], None]) -> None:
     thread.join()
 
 
-class TestAnotherThreadDuringFit:
-    def fit_beside(self, model: Any, act: Callable[[], None]) -> None:
-        def in_the_middle(batch: int, logs: Any) -> None:
-            if batch == 3:
-                in_another_thread(act)
+def test_another_thread_may_during_fit_read_and_set_another_model_but_not_set_this_one() -> None:
+    (single, model), (another, _) = m.models(2), m.made(2)
+    refused: list[str] = []
+    read: list[Any] = []
 
-        x, y = m.rows()
-        callback = keras.callbacks.LambdaCallback(on_train_batch_end=in_the_middle)
-        model.fit(x, y, batch_size=m.BATCH, verbose=0, callbacks=[callback])
+    def act() -> None:
+        read.extend(single.get_weights())
+        another.set_weights(other_weights(another))
+        for written in (single, model):
+            with pytest.raises(RuntimeError) as error:
+                written.set_weights(other_weights(single))
+            refused.append(str(error.value))
 
-    def test_may_read_but_not_write(self) -> None:
-        single, model = m.models(2)
-        refused: list[str] = []
-        read: list[Any] = []
+    def in_the_middle(batch: int, logs: Any) -> None:
+        if batch == 3:
+            in_another_thread(act)
 
-        def act() -> None:
-            read.extend(single.get_weights())
-            for written in (single, model):
-                with pytest.raises(RuntimeError) as error:
-                    written.set_weights(other_weights(single))
-                refused.append(str(error.value))
+    x, y = m.rows()
+    callback = keras.callbacks.LambdaCallback(on_train_batch_end=in_the_middle)
+    model.fit(x, y, batch_size=m.BATCH, verbose=0, callbacks=[callback])
 
-        self.fit_beside(model, act)
-
-        assert len(read) == 2
-        assert len(refused) == 2
-        assert all("another thread" in error for error in refused)
-        in_another_thread(lambda: single.set_weights(other_weights(single)))
-        assert np.unique(model.get_weights()[0]) == [np.float32(OTHER)]
+    assert len(read) == 2
+    assert len(refused) == 2
+    assert all("another thread" in error for error in refused)
+    assert np.unique(another.get_weights()[0]) == [np.float32(OTHER)]
+    in_another_thread(lambda: single.set_weights(other_weights(single)))
+    assert np.unique(model.get_weights()[0]) == [np.float32(OTHER)]
 
 
 def test_the_loop_of_the_ratio_repository_is_saved_by_the_single_model(tmp_path: Path) -> None:
