@@ -68,13 +68,6 @@ def places_in(path: Path) -> list[str]:
     ]
 
 
-def folder_of(path: Path) -> str:
-    """The top folder, or the package of gpumon."""
-    parts = path.relative_to(ROOT).parts
-    depth = 2 if parts[0] in ("gpumon", "tests") and len(parts) > 2 else 1
-    return "/".join(parts[:depth]) if len(parts) > 1 else "."
-
-
 if __name__ == "__main__":
     wanted = [(ROOT / name).resolve() for name in sys.argv[1:]] or [ROOT]
     for one in searched_files():

@@ -1,16 +1,15 @@
-"""One thing has one word: in the report, on the page, and in docs/glossary.md."""
+"""A thing has the same word in the report, on the page and in docs/glossary.md."""
 
 from __future__ import annotations
 
 import re
-from collections import Counter
 from pathlib import Path
 
 import pytest
 
 from gpumon.core.diagnosis.messages import WORD_OF_CAUSE, WORD_OF_REASON, WORD_OF_VERDICT
 from gpumon.core.phase import InputWaitReason
-from tests.old_words import folder_of, old_words, places_in, searched_files
+from tests.old_words import old_words, places_in, searched_files
 
 ROOT = Path(__file__).resolve().parents[1]
 GLOSSARY = (ROOT / "docs" / "glossary.md").read_text(encoding="utf-8")
@@ -22,7 +21,7 @@ REASONS = {reason.value: WORD_OF_REASON[reason] for reason in InputWaitReason}
 
 
 def glossary_rows(title: str) -> dict[str, str]:
-    """The words of one table, by what scripts call them."""
+    """The words of one table, by their names in JSON."""
     part = GLOSSARY.split(f"## {title}")[1].split("\n## ")[0]
     return {name: word for word, name in re.findall(r"^\| ([^|]+) \| `(\w+)` \|", part, re.M)}
 
@@ -40,9 +39,9 @@ class TestAWord:
         assert glossary_rows(table) == words
 
     def test_of_a_cause_is_the_same_on_the_page(self) -> None:
-        said = dict(re.findall(r'\{ key: "(\w+)", label: "([^"]+)" \}', PAGE))
+        shown = dict(re.findall(r'\{ key: "(\w+)", label: "([^"]+)" \}', PAGE))
 
-        assert {name: said[name] for name in CAUSES} == CAUSES
+        assert {name: shown[name] for name in CAUSES} == CAUSES
 
     def test_of_a_verdict_is_the_same_on_the_page(self) -> None:
         table = PAGE.split("const VERDICTS = {")[1].split("}")[0]
@@ -55,12 +54,6 @@ class TestAWord:
         assert dict(re.findall(r'(\w+): "([^"]+)"', table)) == REASONS
 
 
-OLD_WORDS_LEFT = {
-    ".": 1,
-}
-"""Lower these as the old words go; a folder that is not listed has none."""
-
-
 class TestOldWords:
     def test_are_found_in_identifiers_and_prose(self) -> None:
         assert old_words("def was_toldBefore(said: str) -> Heard:") == ["told", "said", "heard"]
@@ -69,12 +62,6 @@ class TestOldWords:
         ]  # fmt: skip
         assert old_words("the training run is too_short_to_judge; untold taken storytelling") == []
 
-    def test_do_not_come_back(self) -> None:
-        """``python -m tests.old_words FOLDER`` lists where they stand."""
-        left: Counter[str] = Counter()
-        for path in searched_files():
-            left[folder_of(path)] += len(places_in(path))
-
-        assert {
-            folder: count for folder, count in left.items() if count > OLD_WORDS_LEFT.get(folder, 0)
-        } == {}
+    def test_are_in_no_file(self) -> None:
+        """``python -m tests.old_words FOLDER`` lists them, too."""
+        assert [found for path in searched_files() for found in places_in(path)] == []
