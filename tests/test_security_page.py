@@ -37,9 +37,15 @@ def test_each_statement_names_an_existing_test(text: str, mark: str) -> None:
     assert ". " not in text, f"a sentence has no test: {text}"
     tests = {found: (file, name) for found, file, name in SOURCE.findall(PAGE)}
     file, name = tests[mark]
-    parent, _, function = name.rpartition("::")
-    assert function.startswith("test_")
-    body = ast.parse((ROOT / file).read_text(encoding="utf-8")).body
-    if parent:
-        (body,) = (one.body for one in body if isinstance(one, ast.ClassDef) and one.name == parent)
-    assert function in {one.name for one in body if isinstance(one, ast.FunctionDef)}
+    assert name in names_in(ROOT / file), f"{file} has no test {name}"
+    assert name.rpartition("::")[2].startswith("test_")
+
+
+def names_in(path: Path) -> set[str]:
+    """The functions and methods of a file, as ``name`` and ``Class::name``."""
+    names = set()
+    for node in ast.parse(path.read_text(encoding="utf-8")).body:
+        inner = node.body if isinstance(node, ast.ClassDef) else [node]
+        prefix = f"{node.name}::" if isinstance(node, ast.ClassDef) else ""
+        names |= {f"{prefix}{one.name}" for one in inner if isinstance(one, ast.FunctionDef)}
+    return names
