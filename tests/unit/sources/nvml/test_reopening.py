@@ -11,7 +11,7 @@ from gpumon.sources.nvml.codes import unavailable
 from gpumon.sources.nvml.reopening import Reopening, library_was_replaced
 from tests.builders.time import s
 
-LOST, RESET_REQUIRED, BLOCKED, MISMATCH, UNKNOWN, TIMEOUT = 15, 16, 17, 18, 999, 10
+TIMEOUT, LOST, MISMATCH, UNKNOWN = 10, 15, 18, 999
 MAPPED = "7f00-7f01 r-xp 00000000 08:01 4711    {}\n"
 
 
@@ -50,7 +50,50 @@ class TestOpeningAgain:
         assert waits == pytest.approx([0.5, 1, 2, 4, 4, 4], abs=0.1)
 
 
+class TestFailuresOfEveryGpu:
+    @pytest.mark.parametrize(
+        ("codes", "at_once", "after_ten_s"),
+        [
+            ([UNKNOWN, LOST], UNKNOWN, UNKNOWN),
+            ([LOST, LOST], None, LOST),
+            ([TIMEOUT, LOST], None, TIMEOUT),
+            ([UNKNOWN], None, None),  # of two GPUs
+        ],
+    )
+    def test_close_nvml(
+        self, codes: list[int], at_once: int | None, after_ten_s: int | None
+    ) -> None:
+        reopening = Driver().reopening
+
+        first, early, last = (
+            reopening.code_to_give_up_for(codes, 2, s(at_s)) for at_s in (100, 109, 110)
+        )
+
+        assert (first, early, last) == (at_once, at_once, after_ten_s)
+
+    def test_are_counted_anew_after_a_gpu_was_read_or_nvml_was_opened_again(self) -> None:
+        driver = Driver()
+        reopening = driver.reopening
+        for at_s, restart in ((100, reopening.was_read), (200, lambda: driver.fails(UNKNOWN))):
+            reopening.code_to_give_up_for([LOST], 1, s(at_s))
+            restart()
+            assert reopening.code_to_give_up_for([LOST], 1, s(at_s + 11)) is None
+
+        reopening.was_read()
+        assert driver.waits_s() == pytest.approx(0.5, abs=0.1)
+
+
 class TestADriverThatWasReplaced:
+    def test_while_in_use_needs_a_new_process_after_a_while(self) -> None:
+        driver = Driver()
+        driver.reopening.opened()
+        troubles = []
+        for _ in range(3):
+            troubles.append(driver.fails(MISMATCH))
+            driver.now_ns += s(3)
+
+        assert [isinstance(one, RestartNeededError) for one in troubles] == [False, False, True]
+
     def test_before_it_ever_worked_needs_no_new_process(self) -> None:
         driver = Driver()
         for _ in range(60):
