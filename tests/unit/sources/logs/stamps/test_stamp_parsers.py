@@ -135,6 +135,9 @@ COLUMNS = {
     "times of day with twelve hours restart at midnight": stamps(
         "11:59:59 PM", "12:00:00 AM", at_s=[0, 1]
     ),
+    "elapsed times are those of 24 hours and more": stamps(
+        "25:00:00", "25:00:01", at_s=[0, 1], notes=()
+    ),
     "elapsed times may count days": stamps(
         "23:59:59", "1 day, 0:00:00", "1 day, 0:00:01", heading="elapsed", at_s=[0, 1, 2]
     ),

@@ -50,6 +50,9 @@ FOUND = {
     "the one number that never exceeds 100": (
         {STAMP: 0, BUSY: 2}, [f"{AT}, 364, 45", f"{AT}, 12, 7"]
     ),
+    "the only column in percent even with a damaged value": (
+        {STAMP: 0, BUSY: 1}, [f"{AT}, 45 %"] * 9 + [f"{AT}, 250 %"]
+    ),
     "the number after a bus id and a name": (
         {Column.BUS_ID: 0, Column.NAME: 1, BUSY: 2}, ["00000000:3B:00.0, NVIDIA A40, 45 %"]
     ),
