@@ -227,6 +227,9 @@ HOSTILE_RINGS: dict[str, Callable[[Path], object]] = {
     "a last record from before its run": lambda phases: WrittenRing(phases.parent).writer._publish(
         1
     ),
+    "a last record in the future": lambda phases: WrittenRing(phases.parent).writer._publish(
+        now() + 3600 * NS_PER_S
+    ),
     "torn totals": torn_totals,
     "facts that are no JSON": facts_that_are_no_json,
 }

@@ -10,7 +10,7 @@ import pytest
 from gpumon.core.clock import NS_PER_S
 from gpumon.core.phase import PHASE_NUMBER, TrainingPhase
 from gpumon.core.ring_format.events import RingKind
-from gpumon.core.ring_format.format import PAGE_BYTES, RECORD_COUNT
+from gpumon.core.ring_format.format import COUNT_LIMIT, PAGE_BYTES, RECORD_COUNT
 from tests.builders.ring import WatchedRing, kinds, lock_holder, now, only, run_facts
 
 INPUT_WAIT = PHASE_NUMBER[TrainingPhase.INPUT_WAIT]
@@ -61,12 +61,20 @@ class TestALivingRun:
 
         assert ring.read().steps == 3
 
-    def test_may_restate_its_facts(self, ring: WatchedRing) -> None:
+    def test_may_restate_its_facts_but_not_its_start(self, ring: WatchedRing) -> None:
         with ring.held():
             ring.read()
             ring.writer.write_facts(run_facts(run="renamed", started_ns=ring.facts.started_ns))
-
             assert ring.read().facts.run == "renamed"
+
+            ring.writer.write_facts(run_facts(run="older", started_ns=1))
+            assert ring.read().facts.run == "renamed"
+
+    def test_has_no_impossible_number_of_steps(self, ring: WatchedRing) -> None:
+        ring.writer.steps = 1 << 60
+        ring.writer.step()
+
+        assert ring.read().steps == COUNT_LIMIT
 
 
 class TestARunThatLostItsLock:

@@ -143,6 +143,17 @@ class TestAHostileRing:
 
         assert (reading.rings, reading.rejected) == ((), 1)
 
+    def test_whose_totals_fall_is_dropped(self, ring: WatchedRing) -> None:
+        ring.writer.step(5)
+        ring.writer.epoch(1)
+        with ring.held():
+            ring.read()
+            ring.writer.steps = 1
+            ring.writer.epoch(2)
+            reading = ring.read_all()
+
+        assert (reading.rings, reading.rejected) == ((), 1)
+
     def test_that_shrinks_is_dropped(self, ring: WatchedRing) -> None:
         with ring.held():
             ring.read()
