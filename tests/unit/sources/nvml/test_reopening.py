@@ -71,7 +71,7 @@ class TestFailuresOfEveryGpu:
 
         assert (first, early, last) == (at_once, at_once, after_ten_s)
 
-    def test_are_counted_anew_after_a_gpu_was_read_or_nvml_was_opened_again(self) -> None:
+    def test_count_from_0_after_a_gpu_was_read_or_nvml_was_reopened(self) -> None:
         driver = Driver()
         reopening = driver.reopening
         for at_s, restart in ((100, reopening.was_read), (200, lambda: driver.fails(UNKNOWN))):
