@@ -208,7 +208,7 @@ class TestTracing:
             for name, function in (("one step", form.one_step), ("fused", form.fused))
         }
 
-    @pytest.mark.parametrize("kind", ["arrays", "tf.data", "generator"])
+    @pytest.mark.parametrize("kind", ["tf.data", "generator"])
     def test_is_done_as_often_as_keras_does_it_itself(self, kind: str) -> None:
         def traces(*callbacks: Any) -> dict[str, int]:
             model = b.normalized_model()

@@ -71,8 +71,8 @@ class TestATrainingOnBothDevicesOfAMirroredStrategy:
         mirrored = recorded["mirrored"]
 
         assert mirrored["tagged"] == mirrored["bare"]
-        for phase in ("input_wait", "train_step", "validation"):
-            assert mirrored["phase_ns"][phase] > 0
+        assert mirrored["phase_ns"]["input_wait"] > 0
+        assert mirrored["phase_ns"]["train_step"] > 0
 
 
 class TestADeviceThatIsNotThere:
