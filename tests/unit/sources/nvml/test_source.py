@@ -17,6 +17,7 @@ from tests.fakenvml import codes
 from tests.fakenvml.signals import clock_offset_us
 from tests.patience import PATIENCE_S
 
+NO_RING = {DRAIN: codes.NOT_SUPPORTED}
 NOT_THE_SOURCES = (INIT, "nvmlEventSetWait_v2")
 AT_THE_END_OF_A_TICK = ("nvmlGpmMigSampleGet", "nvmlGpmSampleAlloc", "nvmlGpmQueryDeviceSupport")
 
@@ -184,6 +185,44 @@ class TestARingWithoutNewEntries:
         story.tick()
 
         assert story.sample(0).utilization_ratio == 0.9
+
+
+class TestACallThatFails:
+    @pytest.mark.parametrize(
+        ("failures", "has_error"),
+        [
+            pytest.param({DRAIN: codes.UNKNOWN}, False, id="ring, as the rates answer"),
+            pytest.param({DRAIN: codes.UNKNOWN, RATES: codes.UNKNOWN}, True, id="ring and rates"),
+            pytest.param({**NO_RING, POWER: codes.UNKNOWN}, False, id="power, as the rates answer"),
+            pytest.param({**NO_RING, POWER: codes.GPU_IS_LOST}, True, id="power of a lost GPU"),
+            pytest.param(
+                {**NO_RING, RATES: codes.NOT_SUPPORTED, POWER: codes.TIMEOUT},
+                True,
+                id="power of a GPU without utilisation",
+            ),
+        ],
+    )
+    def test_is_an_error_of_the_gpu_if_no_other_call_shows_that_it_is_there(
+        self, fake: Fake, failures: dict[str, int], *, has_error: bool
+    ) -> None:
+        story = fake.story(after_s=1)
+        for function, code in failures.items():
+            fake.fail(function, code, gpu=0)
+
+        story.tick(2)
+
+        assert (story.sample(0).error is not None) == has_error
+        assert story.sample(1).error is None
+
+    def test_on_every_gpu_while_samples_are_made_closes_nvml(self, fake: Fake) -> None:
+        fake.fail(DRAIN, codes.NOT_SUPPORTED)
+        fake.fail(POWER, codes.NOT_SUPPORTED)
+        story = fake.story(after_s=1)
+        fake.fail(RATES, codes.UNKNOWN)
+
+        story.tick()
+
+        assert story.trouble is not None
 
 
 class TestAStopOfTheSampler:
