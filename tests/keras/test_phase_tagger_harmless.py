@@ -54,7 +54,7 @@ IN_CI = {
 }
 BESIDE_AN_ORDINARY_CALLBACK = {
     "jax": ("arrays",),
-    "torch": ("loader", "unknown length", "validation split"),
+    "torch": ("unknown length",),
 }
 
 

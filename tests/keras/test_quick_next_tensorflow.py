@@ -66,16 +66,11 @@ class TestTheQuickWay:
     def test_gives_what_tensorflow_gives(self, kind: str) -> None:
         data = DATA[kind]()
 
-        quick = [plain(batch) for batch in all_of(iter(data), split.QuickNext(Guard(print)))]
+        following, iterator = split.QuickNext(Guard(print)), iter(data)
+        quick = [plain(batch) for batch in all_of(iterator, following)]
 
         assert quick == [plain(batch) for batch in all_of(iter(data), next)]
-
-    def test_is_taken_for_a_pair_of_tensors(self) -> None:
-        iterator, quick = iter(DATA["a pair"]()), split.QuickNext(Guard(print))
-
-        quick(iterator)
-
-        assert quick._fetch is not None
+        assert kind != "a pair" or following._fetch is not None  # the quick way was used
 
     def test_ends_again_and_again(self) -> None:
         iterator, quick = iter(DATA["empty"]()), split.QuickNext(Guard(print))
