@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from gpumon.core.clock import Clock
 from gpumon.core.state import MonitorState
 from gpumon.outlets.http.bounded_server import ServerLimits
-from gpumon.outlets.http.callers import WebToken
+from gpumon.outlets.http.clients import WebToken
 from gpumon.outlets.http.live_state import TextsReader
 from gpumon.outlets.http.routes import ReportReader, ReportScope
 from gpumon.outlets.http.server import HttpServer
@@ -22,7 +22,7 @@ from gpumon.outlets.metrics.metric_table import METRICS, MetricSpec
 from gpumon.outlets.metrics.metric_values import Reader
 from gpumon.outlets.metrics.prometheus import MetricsExporter
 from gpumon.outlets.text.page_text import page_text
-from gpumon.pipeline.reports import report_of
+from gpumon.pipeline.state_report import report_of
 from tests.builders.state import StoppedClock
 from tests.needs import missing
 from tests.patience import PATIENCE_S

@@ -17,9 +17,9 @@ LAYERS = ("errors", "core", "sources", "pipeline", "outlets", "cli")
 FACADE = "__init__"
 PACKAGES_UPWARDS = {
     "gpumon.core": (
-        "clock", "phase", "verdict", "settings", "wording", "ring_format", "waits", "sample",
-        "attribution", "accounting", "device", "log_summary", "report", "state", "diagnosis",
-        "codecs",
+        "clock", "phase", "verdict", "settings", "wording", "owner_quotas", "ring_format", "waits",
+        "sample", "attribution", "accounting", "device", "log_summary", "report", "state",
+        "diagnosis", "codecs",
     ),
     "gpumon.sources.nvml": (
         "pynvml_module", "codes", "binding", "stamp_clock", "fields", "busy", "sample_rings", "gpu",

@@ -23,9 +23,9 @@ from gpumon.core.report.report import Report
 from gpumon.core.settings.detector import DetectorSettings
 from gpumon.core.wording import label_text
 from gpumon.errors import GpumonError, UnreadableLogError, UnwritableFileError, UsageError
+from gpumon.outlets.atomic_write import write_whole
 from gpumon.outlets.text.report_text import render_report
 from gpumon.outlets.text.style import style_for
-from gpumon.outlets.whole_file import write_whole
 from gpumon.pipeline.log_analysis import LogAnalysis
 from gpumon.pipeline.log_reader_process import ReaderProcess, RowSource, is_worth_a_process
 from gpumon.sources.live_input import LiveReading, is_regular

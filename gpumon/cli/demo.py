@@ -22,7 +22,7 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedCo
 
 from gpumon.cli.command import end_on_signals, number_argument
 from gpumon.core.clock import seconds
-from gpumon.core.diagnosis.since import report_since
+from gpumon.core.diagnosis.report_since import report_since
 from gpumon.core.report.report import Report
 from gpumon.core.ring_format.runtime_paths import RUNTIME_VARIABLE, STATE_FILE
 from gpumon.errors import GpumonError

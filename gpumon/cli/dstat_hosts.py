@@ -19,7 +19,7 @@ from typing import Final
 
 from gpumon import __version__
 from gpumon.errors import GpumonError
-from gpumon.outlets.whole_file import replace_file
+from gpumon.outlets.atomic_write import replace_file
 
 _STAMP: Final = "# gpumon-dstat-plugin:"
 _SHIPPED_NAME: Final = "dstat_gpu.py"

@@ -17,7 +17,7 @@ from rich.progress import BarColumn, Progress, ProgressColumn, TextColumn, TimeR
 
 from gpumon import __version__
 from gpumon.cli.command import add_period_argument, end_on_signals, time_argument
-from gpumon.cli.open_source import (
+from gpumon.cli.source_option import (
     LIVE_SOURCE_HELP,
     add_nvml_arguments,
     check_source,

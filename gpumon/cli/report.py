@@ -172,8 +172,8 @@ def _page_writer(path: str | None, source: str | None) -> _Page:
         return lambda report: 1
 
     def write(report: ReportWithLanes) -> int:
+        from gpumon.outlets.atomic_write import write_whole
         from gpumon.outlets.plot.html import html_page
-        from gpumon.outlets.whole_file import write_whole
 
         write_whole(path, html_page(*report))
         return 0
@@ -297,8 +297,8 @@ def _unfit(path: str, why: str, instead: str = "") -> UnreadableLogError:
 
 def comparison(before: Report, after: Report) -> dict[str, object]:
     """The ``--json`` document of a comparison."""
+    from gpumon.core.diagnosis.report_differences import speedup, unlike
     from gpumon.core.diagnosis.run_pace import pairs_of
-    from gpumon.core.diagnosis.unlike import speedup, unlike
 
     pairs = pairs_of(before, after)
     runs = [

@@ -15,7 +15,7 @@ from gpumon import __version__
 from gpumon.cli.command import add_period_argument, end_on_signals
 from gpumon.cli.daemon_log import CollectorLog, FieldLog, XidLog
 from gpumon.cli.environment import misspelt_variables
-from gpumon.cli.open_source import (
+from gpumon.cli.source_option import (
     SOURCE_HELP,
     add_nvml_arguments,
     check_source,
@@ -29,7 +29,7 @@ from gpumon.core.codecs.report_codec import encode_report, encode_report_with_la
 from gpumon.core.ring_format.runtime_paths import STATE_FILE
 from gpumon.core.sample import Reading
 from gpumon.core.state import MonitorState
-from gpumon.outlets.http.callers import WebToken, read_token
+from gpumon.outlets.http.clients import WebToken, read_token
 from gpumon.outlets.http.faults import WEB_SERVER
 from gpumon.outlets.http.routes import ReportScope
 from gpumon.outlets.http.server import DEFAULT_LISTEN, HttpServer, parse_listen
@@ -37,7 +37,7 @@ from gpumon.outlets.metrics.prometheus import MetricsExporter
 from gpumon.outlets.state_file import StateFile
 from gpumon.outlets.text.page_text import page_text
 from gpumon.pipeline.monitor import Monitor
-from gpumon.pipeline.past_reports import Reports
+from gpumon.pipeline.report_builder import Reports
 from gpumon.pipeline.watch import Watch
 from gpumon.sources.nvml.fields.table import NvmlOptions
 from gpumon.sources.ring_reader.daemon_folder import HeldFolder, ring_folders

@@ -11,9 +11,9 @@ from gpumon.core.accounting.pending import NOTHING_UNSETTLED, Unsettled
 from gpumon.core.accounting.rank_wait import RankWait
 from gpumon.core.accounting.totals import GpuTotals, NowVerdict
 from gpumon.core.clock import nanoseconds, seconds
-from gpumon.core.device.fill import GpuFill
-from gpumon.core.device.held import HeldGpu
-from gpumon.core.device.in_job import InJob
+from gpumon.core.device.idle_holder import HeldGpu
+from gpumon.core.device.job_measurements import InJob
+from gpumon.core.device.sm_utilisation import GpuFill
 from gpumon.core.device.troubles import (
     NO_ERRORS,
     ErrorTimes,

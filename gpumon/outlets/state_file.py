@@ -10,7 +10,7 @@ from pathlib import Path
 from gpumon.core.codecs.state_codec import StateEncoder
 from gpumon.core.ring_format.runtime_paths import FILE_FLAGS
 from gpumon.core.state import CollectorState, MonitorState
-from gpumon.outlets.whole_file import replace_file
+from gpumon.outlets.atomic_write import replace_file
 
 _LOG = logging.getLogger(__name__)
 _MODE = 0o644

@@ -21,7 +21,7 @@ from gpumon.core.accounting.totals import GpuTotals
 from gpumon.core.attribution.idle_sharing import SharedIdle, share_idle
 from gpumon.core.ring_format.events import RingReading
 from gpumon.core.sample import BusySample, GpuSample, ProcessSample
-from gpumon.pipeline.runs import GpuBinding, TrackedRun, parts_of, with_reasons
+from gpumon.pipeline.tracked_run import GpuBinding, TrackedRun, parts_of, with_reasons
 
 
 def is_process_of(reading: RingReading, process: ProcessSample) -> bool:

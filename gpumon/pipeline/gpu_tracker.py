@@ -15,9 +15,9 @@ from gpumon.core.attribution.bounds import Bounds, Narrowed
 from gpumon.core.attribution.first_waits import NEVER
 from gpumon.core.attribution.idle_sharing import SharedIdle, reshared, share_idle
 from gpumon.core.clock import NS_PER_S
-from gpumon.core.device.fill import FillLedger
-from gpumon.core.device.held import HoldWatch
-from gpumon.core.device.in_job import InJobLedger
+from gpumon.core.device.idle_holder import HoldWatch
+from gpumon.core.device.job_measurements import InJobLedger
+from gpumon.core.device.sm_utilisation import FillLedger
 from gpumon.core.device.troubles import ErrorWatch
 from gpumon.core.diagnosis.current_verdict import CurrentVerdict, GpuMoment
 from gpumon.core.diagnosis.verdict_rules import diagnose
@@ -27,7 +27,7 @@ from gpumon.core.settings.detector import DetectorSettings
 from gpumon.core.state import GpuState
 from gpumon.pipeline.gpu_bindings import AwaitedWork, GpuBindings, HeldTick
 from gpumon.pipeline.peer_work import PeerWork
-from gpumon.pipeline.runs import TrackedRun, parts_of, with_reasons
+from gpumon.pipeline.tracked_run import TrackedRun, parts_of, with_reasons
 
 _NOT_SHARED: Final = SharedIdle({})
 _DRAINED_AFTER_NS: Final = 10 * NS_PER_S

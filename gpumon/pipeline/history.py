@@ -15,13 +15,13 @@ from gpumon.core.accounting.snapshots import CounterHistory, Packer, SnapshotSto
 from gpumon.core.accounting.totals import GpuTotals
 from gpumon.core.clock import NS_PER_S, nanoseconds, seconds
 from gpumon.core.device.troubles import errors_of
-from gpumon.core.diagnosis.since import report_since
+from gpumon.core.diagnosis.report_since import report_since
 from gpumon.core.diagnosis.verdict_rules import diagnose
 from gpumon.core.log_summary.busy_lane import Lane
+from gpumon.core.owner_quotas import MAX_RUNS_SHOWN, FairSlots, RunCandidate
 from gpumon.core.phase import PHASES, IdleCause, InputWaitReason
 from gpumon.core.report.lanes import Lanes, RunLane
 from gpumon.core.report.report import GpuReport, Report, RunReport
-from gpumon.core.ring_format.fair_share import MAX_RUNS_SHOWN, FairSlots, RunCandidate
 from gpumon.core.settings.detector import DEFAULT_SETTINGS
 from gpumon.core.state import GpuState, MonitorState, RunState
 from gpumon.core.wording import in_time

@@ -18,7 +18,7 @@ from gpumon.core.report.report import JobKey
 from gpumon.core.ring_format.events import RingReading
 from gpumon.core.settings.detector import DetectorSettings
 from gpumon.pipeline.gpu_tracker import GpuTracker
-from gpumon.pipeline.runs import TrackedRun
+from gpumon.pipeline.tracked_run import TrackedRun
 
 _LATE_IN: Final = (
     IdleCause.INPUT_WAIT,

@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 from gpumon.core.accounting.job_end import MemoryRelease
 from gpumon.core.accounting.ledger import GpuLedger
-from gpumon.core.accounting.sample_runs import SampleColumns
+from gpumon.core.accounting.sample_columns import SampleColumns
 from gpumon.core.clock import NS_PER_S
 from gpumon.core.log_summary.activity import ChangeRoom, StateChanges
 from gpumon.core.log_summary.busy_lane import BusyLane

@@ -10,7 +10,7 @@ from gpumon.core.accounting.ledger import GpuLedger
 from gpumon.core.accounting.rank_wait import LastingExcess
 from gpumon.core.attribution.idle_sharing import WindowParts, hide_input_wait
 from gpumon.core.sample import BusySample
-from gpumon.pipeline.runs import TrackedRun
+from gpumon.pipeline.tracked_run import TrackedRun
 
 _RECENT_SAMPLES: Final = 256
 _KEPT_OF_WORK: Final = 0.9

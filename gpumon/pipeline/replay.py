@@ -16,7 +16,7 @@ from gpumon.core.sample import GpuSample, Reading
 from gpumon.core.state import REPLAY, CollectorState, GpuState, MonitorState
 from gpumon.errors import UnreadableLogError
 from gpumon.pipeline.monitor import Monitor, MonitorFacts
-from gpumon.pipeline.past_reports import Reports
+from gpumon.pipeline.report_builder import Reports
 from gpumon.pipeline.watch import Watch
 from gpumon.sources.recording import RecordingFile
 

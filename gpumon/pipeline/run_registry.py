@@ -10,8 +10,8 @@ from gpumon.core.ring_format.events import RingsReading
 from gpumon.core.sample import GpuSample
 from gpumon.core.state import RunState
 from gpumon.core.waits.evidence import HostReading
-from gpumon.pipeline.gpu_join import GpuJoin
-from gpumon.pipeline.runs import GpuBinding, TrackedRun
+from gpumon.pipeline.candidate_gpus import CandidateGpus
+from gpumon.pipeline.tracked_run import GpuBinding, TrackedRun
 
 
 class RunRegistry:
@@ -41,7 +41,7 @@ class RunRegistry:
             host: Host evidence on the runs.
             observed_from_ns: When observation of the GPUs began.
         """
-        join = GpuJoin(gpus, simulated=self._simulated)
+        join = CandidateGpus(gpus, simulated=self._simulated)
         listed = {reading.key for reading in rings.rings}
         for key in [key for key in self._runs if key not in listed]:
             del self._runs[key]
@@ -118,7 +118,7 @@ class RunRegistry:
             run.label = label
 
 
-def _join(run: TrackedRun, join: GpuJoin) -> None:
+def _join(run: TrackedRun, join: CandidateGpus) -> None:
     reading = run.reading
     wanted = join.gpus_of(reading)
     if reading.ended_ns is not None:

@@ -25,7 +25,7 @@ from gpumon.outlets.http.live_state import LiveState
 from gpumon.outlets.metrics.prometheus import MetricsExporter
 from gpumon.outlets.state_file import StateFile
 from gpumon.pipeline.monitor import Monitor, MonitorFacts
-from gpumon.pipeline.past_reports import Reports
+from gpumon.pipeline.report_builder import Reports
 from gpumon.sources.nvml.source import NvmlSource
 from tests.builders.monitor import reading, ring_reading
 from tests.builders.nvml import DriverClock

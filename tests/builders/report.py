@@ -12,7 +12,7 @@ from gpumon.core.accounting.intervals import Interval
 from gpumon.core.accounting.totals import GapTotals, GpuTotals
 from gpumon.core.clock import NS_PER_S
 from gpumon.core.codecs.report_codec import encode_report
-from gpumon.core.device.fill import GpuFill, Mean
+from gpumon.core.device.sm_utilisation import GpuFill, Mean
 from gpumon.core.diagnosis.advice import advise
 from gpumon.core.diagnosis.verdict_rules import diagnose
 from gpumon.core.phase import IdleCause, InputWaitReason, TrainingPhase

@@ -13,7 +13,7 @@ from gpumon.core.report.report import Advice, Report
 from gpumon.core.state import GpuState, MonitorState
 from gpumon.outlets.http.server import HttpServer
 from gpumon.outlets.text.page_text import page_text
-from gpumon.pipeline.reports import report_of
+from gpumon.pipeline.state_report import report_of
 from tests.builders.state import RunningClock, S, monitor_state
 from tests.patience import PATIENCE_S
 from tests.serving import serving

@@ -9,7 +9,7 @@ import pytest
 
 from gpumon.core.accounting.suspicion import Suspicion
 from gpumon.core.accounting.totals import GapTotals, GpuTotals, NowVerdict
-from gpumon.core.device.held import HeldGpu
+from gpumon.core.device.idle_holder import HeldGpu
 from gpumon.core.device.troubles import ErrorTimes
 from gpumon.core.diagnosis.verdict_rules import diagnose
 from gpumon.core.phase import IdleCause, InputWaitReason, TrainingPhase

@@ -14,10 +14,10 @@ import pytest
 from gpumon.core.report.report import Report
 from gpumon.core.verdict import VerdictName
 from gpumon.core.wording import parts_in_unit_of
-from gpumon.outlets.http.callers import WebToken
+from gpumon.outlets.http.clients import WebToken
 from gpumon.outlets.text.headline import verdict_line, why_line
 from gpumon.outlets.text.report_lines import next_line
-from gpumon.pipeline.reports import report_of
+from gpumon.pipeline.state_report import report_of
 from tests.builders.state import RunningClock, run
 from tests.e2e.open_page import ADVICE, Show, Visit, now, recent, story
 from tests.patience import PATIENCE_S

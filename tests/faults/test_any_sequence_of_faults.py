@@ -25,7 +25,7 @@ from hypothesis.stateful import (
 from gpumon.core.codecs.report_codec import decode_report, encode_report
 from gpumon.outlets.text.report_text import render_report
 from gpumon.outlets.text.style import TextStyle
-from gpumon.pipeline.reports import report_of
+from gpumon.pipeline.state_report import report_of
 from tests.builders.driver import EVERY_FIELD, DriverStory
 from tests.fakenvml.generations import DriverGeneration
 from tests.fakenvml.in_process import shown_to_this_process

@@ -15,7 +15,7 @@ from gpumon.errors import SourceUnavailableError
 from gpumon.outlets.text.headline import verdict_line
 from gpumon.outlets.text.page_text import page_text
 from gpumon.outlets.text.report_lines import next_line
-from gpumon.pipeline.reports import report_of
+from gpumon.pipeline.state_report import report_of
 from tests.builders.driver import DriverStory
 from tests.builders.driver_faults import (
     BOTH,

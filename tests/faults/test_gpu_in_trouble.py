@@ -17,7 +17,7 @@ from gpumon.core.device.driver_codes import xid_text
 from gpumon.outlets.http.live_state import LiveState
 from gpumon.outlets.text.report_text import render_report
 from gpumon.outlets.text.style import TextStyle
-from gpumon.pipeline.reports import report_of
+from gpumon.pipeline.state_report import report_of
 from tests.builders.driver import DriverStory
 from tests.builders.driver_faults import FIRST, SECOND, Change
 from tests.daemon import RunningDaemon

@@ -26,7 +26,7 @@ from gpumon.outlets.state_file import StateFile
 from gpumon.outlets.text.report_text import render_report
 from gpumon.outlets.text.style import TextStyle
 from gpumon.pipeline.monitor import Monitor
-from gpumon.pipeline.past_reports import Reports
+from gpumon.pipeline.report_builder import Reports
 from gpumon.sources.ring_reader.phase_rings import PhaseRingReader
 from tests.builders.recording import facts
 from tests.builders.ring import BOOT_ID, now, phases_folder

@@ -8,8 +8,8 @@ from typing import Any
 
 from gpumon.core.accounting.rank_wait import RankWait
 from gpumon.core.attribution.visible_devices import GpuName, problem_with_names, problem_with_work
-from gpumon.core.device.fill import GpuFill
-from gpumon.core.device.in_job import InJob, Tenant
+from gpumon.core.device.job_measurements import InJob, Tenant
+from gpumon.core.device.sm_utilisation import GpuFill
 from gpumon.core.diagnosis import messages
 from gpumon.core.diagnosis.advice import advise
 from gpumon.core.diagnosis.imbalance_advice import imbalance_notes

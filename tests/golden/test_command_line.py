@@ -207,7 +207,7 @@ def test_refusals_of_record_and_replay(
         "serve --source replay:gpu.csv --listen 127.0.0.1:0",
     ]
     refused_lines = refusals(gpumon, lines)
-    monkeypatch.setattr("gpumon.cli.open_source.open_source", refuse)
+    monkeypatch.setattr("gpumon.cli.source_option.open_source", refuse)
     refused_lines = {**refused_lines, **refusals(gpumon, ["record new"])}
 
     assert not Path("new").exists()

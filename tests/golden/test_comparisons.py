@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from gpumon.core.diagnosis.gate import Limits, compared
-from gpumon.core.diagnosis.unlike import unlike
+from gpumon.core.diagnosis.report_differences import unlike
 from gpumon.core.phase import IdleCause
 from gpumon.core.report.report import GpuReport, Report, RunReport, sampling_of
 from gpumon.core.settings.detector import DEFAULT_SETTINGS

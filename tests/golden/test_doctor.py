@@ -11,7 +11,7 @@ from gpumon.cli.doctor.findings import Finding
 from gpumon.cli.doctor.gpus import gpu_findings
 from gpumon.cli.doctor.machine import host_finding, port_finding
 from gpumon.cli.doctor.sampler_run import run_sampler
-from gpumon.sources.host.visibility import HostVisibility
+from gpumon.sources.host.readable_evidence import HostVisibility
 from gpumon.sources.nvml.fields.table import DEFAULT_OPTIONS
 from gpumon.sources.system_clock import SystemClock, read_boot_id
 from tests.builders.ring import WrittenRing, phases_folder, run_facts

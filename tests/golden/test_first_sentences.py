@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from gpumon.core.accounting.rank_wait import RankWait
-from gpumon.core.device.held import HeldGpu
+from gpumon.core.device.idle_holder import HeldGpu
 from gpumon.core.device.troubles import lost
 from gpumon.core.phase import IdleCause, TrainingPhase
 from gpumon.core.report.report import GpuReport, Report, RunReport

@@ -14,7 +14,7 @@ from gpumon.core.ring_format.events import RingsReading
 from gpumon.core.sample import Device, Frame, GpuSample
 from gpumon.errors import GpumonError
 from gpumon.outlets.recording import RecordingWriter
-from gpumon.pipeline.reports import report_of
+from gpumon.pipeline.state_report import report_of
 from gpumon.sources.daemon import SilentDaemon, fetch_report, read_state
 from gpumon.sources.follow import FollowSource
 from gpumon.sources.recording import RecordingFile
@@ -40,7 +40,7 @@ from tests.builders.time import HandClock, s
 from tests.golden_files import Chapters, golden_story
 from tests.unit.pipeline.test_history import Kept
 from tests.unit.pipeline.test_log_track import busy_rows
-from tests.unit.pipeline.test_past_reports import Watched
+from tests.unit.pipeline.test_report_builder import Watched
 
 
 def notes(report: Report) -> str:

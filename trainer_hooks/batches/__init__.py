@@ -13,7 +13,7 @@ import sys
 from typing import Any
 
 from trainer_hooks.batches.batch_rule import checked_rule
-from trainer_hooks.batches.leaves import array_of, is_a, is_array, leaves_of, map_leaves
+from trainer_hooks.batches.batch_trees import array_of, is_a, is_array, leaves_of, map_leaves
 from trainer_hooks.batches.rebatching import (
     ArraySamples,
     BatchedSamples,

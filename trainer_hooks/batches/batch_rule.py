@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from trainer_hooks.batches.leaves import (
+from trainer_hooks.batches.batch_trees import (
     Batch,
     cut,
     has_gaps,

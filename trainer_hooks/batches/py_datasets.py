@@ -7,7 +7,7 @@ from typing import Any
 import keras
 
 from trainer_hooks.batches.batch_rule import BatchRule
-from trainer_hooks.batches.leaves import Batch
+from trainer_hooks.batches.batch_trees import Batch
 from trainer_hooks.batches.only_for_training import is_evaluating, refusal
 from trainer_hooks.batches.rebatching import BatchedSamples, IndexedBatches
 

@@ -7,7 +7,7 @@ from itertools import count
 from typing import Any
 
 from trainer_hooks.batches.batch_rule import BatchRule
-from trainer_hooks.batches.leaves import Batch, cut, joined, reordered, rows_in
+from trainer_hooks.batches.batch_trees import Batch, cut, joined, reordered, rows_in
 from trainer_hooks.batches.only_for_training import is_evaluating, refusal
 
 

@@ -8,7 +8,7 @@ from enum import Enum
 from importlib import import_module
 from typing import Any, Final
 
-from trainer_hooks.batches.leaves import is_a
+from trainer_hooks.batches.batch_trees import is_a
 from trainer_hooks.ring.quiet_warning import QuietWarningOnce
 
 

@@ -33,7 +33,7 @@ from gpumon.cli.doctor.findings import (
 from gpumon.cli.doctor.gpus import gpu_findings, source_broken
 from gpumon.cli.doctor.machine import machine_findings
 from gpumon.cli.doctor.rule_table import render_rules, rules_document
-from gpumon.cli.open_source import (
+from gpumon.cli.source_option import (
     LIVE_SOURCE_HELP,
     add_nvml_arguments,
     check_source,

@@ -40,7 +40,7 @@ from gpumon.sources.daemon import (
     find_state_file,
     read_state,
 )
-from gpumon.sources.host.visibility import HostVisibility, read_host_visibility
+from gpumon.sources.host.readable_evidence import HostVisibility, read_host_visibility
 from gpumon.sources.installed import container_words, other_distributions_called_gpumon
 from gpumon.sources.ring_reader.daemon_folder import NAME_A_FOLDER, runtime_dir_to_be
 from gpumon.sources.ring_reader.ring_folder import matching_paths

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from gpumon.core.accounting.job_end import job_patience_ns
 from gpumon.core.accounting.pauses import IdleSpan, PauseTracker
 from gpumon.core.accounting.pending import PendingTime, Unsettled
-from gpumon.core.accounting.sample_runs import ACTIVE, BURST, Levels, SampleColumns
+from gpumon.core.accounting.sample_columns import ACTIVE, BURST, Levels, SampleColumns
 from gpumon.core.accounting.starved_flag import StarvedFlag
 from gpumon.core.accounting.totals import GpuTotals
 from gpumon.core.attribution.bounds import Bounds, Narrowed

@@ -25,7 +25,9 @@ from gpumon.core.codecs.field_codec import (
     shown,
     time_ns,
 )
-from gpumon.core.device.fill import (
+from gpumon.core.device.idle_holder import HeldGpu
+from gpumon.core.device.job_measurements import InJob, Tenant
+from gpumon.core.device.sm_utilisation import (
     NO_FILL,
     Evidence,
     GpuFill,
@@ -34,8 +36,6 @@ from gpumon.core.device.fill import (
     is_under_filled,
     known_ratio,
 )
-from gpumon.core.device.held import HeldGpu
-from gpumon.core.device.in_job import InJob, Tenant
 from gpumon.core.device.troubles import Trouble, error_of
 from gpumon.core.log_summary.held_memory import HeldMemory
 from gpumon.core.phase import CAUSES, IdleCause

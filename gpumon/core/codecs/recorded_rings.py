@@ -27,6 +27,7 @@ from gpumon.core.codecs.field_codec import (
     text,
     whole,
 )
+from gpumon.core.owner_quotas import MAX_OWNERS_LISTED
 from gpumon.core.phase import PHASE_NUMBER, PHASES, TrainingPhase, phase_named
 from gpumon.core.ring_format.events import (
     NO_RECORDS,
@@ -38,7 +39,6 @@ from gpumon.core.ring_format.events import (
     RunFacts,
 )
 from gpumon.core.ring_format.facts import encode_facts, parse_facts
-from gpumon.core.ring_format.fair_share import MAX_OWNERS_LISTED
 from gpumon.core.waits.evidence import (
     MOST_TASKS,
     NO_READING,

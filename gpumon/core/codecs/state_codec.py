@@ -19,8 +19,8 @@ from gpumon.core.codecs.field_codec import (
 )
 from gpumon.core.codecs.gpu_codec import encode_fill
 from gpumon.core.codecs.recorded_frames import ACTIVITY, DETAILS
-from gpumon.core.device.fill import GpuFill
-from gpumon.core.diagnosis.pauses import likely_text
+from gpumon.core.device.sm_utilisation import GpuFill
+from gpumon.core.diagnosis.pause_messages import likely_text
 from gpumon.core.ring_format.runtime_paths import STATE_SCHEMA
 from gpumon.core.sample import ActivitySample, GpuDetails, GpuSample, ProcessSample
 from gpumon.core.state import CollectorState, GpuState, MonitorState, RunState, origin_of

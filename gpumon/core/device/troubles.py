@@ -20,7 +20,7 @@ from gpumon.core.device.driver_codes import (
     VANISHED,
     xid_text,
 )
-from gpumon.core.device.fill import GpuFill
+from gpumon.core.device.sm_utilisation import GpuFill
 from gpumon.core.sample import GpuDetails, GpuSample
 from gpumon.core.settings.detector import DEFAULT_TROUBLE_SETTINGS, TroubleSettings
 from gpumon.core.settings.rule import RuleKind, rule

@@ -29,7 +29,7 @@ from gpumon.core.diagnosis.loss_range import (
 )
 from gpumon.core.diagnosis.messages import WORD_OF_CAUSE
 from gpumon.core.diagnosis.rank_advice import late_rank_advice
-from gpumon.core.diagnosis.silence import hanging_text, silence_sentence
+from gpumon.core.diagnosis.silence_messages import hanging_text, silence_sentence
 from gpumon.core.diagnosis.verdict_rules import main_cause
 from gpumon.core.phase import STEP_PHASES, UNPROVED, IdleCause, InputWaitReason
 from gpumon.core.report.report import (

@@ -12,9 +12,9 @@ from gpumon.core.diagnosis.imbalance_advice import imbalance_text
 from gpumon.core.diagnosis.input_advice import LossReason, input_wait_text, step_reason_text
 from gpumon.core.diagnosis.loader_advice import copy_settings, epoch_settings, loader_sentences
 from gpumon.core.diagnosis.log_coverage import has_gaps
-from gpumon.core.diagnosis.pauses import untagged_text
+from gpumon.core.diagnosis.pause_messages import untagged_text
 from gpumon.core.diagnosis.rank_advice import late_rank_text
-from gpumon.core.diagnosis.silence import run_named
+from gpumon.core.diagnosis.silence_messages import run_named
 from gpumon.core.phase import IdleCause, TrainingPhase
 from gpumon.core.report.report import GpuReport, RunReport, idle_in, runs_concerned, runs_on
 from gpumon.core.settings.detector import DEFAULT_SETTINGS

@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 from gpumon.core.accounting.pending import NOTHING_UNSETTLED, Unsettled
 from gpumon.core.accounting.snapshots import Packer
 from gpumon.core.accounting.totals import GpuTotals, NowVerdict
-from gpumon.core.diagnosis.since import totals_since
+from gpumon.core.diagnosis.report_since import totals_since
 from gpumon.core.diagnosis.verdict_rules import diagnose
 from gpumon.core.settings.detector import DetectorSettings
 from gpumon.core.verdict import VerdictName

@@ -6,7 +6,13 @@ from collections.abc import Sequence
 from typing import Final
 
 from gpumon.core.device.driver_codes import SLOWDOWNS
-from gpumon.core.device.fill import NO_FILL, Evidence, GpuFill, is_held_down, is_under_filled
+from gpumon.core.device.sm_utilisation import (
+    NO_FILL,
+    Evidence,
+    GpuFill,
+    is_held_down,
+    is_under_filled,
+)
 from gpumon.core.diagnosis import messages
 from gpumon.core.report.report import UNDER_FILLED, Advice, GpuReport, RunReport, runs_on
 from gpumon.core.settings.detector import DEFAULT_FILL_SETTINGS

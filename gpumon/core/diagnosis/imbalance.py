@@ -14,8 +14,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple, TypeAlias
 
-from gpumon.core.device.fill import NO_FILL, GpuFill
-from gpumon.core.device.in_job import InJob, Tenant
+from gpumon.core.device.job_measurements import InJob, Tenant
+from gpumon.core.device.sm_utilisation import NO_FILL, GpuFill
 from gpumon.core.device.troubles import is_throttled
 from gpumon.core.phase import IdleCause
 from gpumon.core.report.job_balance import JobBalance, balances

@@ -8,7 +8,7 @@ from enum import IntEnum
 from typing import Final
 
 from gpumon.core.accounting.job_end import job_patience_ns
-from gpumon.core.accounting.sample_runs import ACTIVE, Levels, SampleColumns
+from gpumon.core.accounting.sample_columns import ACTIVE, Levels, SampleColumns
 from gpumon.core.sample import BusySample
 from gpumon.core.settings.detector import DetectorSettings
 

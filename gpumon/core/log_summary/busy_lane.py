@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final
 
-from gpumon.core.accounting.sample_runs import ACTIVE, Levels, SampleColumns
+from gpumon.core.accounting.sample_columns import ACTIVE, Levels, SampleColumns
 from gpumon.core.sample import BusySample
 from gpumon.core.settings.detector import DEFAULT_SETTINGS, DetectorSettings
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from gpumon.core.accounting.job_end import job_patience_ns
-from gpumon.core.accounting.sample_runs import ACTIVE, Levels, SampleColumns
+from gpumon.core.accounting.sample_columns import ACTIVE, Levels, SampleColumns
 from gpumon.core.sample import BusySample
 from gpumon.core.settings.detector import DetectorSettings
 

@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Final, NamedTuple, TypeAlias
 
-from gpumon.outlets.http.callers import Caller, caller_of
+from gpumon.outlets.http.clients import Client, client_of
 from gpumon.outlets.http.faults import FaultLog, SeldomLogged
 from gpumon.outlets.http.request import LONGEST_HEAD_BYTES, end_of_head
 
@@ -44,7 +44,7 @@ class ServerLimits:
 
     Attributes:
         max_connections: Open connections, streams included.
-        max_per_caller: Open connections of one peer beyond loopback.
+        max_per_client: Open connections of one peer beyond loopback.
         max_kept: Threads for scrapes and health.
         max_rest: Threads for all other answers, except streams.
         max_queued: Complete requests of each kind that wait for a thread;
@@ -57,7 +57,7 @@ class ServerLimits:
     """
 
     max_connections: int = 384
-    max_per_caller: int = 8
+    max_per_client: int = 8
     max_kept: int = 4
     max_rest: int = 4
     max_queued: int = 64
@@ -87,7 +87,7 @@ class Job(NamedTuple):
     run: Callable[[], bytes | Stream]
 
 
-Receiver: TypeAlias = Callable[[bytes, Caller], bytes | Job]
+Receiver: TypeAlias = Callable[[bytes, Client], bytes | Job]
 """Parses a complete head. Returns a cheap answer, such as a refusal, at once."""
 
 
@@ -101,10 +101,10 @@ class _Stage(Enum):
 class _Connection:
     """One connected client."""
 
-    __slots__ = ("caller", "head", "held_bytes", "socket", "stage", "unsent", "until_s")
+    __slots__ = ("client", "head", "held_bytes", "socket", "stage", "unsent", "until_s")
 
-    def __init__(self, client: socket.socket, caller: Caller, until_s: float) -> None:
-        self.socket, self.caller, self.until_s = client, caller, until_s
+    def __init__(self, peer_socket: socket.socket, client: Client, until_s: float) -> None:
+        self.socket, self.client, self.until_s = peer_socket, client, until_s
         self.stage = _Stage.READING
         self.head = bytearray()
         self.unsent = memoryview(b"")
@@ -233,7 +233,7 @@ class BoundedServer:
     def _accept(self, listener: socket.socket) -> None:
         for _ in range(_MOST_ACCEPTED_AT_ONCE):
             try:
-                client, address = listener.accept()
+                peer_socket, address = listener.accept()
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):
                 return
             except OSError as error:
@@ -243,19 +243,19 @@ class BoundedServer:
                     time.sleep(_BACK_OFF_S)  # instead of spinning
                 return
             try:
-                self._admit(client, str(address[0]), listener)
+                self._admit(peer_socket, str(address[0]), listener)
             except Exception as error:  # noqa: BLE001 - the loop goes on without this client
                 self._faults.log("a connection cannot be accepted", error)
-                self._forget(client)
+                self._forget(peer_socket)
 
-    def _admit(self, client: socket.socket, peer: str, listener: socket.socket) -> None:
-        client.setblocking(False)
-        caller = caller_of(peer, listener.getsockname()[0])
+    def _admit(self, peer_socket: socket.socket, peer: str, listener: socket.socket) -> None:
+        peer_socket.setblocking(False)
+        client = client_of(peer, listener.getsockname()[0])
         until_s = time.monotonic() + self._limits.read_timeout_s
-        connection = _Connection(client, caller, until_s)
-        has_room = self._make_room(caller)
-        self._connections[client] = connection
-        self._selector.register(client, selectors.EVENT_READ, connection)
+        connection = _Connection(peer_socket, client, until_s)
+        has_room = self._make_room(client)
+        self._connections[peer_socket] = connection
+        self._selector.register(peer_socket, selectors.EVENT_READ, connection)
         if has_room:
             self._continue(connection)  # its head has usually come already
         else:
@@ -290,7 +290,7 @@ class BoundedServer:
             self._serve(connection, bytes(head[:end]))
 
     def _serve(self, connection: _Connection, head: bytes) -> None:
-        job = self._receive(head, connection.caller)
+        job = self._receive(head, connection.client)
         connection.head.clear()
         if isinstance(job, bytes):
             self._answer(connection, job)
@@ -336,7 +336,7 @@ class BoundedServer:
                 connection.socket.settimeout(self._limits.write_timeout_s)
                 answer(connection.socket)
         except OSError:
-            _LOG.debug("connection from %s was lost", connection.caller.key, exc_info=True)
+            _LOG.debug("connection from %s was lost", connection.client.key, exc_info=True)
         except Exception as error:  # noqa: BLE001 - a fault in one answer must not end the server
             self._faults.log("a request handler failed", error)
         finally:  # always give the thread back
@@ -375,18 +375,18 @@ class BoundedServer:
 
     # -- room -------------------------------------------------------------------
 
-    def _make_room(self, caller: Caller) -> bool:
+    def _make_room(self, client: Client) -> bool:
         """End connections until a new client has room; ``False``: none can be ended."""
-        while crowd := self._crowd(caller):
+        while crowd := self._crowd(client):
             if not self._push_out(crowd):
                 return False
         return True
 
-    def _crowd(self, caller: Caller) -> list[_Connection]:
-        """Connections among which one must end before this caller has room."""
+    def _crowd(self, client: Client) -> list[_Connection]:
+        """Connections among which one must end before this client has room."""
         connections = [*self._connections.values()]
-        own = [one for one in connections if one.caller.key == caller.key]
-        if not caller.is_local and len(own) >= self._limits.max_per_caller:
+        own = [one for one in connections if one.client.key == client.key]
+        if not client.is_local and len(own) >= self._limits.max_per_client:
             return own
         return connections if len(connections) >= self._limits.max_connections else []
 
@@ -395,8 +395,8 @@ class BoundedServer:
         idle = [one for one in among if one.stage is not _Stage.SERVED]
         if not idle:
             return False
-        greediest, count = Counter(one.caller.key for one in idle).most_common(1)[0]
-        self._drop(next(one for one in idle if one.caller.key == greediest))
+        greediest, count = Counter(one.client.key for one in idle).most_common(1)[0]
+        self._drop(next(one for one in idle if one.client.key == greediest))
         suppressed = self._pushed_out.suppressed()
         if suppressed is not None:
             _LOG.warning(
@@ -421,8 +421,8 @@ class BoundedServer:
                 connection.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _AT_ONCE)
         self._forget(connection.socket)
 
-    def _forget(self, client: socket.socket) -> None:
-        self._connections.pop(client, None)
+    def _forget(self, peer_socket: socket.socket) -> None:
+        self._connections.pop(peer_socket, None)
         with contextlib.suppress(KeyError, ValueError):
-            self._selector.unregister(client)
-        client.close()
+            self._selector.unregister(peer_socket)
+        peer_socket.close()

@@ -1,6 +1,6 @@
 """Which path gives which answer, and to whom.
 
-A caller from loopback gets everything, whatever address it connected to. Other machines get
+A client from loopback gets everything, whatever address it connected to. Other machines get
 ``/metrics`` and health, and the rest only with the token. A web page in a browser also comes
 from loopback, under a name that was made to resolve to it (DNS rebinding), so the requested host
 must be a local name of this machine. Scrapes and health are exempt if the
@@ -20,7 +20,7 @@ from gpumon.core.clock import LONGEST_LOOK_BACK_S
 from gpumon.core.codecs.field_codec import encode_document
 from gpumon.core.wording import label_text
 from gpumon.errors import GpumonError, UsageError
-from gpumon.outlets.http.callers import Caller, WebToken, host_name, is_loopback
+from gpumon.outlets.http.clients import Client, WebToken, host_name, is_loopback
 from gpumon.outlets.http.live_state import LiveState
 from gpumon.outlets.http.request import Request
 from gpumon.outlets.metrics.prometheus import MetricsExporter
@@ -111,14 +111,14 @@ class Routes:
         self._report = report
         self._token = token
 
-    def refusal(self, request: Request, caller: Caller) -> Response | None:
-        """The refusal of this request, or ``None`` if the caller may have an answer."""
-        is_open = request.path in PUBLIC_PATHS and not caller.came_to_loopback
+    def refusal(self, request: Request, client: Client) -> Response | None:
+        """The refusal of this request, or ``None`` if the client may have an answer."""
+        is_open = request.path in PUBLIC_PATHS and not client.came_to_loopback
         # Browsers always name a host.
         is_local_name = request.host is None or is_loopback(host_name(request.host))
-        if is_open or (caller.is_local and is_local_name):
+        if is_open or (client.is_local and is_local_name):
             return None
-        if caller.is_local:
+        if client.is_local:
             return sentence(403, "Host must be a local name such as localhost or 127.0.0.1.")
         if self._token is None:
             return sentence(
@@ -132,13 +132,13 @@ class Routes:
         challenge = ("WWW-Authenticate", 'Basic realm="gpumon", charset="UTF-8"')
         return sentence(401, "The password is the token of --web-token-file.", challenge)
 
-    def answer(self, request: Request, caller: Caller) -> Response:
+    def answer(self, request: Request, client: Client) -> Response:
         """The answer to a GET; only a report uses the query."""
         match request.path:
             case "/-/healthy":
                 return sentence(200, "healthy")
             case "/-/ready":
-                return self._ready(caller)
+                return self._ready(client)
             case "/metrics":
                 body, content_type = self._exporter.render(request.fields.get("accept"))
                 return Response(200, content_type, body)
@@ -152,12 +152,12 @@ class Routes:
                 return _page_file(_PAGE_FILES[path])
         return sentence(404, "Nothing here: try /, /metrics, /api/v1/state or /api/v1/report.")
 
-    def _ready(self, caller: Caller) -> Response:
+    def _ready(self, client: Client) -> Response:
         trouble = self._live.source_trouble
         if trouble is None:
             return sentence(200, "ready")
         # To other machines, no sentence that may name a file.
-        return sentence(503, f"not ready: {trouble if caller.is_local else _NO_GPU}")
+        return sentence(503, f"not ready: {trouble if client.is_local else _NO_GPU}")
 
     def _reported(self, query: str, *, has_lanes: bool) -> Response:
         scope = report_scope(query)

@@ -16,7 +16,7 @@ from gpumon.core.clock import Clock
 from gpumon.core.state import CollectorState, MonitorState
 from gpumon.errors import GpumonError, UsageError
 from gpumon.outlets.http.bounded_server import BoundedServer, Job, PoolKind, ServerLimits
-from gpumon.outlets.http.callers import Caller, WebToken, is_loopback
+from gpumon.outlets.http.clients import Client, WebToken, is_loopback
 from gpumon.outlets.http.faults import FaultLog
 from gpumon.outlets.http.live_state import LiveState, TextsReader
 from gpumon.outlets.http.request import Refused, Request, read_head
@@ -244,16 +244,16 @@ class HttpHandler:
         self._routes, self._live, self._limits = routes, live, limits
         self._faults = faults
 
-    def receive(self, head: bytes, caller: Caller) -> bytes | Job:
+    def receive(self, head: bytes, client: Client) -> bytes | Job:
         """Answer a refused request at once; return a job for a thread for others."""
         try:
             request = read_head(head)
             if isinstance(request, Refused):
                 return encoded(sentence(request.status, request.text))
-            _LOG.debug("%s %s %s", caller.key, request.method, request.path)
+            _LOG.debug("%s %s %s", client.key, request.method, request.path)
             if request.method not in ("GET", "HEAD"):
                 return encoded(sentence(405, "Only GET and HEAD.", ("Allow", "GET, HEAD")))
-            response = self._routes.refusal(request, caller)
+            response = self._routes.refusal(request, client)
             if response is not None:
                 return encoded(response, with_body=request.method == "GET")
         except Exception as error:  # noqa: BLE001 - the loop that all connections share must go on
@@ -264,11 +264,11 @@ class HttpHandler:
                 return _head(200, _EVENTS)
             return Job(PoolKind.STREAM, lambda: self._stream)
         pool = PoolKind.KEPT if request.path in PUBLIC_PATHS else PoolKind.REST
-        return Job(pool, partial(self._answer, request, caller))
+        return Job(pool, partial(self._answer, request, client))
 
-    def _answer(self, request: Request, caller: Caller) -> bytes:
+    def _answer(self, request: Request, client: Client) -> bytes:
         try:
-            response = self._routes.answer(request, caller)
+            response = self._routes.answer(request, client)
         except Exception as error:  # noqa: BLE001 - a fault in one answer must not end the server
             self._faults.log(f"{request.path} cannot be answered", error)
             return broken()

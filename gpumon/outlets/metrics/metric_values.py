@@ -13,13 +13,13 @@ from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 
 from gpumon.core.clock import NS_PER_S, seconds
 from gpumon.core.device.driver_codes import THROTTLE_REASONS
-from gpumon.core.phase import CAUSES, PHASES
-from gpumon.core.ring_format.fair_share import (
+from gpumon.core.owner_quotas import (
     MAX_RUNS_SHOWN,
     FairSlots,
     RunCandidate,
     largest_owners,
 )
+from gpumon.core.phase import CAUSES, PHASES
 from gpumon.core.sample import GpuDetails
 from gpumon.core.settings.detector import GAP_BUCKETS_SECONDS
 from gpumon.core.state import CollectorState, GpuState, MonitorState, RunState

@@ -27,10 +27,10 @@ from gpumon.core.accounting.intervals import Interval
 from gpumon.core.device.troubles import worst
 from gpumon.core.diagnosis.messages import WORD_OF_REASON
 from gpumon.core.log_summary.busy_lane import Lane
+from gpumon.core.owner_quotas import choose_fairly
 from gpumon.core.phase import IdleCause, InputWaitReason
 from gpumon.core.report.lanes import Lanes, RunLane
 from gpumon.core.report.report import GpuReport, Report, RunReport, runs_on
-from gpumon.core.ring_format.fair_share import choose_fairly
 from gpumon.core.verdict import Severity
 from gpumon.core.wording import capital, counted, in_percent, label_text
 from gpumon.outlets.plot.clock_axis import ClockAxis, clock_axis_of

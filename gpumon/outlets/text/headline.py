@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from gpumon.core.device.fill import is_under_filled
+from gpumon.core.device.sm_utilisation import is_under_filled
 from gpumon.core.diagnosis import messages
 from gpumon.core.diagnosis.fill_advice import fill_reason
 from gpumon.core.diagnosis.imbalance_advice import may_wait_unseen
@@ -18,7 +18,7 @@ from gpumon.core.diagnosis.log_coverage import (
     usable_share,
 )
 from gpumon.core.diagnosis.log_findings import coarse_sentence
-from gpumon.core.diagnosis.silence import silence_sentence
+from gpumon.core.diagnosis.silence_messages import silence_sentence
 from gpumon.core.diagnosis.verdict_rules import certain_lost_ns
 from gpumon.core.phase import IdleCause
 from gpumon.core.report.report import GpuReport, Report, diagnosed
@@ -36,7 +36,7 @@ from gpumon.outlets.text.now_lines import (
     standstill_statement,
     title_of_now,
 )
-from gpumon.outlets.text.reasons import reason_of, short_use_reason
+from gpumon.outlets.text.reason_text import reason_of, short_use_reason
 from gpumon.outlets.text.statements import (
     LOSS_LIMITS,
     about,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from gpumon.core.codecs.report_codec import encode_sentences
-from gpumon.core.device.fill import is_under_filled
+from gpumon.core.device.sm_utilisation import is_under_filled
 from gpumon.core.report.report import Report
 from gpumon.core.verdict import Severity, VerdictName
 from gpumon.core.wording import capital, in_percent

@@ -18,7 +18,7 @@ from gpumon.core.diagnosis.input_advice import reason_seen
 from gpumon.core.diagnosis.log_findings import log_findings
 from gpumon.core.diagnosis.loss_range import is_split_open
 from gpumon.core.diagnosis.messages import WORD_OF_CAUSE
-from gpumon.core.diagnosis.silence import silence_sentence
+from gpumon.core.diagnosis.silence_messages import silence_sentence
 from gpumon.core.report.job_balance import JobBalance, balances
 from gpumon.core.report.report import (
     BESIDE_CAUSES,

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from typing import Final
 
 from gpumon.core.clock import NS_PER_S, seconds
+from gpumon.core.owner_quotas import FairTurns
 from gpumon.core.phase import STEP_PHASES, TrainingPhase
 from gpumon.core.ring_format.events import PresentPhase, RingReading
-from gpumon.core.ring_format.fair_share import FairTurns
 from gpumon.core.sample import Frame
 from gpumon.core.settings.detector import DEFAULT_SETTINGS
 from gpumon.core.waits.evidence import NO_READING, HostEvidence, HostReading

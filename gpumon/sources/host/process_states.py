@@ -8,8 +8,8 @@ from pathlib import Path, PurePosixPath
 from typing import Final
 
 from gpumon.core.clock import NS_PER_S
+from gpumon.core.owner_quotas import FairTurns
 from gpumon.core.ring_format.events import RingReading
-from gpumon.core.ring_format.fair_share import FairTurns
 from gpumon.core.waits.evidence import ProcessState
 from gpumon.sources.host.kept_files import KeptFiles
 

@@ -14,14 +14,14 @@ from pathlib import Path
 from typing import Final
 
 from gpumon.core.clock import NS_PER_S
-from gpumon.core.phase import TrainingPhase
-from gpumon.core.ring_format.events import KEEP_ENDED_NS, RingCounts, RingReading, RingsReading
-from gpumon.core.ring_format.fair_share import (
+from gpumon.core.owner_quotas import (
     RingCandidate,
     choose_rings,
     largest_owners,
     left_out_message,
 )
+from gpumon.core.phase import TrainingPhase
+from gpumon.core.ring_format.events import KEEP_ENDED_NS, RingCounts, RingReading, RingsReading
 from gpumon.errors import RingError
 from gpumon.sources.ring_reader.open_ring import (
     BEING_MADE_NS,

@@ -13,7 +13,7 @@ from operator import attrgetter
 from pathlib import Path
 from typing import Final
 
-from gpumon.core.ring_format.fair_share import RingCandidate
+from gpumon.core.owner_quotas import RingCandidate
 from gpumon.core.ring_format.runtime_paths import (
     FILE_FLAGS,
     FOLDER_FLAGS,

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Final
 
 from gpumon.core.clock import NS_PER_S, Clock
+from gpumon.core.owner_quotas import RingCandidate, choose_rings, largest_owners
 from gpumon.core.ring_format.events import RingReading
-from gpumon.core.ring_format.fair_share import RingCandidate, choose_rings, largest_owners
 from gpumon.errors import RingError
 from gpumon.sources.ring_reader.open_ring import BEING_MADE_NS, RingNotReadyError
 from gpumon.sources.ring_reader.ring_folder import (

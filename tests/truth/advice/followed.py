@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from gpumon.core.codecs.report_codec import decode_report
-from gpumon.core.diagnosis.unlike import speedup
+from gpumon.core.diagnosis.report_differences import speedup
 from gpumon.core.report.report import Report
 from gpumon.outlets.text.comparison import promise_was_kept
 from tests.truth.advice.runs import CASES, SIDES

@@ -12,7 +12,7 @@ from gpumon.core.ring_format.events import RingsReading, RunFacts
 from gpumon.core.sample import Device, Frame, GpuSample
 from gpumon.core.state import MonitorState
 from gpumon.outlets.text.headline import verdict_line
-from gpumon.pipeline.reports import report_of
+from gpumon.pipeline.state_report import report_of
 from tests.builders.monitor import monitor, reading
 from tests.truth.daemon_states import ReplayedRing, Windows
 from tests.truth.loops.catalog import Job, Loop

@@ -9,7 +9,7 @@ from gpumon.core.diagnosis.imbalance import JobImbalance, OtherTenant, imbalance
 from gpumon.core.report.report import Report
 from gpumon.core.sample import ProcessSample
 from gpumon.core.verdict import VerdictName
-from gpumon.pipeline.reports import report_of
+from gpumon.pipeline.state_report import report_of
 from tests.builders.report import one_balance
 from tests.builders.unequal_gpus import Board, UnequalGpus
 from tests.truth.rules.small_workloads import late_every, training

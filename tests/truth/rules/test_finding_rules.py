@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gpumon.core.device.fill import FillLedger, GpuFill, is_held_down, is_under_filled
+from gpumon.core.device.sm_utilisation import FillLedger, GpuFill, is_held_down, is_under_filled
 from gpumon.core.device.troubles import is_throttled
 from gpumon.core.state import GpuState
 from tests.builders.report import seconds_of

@@ -7,7 +7,7 @@ from typing import Final
 from gpumon.core.report.report import Report
 from gpumon.core.state import MonitorState
 from gpumon.core.verdict import VerdictName
-from gpumon.pipeline.reports import report_of
+from gpumon.pipeline.state_report import report_of
 from tests.builders.logs import analysed, only_gpu
 from tests.truth.daemon_states import daemon_states, driver_windows
 from tests.truth.workloads import Workload, as_csv

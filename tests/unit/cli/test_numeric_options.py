@@ -10,8 +10,8 @@ import pytest
 
 from gpumon.cli.analyze import column_argument
 from gpumon.cli.main import build_parser
-from gpumon.cli.open_source import check_source
-from gpumon.outlets.http.callers import read_token
+from gpumon.cli.source_option import check_source
+from gpumon.outlets.http.clients import read_token
 from trainer_hooks.examples.example_run import example_parser, writable
 from trainer_hooks.trainer_bench import main as trainer_bench
 

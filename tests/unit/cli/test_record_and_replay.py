@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from gpumon.cli import record
-from gpumon.cli.open_source import Replay, replay_of
 from gpumon.cli.record import RecordProgress
+from gpumon.cli.source_option import Replay, replay_of
 from gpumon.core.codecs.report_codec import encode_report
 from gpumon.core.sample import Frame, GpuSample, Reading
 from gpumon.errors import RestartNeededError, SourceUnavailableError, UsageError
@@ -98,7 +98,7 @@ class TestRecord:
                 return super().read()
 
         monkeypatch.setattr(
-            "gpumon.cli.open_source.open_source",
+            "gpumon.cli.source_option.open_source",
             lambda _, clock, *__, **___: Reloaded("flat", clock),
         )
 

@@ -10,8 +10,8 @@ from gpumon.core.phase import IdleCause, TrainingPhase
 from gpumon.core.sample import ProcessSample
 from gpumon.core.state import GpuState, MonitorState
 from gpumon.pipeline.gpu_bindings import AwaitedWork
-from gpumon.pipeline.past_reports import RunReports
-from gpumon.pipeline.reports import report_of
+from gpumon.pipeline.report_builder import RunReports
+from gpumon.pipeline.state_report import report_of
 from tests.builders.monitor import (
     ADA,
     ADAS_PID,

@@ -11,7 +11,7 @@ from gpumon.core.sample import ProcessSample
 from gpumon.core.verdict import Severity, VerdictName
 from gpumon.outlets.text.headline import verdict_line
 from gpumon.outlets.text.report_lines import next_line
-from gpumon.pipeline.reports import report_of
+from gpumon.pipeline.state_report import report_of
 from tests.builders.monitor import STEP, WAIT, Story, gpu
 from tests.builders.time import s
 

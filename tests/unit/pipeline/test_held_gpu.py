@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gpumon.core.codecs.report_codec import decode_report, encode_report
-from gpumon.core.device.held import HeldGpu
+from gpumon.core.device.idle_holder import HeldGpu
 from gpumon.core.phase import IdleCause
 from gpumon.core.sample import ProcessSample
 from gpumon.core.verdict import VerdictName
@@ -14,7 +14,7 @@ from gpumon.outlets.text.headline import verdict_line
 from gpumon.outlets.text.report_lines import next_line
 from gpumon.outlets.text.report_text import render_report
 from gpumon.outlets.text.style import TextStyle
-from gpumon.pipeline.reports import report_of
+from gpumon.pipeline.state_report import report_of
 from tests.builders.monitor import STEP, WAIT, Story, gpu
 from tests.builders.time import s
 

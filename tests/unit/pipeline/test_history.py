@@ -7,15 +7,15 @@ from dataclasses import replace
 import pytest
 
 from gpumon.core.accounting.totals import GpuTotals
+from gpumon.core.owner_quotas import FairSlots
 from gpumon.core.phase import IdleCause, InputWaitReason, TrainingPhase
 from gpumon.core.report.lanes import Lanes, RunLane
 from gpumon.core.report.report import Report
-from gpumon.core.ring_format.fair_share import FairSlots
 from gpumon.core.sample import Frame, ProcessSample
 from gpumon.core.state import MonitorState
 from gpumon.core.waits.reasons import WaitReason
 from gpumon.pipeline.history import LaneHistory, ReportHistory
-from gpumon.pipeline.reports import report_of
+from gpumon.pipeline.state_report import report_of
 from tests.builders.monitor import SAVE, STEP, WAIT, Story
 from tests.builders.state import monitor_state, run
 from tests.builders.time import s

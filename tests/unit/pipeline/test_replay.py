@@ -19,8 +19,8 @@ from gpumon.core.state import MonitorState, gpu_troubles
 from gpumon.core.verdict import Severity
 from gpumon.errors import UnreadableLogError, UsageError
 from gpumon.pipeline.monitor import Monitor
-from gpumon.pipeline.past_reports import Reports
 from gpumon.pipeline.replay import ReplayWatch, replayed_report
+from gpumon.pipeline.report_builder import Reports
 from gpumon.sources.recording import RecordingFile
 from tests.builders.recording import BEGAN_NS, facts, plain_readings, record, training_readings
 from tests.builders.time import HandClock

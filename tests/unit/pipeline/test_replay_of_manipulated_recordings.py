@@ -16,7 +16,7 @@ from gpumon.outlets.metrics.prometheus import MetricsExporter
 from gpumon.outlets.text.report_text import render_report
 from gpumon.outlets.text.style import TextStyle
 from gpumon.pipeline.monitor import Monitor
-from gpumon.pipeline.past_reports import Reports
+from gpumon.pipeline.report_builder import Reports
 from tests.builders.recording import facts, header, training_readings
 from tests.builders.time import HandClock
 from tests.fuzz.mutations import with_other_value

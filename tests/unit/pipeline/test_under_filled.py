@@ -12,7 +12,7 @@ from gpumon.core.sample import Device, Frame, GpuSample
 from gpumon.core.state import MonitorState
 from gpumon.core.verdict import VerdictName
 from gpumon.pipeline.history import ReportHistory
-from gpumon.pipeline.reports import report_of
+from gpumon.pipeline.state_report import report_of
 from tests.builders.monitor import monitor, reading
 from tests.builders.report import BEGAN_S, seconds_of
 from tests.builders.time import s

@@ -16,7 +16,7 @@ from gpumon.core.attribution.batch_shares import shares_of
 from gpumon.core.phase import IdleCause
 from gpumon.core.sample import ProcessSample
 from gpumon.core.state import MonitorState
-from gpumon.pipeline.reports import report_of
+from gpumon.pipeline.state_report import report_of
 from tests.builders.report import one_balance
 from tests.builders.time import s
 from tests.builders.unequal_gpus import Board, UnequalGpus

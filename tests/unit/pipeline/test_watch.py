@@ -19,8 +19,8 @@ from gpumon.core.sample import Frame, Tick
 from gpumon.errors import RestartNeededError, SourceUnavailableError
 from gpumon.outlets.recording import RecordingWriter
 from gpumon.pipeline.monitor import Monitor, MonitorFacts
-from gpumon.pipeline.past_reports import Reports
 from gpumon.pipeline.replay import replayed_report
+from gpumon.pipeline.report_builder import Reports
 from gpumon.pipeline.watch import MachineWatch, next_deadline_ns
 from gpumon.sources.gpu_source import GpuSource
 from gpumon.sources.recording import RecordingFile

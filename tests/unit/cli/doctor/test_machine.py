@@ -10,7 +10,7 @@ import pytest
 from gpumon.cli.doctor.driver import driver_findings
 from gpumon.cli.doctor.findings import Finding
 from gpumon.cli.doctor.machine import host_finding, machine_findings
-from gpumon.sources.host.visibility import HostVisibility
+from gpumon.sources.host.readable_evidence import HostVisibility
 from gpumon.sources.installed import container_words, read_driver_files
 from gpumon.sources.system_clock import read_boot_id
 from tests.builders.ring import WrittenRing, run_facts

@@ -21,7 +21,7 @@ from gpumon.core.codecs import (
 from gpumon.core.codecs.recording_codec import BlockWriter, RecordingHeader
 from gpumon.core.codecs.report_codec import encode_pair, encode_report_with_lanes
 from gpumon.core.codecs.state_codec import board_document, state_document
-from gpumon.core.device.fill import Mean
+from gpumon.core.device.sm_utilisation import Mean
 from gpumon.core.diagnosis.imbalance import JobImbalance
 from gpumon.core.diagnosis.run_pace import RunPace
 from gpumon.core.phase import TrainingPhase

@@ -17,7 +17,7 @@ from gpumon.core.codecs.report_codec import (
     encode_report,
     encode_report_with_lanes,
 )
-from gpumon.core.device.in_job import InJob, Tenant
+from gpumon.core.device.job_measurements import InJob, Tenant
 from gpumon.core.diagnosis.input_advice import reason_seen
 from gpumon.core.log_summary.busy_lane import Lane
 from gpumon.core.phase import CAUSES, IdleCause, InputWaitReason, TrainingPhase

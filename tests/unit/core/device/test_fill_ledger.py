@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpumon.core.device.fill import (
+from gpumon.core.device.sm_utilisation import (
     Evidence,
     FillLedger,
     GpuFill,

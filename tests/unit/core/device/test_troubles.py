@@ -23,7 +23,7 @@ from gpumon.core.device.troubles import (
     lost,
     worst,
 )
-from gpumon.core.diagnosis.since import report_since
+from gpumon.core.diagnosis.report_since import report_since
 from gpumon.core.report.report import GpuReport
 from gpumon.core.sample import GpuDetails, GpuSample
 from gpumon.core.verdict import Severity

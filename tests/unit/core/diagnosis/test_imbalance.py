@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from gpumon.core.device.fill import GpuFill
-from gpumon.core.device.in_job import InJob, Tenant
+from gpumon.core.device.job_measurements import InJob, Tenant
+from gpumon.core.device.sm_utilisation import GpuFill
 from gpumon.core.diagnosis.imbalance import (
     JobImbalance,
     LowerClocks,
@@ -20,7 +20,7 @@ from gpumon.core.diagnosis.imbalance import (
     SlowGpu,
     imbalances,
 )
-from gpumon.core.diagnosis.since import report_since
+from gpumon.core.diagnosis.report_since import report_since
 from gpumon.core.phase import IdleCause
 from gpumon.core.report.report import GpuReport, RunReport
 from tests.builders.report import gpu, mean, power_fill, rank_of, report, shared_run

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from gpumon.core.device.in_job import InJob, Tenant
+from gpumon.core.device.job_measurements import InJob, Tenant
 from gpumon.core.diagnosis.advice import advise
 from gpumon.core.diagnosis.imbalance_advice import imbalance_notes
 from gpumon.core.phase import IdleCause, TrainingPhase

@@ -13,7 +13,7 @@ import pytest
 
 from gpumon.core.accounting.suspicion import Suspicion
 from gpumon.core.accounting.totals import GapTotals, GpuTotals
-from gpumon.core.device.fill import NO_FILL, Mean
+from gpumon.core.device.sm_utilisation import NO_FILL, Mean
 from gpumon.core.diagnosis.rules import ALL_RULES, BESIDE_RULES
 from gpumon.core.diagnosis.verdict_rules import VERDICT_RULES, diagnose
 from gpumon.core.log_summary.common_pauses import Together

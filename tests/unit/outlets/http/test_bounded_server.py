@@ -19,7 +19,7 @@ from gpumon.outlets.http.bounded_server import (
     Receiver,
     ServerLimits,
 )
-from gpumon.outlets.http.callers import Caller
+from gpumon.outlets.http.clients import Client
 from gpumon.outlets.http.faults import FaultLog
 from tests.patience import PATIENCE_S, until
 
@@ -75,7 +75,7 @@ class Running:
                 return b""
 
 
-def well(head: bytes, caller: Caller) -> bytes:
+def well(head: bytes, client: Client) -> bytes:
     return ANSWER
 
 
@@ -151,7 +151,7 @@ class TestAClientThatCannotBeAccepted:
 
 class TestAFaultOfOneAnswer:
     def test_ends_its_connection_where_it_is_the_loop_that_fails(self) -> None:
-        def receive(head: bytes, caller: Caller) -> bytes:
+        def receive(head: bytes, client: Client) -> bytes:
             if head == BAD:
                 raise ZeroDivisionError("a fault")
             return ANSWER
@@ -167,7 +167,7 @@ class TestAFaultOfOneAnswer:
         def fail() -> bytes:
             raise ZeroDivisionError("a fault")
 
-        def receive(head: bytes, caller: Caller) -> Job:
+        def receive(head: bytes, client: Client) -> Job:
             return Job(PoolKind.KEPT, fail if head == BAD else lambda: ANSWER)
 
         limits = ServerLimits(max_kept=1, max_queued=1)
@@ -181,7 +181,7 @@ class TestAFaultOfOneAnswer:
     def test_that_cannot_be_sent_is_dropped_and_the_next_is_made(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        def receive(head: bytes, caller: Caller) -> Job:
+        def receive(head: bytes, client: Client) -> Job:
             return Job(PoolKind.KEPT, lambda: ANSWER)
 
         with running(receive) as it:

@@ -11,7 +11,7 @@ import pytest
 
 from gpumon.cli.main import build_parser
 from gpumon.errors import GpumonError, UsageError
-from gpumon.outlets.http.callers import WebToken, is_loopback
+from gpumon.outlets.http.clients import WebToken, is_loopback
 from gpumon.outlets.http.server import DEFAULT_LISTEN, HttpServer, parse_listen
 from gpumon.outlets.metrics.prometheus import MetricsExporter
 from tests.builders.state import StoppedClock, monitor_state

@@ -1,4 +1,4 @@
-"""Which caller gets which answer: read-only, and mostly local."""
+"""Which client gets which answer: read-only, and mostly local."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 
 from gpumon.core.clock import LONGEST_LOOK_BACK_S
 from gpumon.errors import UsageError
-from gpumon.outlets.http.callers import Caller, WebToken, caller_of
+from gpumon.outlets.http.clients import Client, WebToken, client_of
 from gpumon.outlets.http.live_state import LiveState
 from gpumon.outlets.http.request import Request
 from gpumon.outlets.http.routes import ReportReader, ReportScope, Response, Routes
@@ -17,9 +17,9 @@ from tests.builders.state import StoppedClock
 from tests.serving import no_report, no_texts
 
 TOKEN = "correct-horse-battery-staple"
-ONLY_HERE = caller_of("127.0.0.1", "127.0.0.1")
-HERE = caller_of("127.0.0.1", "0.0.0.0")
-FROM_ELSEWHERE = caller_of("10.1.2.3", "0.0.0.0")
+ONLY_HERE = client_of("127.0.0.1", "127.0.0.1")
+HERE = client_of("127.0.0.1", "0.0.0.0")
+FROM_ELSEWHERE = client_of("10.1.2.3", "0.0.0.0")
 REST = ["/", "/page.js", "/api/v1/state", "/api/v1/report", "/api/v1/report/lanes",
         "/api/v1/history", "/api/v1/stream"]  # fmt: skip
 OPEN = ["/metrics", "/-/healthy", "/-/ready"]
@@ -35,33 +35,33 @@ def asking(path: str, host: str | None = None, query: str = "", **fields: str) -
     return Request("GET", path, query, host, fields)
 
 
-def status(caller: Caller, path: str, host: str | None) -> int | None:
-    refused = routes().refusal(asking(path, host), caller)
+def status(client: Client, path: str, host: str | None) -> int | None:
+    refused = routes().refusal(asking(path, host), client)
     return None if refused is None else refused.status
 
 
 class TestWhoComesFromLoopback:
-    @pytest.mark.parametrize("caller", [ONLY_HERE, HERE], ids=["to-loopback", "to-every-address"])
+    @pytest.mark.parametrize("client", [ONLY_HERE, HERE], ids=["to-loopback", "to-every-address"])
     @pytest.mark.parametrize(
         "host",
         [None, "localhost:19835", "127.0.0.1", "127.0.0.1:8080", "[::1]:19835", "[::1]", "::1",
          "LOCALHOST", "a.localhost"],
     )  # fmt: skip
     def test_is_served_everything_under_a_local_name(
-        self, host: str | None, caller: Caller
+        self, host: str | None, client: Client
     ) -> None:
-        assert [status(caller, path, host) for path in (*OPEN, *REST)] == [None] * 10
+        assert [status(client, path, host) for path in (*OPEN, *REST)] == [None] * 10
 
-    @pytest.mark.parametrize("caller", [ONLY_HERE, HERE], ids=["to-loopback", "to-every-address"])
+    @pytest.mark.parametrize("client", [ONLY_HERE, HERE], ids=["to-loopback", "to-every-address"])
     @pytest.mark.parametrize(
         "host",
         ["evil.example", "evil.example:19835", "127.0.0.1.evil.example", "localhost.evil.example",
          "10.0.0.7", "[2001:db8::1]:80", "127.evil.0.1", "0.0.0.0:19835", ""],
     )  # fmt: skip
     def test_is_refused_under_a_name_that_was_made_to_point_here(
-        self, host: str, caller: Caller
+        self, host: str, client: Client
     ) -> None:
-        assert [status(caller, path, host) for path in REST] == [403] * 7
+        assert [status(client, path, host) for path in REST] == [403] * 7
 
     @pytest.mark.parametrize("path", OPEN)
     def test_scrapes_under_any_name_only_if_other_machines_can_reach_it(self, path: str) -> None:
@@ -77,9 +77,9 @@ class TestWhoComesFromBeyond:
 
 
 class TestTheToken:
-    def asked(self, authorization: str, caller: Caller = FROM_ELSEWHERE) -> Response | None:
+    def asked(self, authorization: str, client: Client = FROM_ELSEWHERE) -> Response | None:
         request = asking("/api/v1/state", "gpu-node-7", authorization=authorization)
-        return routes(token=WebToken(TOKEN.encode())).refusal(request, caller)
+        return routes(token=WebToken(TOKEN.encode())).refusal(request, client)
 
     @pytest.mark.parametrize("user", ["", "a b"])
     def test_as_a_password_of_any_user_or_as_bearer_opens_everything(self, user: str) -> None:
@@ -120,15 +120,15 @@ class TestTheToken:
 class TestAPeer:
     @pytest.mark.parametrize("host", ["127.0.0.1", "127.9.9.9", "::1", "::ffff:127.0.0.1"])
     def test_on_loopback_is_local(self, host: str) -> None:
-        assert caller_of(host, "::").is_local
+        assert client_of(host, "::").is_local
 
     @pytest.mark.parametrize("host", ["10.0.0.1", "::ffff:10.0.0.1", "fe80::1%eth0", "::7f00:1"])
     def test_elsewhere_is_not(self, host: str) -> None:
-        assert not caller_of(host, "::").is_local
+        assert not client_of(host, "::").is_local
 
     def test_is_one_address_or_one_network_of_ipv6(self) -> None:
         def key(host: str) -> str:
-            return caller_of(host, "::").key
+            return client_of(host, "::").key
 
         assert key("10.0.0.1") == key("::ffff:10.0.0.1") != key("10.0.0.2")
         assert key("2001:db8::1") == key("2001:db8::ffff:1") != key("2001:db8:0:1::1")

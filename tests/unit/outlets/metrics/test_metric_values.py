@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from gpumon.core.accounting.totals import GpuTotals
-from gpumon.core.ring_format.fair_share import MAX_RUNS_SHOWN
+from gpumon.core.owner_quotas import MAX_RUNS_SHOWN
 from gpumon.core.sample import ActivitySample, GpuDetails
 from gpumon.core.state import GpuState, MonitorState, RunState
 from gpumon.outlets.metrics.metric_table import METRICS

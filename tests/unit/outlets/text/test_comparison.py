@@ -11,7 +11,7 @@ from dataclasses import replace
 
 import pytest
 
-from gpumon.core.diagnosis.unlike import speedup
+from gpumon.core.diagnosis.report_differences import speedup
 from gpumon.core.phase import IdleCause
 from gpumon.core.report.report import Report
 from gpumon.outlets.text.comparison import promise_was_kept, side_by_side

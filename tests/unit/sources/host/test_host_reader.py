@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
+from gpumon.core.owner_quotas import FairTurns
 from gpumon.core.phase import TrainingPhase
 from gpumon.core.ring_format.events import RingEvent, RingKind, RingReading, RingRecords
-from gpumon.core.ring_format.fair_share import FairTurns
 from gpumon.core.sample import BusySample, Device, Frame, GpuSample
 from gpumon.core.waits.evidence import HostReading
 from gpumon.sources.host.host_reader import HostReader

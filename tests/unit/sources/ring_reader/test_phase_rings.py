@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 
 from gpumon.core.clock import NS_PER_S
+from gpumon.core.owner_quotas import choose_rings
 from gpumon.core.phase import PHASE_NUMBER, TrainingPhase
 from gpumon.core.ring_format.events import RingsReading
-from gpumon.core.ring_format.fair_share import choose_rings
 from gpumon.core.ring_format.format import PAGE_BYTES, RECORD_BYTES, RING_BYTES
 from gpumon.sources.ring_reader import phase_rings
 from gpumon.sources.ring_reader.phase_rings import PhaseRingReader

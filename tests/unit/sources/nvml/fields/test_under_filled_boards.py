@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gpumon.core.report.report import UNDER_FILLED, Report
 from gpumon.core.verdict import VerdictName
-from gpumon.pipeline.reports import report_of
+from gpumon.pipeline.state_report import report_of
 from gpumon.sources.nvml.fields.table import nvml_options
 from tests.builders.driver import DriverStory, Fake
 from tests.fakenvml.control import FakeNvml

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from gpumon.core.device.fill import FillLedger, GpuFill, fill_since, known_ratio
+from gpumon.core.device.sm_utilisation import FillLedger, GpuFill, fill_since, known_ratio
 from gpumon.core.sample import GpuSample
 from gpumon.core.settings.detector import DEFAULT_FILL_SETTINGS, FillSettings
 

@@ -13,7 +13,7 @@ from gpumon.core.ring_format.events import RingCounts, RingsReading
 from gpumon.core.sample import Device, Frame, GpuSample
 from gpumon.core.state import CollectorState, MonitorState
 from gpumon.core.waits.evidence import HostReading
-from gpumon.pipeline.reports import report_of
+from gpumon.pipeline.state_report import report_of
 from tests.builders.monitor import NO_RINGS, STEP, Story, monitor, reading
 from tests.builders.state import STARVED_UUID, device, healthy_gpu, monitor_state, starved_gpu
 from tests.builders.state import run as run_state

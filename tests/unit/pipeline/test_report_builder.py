@@ -14,8 +14,8 @@ from gpumon.core.diagnosis.advice import advise
 from gpumon.core.phase import IdleCause, TrainingPhase
 from gpumon.core.report.report import Report
 from gpumon.errors import UsageError
-from gpumon.pipeline.past_reports import Reports, RunReports
-from gpumon.pipeline.reports import report_of
+from gpumon.pipeline.report_builder import Reports, RunReports
+from gpumon.pipeline.state_report import report_of
 from tests.builders.monitor import SAVE, STEP, WAIT, Phases, Story
 from tests.builders.time import s
 

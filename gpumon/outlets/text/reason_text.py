@@ -16,7 +16,7 @@ from gpumon.core.diagnosis.loss_range import (
     possible_causes,
 )
 from gpumon.core.diagnosis.messages import WORD_OF_CAUSE
-from gpumon.core.diagnosis.pauses import clockwork, least_visible_ns, likely_text
+from gpumon.core.diagnosis.pause_messages import clockwork, least_visible_ns, likely_text
 from gpumon.core.diagnosis.rank_advice import wait_in_time
 from gpumon.core.diagnosis.verdict_rules import is_mostly_in_pauses
 from gpumon.core.phase import IdleCause

@@ -11,7 +11,7 @@ from gpumon.core.sample import Device, GpuSample, ProcessSample
 from gpumon.pipeline.gpu_bindings import is_process_of, names_run
 
 
-class GpuJoin:
+class CandidateGpus:
     """The GPUs of one tick, ready to be looked up for many runs.
 
     A MIG-partitioned GPU counts for no run: its instances do the work.

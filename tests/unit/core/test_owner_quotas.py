@@ -7,7 +7,7 @@ from collections import Counter
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from gpumon.core.ring_format.fair_share import (
+from gpumon.core.owner_quotas import (
     FairSlots,
     FairTurns,
     RingCandidate,

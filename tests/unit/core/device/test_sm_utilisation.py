@@ -6,7 +6,7 @@ from operator import add
 
 import pytest
 
-from gpumon.core.device.fill import (
+from gpumon.core.device.sm_utilisation import (
     NO_FILL,
     GpuFill,
     Mean,

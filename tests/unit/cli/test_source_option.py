@@ -8,7 +8,7 @@ import pytest
 
 from gpumon.cli import serve
 from gpumon.cli.main import build_parser
-from gpumon.cli.open_source import nvml_options_of, open_source
+from gpumon.cli.source_option import nvml_options_of, open_source
 from gpumon.sources.nvml.fields.table import (
     DEFAULT_OPTIONS,
     NVML_FIELDS,

@@ -30,7 +30,7 @@ from gpumon.pipeline.history import (
     report_after,
     snapshot_of,
 )
-from gpumon.pipeline.reports import NO_COUNTS, report_of
+from gpumon.pipeline.state_report import NO_COUNTS, report_of
 
 _MOST_FINISHED: Final = 64
 _MOST_BESIDE: Final = 64

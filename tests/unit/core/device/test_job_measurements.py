@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
-from gpumon.core.device.in_job import MOST_TENANTS, InJob, InJobLedger, Tenant, in_job_since
+from gpumon.core.device.job_measurements import (
+    MOST_TENANTS,
+    InJob,
+    InJobLedger,
+    Tenant,
+    in_job_since,
+)
 from gpumon.core.sample import BusySample, Device, GpuSample, ProcessSample
 from tests.builders.report import seconds_of
 from tests.builders.time import s

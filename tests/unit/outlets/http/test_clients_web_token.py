@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from gpumon.errors import UsageError
-from gpumon.outlets.http.callers import read_token
+from gpumon.outlets.http.clients import read_token
 
 TOKEN = "0123456789abcdef"
 

@@ -9,8 +9,8 @@ from typing import TypeVar, get_type_hints
 
 from gpumon.core.accounting.pending import NOTHING_UNSETTLED, Unsettled
 from gpumon.core.accounting.totals import GapTotals, GpuTotals
-from gpumon.core.device.fill import fill_since
-from gpumon.core.device.in_job import in_job_since
+from gpumon.core.device.job_measurements import in_job_since
+from gpumon.core.device.sm_utilisation import fill_since
 from gpumon.core.device.troubles import troubles_since
 from gpumon.core.diagnosis.advice import advise
 from gpumon.core.diagnosis.verdict_rules import diagnose

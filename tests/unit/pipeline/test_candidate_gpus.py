@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 
 from gpumon.core.sample import Device, GpuSample, ProcessSample
-from gpumon.pipeline.gpu_join import GpuJoin
+from gpumon.pipeline.candidate_gpus import CandidateGpus
 from tests.builders.monitor import HOST_PID as PID
 from tests.builders.monitor import run_reading
 
@@ -49,7 +49,7 @@ def machine(*pids: tuple[int, ...] | None, full: tuple[int, ...] | None = None) 
 
 def joined(machine: list[GpuSample], *, simulated: bool = False, **facts: object) -> list[str]:
     """The GPUs that count for a run with these facts."""
-    return sorted(GpuJoin(machine, simulated=simulated).gpus_of(run_reading(**facts)))
+    return sorted(CandidateGpus(machine, simulated=simulated).gpus_of(run_reading(**facts)))
 
 
 class TestARunWhoseFrameworkComputesOnTheCpu:
@@ -145,7 +145,7 @@ class TestARunOnAMigInstance:
         assert joined(machine(), visible_devices="0") == []
 
     def test_may_have_a_share_for_each_instance(self) -> None:
-        join = GpuJoin(machine((PID,), (PID,)), simulated=False)
+        join = CandidateGpus(machine((PID,), (PID,)), simulated=False)
 
         assert join.shares_of(run_reading(shares={"0:0": 0.25, SECOND: 0.5, "1": 0.25})) == {
             FIRST: 0.25, SECOND: 0.5, FULL: 0.25,
@@ -173,6 +173,6 @@ class TestTheSharesOfARun:
         ],
     )  # fmt: skip
     def test(self, reported: dict[str, float], shares: dict[str, float]) -> None:
-        join = GpuJoin(gpus(None, None, None), simulated=False)
+        join = CandidateGpus(gpus(None, None, None), simulated=False)
 
         assert join.shares_of(run_reading(shares=reported)) == shares

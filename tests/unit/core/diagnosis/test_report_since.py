@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from gpumon.core.accounting.intervals import Interval
 from gpumon.core.accounting.ledger import GpuLedger
 from gpumon.core.accounting.totals import GpuTotals
-from gpumon.core.diagnosis.since import report_since, totals_since
+from gpumon.core.diagnosis.report_since import report_since, totals_since
 from gpumon.core.phase import IdleCause
 from tests.builders.cycles import cycles, late_waves, on_and_off
 from tests.builders.report import report, run

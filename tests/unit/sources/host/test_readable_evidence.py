@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from gpumon.sources.host.visibility import HostVisibility, read_host_visibility
+from gpumon.sources.host.readable_evidence import HostVisibility, read_host_visibility
 
 OPEN = {
     "self/schedstat": "81672 1204 7",

@@ -1,4 +1,4 @@
-"""Identify callers: loopback or not, what counts as one peer, and the token."""
+"""Identify clients: loopback or not, what counts as one peer, and the token."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _SHARED_PREFIX_BITS: Final = 64
 """One machine may use any address of an IPv6 network of this prefix length."""
 
 
-class Caller(NamedTuple):
+class Client(NamedTuple):
     """The other end of a connection.
 
     Attributes:
@@ -30,12 +30,12 @@ class Caller(NamedTuple):
     came_to_loopback: bool
 
 
-def caller_of(peer_host: str, listening_on: str) -> Caller:
-    """The caller of a socket's peer address (IPv6 may contain IPv4, and a zone).
+def client_of(peer_host: str, listening_on: str) -> Client:
+    """The client of a socket's peer address (IPv6 may contain IPv4, and a zone).
 
-    >>> caller_of("127.0.0.1", "0.0.0.0")
-    Caller(key='127.0.0.1', is_local=True, came_to_loopback=False)
-    >>> caller_of("2001:db8::7", "::").key
+    >>> client_of("127.0.0.1", "0.0.0.0")
+    Client(key='127.0.0.1', is_local=True, came_to_loopback=False)
+    >>> client_of("2001:db8::7", "::").key
     '2001:db8::/64'
     """
     address = ipaddress.ip_address(peer_host.partition("%")[0])
@@ -44,7 +44,7 @@ def caller_of(peer_host: str, listening_on: str) -> Caller:
     key = str(address)
     if isinstance(address, ipaddress.IPv6Address) and not address.is_loopback:
         key = str(ipaddress.ip_network((address, _SHARED_PREFIX_BITS), strict=False))
-    return Caller(key, address.is_loopback, is_loopback(listening_on))
+    return Client(key, address.is_loopback, is_loopback(listening_on))
 
 
 def is_loopback(host: str) -> bool:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from gpumon.errors import UnwritableFileError
-from gpumon.outlets.whole_file import write_whole
+from gpumon.outlets.atomic_write import write_whole
 
 
 def names_in(folder: Path) -> list[str]:

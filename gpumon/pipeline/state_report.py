@@ -18,7 +18,7 @@ from gpumon.core.attribution.visible_devices import (
 from gpumon.core.device.troubles import error_of
 from gpumon.core.diagnosis.advice import advise
 from gpumon.core.diagnosis.imbalance_advice import imbalance_notes
-from gpumon.core.diagnosis.silence import run_named, silence_sentence
+from gpumon.core.diagnosis.silence_messages import run_named, silence_sentence
 from gpumon.core.diagnosis.verdict_rules import diagnose
 from gpumon.core.report.report import GpuReport, Report, RunReport
 from gpumon.core.ring_format.events import RingCounts

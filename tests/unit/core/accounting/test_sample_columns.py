@@ -6,7 +6,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from gpumon.core.accounting.ledger import GpuLedger
-from gpumon.core.accounting.sample_runs import Levels, SampleColumns
+from gpumon.core.accounting.sample_columns import Levels, SampleColumns
 from gpumon.core.accounting.totals import GpuTotals
 from gpumon.core.attribution.idle_sharing import SharedIdle
 from gpumon.core.sample import BusySample

@@ -9,7 +9,7 @@ import pytest
 from gpumon.core.phase import IdleCause, TrainingPhase
 from gpumon.core.sample import ProcessSample
 from gpumon.core.state import MonitorState
-from gpumon.pipeline.reports import report_of
+from gpumon.pipeline.state_report import report_of
 from tests.builders.monitor import (
     ADA,
     ADAS_PROCESS,
