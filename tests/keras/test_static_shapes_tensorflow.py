@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -30,15 +31,39 @@ def data(seed: int = 3) -> tuple[Any, Any]:
     return rows, {"a": sums, "b": 2 * sums}
 
 
-def as_arrays() -> dict[str, Any]:
-    return {**dict(zip("xy", data(), strict=True)), "batch_size": b.BATCH}
+def batches() -> Iterator[Any]:
+    for at in range(0, ROWS, b.BATCH):
+        yield tf.nest.map_structure(lambda values: values[at : at + b.BATCH], data())  # noqa: B023
 
 
-def as_batches_of_one_size() -> dict[str, Any]:
-    return {"x": tf.data.Dataset.from_tensor_slices(data()).batch(b.BATCH, drop_remainder=True)}
+def as_py_dataset() -> Any:
+    class Dataset(keras.utils.PyDataset):  # type: ignore[misc]
+        num_batches = 3
+
+        def __len__(self) -> int:
+            return self.num_batches
+
+        def __getitem__(self, index: int) -> Any:
+            return list(batches())[index]
+
+    return Dataset()
 
 
-def seen_in(source: Callable[[], Any], *callbacks: Any, **compiled: Any) -> tuple[list[Any], Any]:
+def as_tf_data(*, drop_remainder: bool) -> Any:
+    return tf.data.Dataset.from_tensor_slices(data()).batch(b.BATCH, drop_remainder=drop_remainder)
+
+
+SOURCES: dict[str, Callable[[], dict[str, Any]]] = {
+    "arrays": lambda: {**dict(zip("xy", data(), strict=True)), "batch_size": b.BATCH},
+    "tf.data": lambda: {"x": as_tf_data(drop_remainder=False)},
+    "tf.data of one size": lambda: {"x": as_tf_data(drop_remainder=True)},
+    "PyDataset": lambda: {"x": as_py_dataset()},
+    "generator": lambda: {"x": batches()},
+}
+TRIED = SOURCES if os.environ.get("GPUMON_WHOLE_TABLE") else ("arrays",)
+
+
+def seen_in(source: str, *callbacks: Any, **compiled: Any) -> tuple[list[Any], Any]:
     """Train, validate, and train on a batch of its own.
 
     Returns:
@@ -59,8 +84,8 @@ def seen_in(source: Callable[[], Any], *callbacks: Any, **compiled: Any) -> tupl
     settings = {"shuffle": False, "validation_data": data(seed=5), "validation_batch_size": b.BATCH}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # Keras says that a generator is not shuffled
-        history = model.fit(**source(), **settings, verbose=0, callbacks=list(callbacks))
-    model.train_on_batch(*tf.nest.map_structure(lambda values: values[: b.BATCH], data()))
+        history = model.fit(**SOURCES[source](), **settings, verbose=0, callbacks=list(callbacks))
+    model.train_on_batch(*next(batches()))
     return shapes, history.history
 
 
@@ -68,23 +93,24 @@ class TestShapesAndLosses:
     @pytest.mark.parametrize(
         ("source", "way"),
         [
-            (as_arrays, "compiled"),
-            (as_batches_of_one_size, "several steps"),
-            pytest.param(as_arrays, "eager", marks=in_make_truth),
-            pytest.param(as_batches_of_one_size, "several eager steps", marks=in_make_truth),
+            pytest.param(source, way, marks=in_make_truth if "eager" in way else [])
+            for source in TRIED
+            for way in EACH_WAY
+            if way == "compiled" or source in ("arrays", "tf.data of one size")
         ],
     )
-    def test_are_those_without_a_tagger(self, source: Callable[[], Any], way: str) -> None:
+    def test_are_those_without_a_tagger(self, source: str, way: str) -> None:
         settings = EACH_WAY[way]
 
         assert seen_in(source, b.tagger(), **settings) == seen_in(source, **settings)
 
+    @pytest.mark.parametrize("source", TRIED)
     def test_are_those_without_one_where_keras_fetches_outside_of_the_graph(
-        self, monkeypatch: pytest.MonkeyPatch
+        self, source: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         eager_fetch.fetch_eagerly(monkeypatch)
 
-        bare = seen_in(as_arrays)
+        bare = seen_in(source)
 
         assert ((b.BATCH, 1), (b.BATCH, 1)) in bare[0]
-        assert seen_in(as_arrays, b.tagger()) == bare
+        assert seen_in(source, b.tagger()) == bare
