@@ -190,9 +190,9 @@ def gpm_fill(
         power_mw_ns=180_000 * s(seconds),
         power_limit_mw_ns=700_000 * s(seconds),
         sm_clock=mean(1.0, seconds),
-        held_known_ns=s(seconds),
-        held_ns=round(held * s(seconds)),
-        held_by_ns={"hw_thermal_slowdown": round(held * s(seconds))} if held else {},
+        throttle_known_ns=s(seconds),
+        throttled_ns=round(held * s(seconds)),
+        throttled_by_ns={"hw_thermal_slowdown": round(held * s(seconds))} if held else {},
     )
 
 
@@ -320,7 +320,7 @@ def wait(
 ) -> WaitReason:
     """A reason and its loss; ``others``: figures, by the begin of their names.
 
-    >>> seen(InputWaitReason.CPU_BOUND, tasks=1, wanted=1.0, given=1.0, usable=8).figures[3]
+    >>> wait(InputWaitReason.CPU_BOUND, tasks=1, wanted=1.0, given=1.0, usable=8).figures[3]
     8
     """
     named = {

@@ -8,7 +8,7 @@ from typing import Any
 
 from gpumon.core.accounting.rank_wait import RankWait
 from gpumon.core.attribution.visible_devices import GpuName, problem_with_names, problem_with_work
-from gpumon.core.device.job_measurements import InJob, Tenant
+from gpumon.core.device.job_measurements import InJob, ProcessOnGpu
 from gpumon.core.device.sm_utilisation import GpuFill
 from gpumon.core.diagnosis import messages
 from gpumon.core.diagnosis.advice import advise
@@ -320,11 +320,11 @@ def test_advice_on_unequal_gpus() -> Chapters:
     def clocked(ratio: float, held: float = 0.0) -> GpuFill:
         return power_fill(500.0, held=held)._replace(sm_clock=mean(ratio, 120.0))
 
-    def in_job(fill: GpuFill | None = None, *tenants: Tenant) -> InJob:
+    def in_job(fill: GpuFill | None = None, *tenants: ProcessOnGpu) -> InJob:
         return InJob(("j1",), 1, fill, s(60), tenants)
 
-    def with_other(ratio: float | None) -> tuple[Tenant, Tenant]:
-        itself, other = Tenant(4711, 1000, s(60)), Tenant(77, 1001, s(54))
+    def with_other(ratio: float | None) -> tuple[ProcessOnGpu, ProcessOnGpu]:
+        itself, other = ProcessOnGpu(4711, 1000, s(60)), ProcessOnGpu(77, 1001, s(54))
         if ratio is not None:
             other = other._replace(computing_known_ns=s(54), computing_ns=s(54 * ratio))
         return itself, other

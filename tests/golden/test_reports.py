@@ -249,7 +249,7 @@ def test_report_on_full_gpus() -> Chapters:
         "another one loses time": printed(filled(power_fill(180.0)), gpu(50, {WAIT: 50}, index=1)),
         "heat holds it down": printed(filled(power_fill(180.0, held=0.8))),
         "its power limit does": printed(
-            filled(at_limit._replace(held_by_ns={"sw_power_cap": at_limit.held_ns}))
+            filled(at_limit._replace(throttled_by_ns={"sw_power_cap": at_limit.throttled_ns}))
         ),
     }
 

@@ -26,13 +26,13 @@ from gpumon.core.codecs.field_codec import (
     time_ns,
 )
 from gpumon.core.device.idle_holder import HeldGpu
-from gpumon.core.device.job_measurements import InJob, Tenant
+from gpumon.core.device.job_measurements import InJob, ProcessOnGpu
 from gpumon.core.device.sm_utilisation import (
     NO_FILL,
     Evidence,
     GpuFill,
     Mean,
-    is_held_down,
+    are_clocks_reduced,
     is_under_filled,
     known_ratio,
 )
@@ -92,7 +92,7 @@ _IN_JOB: Final = FieldCodec(
     InJob,
     PUBLIC,
     "jobs begun listed_seconds? tenants?",
-    {Tenant: "pid uid present_seconds computing_known_seconds computing_seconds"},
+    {ProcessOnGpu: "pid uid present_seconds computing_known_seconds computing_seconds"},
 )
 _HELD: Final = FieldCodec(
     HeldGpu, PUBLIC, "pid user command memory_bytes processes=process_count? since@since_ns"
@@ -366,11 +366,11 @@ def encode_fill(fill: GpuFill | None) -> dict[str, Any]:
         "drawn_watts": fill.drawn_watts,
         "drawn_seconds": seconds(fill.drawn_ns),
         "sm_clock_ratio": fill.sm_clock.ratio,
-        "held_ratio": fill.held_ratio,
-        "held_known_seconds": seconds(fill.held_known_ns),
-        "held_seconds_by_reason": {name: seconds(ns) for name, ns in fill.held_by_ns.items()},
+        "held_ratio": fill.throttled_ratio,
+        "held_known_seconds": seconds(fill.throttle_known_ns),
+        "held_seconds_by_reason": {name: seconds(ns) for name, ns in fill.throttled_by_ns.items()},
         "under_filled": is_under_filled(fill),
-        "held_down": is_held_down(fill),
+        "held_down": are_clocks_reduced(fill),
     }
 
 
@@ -396,7 +396,7 @@ def _decode_fill(document: object) -> GpuFill | None:
         return round(1000 * (number_of(name) or 0.0)) * duration_ns
 
     power_ns, drawn_ns = time_of("power_seconds"), time_of("drawn_seconds")
-    held_known_ns = time_of("held_known_seconds")
+    throttle_known_ns = time_of("held_known_seconds")
     activity_ns = time_of("observed_seconds") if fields["evidence"] == Evidence.GPM else 0
     fill = GpuFill(
         sm_active=mean("sm_active_ratio", activity_ns),
@@ -409,12 +409,12 @@ def _decode_fill(document: object) -> GpuFill | None:
         drawn_ns=drawn_ns,
         drawn_mw_ns=energy("drawn_watts", drawn_ns),
         # The document does not say what the clock's mean covers: any time gives the same mean.
-        sm_clock=mean("sm_clock_ratio", max(activity_ns, drawn_ns, power_ns, held_known_ns)),
-        held_known_ns=held_known_ns,
-        held_ns=round((number_of("held_ratio") or 0.0) * held_known_ns),
-        held_by_ns={
+        sm_clock=mean("sm_clock_ratio", max(activity_ns, drawn_ns, power_ns, throttle_known_ns)),
+        throttle_known_ns=throttle_known_ns,
+        throttled_ns=round((number_of("held_ratio") or 0.0) * throttle_known_ns),
+        throttled_by_ns={
             name: time_ns(value)
             for name, value in mapping(fields.get("held_seconds_by_reason") or {}).items()
         },
     )
-    return None if fill._replace(held_by_ns=NO_FILL.held_by_ns) == NO_FILL else fill
+    return None if fill._replace(throttled_by_ns=NO_FILL.throttled_by_ns) == NO_FILL else fill

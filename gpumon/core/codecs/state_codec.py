@@ -183,7 +183,9 @@ def board_document(gpu: GpuState) -> dict[str, Any]:
 
 def _brief_fill(fill: GpuFill) -> dict[str, Any]:
     document = encode_fill(fill)
-    document["held_mostly_by"] = max(fill.held_by_ns, key=fill.held_by_ns.__getitem__, default=None)
+    document["held_mostly_by"] = max(
+        fill.throttled_by_ns, key=fill.throttled_by_ns.__getitem__, default=None
+    )
     names = (
         "evidence sm_active_ratio power_watts power_limit_watts held_ratio held_mostly_by"
         " under_filled held_down"

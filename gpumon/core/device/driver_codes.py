@@ -8,6 +8,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
+MAX_XIDS: Final = 64
+"""Different XIDs kept of one GPU: more than a board in use can have."""
+
 
 class CodeText(NamedTuple):
     """What a code means (for a slowdown: what holds the clocks down), and what to do."""

@@ -1,4 +1,4 @@
-"""What a board measured while its GPU worked for one job of several: its fill and its processes.
+"""What a board measured while its GPU worked for one job of several: SM utilisation, processes.
 
 Sums since observation began would mix runs. These restart with each job, so that GPUs of one job
 can be compared. Which run a process belongs to is not known here.
@@ -12,11 +12,11 @@ from gpumon.core.device.sm_utilisation import FillLedger, GpuFill, fill_since, k
 from gpumon.core.sample import GpuSample
 from gpumon.core.settings.detector import DEFAULT_FILL_SETTINGS, FillSettings
 
-MOST_TENANTS: Final = 32
+MAX_PROCESSES: Final = 32
 """Processes kept for one GPU: those present, then those that were present longest."""
 
 
-class Tenant(NamedTuple):
+class ProcessOnGpu(NamedTuple):
     """One process on one GPU.
 
     Attributes:
@@ -37,7 +37,7 @@ class Tenant(NamedTuple):
         """Share of its time, 0 to 1, in which it kept multiprocessors busy."""
         return self.computing_ns / self.computing_known_ns if self.computing_known_ns else None
 
-    def with_more(self, length_ns: int, sm_ratio: float | None) -> Tenant:
+    def with_more(self, length_ns: int, sm_ratio: float | None) -> ProcessOnGpu:
         """Return it with more time, in which it computed for that share."""
         ratio, more = known_ratio(sm_ratio), self._replace(present_ns=self.present_ns + length_ns)
         if ratio is None:
@@ -62,7 +62,7 @@ class InJob(NamedTuple):
     begun: int
     fill: GpuFill | None = None
     listed_ns: int = 0
-    tenants: tuple[Tenant, ...] = ()
+    tenants: tuple[ProcessOnGpu, ...] = ()
 
 
 class InJobLedger:
@@ -89,9 +89,9 @@ class InJobLedger:
         self._listed_ns += length_ns
         listed = {(process.pid, process.uid): process for process in sample.processes}
         for key, process in listed.items():
-            tenant = self._tenants.get(key) or Tenant(*key)
+            tenant = self._tenants.get(key) or ProcessOnGpu(*key)
             self._tenants[key] = tenant.with_more(length_ns, process.sm_ratio)
-        if len(self._tenants) > MOST_TENANTS:
+        if len(self._tenants) > MAX_PROCESSES:
             self._forget({*listed})
 
     def snapshot(self) -> InJob | None:
@@ -104,12 +104,12 @@ class InJobLedger:
     def _begin(self) -> None:
         self._fill = FillLedger(self._settings)
         self._listed_ns = 0
-        self._tenants: dict[tuple[int, int | None], Tenant] = {}
+        self._tenants: dict[tuple[int, int | None], ProcessOnGpu] = {}
 
     def _forget(self, present: set[tuple[int, int | None]]) -> None:
         tenants = self._tenants
         by_need = sorted(tenants, key=lambda one: (one not in present, -tenants[one].present_ns))
-        for key in by_need[MOST_TENANTS:]:
+        for key in by_need[MAX_PROCESSES:]:
             del tenants[key]
 
 
@@ -126,7 +126,7 @@ def in_job_since(before: InJob | None, after: InJob | None) -> InJob | None:
     )
 
 
-def _since(before: Tenant | None, after: Tenant) -> Tenant:
+def _since(before: ProcessOnGpu | None, after: ProcessOnGpu) -> ProcessOnGpu:
     if before is None or after.present_ns < before.present_ns:
         return after  # it was dropped, and came back
     return after._replace(

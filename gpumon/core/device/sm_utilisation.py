@@ -9,7 +9,7 @@ figures show more:
   ``graphics_ratio``, else by utilisation samples that cover at least half of it. Each nanosecond
   counts once, even if it is reported twice.
 * **power** without activity: the draw relative to the limit, over ticks that were completely busy,
-  at full clock, with nothing holding it down. The power of a tick is its mean, pauses included:
+  at full clock, with nothing reducing it. The power of a tick is its mean, pauses included:
   in a tick that was partly idle it is not the power of the busy time.
 
 Windows that were partly idle are left out, not divided by their busy share: that would need two
@@ -32,7 +32,7 @@ from gpumon.core.sample import ActivitySample, BusySample, GpuDetails, GpuSample
 from gpumon.core.settings.detector import DEFAULT_FILL_SETTINGS, FillSettings
 from gpumon.core.settings.rule import RuleKind, rule
 
-HOLDING_REASONS: Final = frozenset({"sw_power_cap", *SLOWDOWNS})
+CLOCK_REDUCING_REASONS: Final = frozenset({"sw_power_cap", *SLOWDOWNS})
 """Throttle reasons that slow down a GPU at work. Clocks that a user has set are left out: they are
 intended, and a clock that they keep low is no full clock."""
 
@@ -83,9 +83,9 @@ class GpuFill(NamedTuple):
         drawn_ns: Time of completely busy ticks with power known, at any clock.
         drawn_mw_ns: Power draw in it.
         sm_clock: Clock of the multiprocessors, of the maximum, over all busy time.
-        held_known_ns: Busy time for which the throttle reasons are known.
-        held_ns: The part of it in which one of ``HOLDING_REASONS`` did.
-        held_by_ns: The same, by reason; several may hold at a time.
+        throttle_known_ns: Busy time for which the throttle reasons are known.
+        throttled_ns: The part of it in which one of ``CLOCK_REDUCING_REASONS`` applied.
+        throttled_by_ns: The same, by reason; several may apply at a time.
     """
 
     sm_active: Mean = _NONE
@@ -98,9 +98,9 @@ class GpuFill(NamedTuple):
     drawn_ns: int = 0
     drawn_mw_ns: int = 0
     sm_clock: Mean = _NONE
-    held_known_ns: int = 0
-    held_ns: int = 0
-    held_by_ns: Mapping[str, int] = _NO_REASONS
+    throttle_known_ns: int = 0
+    throttled_ns: int = 0
+    throttled_by_ns: Mapping[str, int] = _NO_REASONS
 
     @property
     def evidence(self) -> Evidence | None:
@@ -134,9 +134,9 @@ class GpuFill(NamedTuple):
         return self.drawn_mw_ns / self.drawn_ns / 1000.0 if self.drawn_ns else None
 
     @property
-    def held_ratio(self) -> float | None:
+    def throttled_ratio(self) -> float | None:
         """Share of the busy time in which the clocks were reduced; ``None``: unknown."""
-        return self.held_ns / self.held_known_ns if self.held_known_ns else None
+        return self.throttled_ns / self.throttle_known_ns if self.throttle_known_ns else None
 
 
 NO_FILL: Final = GpuFill()
@@ -150,11 +150,11 @@ NO_FILL: Final = GpuFill()
     thresholds=("fill.min_busy_ns", "fill.held_share"),
     measured_with=("fill.busy_above",),
 )
-def is_held_down(fill: GpuFill, settings: FillSettings = DEFAULT_FILL_SETTINGS) -> bool:
+def are_clocks_reduced(fill: GpuFill, settings: FillSettings = DEFAULT_FILL_SETTINGS) -> bool:
     """Whether heat or power held the clocks down for so long that this is the finding."""
     return (
-        fill.held_known_ns >= settings.min_busy_ns
-        and fill.held_ns >= settings.held_share * fill.held_known_ns
+        fill.throttle_known_ns >= settings.min_busy_ns
+        and fill.throttled_ns >= settings.held_share * fill.throttle_known_ns
     )
 
 
@@ -183,7 +183,11 @@ def is_under_filled(fill: GpuFill | None, settings: FillSettings = DEFAULT_FILL_
     >>> is_under_filled(GpuFill(sm_active=Mean(busy_ns, busy_ns // 4 * 3)))
     False
     """
-    if fill is None or fill.observed_ns < settings.min_busy_ns or is_held_down(fill, settings):
+    if (
+        fill is None
+        or fill.observed_ns < settings.min_busy_ns
+        or are_clocks_reduced(fill, settings)
+    ):
         return False
     if fill.evidence is Evidence.GPM:
         active, memory = fill.sm_active.ratio, fill.memory_bandwidth.ratio
@@ -312,10 +316,10 @@ class FillLedger:
     def _add_board(
         self, sample: GpuSample, details: GpuDetails, busy_ns: int, is_busy_throughout: bool
     ) -> None:
-        fill, holding = self._fill, frozenset[str]()
+        fill, reducing = self._fill, frozenset[str]()
         if details.throttle_reasons is not None:
-            holding = HOLDING_REASONS.intersection(details.throttle_reasons)
-            fill = _with_held(fill, holding, busy_ns)
+            reducing = CLOCK_REDUCING_REASONS.intersection(details.throttle_reasons)
+            fill = _with_throttling(fill, reducing, busy_ns)
         clock = _part(sample.sm_clock_hertz, details.sm_clock_max_hertz)
         if clock is not None:
             fill = fill._replace(sm_clock=_added(fill.sm_clock, clock, busy_ns))
@@ -323,7 +327,7 @@ class FillLedger:
             self._note(fill, self._busy_until_ns)
         drawn_mw = _milliwatts(sample.power_watts)
         if is_busy_throughout and drawn_mw is not None:
-            is_full = clock is not None and clock >= self._settings.full_clock_from and not holding
+            is_full = clock is not None and clock >= self._settings.full_clock_from and not reducing
             limit_mw = _milliwatts(details.power_limit_watts) if is_full else None
             self._tick_power = _TickPower(busy_ns, drawn_mw, limit_mw)
 
@@ -350,13 +354,15 @@ class FillLedger:
         self._fill, self._measured_at_ns = fill, max(self._measured_at_ns, at_ns)
 
 
-def _with_held(fill: GpuFill, holding: frozenset[str], busy_ns: int) -> GpuFill:
+def _with_throttling(fill: GpuFill, reducing: frozenset[str], busy_ns: int) -> GpuFill:
     """Add busy time in which these reasons held the clocks down."""
-    more = {reason: fill.held_by_ns.get(reason, 0) + busy_ns for reason in holding}
+    more = {reason: fill.throttled_by_ns.get(reason, 0) + busy_ns for reason in reducing}
     return fill._replace(
-        held_known_ns=fill.held_known_ns + busy_ns,
-        held_ns=fill.held_ns + (busy_ns if holding else 0),
-        held_by_ns=MappingProxyType({**fill.held_by_ns, **more}) if more else fill.held_by_ns,
+        throttle_known_ns=fill.throttle_known_ns + busy_ns,
+        throttled_ns=fill.throttled_ns + (busy_ns if reducing else 0),
+        throttled_by_ns=MappingProxyType({**fill.throttled_by_ns, **more})
+        if more
+        else fill.throttled_by_ns,
     )
 
 

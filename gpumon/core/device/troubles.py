@@ -289,23 +289,23 @@ def troubles_since(before: Sequence[Trouble], after: Sequence[Trouble]) -> tuple
 )
 def is_throttled(fill: GpuFill, settings: TroubleSettings = DEFAULT_TROUBLE_SETTINGS) -> bool:
     """Whether heat, power or the board's protection held its clocks down for long."""
-    held_ns = max((fill.held_by_ns.get(reason, 0) for reason in SLOWDOWNS), default=0)
-    known_ns = fill.held_known_ns
-    return known_ns >= settings.min_busy_ns and held_ns >= settings.throttled_share * known_ns
+    slowed_ns = max((fill.throttled_by_ns.get(reason, 0) for reason in SLOWDOWNS), default=0)
+    known_ns = fill.throttle_known_ns
+    return known_ns >= settings.min_busy_ns and slowed_ns >= settings.throttled_share * known_ns
 
 
 def throttled(fill: GpuFill | None) -> Iterator[Trouble]:
     """Yield the trouble of a GPU that was slowed down, if its sums show it."""
     if fill is None or not is_throttled(fill):
         return
-    reason = max(SLOWDOWNS, key=lambda one: fill.held_by_ns.get(one, 0))
-    held_ns = fill.held_by_ns[reason]
+    reason = max(SLOWDOWNS, key=lambda one: fill.throttled_by_ns.get(one, 0))
+    slowed_ns = fill.throttled_by_ns[reason]
     by, advice = SLOWDOWNS[reason]
-    share = in_percent(held_ns / fill.held_known_ns, DEFAULT_TROUBLE_SETTINGS.throttled_share)
+    share = in_percent(slowed_ns / fill.throttle_known_ns, DEFAULT_TROUBLE_SETTINGS.throttled_share)
     yield Trouble(
         TroubleKind.THROTTLED, Severity.MODERATE,
         f"had its clocks reduced {share} of its busy time by {by} ({reason})",
-        advice, reason=reason, duration_ns=held_ns,
+        advice, reason=reason, duration_ns=slowed_ns,
     )  # fmt: skip
 
 
@@ -315,7 +315,7 @@ def throttled_now(details: GpuDetails | None, fill: GpuFill | None) -> Iterator[
     Sums contain only completely busy samples: a GPU that is partly idle in each has none.
     """
     reasons = () if details is None else details.throttle_reasons or ()
-    known_ns = 0 if fill is None else fill.held_known_ns
+    known_ns = 0 if fill is None else fill.throttle_known_ns
     reason = next((one for one in SLOWDOWNS if one in reasons), None)
     if reason is not None and known_ns < DEFAULT_TROUBLE_SETTINGS.min_busy_ns:
         by, advice = SLOWDOWNS[reason]

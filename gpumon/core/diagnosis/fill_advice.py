@@ -10,7 +10,7 @@ from gpumon.core.device.sm_utilisation import (
     NO_FILL,
     Evidence,
     GpuFill,
-    is_held_down,
+    are_clocks_reduced,
     is_under_filled,
 )
 from gpumon.core.diagnosis import messages
@@ -69,10 +69,10 @@ def fill_figures(fill: GpuFill) -> str:
 
 def clocks_held_sentence(fill: GpuFill | None) -> str:
     """What held its clocks down; empty where that was for hardly any of its busy time."""
-    ratio = None if fill is None else fill.held_ratio
+    ratio = None if fill is None else fill.throttled_ratio
     if fill is None or ratio is None or ratio < _LIMITS.held_told_from:
         return ""
-    by_time = sorted(fill.held_by_ns, key=lambda reason: -fill.held_by_ns[reason])
+    by_time = sorted(fill.throttled_by_ns, key=lambda reason: -fill.throttled_by_ns[reason])
     what = listed(list(dict.fromkeys(HELD_BY.get(reason, reason) for reason in by_time)))
     return messages.CLOCKS_HELD.format(
         share=in_percent(ratio), what=what, reasons=", ".join(by_time)
@@ -85,7 +85,7 @@ def fill_reason(gpu: GpuReport) -> str:
     if fill is None:
         return ""
     if not is_under_filled(fill):
-        return clocks_held_sentence(fill) if is_held_down(fill) else ""
+        return clocks_held_sentence(fill) if are_clocks_reduced(fill) else ""
     busy, time = in_percent(_LIMITS.busy_above), in_time(fill.observed_ns)
     if fill.evidence is Evidence.GPM:
         return messages.FILL_FIGURES.format(busy=busy, time=time, figures=fill_figures(fill))

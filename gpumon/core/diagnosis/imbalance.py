@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple, TypeAlias
 
-from gpumon.core.device.job_measurements import InJob, Tenant
+from gpumon.core.device.job_measurements import InJob, ProcessOnGpu
 from gpumon.core.device.sm_utilisation import NO_FILL, GpuFill
 from gpumon.core.device.troubles import is_throttled
 from gpumon.core.phase import IdleCause
@@ -300,14 +300,14 @@ def _in(job: str, gpu: GpuReport) -> InJob:
 
 def _lower_clocks(fill: GpuFill, peer_fill: GpuFill) -> LowerClocks:
     clock, other = fill.sm_clock.ratio, peer_fill.sm_clock.ratio
-    named_from = DEFAULT_SETTINGS.fill.held_told_from * fill.held_known_ns
-    held = [reason for reason, held_ns in fill.held_by_ns.items() if held_ns >= named_from]
+    named_from = DEFAULT_SETTINGS.fill.held_told_from * fill.throttle_known_ns
+    named = [reason for reason, ns in fill.throttled_by_ns.items() if ns >= named_from]
     return LowerClocks(
         times=(1.0 if other is None else other) / clock if clock else None,
         clock_ratio=clock,
         peer_clock_ratio=other,
-        held_ratio=fill.held_ratio,
-        held_by=tuple(sorted(held, key=lambda reason: -fill.held_by_ns[reason])),
+        held_ratio=fill.throttled_ratio,
+        held_by=tuple(sorted(named, key=lambda reason: -fill.throttled_by_ns[reason])),
     )
 
 
@@ -328,7 +328,7 @@ def _other_tenant(in_job: InJob, peer: InJob, runs: Sequence[RunReport]) -> Iter
     )
 
 
-def _others_on(in_job: InJob, runs: Sequence[RunReport]) -> list[Tenant]:
+def _others_on(in_job: InJob, runs: Sequence[RunReport]) -> list[ProcessOnGpu]:
     """The processes on a GPU that are not those of the job.
 
     A list without the job itself (a container hides pids) shows no others.
@@ -342,7 +342,7 @@ def _others_on(in_job: InJob, runs: Sequence[RunReport]) -> list[Tenant]:
     return []
 
 
-def _taken_ratio(others: Sequence[Tenant], listed_ns: int) -> float:
+def _taken_ratio(others: Sequence[ProcessOnGpu], listed_ns: int) -> float:
     """Share of the time in which these processes computed; else in which they were there."""
     if not others or not listed_ns:
         return 0.0

@@ -1,4 +1,4 @@
-"""Every sentence on verdicts, reasons and advice: whole, with named fields, to be read here.
+"""Sentences on verdicts, reasons and advice. Others: ``troubles.py``, ``outlets/text``.
 
 A field holds a figure, a name, a list of names, or a phrase of a table below. Code chooses a row
 and fills its fields; it joins whole sentences, and never parts of one.

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from gpumon.core.accounting.starved_flag import is_starved_now
-from gpumon.core.device.sm_utilisation import is_held_down, is_under_filled
+from gpumon.core.device.sm_utilisation import are_clocks_reduced, is_under_filled
 from gpumon.core.device.troubles import is_throttled
 from gpumon.core.diagnosis.advice import hides_much, is_first_batch_late, is_worth_a_change
 from gpumon.core.diagnosis.imbalance import (
@@ -26,7 +26,7 @@ ALL_RULES: Final = (
     *VERDICT_RULES,
     rule_of(is_starved_now),
     rule_of(is_under_filled),
-    rule_of(is_held_down),
+    rule_of(are_clocks_reduced),
     rule_of(is_throttled),
     rule_of(all_pause_together),
     rule_of(idles_beside_peer),

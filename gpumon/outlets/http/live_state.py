@@ -16,7 +16,14 @@ from gpumon.core.codecs.state_codec import board_document, state_document
 from gpumon.core.device.troubles import all_troubles, error_of
 from gpumon.core.ring_format.runtime_paths import stale_after_ns
 from gpumon.core.sample import Device
-from gpumon.core.state import REPLAY, MonitorState, gpu_troubles, origin_of, unknown_gpu
+from gpumon.core.state import (
+    REPLAY,
+    MonitorState,
+    gpu_troubles,
+    origin_of,
+    source_message,
+    unknown_gpu,
+)
 from gpumon.core.wording import label_text
 from gpumon.outlets.http.page_history import PageHistory
 
@@ -62,8 +69,7 @@ class LiveState:
         A GPU that answered within the last two and a half periods can be read.
         """
         state = self._state
-        source = None if state is None else next(iter(state.collectors), None)
-        message = None if source is None or source.success else source.message
+        message = None if state is None else source_message(state)
         if state is None or not state.samples_total:
             return message or "no GPU has been read yet"
         age_ns = self._clock.monotonic_ns() - state.taken_at_ns

@@ -2,7 +2,8 @@
 
 A ``LabelBudget`` selects once a tick: each label set once, and a bounded number of them. Each
 family reads the resulting ``MetricView`` with a path to a number, or a method of the view. ``None``
-is *no answer* and gets no series. A lost GPU loses its present values and keeps its counters.
+is *no answer* and gets no series. A GPU that
+does not answer loses its present values; a lost or removed one also loses its counters.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 
 from gpumon.core.clock import NS_PER_S, seconds
-from gpumon.core.device.driver_codes import THROTTLE_REASONS
+from gpumon.core.device.driver_codes import MAX_XIDS, THROTTLE_REASONS
 from gpumon.core.owner_quotas import (
     MAX_RUNS_SHOWN,
     FairSlots,
@@ -28,8 +29,6 @@ from gpumon.core.wording import label_text
 MAX_OTHERS: Final = 256
 """GPUs, collectors and driver functions with series: more than any machine has."""
 
-MAX_XIDS: Final = 64
-"""XIDs of a GPU with series, the lowest first; NVIDIA lists fewer than 200."""
 
 _XIDS: Final = "gpumon_gpu_xid_errors_total"
 _ERRORS: Final = "gpumon_nvml_errors_total"

@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterable
 from typing import Final
 
 from gpumon.core.clock import NS_PER_S
+from gpumon.core.device.driver_codes import MAX_XIDS
 from gpumon.sources.nvml.binding import NvmlLibrary
 from gpumon.sources.nvml.codes import (
     FUNCTION_NOT_FOUND,
@@ -160,9 +161,6 @@ class EventSet:
                 self._stop.wait(_BETWEEN_MORE_S)
 
 
-MOST_XIDS: Final = 64
-"""Different XIDs kept of one GPU: more than a board in use can have."""
-
 Counts = tuple[tuple[int, int], ...]
 """Pairs of XID and count, by XID."""
 
@@ -191,7 +189,7 @@ class NvmlEvents:
         self.news = False
 
     def xids_of(self, uuid: str) -> Counts:
-        """Count that GPU's errors by XID, ``MOST_XIDS`` of them at most."""
+        """Count that GPU's errors by XID, ``MAX_XIDS`` of them at most."""
         with self._lock:
             return tuple(sorted(self._counts.get(uuid, {}).items()))
 
@@ -253,7 +251,7 @@ class NvmlEvents:
         if kind & XID_ERROR:
             with self._lock:
                 counts = self._counts.setdefault(uuid, {})
-                if number in counts or len(counts) < MOST_XIDS:
+                if number in counts or len(counts) < MAX_XIDS:
                     counts[number] = counts.get(number, 0) + 1
         elif kind & DOUBLE_BIT_ERROR:
             self._damaged.append(uuid)

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-from gpumon.core.device.sm_utilisation import FillLedger, GpuFill, is_held_down, is_under_filled
+from gpumon.core.device.sm_utilisation import (
+    FillLedger,
+    GpuFill,
+    are_clocks_reduced,
+    is_under_filled,
+)
 from gpumon.core.device.troubles import is_throttled
 from gpumon.core.state import GpuState
 from tests.builders.report import seconds_of
@@ -57,10 +62,10 @@ class TestUnderFilled:
 
 class TestHeldDown:
     def test_applies_where_heat_slows_a_board_for_most_of_two_minutes(self) -> None:
-        assert is_held_down(fill_after((50, ()), (70, HEAT)))
+        assert are_clocks_reduced(fill_after((50, ()), (70, HEAT)))
 
     def test_does_not_apply_where_it_does_for_less_than_half_of_them(self) -> None:
-        assert not is_held_down(fill_after((70, ()), (50, HEAT)))
+        assert not are_clocks_reduced(fill_after((70, ()), (50, HEAT)))
 
 
 class TestThrottled:

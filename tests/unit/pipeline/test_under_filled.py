@@ -75,7 +75,7 @@ class TestGpusThatAreEquallyBusy:
         throttled = next(gpu for gpu in report_of(states[-1]).gpus if gpu.index == 4)
 
         assert throttled.fill is not None
-        assert throttled.fill.held_by_ns == {"hw_thermal_slowdown": s(120)}
+        assert throttled.fill.throttled_by_ns == {"hw_thermal_slowdown": s(120)}
 
 
 class TestTheLastMinutes:

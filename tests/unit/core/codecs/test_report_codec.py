@@ -17,7 +17,7 @@ from gpumon.core.codecs.report_codec import (
     encode_report,
     encode_report_with_lanes,
 )
-from gpumon.core.device.job_measurements import InJob, Tenant
+from gpumon.core.device.job_measurements import InJob, ProcessOnGpu
 from gpumon.core.diagnosis.input_advice import reason_seen
 from gpumon.core.log_summary.busy_lane import Lane
 from gpumon.core.phase import CAUSES, IdleCause, InputWaitReason, TrainingPhase
@@ -63,7 +63,7 @@ IMBALANCED = report(
             1,
             gpm_fill(0.9),
             s(60),
-            (Tenant(4711, 1000, s(60)), Tenant(77, None, s(60), s(60), s(12))),
+            (ProcessOnGpu(4711, 1000, s(60)), ProcessOnGpu(77, None, s(60), s(60), s(12))),
         ),
     ),
     runs=(shared_run([2 / 3, 1.0], [0.5, 0.5]),),

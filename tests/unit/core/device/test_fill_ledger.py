@@ -13,7 +13,7 @@ from gpumon.core.device.sm_utilisation import (
     Evidence,
     FillLedger,
     GpuFill,
-    is_held_down,
+    are_clocks_reduced,
 )
 from gpumon.core.sample import ActivitySample, BusySample, GpuSample
 from tests.builders.report import BEGAN_S, seconds_of
@@ -124,8 +124,8 @@ class TestPower:
         assert (fill.drawn_ns, fill.drawn_watts) == (s(89), 180.0)
         assert fill.sm_clock.ratio == pytest.approx(clock)
         is_held = "hw_thermal_slowdown" in reasons
-        assert fill.held_by_ns == ({"hw_thermal_slowdown": s(90)} if is_held else {})
-        assert is_held_down(fill) is is_held
+        assert fill.throttled_by_ns == ({"hw_thermal_slowdown": s(90)} if is_held else {})
+        assert are_clocks_reduced(fill) is is_held
 
     def test_of_a_burst_counts_in_the_ticks_that_it_fills(self) -> None:
         # Six seconds at work, then half a second idle: bursts end at varying points of a tick.

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from gpumon.core.device.job_measurements import (
-    MOST_TENANTS,
+    MAX_PROCESSES,
     InJob,
     InJobLedger,
-    Tenant,
+    ProcessOnGpu,
     in_job_since,
 )
 from gpumon.core.sample import BusySample, Device, GpuSample, ProcessSample
@@ -45,7 +45,7 @@ class TestATenant:
         found = after(second(0, process(1, 0.5)), second(1, process(1, 0.25)), second(2))
 
         assert found.listed_ns == s(3)
-        assert found.tenants == (Tenant(1, 1000, s(2), s(2), s(0.75)),)
+        assert found.tenants == (ProcessOnGpu(1, 1000, s(2), s(2), s(0.75)),)
         assert found.tenants[0].computing_ratio == 0.375
 
     def test_is_another_one_if_another_user_reuses_its_pid(self) -> None:
@@ -59,13 +59,13 @@ class TestATenant:
         assert [one.computing_ratio for one in found.tenants] == [None, 1.0]
 
     def test_is_kept_although_many_came_and_went_before(self) -> None:
-        gone = [second(at, process(100 + at // 2)) for at in range(4 * MOST_TENANTS)]
+        gone = [second(at, process(100 + at // 2)) for at in range(4 * MAX_PROCESSES)]
         stays = [second(1_000 + at, process(1)) for at in range(9)]
 
         found = after(*gone, *stays)
 
-        assert len(found.tenants) == MOST_TENANTS
-        assert Tenant(1, 1000, s(9)) in found.tenants
+        assert len(found.tenants) == MAX_PROCESSES
+        assert ProcessOnGpu(1, 1000, s(9)) in found.tenants
 
 
 class TestAJob:
@@ -98,7 +98,7 @@ class TestBetweenTwoReports:
 
         assert found is not None
         assert found.listed_ns == s(1)
-        assert found.tenants == (Tenant(1, 1000, s(1), s(1), s(1)),)
+        assert found.tenants == (ProcessOnGpu(1, 1000, s(1), s(1), s(1)),)
 
     def test_all_of_a_job_that_began_meanwhile_counts(self) -> None:
         before, then = after(*self.EARLY)._replace(begun=1), after(*self.EARLY)._replace(begun=2)

@@ -63,7 +63,10 @@ class TestTheTimeBetweenTwoReadings:
         since = fill_since(gpm_fill(0.9, held=0.1), gpm_fill(0.9, seconds=240.0, held=0.25))
 
         assert since is not None
-        assert (since.held_known_ns, since.held_by_ns) == (s(120), {"hw_thermal_slowdown": s(48)})
+        assert (since.throttle_known_ns, since.throttled_by_ns) == (
+            s(120),
+            {"hw_thermal_slowdown": s(48)},
+        )
 
     def test_is_nothing_if_nothing_was_added(self) -> None:
         assert fill_since(gpm_fill(0.24), gpm_fill(0.24)) is None

@@ -142,7 +142,9 @@ class TestAThrottledGpu:
     def test_is_in_none_by_intended_limits(self, reason: str) -> None:
         fill = gpm_fill(0.9, held=0.9)
 
-        assert broken(fill=fill._replace(held_by_ns={reason: fill.held_ns})).troubles == ()
+        assert (
+            broken(fill=fill._replace(throttled_by_ns={reason: fill.throttled_ns})).troubles == ()
+        )
 
 
 class TestTheTimeBetweenTwoReports:

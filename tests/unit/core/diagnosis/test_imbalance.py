@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from gpumon.core.device.job_measurements import InJob, Tenant
+from gpumon.core.device.job_measurements import InJob, ProcessOnGpu
 from gpumon.core.device.sm_utilisation import GpuFill
 from gpumon.core.diagnosis.imbalance import (
     JobImbalance,
@@ -36,7 +36,7 @@ def board(
     waited_s: float = 0.0,
     *,
     fill: GpuFill | None = None,
-    tenants: tuple[Tenant, ...] = (),
+    tenants: tuple[ProcessOnGpu, ...] = (),
     jobs: tuple[str, ...] = ("j1",),
     **changes: Any,
 ) -> GpuReport:
@@ -63,9 +63,9 @@ def tenants(*those: tuple[int, int | None, float | None]) -> dict[str, Any]:
     """Processes, with whose each is and what part of the time it computed."""
     return {
         "tenants": tuple(
-            Tenant(pid, uid, s(100))
+            ProcessOnGpu(pid, uid, s(100))
             if ratio is None
-            else Tenant(pid, uid, s(100), s(100), s(ratio * 100))
+            else ProcessOnGpu(pid, uid, s(100), s(100), s(ratio * 100))
             for pid, uid, ratio in those
         )
     }
@@ -196,8 +196,8 @@ class TestSeveralReasons:
 class TestBetweenTwoReports:
     def test_who_had_left_before_is_no_reason(self) -> None:
         earlier = report(*pair({}, tenants(ITSELF, (77, 1001, 0.5))), runs=(EVEN,))
-        stays = Tenant(4711, 1000, s(200), s(200), s(190))
-        both = (stays, Tenant(77, 1001, s(100), s(100), s(50)))
+        stays = ProcessOnGpu(4711, 1000, s(200), s(200), s(190))
+        both = (stays, ProcessOnGpu(77, 1001, s(100), s(100), s(50)))
         fast, slow = pair({}, {})
         slow = replace(slow, in_job=InJob(("j1",), 1, None, s(200), both))
         later = report(fast, slow, runs=(replace(EVEN, steps=900),))

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from gpumon.core.device.job_measurements import InJob, Tenant
+from gpumon.core.device.job_measurements import InJob, ProcessOnGpu
 from gpumon.core.diagnosis.advice import advise
 from gpumon.core.diagnosis.imbalance_advice import imbalance_notes
 from gpumon.core.phase import IdleCause, TrainingPhase
@@ -50,7 +50,7 @@ class TestTheMostItCanWin:
 
     def test_is_all_the_wait_where_what_makes_the_other_slow_can_be_ended(self) -> None:
         # Once it is as fast as the first, a step takes 2/3 s: less than any ratios win now.
-        tenants = Tenant(4711, 0, s(60)), Tenant(77, 1001, s(60), s(60), s(20))
+        tenants = ProcessOnGpu(4711, 0, s(60)), ProcessOnGpu(77, 1001, s(60), s(60), s(20))
 
         assert bound(EVEN, in_job=InJob(J1, 1, None, s(60), tenants)) == pytest.approx(1.5)
         hot = power_fill(180.0, held=0.5)._replace(sm_clock=mean(0.6, 60.0))

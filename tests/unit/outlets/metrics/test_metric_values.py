@@ -8,11 +8,12 @@ from typing import Any
 import pytest
 
 from gpumon.core.accounting.totals import GpuTotals
+from gpumon.core.device.driver_codes import MAX_XIDS
 from gpumon.core.owner_quotas import MAX_RUNS_SHOWN
 from gpumon.core.sample import ActivitySample, GpuDetails
 from gpumon.core.state import GpuState, MonitorState, RunState
 from gpumon.outlets.metrics.metric_table import METRICS
-from gpumon.outlets.metrics.metric_values import MAX_XIDS, LabelBudget
+from gpumon.outlets.metrics.metric_values import LabelBudget
 from gpumon.outlets.metrics.prometheus import MetricsExporter
 from tests.builders.report import gpm_fill, power_fill
 from tests.builders.state import (

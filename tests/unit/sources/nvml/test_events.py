@@ -8,8 +8,9 @@ from collections.abc import Callable
 
 import pytest
 
+from gpumon.core.device.driver_codes import MAX_XIDS
 from gpumon.sources.nvml.binding import NvmlLibrary
-from gpumon.sources.nvml.events import MOST_XIDS, NvmlEvents
+from gpumon.sources.nvml.events import NvmlEvents
 from tests.builders.driver import DriverStory, Fake
 from tests.fakenvml import codes
 from tests.fakenvml.work import XID
@@ -112,11 +113,11 @@ class TestAnXid:
 
     def test_is_one_of_a_bounded_number_per_gpu(self) -> None:
         events = NvmlEvents(wanted=True)
-        for xid in (*range(10 * MOST_XIDS), 5):
+        for xid in (*range(10 * MAX_XIDS), 5):
             events._on_event("GPU-0", XID, xid)
         events._on_event("GPU-1", XID, 700)
 
-        assert len(events.xids_of("GPU-0")) == MOST_XIDS
+        assert len(events.xids_of("GPU-0")) == MAX_XIDS
         assert events.xids_of("GPU-0")[5] == (5, 2)
         assert events.xids_of("GPU-1") == ((700, 1),)
 
