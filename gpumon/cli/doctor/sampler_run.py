@@ -168,7 +168,7 @@ class _JournalSource(NvmlSource):
 
 
 class _AnswerReader:
-    """Collects what a sampler's calls answered, and asks the little that it does not ask."""
+    """Collects what a sampler's calls returned, and makes the few calls that it does not make."""
 
     def __init__(
         self,
@@ -199,7 +199,7 @@ class _AnswerReader:
     def _cuda_version(self) -> str | None:
         number = ctypes.c_int()
         for name in ("nvmlSystemGetCudaDriverVersion_v2", "nvmlSystemGetCudaDriverVersion"):
-            if self._library.ask(name, ctypes.byref(number)) == SUCCESS:
+            if self._library.call(name, ctypes.byref(number)) == SUCCESS:
                 return f"{number.value // 1000}.{number.value % 1000 // 10}"
         return None
 
@@ -213,7 +213,7 @@ class _AnswerReader:
         mig_mode = NumberCall(library, handle, MIG_MODE).read()
         persistence = library.number("nvmlDeviceGetPersistenceMode", handle)
         place = NumberCall(library, handle, NvmlCall("nvmlDeviceGetIndex"))
-        is_lost = place.ask() == GPU_IS_LOST
+        is_lost = place.call() == GPU_IS_LOST
         code, events = library.event_types(handle)
         has_gpm = Gpm(library, self._clock.monotonic_ns).supports(handle)
         rings = tuple(self._ring(handle, kind) for kind in range(len(SAMPLE_KINDS)))

@@ -16,7 +16,7 @@ import threading
 from collections.abc import Callable, Collection
 from contextlib import suppress
 from time import perf_counter_ns
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from gpumon.core.clock import seconds
 from gpumon.core.wording import label_text
@@ -32,6 +32,14 @@ from gpumon.sources.nvml.codes import (
 from gpumon.sources.nvml.pynvml_module import pynvml
 
 
+class CallTotals(NamedTuple):
+    """The cumulative seconds, calls, and errors by code of each driver function."""
+
+    seconds: tuple[tuple[str, float], ...] = ()
+    counts: tuple[tuple[str, int], ...] = ()
+    errors: tuple[tuple[str, int, int], ...] = ()
+
+
 class CallAccounts:
     """The costs and failures of the driver's functions, over all openings of NVML.
 
@@ -43,32 +51,32 @@ class CallAccounts:
         self._errors: dict[tuple[str, int], int] = {}
         self._adding = threading.Lock()
 
-    def took(self, name: str, spent_ns: int, code: int = SUCCESS, *, calls: int = 1) -> None:
+    def count_call(self, name: str, spent_ns: int, code: int = SUCCESS, *, calls: int = 1) -> None:
         """Count calls and their time, and an error unless ``code`` is ``SUCCESS``."""
         with self._adding:
             total = self._spent.setdefault(name, [0, 0])
             total[0] += spent_ns
             total[1] += calls
         if code != SUCCESS:
-            self.failed(name, code)
+            self.count_error(name, code)
 
-    def failed(self, name: str, code: int) -> None:
+    def count_error(self, name: str, code: int) -> None:
         """Count an error of a call that is already counted."""
         with self._adding:
             self._errors[name, code] = self._errors.get((name, code), 0) + 1
 
-    def so_far(self) -> dict[str, Any]:
+    def totals(self) -> CallTotals:
         # Copied at once: another thread may add a function meanwhile.
         spent, errors = list(self._spent.items()), list(self._errors.items())
-        return {
-            "call_seconds": tuple([(name, seconds(ns)) for name, (ns, _) in spent]),
-            "call_counts": tuple([(name, calls) for name, (_, calls) in spent]),
-            "call_errors": tuple([(name, code, count) for (name, code), count in errors]),
-        }
+        return CallTotals(
+            tuple([(name, seconds(ns)) for name, (ns, _) in spent]),
+            tuple([(name, calls) for name, (_, calls) in spent]),
+            tuple([(name, code, count) for (name, code), count in errors]),
+        )
 
 
-_MOST_INSTANCES: Final = 64
-_MOST_GPUS: Final = 1024
+_MAX_INSTANCES: Final = 64
+_MAX_GPUS: Final = 1024
 
 _OF_OTHERS: Final = NO_ERROR | {NO_PERMISSION}
 """No permission is how a container is kept from the GPUs of others."""
@@ -99,7 +107,7 @@ class NvmlLibrary:
         try:
             pynvml.nvmlInit()
         except pynvml.NVMLError as error:
-            self.accounts.failed("nvmlInitWithFlags", error.value)
+            self.accounts.count_error("nvmlInitWithFlags", error.value)
             raise unavailable(error.value) from error
         # A separate object on the same handle: other code in this process may set argument types
         # on pynvml's functions.
@@ -122,20 +130,20 @@ class NvmlLibrary:
     def has(self, name: str) -> bool:
         return hasattr(self._library, name)
 
-    def ask(self, name: str, *arguments: CArgument, no_error: Collection[int] = NO_ERROR) -> int:
+    def call(self, name: str, *arguments: CArgument, no_error: Collection[int] = NO_ERROR) -> int:
         """Call the C function of that name, add it to the accounts, and return NVML's code.
 
         Codes of ``no_error`` are no failure of the driver.
         """
-        call = self.function(name)
+        function = self.function(name)
         started_ns = perf_counter_ns()
-        code = call(*arguments)
+        code = function(*arguments)
         spent_ns = perf_counter_ns() - started_ns
-        self.took(name, spent_ns, SUCCESS if code in no_error else code)
+        self.count_call(name, spent_ns, SUCCESS if code in no_error else code)
         return code
 
-    def took(self, name: str, spent_ns: int, code: int) -> None:
-        self.accounts.took(name, spent_ns, code)
+    def count_call(self, name: str, spent_ns: int, code: int) -> None:
+        self.accounts.count_call(name, spent_ns, code)
 
     @property
     def refusals(self) -> list[int]:
@@ -148,17 +156,16 @@ class NvmlLibrary:
             SourceUnavailableError: NVML gives no count.
         """
         count = ctypes.c_uint()
-        code = self.ask("nvmlDeviceGetCount_v2", ctypes.byref(count))
+        code = self.call("nvmlDeviceGetCount_v2", ctypes.byref(count))
         if code != SUCCESS:
             raise unavailable(code)
         self.refused.clear()
-        return min(count.value, _MOST_GPUS)
+        return min(count.value, _MAX_GPUS)
 
     def handle_by_index(self, index: int) -> int | None:
         """Return a GPU's handle; ``None`` for a lost GPU, for example."""
-        handle, place = ctypes.c_void_p(), ctypes.c_uint(index)
-        name = "nvmlDeviceGetHandleByIndex_v2"
-        code = self.ask(name, place, ctypes.byref(handle), no_error=_OF_OTHERS)
+        handle, name = ctypes.c_void_p(), "nvmlDeviceGetHandleByIndex_v2"
+        code = self.call(name, ctypes.c_uint(index), ctypes.byref(handle), no_error=_OF_OTHERS)
         if code == SUCCESS:
             return handle.value
         self.refused[index] = code
@@ -166,7 +173,7 @@ class NvmlLibrary:
 
     def handle_by_uuid(self, uuid: str) -> int | None:
         handle, name = ctypes.c_void_p(), uuid.encode(errors="replace")
-        code = self.ask("nvmlDeviceGetHandleByUUID", name, ctypes.byref(handle))
+        code = self.call("nvmlDeviceGetHandleByUUID", name, ctypes.byref(handle))
         return handle.value if code == SUCCESS else None
 
     def uuid_at(self, index: int) -> str | None:
@@ -175,14 +182,14 @@ class NvmlLibrary:
 
     def memory_capacity_bytes(self, handle: int) -> int | None:
         sizes = (ctypes.c_ulonglong * 3)()  # total, free, used
-        code = self.ask("nvmlDeviceGetMemoryInfo", ctypes.c_void_p(handle), sizes)
+        code = self.call("nvmlDeviceGetMemoryInfo", ctypes.c_void_p(handle), sizes)
         return int(sizes[0]) if code == SUCCESS else None
 
     def is_mig_enabled(self, handle: int) -> bool:
         """Whether the GPU is MIG-partitioned: then only its instances can be used."""
         now, later = ctypes.c_uint(), ctypes.c_uint()  # that is after a reset
-        places = ctypes.byref(now), ctypes.byref(later)
-        code = self.ask("nvmlDeviceGetMigMode", ctypes.c_void_p(handle), *places)
+        out_args = ctypes.byref(now), ctypes.byref(later)
+        code = self.call("nvmlDeviceGetMigMode", ctypes.c_void_p(handle), *out_args)
         return code == SUCCESS and now.value == 1
 
     def mig_instances(self, handle: int) -> list[tuple[int, int]] | None:
@@ -191,13 +198,13 @@ class NvmlLibrary:
         An index stays empty after its instance was destroyed.
         """
         whole, number, part = ctypes.c_void_p(handle), ctypes.c_uint(), ctypes.c_void_p()
-        code = self.ask("nvmlDeviceGetMaxMigDeviceCount", whole, ctypes.byref(number))
+        code = self.call("nvmlDeviceGetMaxMigDeviceCount", whole, ctypes.byref(number))
         if code != SUCCESS:
             return [] if code in PERMANENT else None
         name, parts = "nvmlDeviceGetMigDeviceHandleByIndex", []
-        for index in range(min(number.value, _MOST_INSTANCES)):
-            places = ctypes.c_uint(index), ctypes.byref(part)
-            code = self.ask(name, whole, *places, no_error=NO_INSTANCE_THERE)
+        for index in range(min(number.value, _MAX_INSTANCES)):
+            arguments = whole, ctypes.c_uint(index), ctypes.byref(part)
+            code = self.call(name, *arguments, no_error=NO_INSTANCE_THERE)
             if code == SUCCESS and part.value is not None:
                 parts.append((index, part.value))
             elif code not in NO_INSTANCE_THERE and code not in PERMANENT:
@@ -206,13 +213,13 @@ class NvmlLibrary:
 
     def number(self, name: str, handle: int) -> int | None:
         value = ctypes.c_uint()
-        code = self.ask(name, ctypes.c_void_p(handle), ctypes.byref(value))
+        code = self.call(name, ctypes.c_void_p(handle), ctypes.byref(value))
         return value.value if code == SUCCESS else None
 
     def event_types(self, handle: int) -> tuple[int, int]:
         types = ctypes.c_ulonglong()
         name, gpu = "nvmlDeviceGetSupportedEventTypes", ctypes.c_void_p(handle)
-        code = self.ask(name, gpu, ctypes.byref(types))
+        code = self.call(name, gpu, ctypes.byref(types))
         return code, types.value if code == SUCCESS else 0
 
     def process_name(self, pid: int) -> str | None:
@@ -223,16 +230,16 @@ class NvmlLibrary:
     def text(self, name: str, handle: int | None = None) -> str | None:
         return self._text(name, 96, *([] if handle is None else [ctypes.c_void_p(handle)]))
 
-    def _text(self, name: str, most_bytes: int, *of: CArgument) -> str | None:
-        room = ctypes.create_string_buffer(most_bytes)
-        code = self.ask(name, *of, room, ctypes.c_uint(most_bytes))
+    def _text(self, name: str, max_bytes: int, *arguments: CArgument) -> str | None:
+        room = ctypes.create_string_buffer(max_bytes)
+        code = self.call(name, *arguments, room, ctypes.c_uint(max_bytes))
         return _shown(room.value) if code == SUCCESS else None
 
     def pci_bus_id(self, handle: int) -> str | None:
         """Such as ``"00000000:3B:00.0"``."""
         # The bytes themselves: pynvml's structure decodes them, and raises on a bad one.
         room = ctypes.create_string_buffer(ctypes.sizeof(pynvml.nvmlPciInfo_t))
-        if self.ask("nvmlDeviceGetPciInfo_v3", ctypes.c_void_p(handle), room) != SUCCESS:
+        if self.call("nvmlDeviceGetPciInfo_v3", ctypes.c_void_p(handle), room) != SUCCESS:
             return None
         at = pynvml.nvmlPciInfo_t.busId.offset
         return _shown(room.raw[at:].partition(b"\0")[0])
@@ -255,13 +262,13 @@ class FieldCalls:
         self.error: tuple[str, int] | None = None
         self.answered = False
 
-    def took(self, name: str, spent_ns: int, code: int) -> None:
-        self._library.took(name, spent_ns, code)
+    def count_call(self, name: str, spent_ns: int, code: int) -> None:
+        self._library.count_call(name, spent_ns, code)
         self.note(name, code)
 
-    def failed(self, name: str, code: int) -> None:
+    def count_error(self, name: str, code: int) -> None:
         """Count and keep an error within an answer."""
-        self._library.accounts.failed(name, code)
+        self._library.accounts.count_error(name, code)
         self.note(name, code)
 
     def note(self, name: str, code: int) -> None:

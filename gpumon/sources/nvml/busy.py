@@ -27,9 +27,10 @@ _IDLE_PERCENT: Final = 5
 class Cadence:
     """How far apart the stamps of one ring are, in nanoseconds.
 
-    Boards sample less often while idle, and some leave idle windows out. Both show as a long gap;
-    only in the first case does the next sample cover all of it. So a longer step is believed
-    when it comes twice in a row, and only for samples that show idle.
+    While idle, some boards take samples less often, and others record no sample at all. Both leave
+    a long gap between two stamps, but only in the first case does the next sample cover the
+    complete gap. A longer step is therefore adopted only if two such gaps follow each other and
+    the sample shows an idle GPU.
 
     Attributes:
         step_ns: The usual distance of two stamps.
@@ -79,7 +80,7 @@ class BusyTrack:
     """One GPU's utilisation, as ordered and disjoint samples, whatever the driver answers.
 
     Attributes:
-        position_us: The newest stamp seen: the ring is asked for what is newer.
+        position_us: The newest stamp seen: newer entries are drained.
         percent: The latest utilisation; ``None`` before the first.
         percent_at_ns: CLOCK_MONOTONIC that it is for.
         started: Whether the position is set.
@@ -163,14 +164,13 @@ class BusyTrack:
         return samples
 
     def is_dry(self, now_ns: int) -> bool:
-        """Whether the ring has been silent for longer than two stamps are apart."""
+        """Whether the ring has had no entry for longer than ``Cadence.reach_ns``."""
         return now_ns - self._previous_ns > self._cadence.reach_ns
 
     def cover(self, percent: float, since_ns: int, now_ns: int) -> list[BusySample]:
-        """Cover the time that no entry covers with a reading of ``GetUtilizationRates``.
+        """Use a reading of ``GetUtilizationRates``, made at ``now_ns``, for time without entries.
 
-        It was read at ``now_ns``. Time before ``since_ns`` stays unobserved: the GPU was not
-        read then.
+        Time before ``since_ns`` stays unobserved, because the GPU was not read then.
         """
         start_ns = max(since_ns, self._covered_until_ns)
         self._covered_until_ns = max(self._covered_until_ns, now_ns)

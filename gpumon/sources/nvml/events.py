@@ -68,14 +68,14 @@ class EventSet:
         self._stop = threading.Event()
         self._lock = threading.Lock()
         self._freed = self.ended = self.worked = self.has_gpus = False
-        self._then: Callable[[], None] | None = None
+        self._on_closed: Callable[[], None] | None = None
         name = next((name for name in WAITS if library.has(name)), None)
         if name is None:
             self.code = FUNCTION_NOT_FOUND
             return
         self._wait = library.function(name)
         self._free = library.function("nvmlEventSetFree")
-        self.code = library.ask("nvmlEventSetCreate", ctypes.byref(self._set))
+        self.code = library.call("nvmlEventSetCreate", ctypes.byref(self._set))
 
     def register(self, uuid: str, handle: int) -> int:
         """Register the events of that GPU that it supports.
@@ -88,14 +88,15 @@ class EventSet:
         if code != SUCCESS or not wanted:
             return code
         # A GPU may get another handle when MIG changes; an event of the last one may still come.
-        for old in [one for one, whose in self._uuid_of.items() if whose == uuid][:-1]:
+        handles = [known for known, owner in self._uuid_of.items() if owner == uuid]
+        for old in handles[:-1]:
             del self._uuid_of[old]
         self._uuid_of[handle] = uuid
         with self._lock:
             if self._freed:
                 return UNINITIALIZED
-            what = ctypes.c_void_p(handle), ctypes.c_ulonglong(wanted), self._set
-            code = self._library.ask(EVENT_REGISTER.function, *what)
+            arguments = ctypes.c_void_p(handle), ctypes.c_ulonglong(wanted), self._set
+            code = self._library.call(EVENT_REGISTER.function, *arguments)
         self.has_gpus |= code == SUCCESS
         return code
 
@@ -105,10 +106,10 @@ class EventSet:
             self._thread = threading.Thread(target=self._work, name="gpumon-events", daemon=True)
             self._thread.start()
 
-    def close(self, then: Callable[[], None]) -> None:
-        """End the wait, free the set, and then call ``then``.
+    def close(self, on_closed: Callable[[], None]) -> None:
+        """End the wait, free the set, and then call ``on_closed``.
 
-        Returns within 2 s. If a wait hangs, its thread calls ``then`` when it returns.
+        Returns within 2 s. If a wait hangs, its thread calls ``on_closed`` when it returns.
         """
         self._stop.set()
         if self._thread is None:
@@ -118,9 +119,9 @@ class EventSet:
             self._thread.join(_PATIENCE_S)
             with self._lock:
                 if not self._freed:
-                    self._then = then
+                    self._on_closed = on_closed
                     return
-        then()
+        on_closed()
 
     # -- on the waiting thread ---------------------------------------------------
 
@@ -132,27 +133,27 @@ class EventSet:
                 self._free(self._set)
                 self._freed = True
                 self.ended = not self._stop.is_set()
-                then = self._then
-            if then is not None:
-                then()
+                on_closed = self._on_closed
+            if on_closed is not None:
+                on_closed()
             self._wake()
 
-    def _who(self, handle: int) -> str | None:
+    def _uuid_for_handle(self, handle: int) -> str | None:
         # After a reset, a registered GPU has a new handle.
         return self._uuid_of.get(handle) or self._library.text("nvmlDeviceGetUUID", handle)
 
     def _listen(self) -> None:
         event, in_a_row = pynvml.c_nvmlEventData_t(), 0
-        asked = self._set, ctypes.byref(event), ctypes.c_uint(WAIT_MS)
+        wait_args = self._set, ctypes.byref(event), ctypes.c_uint(WAIT_MS)
         while not self._stop.is_set():
-            code = self._wait(*asked)
+            code = self._wait(*wait_args)
             if code == NOTHING_HAPPENED:
                 self.worked, in_a_row = True, 0
                 continue
             if code != SUCCESS:
                 return
             self.worked = True
-            uuid = self._who(ctypes.cast(event.device, ctypes.c_void_p).value or 0)
+            uuid = self._uuid_for_handle(ctypes.cast(event.device, ctypes.c_void_p).value or 0)
             if uuid is not None:
                 self._on_event(uuid, event.eventType, event.eventData)
                 self._wake()
@@ -168,7 +169,7 @@ Counts = tuple[tuple[int, int], ...]
 _FIRST_WAIT_NS: Final = NS_PER_S // 2
 _LONGEST_WAIT_NS: Final = 60 * NS_PER_S
 _REGISTER_AGAIN_NS: Final = 5 * NS_PER_S
-_MOST_DAMAGED: Final = 256
+_MAX_DAMAGED: Final = 256
 
 
 class NvmlEvents:
@@ -182,7 +183,7 @@ class NvmlEvents:
         self._wanted = self._possible = wanted
         self._lock = threading.Lock()
         self._counts: dict[str, dict[int, int]] = {}
-        self._damaged: deque[str] = deque(maxlen=_MOST_DAMAGED)
+        self._damaged: deque[str] = deque(maxlen=_MAX_DAMAGED)
         self._set: EventSet | None = None
         self._known: set[tuple[str, int]] = set()
         self._retry_at_ns, self._wait_ns = 0, _FIRST_WAIT_NS

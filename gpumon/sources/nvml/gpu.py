@@ -42,7 +42,7 @@ _SILENT_NS: Final = 3 * NS_PER_S
 """Boards were seen to leave up to a second between two samples while idle."""
 
 _RETRY_NS: Final = 10 * NS_PER_S
-_ASK_AGAIN_NS: Final = 60 * NS_PER_S
+_RETRY_CALLS_NS: Final = 60 * NS_PER_S
 _REPEATED: Final = frozenset(GpuSample._fields)
 _DETAILS: Final = frozenset(GpuDetails._fields)
 _INDEX: Final = NvmlCall("nvmlDeviceGetIndex")
@@ -53,9 +53,9 @@ class PowerTrack:
     """One GPU's mean power draw since the last tick.
 
     The driver keeps power samples in a ring, as it keeps those of utilisation: some 20 ms apart at
-    work and up to a second while idle. Each covers the time since the one before it, so bursts
-    between two ticks count as long as they lasted. Without new entries for a while, or without a
-    ring, ``nvmlDeviceGetPowerUsage`` is called instead.
+    work and up to a second while idle. Each covers the time since the previous one, so a burst
+    between two ticks counts for its complete duration. Without new entries for a while, or without
+    a ring, ``nvmlDeviceGetPowerUsage`` is called instead.
 
     Attributes:
         has_ring: Whether the driver keeps power samples of it.
@@ -71,11 +71,11 @@ class PowerTrack:
         self._drawn = 0.0
         self._milliwatts: float | None = None
         self._news_at_ns = self._retry_at_ns = -_RETRY_NS
-        self._present = NumberCall(library, handle, POWER_USAGE)
+        self._current = NumberCall(library, handle, POWER_USAGE)
 
     @property
     def code(self) -> int:
-        return self._present.code
+        return self._current.code
 
     @property
     def fails(self) -> bool:
@@ -83,7 +83,7 @@ class PowerTrack:
 
     def try_again(self) -> None:
         """Make all calls again: one that was not permitted may be by now."""
-        self.has_ring = self._present.supported = True
+        self.has_ring = self._current.supported = True
 
     def forget_position(self) -> None:
         """Drain the complete ring next: the clock of the stamps was set."""
@@ -110,14 +110,14 @@ class PowerTrack:
         if last_us == from_us:
             return self._without_news(now_ns)
         self.position_us = last_us
-        # After a long pause the entries may be of any time; and stamps that run back are from
-        # before and after the clock was set.
+        # The entries give no mean since the last tick after a long pause, because they may be
+        # older, and with decreasing stamps, because the clock was set between them.
         since_us, is_silent = self._since_us, now_ns - self._news_at_ns > _SILENT_NS
         if not (since_us and from_us and is_ordered) or is_silent:
-            self._since_us = 0  # nor does the rest of this tick give its mean
+            self._since_us = 0  # nor can later entries of this tick give its mean
             if last_us != self._seen_us:
                 self._seen_us, self._news_at_ns = last_us, now_ns
-            return self.ask_now()
+            return self.read_now()
         self._news_at_ns, self._seen_us = now_ns, last_us
         if is_possible:
             self._drawn += drawn
@@ -134,11 +134,11 @@ class PowerTrack:
             # After a reset the stamps may have restarted: then none is ever newer.
             self._retry_at_ns = now_ns + _RETRY_NS
             self.position_us = 0
-        return self.ask_now()
+        return self.read_now()
 
-    def ask_now(self) -> float | None:
+    def read_now(self) -> float | None:
         """Return the current draw in milliwatts; ``None``: no answer."""
-        milliwatts = self._milliwatts = self._present.read()
+        milliwatts = self._milliwatts = self._current.read()
         if milliwatts is not None and milliwatts > MOST_MILLIWATTS:
             self._refuse()
         return self._milliwatts
@@ -198,11 +198,11 @@ class NvmlGpu:
         self.has_ring, self.has_power = True, self._wants_power
         self._ring_failed = False
         self.refresh_at_ns = 0
-        self._retry_at_ns = self._ask_again_at_ns = 0
+        self._retry_at_ns = self._retry_calls_at_ns = 0
         self.track.forget_position()
 
     def renew_handle(self, library: NvmlLibrary) -> bool:
-        """Look the GPU up by its UUID: a reset can have made the handle invalid."""
+        """Look up the GPU by its UUID: a reset can make its handle invalid."""
         handle = library.handle_by_uuid(self.device.uuid)
         if handle is None or (handle == self.handle and library is self.library):
             return False
@@ -344,7 +344,7 @@ class NvmlGpu:
         return not (self.has_ring or self._rates.supported)
 
     @property
-    def is_asked(self) -> bool:
+    def is_readable(self) -> bool:
         return self.has_power or not (self.is_partitioned or self.has_no_utilisation)
 
     @property
@@ -364,7 +364,7 @@ class NvmlGpu:
         self.has_ring, self._ring_failed = False, True
         return True
 
-    def ask_again(self, now_ns: int) -> bool:
+    def retry_calls(self, now_ns: int) -> bool:
         """Try the essential calls again; return whether a tick reads more now.
 
         A call may be unsupported or forbidden only for a while: during a reset, or until a
@@ -373,13 +373,13 @@ class NvmlGpu:
         power = self._wants_power
         has_power = self.has_power == power and (self.power.has_ring or not power)
         has_all = self.has_ring and has_power and self._rates.supported
-        if has_all or not self._ask_again_at_ns:
-            self._ask_again_at_ns = now_ns + _ASK_AGAIN_NS
+        if has_all or not self._retry_calls_at_ns:
+            self._retry_calls_at_ns = now_ns + _RETRY_CALLS_NS
             return False
         is_urgent = self._ring_failed or (self.has_no_utilisation and not self.is_partitioned)
-        if now_ns < self._ask_again_at_ns and not is_urgent:
+        if now_ns < self._retry_calls_at_ns and not is_urgent:
             return False
-        self._ask_again_at_ns = now_ns + _ASK_AGAIN_NS
+        self._retry_calls_at_ns = now_ns + _RETRY_CALLS_NS
         self._ring_failed = False
         had_all = self.has_ring and has_power
         self.has_ring = self._rates.supported = self._mig.supported = True

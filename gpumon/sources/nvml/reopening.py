@@ -97,12 +97,12 @@ class Reopening:
         """Record that a GPU could be read: the next failure of NVML is a new one."""
         self._wait_ns, self._silent_since_ns = _FIRST_WAIT_NS, None
 
-    def code_to_give_up_for(self, failures: Sequence[int], asked: int, now_ns: int) -> int | None:
+    def fatal_code(self, failures: Sequence[int], gpu_count: int, now_ns: int) -> int | None:
         """Return the code for which to close NVML; ``None``: it stays open.
 
-        ``failures`` are the codes of those of the ``asked`` GPUs that could not be read.
+        ``failures`` are the codes of those of the ``gpu_count`` GPUs that could not be read.
         """
-        if len(failures) < asked:
+        if len(failures) < gpu_count:
             self.was_read()
             return None
         code = code_of_the_driver(failures)

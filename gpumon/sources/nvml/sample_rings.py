@@ -104,7 +104,7 @@ class SampleRings:
             position.value = seen_us
         codes = self.codes = list(map(self._call, *self._columns))
         counts = [min(count, capacity) for count in self._counts_in_c]
-        self._accounts.took(_SAMPLES, perf_counter_ns() - started_ns, calls=len(counts))
+        self._accounts.count_call(_SAMPLES, perf_counter_ns() - started_ns, calls=len(counts))
         if any(codes):
             self._count_errors()
             counts = [
@@ -131,7 +131,7 @@ class SampleRings:
         fixable = {INSUFFICIENT_SIZE} if self._capacity < _LARGEST_CAPACITY else set()
         for code in self.codes:
             if code not in NO_ERROR and code not in fixable:
-                self._accounts.failed(_SAMPLES, code)
+                self._accounts.count_error(_SAMPLES, code)
 
 
 def _pointers(addresses: Iterable[int]) -> list[Any]:

@@ -1,4 +1,4 @@
-"""Reads slow values beside the sampling: on one thread of its own, one round at a time.
+"""Reads slow values on a separate thread, one round at a time.
 
 A call that hangs cannot be ended. So it blocks only this thread, no second thread is started for
 what waits behind it, and utilisation is still sampled.
@@ -76,8 +76,8 @@ class SlowThread:
 
     def _try(self, work: Sequence[Work]) -> None:
         try:
-            for one in work:
-                one()
+            for action in work:
+                action()
         except Exception as error:  # noqa: BLE001 - raised by ``run``
             self._error = error
 

@@ -7,12 +7,12 @@ from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
-from typing import Any, Final
+from typing import Final
 
 from gpumon.core.clock import NS_PER_S, Clock, nanoseconds
 from gpumon.core.sample import Frame
 from gpumon.errors import SourceUnavailableError
-from gpumon.sources.nvml.binding import CallAccounts, NvmlLibrary
+from gpumon.sources.nvml.binding import CallAccounts, CallTotals, NvmlLibrary
 from gpumon.sources.nvml.busy import Pace
 from gpumon.sources.nvml.codes import no_gpu, unavailable
 from gpumon.sources.nvml.events import NvmlEvents
@@ -35,7 +35,7 @@ _HANGS: Final = (
 _LAST_PATIENCE_S: Final = 0.3
 
 _CHECK_NS: Final = NS_PER_S
-"""How often changes are looked for, and the costs of calls summed up, at least."""
+"""The longest time between two checks for changes, and between two sums of the calls' costs."""
 
 
 class NvmlSource:
@@ -98,10 +98,10 @@ class NvmlSource:
         self._gpm: Gpm | None = None
         self._events = NvmlEvents(wanted="events" in options)
         self._accounts = CallAccounts()
-        self._calls_so_far: dict[str, Any] = {}
+        self._call_totals = CallTotals()
         self._inventory_at_ns = 0
         self._refresh_at_ns = 0
-        self._tick_is_old = False
+        self._needs_new_reader = False
         self._trouble: str | None = None
         self._reopening = Reopening(clock.monotonic_ns)
         self._open()
@@ -112,21 +112,21 @@ class NvmlSource:
         If a slow reading is running, NVML is closed when that is over, without waiting long for it.
         """
         self._slow_thread.wait(_LAST_PATIENCE_S)
-        self._let_go()
+        self._release_library()
         self._slow_thread.close()
 
-    def _let_go(self) -> None:
+    def _release_library(self) -> None:
         library, gpm = self._library, self._gpm
         if library is None:
             return
         self._library = self._gpm = None
 
-        def let_go() -> None:
+        def release() -> None:
             if gpm is not None:
                 gpm.close()
             self._events.release(library)
 
-        self._slow_thread.afterwards(let_go)
+        self._slow_thread.afterwards(release)
 
     def read(self) -> Frame:
         """Return all that is new since the last call.
@@ -144,29 +144,32 @@ class NvmlSource:
             self._shift(jump_ns)
         self._pace.step(stamps.silence_ns, stamps.ticked_at_ns)
         back_us = max(0, jump_ns // US)
-        now_ns = tick.ask(back_us, self._monotonic_ns)
+        now_ns = tick.read_all(back_us, self._monotonic_ns)
         if tick.failed:
             self._give_up_if_all_failed(tick, now_ns)
         inventory = self._inventory
         if now_ns >= self._refresh_at_ns or self._events.news or inventory.is_uncertain:
             self._refresh(library, now_ns)
             if self._monotonic_ns() - now_ns >= _HELD_UP_NS:  # the drained entries are old
-                now_ns = tick.ask(back_us, self._monotonic_ns)
-            self._calls_so_far = self._accounts.so_far()
+                now_ns = tick.read_all(back_us, self._monotonic_ns)
+            self._call_totals = self._accounts.totals()
         samples = tick.samples(stamps, self._pace.steady_since_ns, now_ns)
         if tick.failed_late:
             self._give_up_if_all_failed(tick, now_ns)
-        if self._tick_is_old or tick.is_old:
-            self._arrange(library)
+        if self._needs_new_reader or tick.is_old:
+            self._rebuild_reader(library)
             # A device that has just turned out to be gone is left out of this tick already.
-            listed = {one.device.uuid for one in self._devices}
+            listed = {device.device.uuid for device in self._devices}
             samples = tuple(sample for sample in samples if sample.device.uuid in listed)
+        totals = self._call_totals
         return Frame(
             taken_at_ns=self._monotonic_ns(),
             gpus=samples,
             rejected=self._newly_refused(),
             trouble=self._trouble,
-            **self._calls_so_far,
+            call_seconds=totals.seconds,
+            call_counts=totals.counts,
+            call_errors=totals.errors,
         )
 
     def _shift(self, jump_ns: int) -> None:
@@ -176,10 +179,10 @@ class NvmlSource:
             gpu.track.shift(jump_ns)
             gpu.power.forget_position()
 
-    def _arrange(self, library: NvmlLibrary) -> None:
+    def _rebuild_reader(self, library: NvmlLibrary) -> None:
         self._devices = self._inventory.devices
         self._tick = TickReader(library, self._devices)
-        self._tick_is_old = False
+        self._needs_new_reader = False
         self._note_xids()
 
     def _note_xids(self) -> None:
@@ -225,10 +228,10 @@ class NvmlSource:
             if all(gone):
                 raise no_gpu(gone or library.refusals)
         except SourceUnavailableError as error:
-            self._let_go()
+            self._release_library()
             trouble = self._reopening.failed(error)
             raise trouble from error.__cause__
-        self._arrange(library)
+        self._rebuild_reader(library)
         self._reopening.opened()
 
     def _open_again(self) -> NvmlLibrary:
@@ -243,9 +246,9 @@ class NvmlSource:
     def _give_up_if_all_failed(self, tick: TickReader, now_ns: int) -> None:
         """Close NVML if the driver is gone, which shows as a failure of every GPU."""
         failures = [gpu.failure for gpu in self._inventory.gpus if gpu.failure]
-        code = self._reopening.code_to_give_up_for(failures, tick.asked, now_ns)
+        code = self._reopening.fatal_code(failures, tick.gpu_count, now_ns)
         if code is not None:
-            self._let_go()
+            self._release_library()
             raise self._reopening.failed(unavailable(code))
 
     # -- the inventory, and what changes slowly -------------------------------
@@ -253,13 +256,13 @@ class NvmlSource:
     def _list_gpus(self, library: NvmlLibrary) -> None:
         self._inventory.update(library, self._gpm)
         self._refresh_at_ns = 0
-        self._tick_is_old = True
+        self._needs_new_reader = True
 
     def _update_inventory(self, library: NvmlLibrary) -> None:
         with suppress(SourceUnavailableError):  # the next tick shows whether GPUs can be read
             self._list_gpus(library)
         if not self._inventory.gpus:
-            self._let_go()
+            self._release_library()
             raise self._reopening.failed(no_gpu(library.refusals))
 
     def _refresh(self, library: NvmlLibrary, now_ns: int) -> None:
@@ -267,10 +270,10 @@ class NvmlSource:
         inventory, changed = self._inventory, False
         self._listen(library, now_ns)
         due = self._slow_reader.read_due(self._devices, now_ns)
-        for one in due:
-            if isinstance(one, NvmlGpu):
-                self._tick_is_old |= one.ask_again(now_ns)
-                changed |= self._has_changed(library, one)
+        for device in due:
+            if isinstance(device, NvmlGpu):
+                self._needs_new_reader |= device.retry_calls(now_ns)
+                changed |= self._has_changed(library, device)
         if now_ns >= self._inventory_at_ns:
             self._inventory_at_ns = now_ns + self._slow_ns
             changed |= inventory.is_outdated(library)

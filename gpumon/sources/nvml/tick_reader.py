@@ -19,7 +19,7 @@ class TickReader:
     """Makes the calls of a tick; replaced when what the GPUs support changes.
 
     Attributes:
-        asked: How many GPUs it reads.
+        gpu_count: How many GPUs it reads.
         is_old: Whether a GPU turned out not to support a call: make a new reader.
         failed: Whether a GPU could not be read in this tick.
         failed_late: Whether that was noticed only while its sample was made.
@@ -28,9 +28,9 @@ class TickReader:
     def __init__(self, library: NvmlLibrary, devices: Sequence[NvmlGpu | MigInstance]) -> None:
         """Prepare the calls for these devices, in the order of the frame."""
         self._devices = devices
-        self._gpus = [one for one in devices if isinstance(one, NvmlGpu)]
+        self._gpus = [device for device in devices if isinstance(device, NvmlGpu)]
         reachable = [gpu for gpu in self._gpus if not gpu.gone]
-        self.asked = sum(gpu.is_asked for gpu in reachable)
+        self.gpu_count = sum(gpu.is_readable for gpu in reachable)
         self._with_ring = [gpu for gpu in reachable if gpu.has_ring and not gpu.is_partitioned]
         self._with_power = [gpu for gpu in reachable if gpu.has_power]
         self._with_power_ring = [gpu for gpu in self._with_power if gpu.power.has_ring]
@@ -39,7 +39,7 @@ class TickReader:
         self._power_rings = SampleRings(library, drained, POWER_SAMPLES)
         self._fresh: dict[NvmlGpu | MigInstance, list[Entry]] = {}
         self._milliwatts: dict[NvmlGpu | MigInstance, float | None] = {}
-        self._asked_at_ns = 0
+        self._read_at_ns = 0
         self._is_reported = True
         self.is_old = self.failed = self.failed_late = False
         self._forget_failures()
@@ -49,7 +49,7 @@ class TickReader:
             gpu.failure = gpu.gone
             self.failed |= gpu.gone != SUCCESS
 
-    def ask(self, back_us: int, monotonic_ns: Callable[[], int]) -> int:
+    def read_all(self, back_us: int, monotonic_ns: Callable[[], int]) -> int:
         """Drain the rings and read the power, which changes as fast as the work does.
 
         A tick that was held up reads again: it returns all that is new since ``samples``. Rings
@@ -68,16 +68,16 @@ class TickReader:
         positions_us = [max(0, gpu.track.position_us - back_us) for gpu in self._with_ring]
         rows = self._rings.drain(positions_us)
         self._fresh = dict(zip(self._with_ring, rows, strict=True))
-        self._asked_at_ns = now_ns = monotonic_ns()
+        self._read_at_ns = now_ns = monotonic_ns()
         rows = self._power_rings.drain([gpu.power.position_us for gpu in self._with_power_ring])
         drawn = dict(zip(self._with_power_ring, rows, strict=True))
         self._milliwatts = {
-            gpu: gpu.power.ingest(drawn[gpu], now_ns) if gpu in drawn else gpu.power.ask_now()
+            gpu: gpu.power.ingest(drawn[gpu], now_ns) if gpu in drawn else gpu.power.read_now()
             for gpu in self._with_power
         }
-        asked = [gpu.power.code for gpu in self._with_power if gpu not in drawn]
+        power_codes = [gpu.power.code for gpu in self._with_power if gpu not in drawn]
         # A GPU without a handle counts: it may be the only one.
-        codes = (*self._rings.codes, *self._power_rings.codes, *asked)
+        codes = (*self._rings.codes, *self._power_rings.codes, *power_codes)
         if self.failed or any(codes):
             self.is_old |= self._sort_failures()
         return now_ns
@@ -98,7 +98,7 @@ class TickReader:
             if gpu not in ring_codes:
                 changed |= self._sort_power_failure(gpu)
             elif ring_codes[gpu] not in NOTHING_NEW:
-                self._milliwatts[gpu] = gpu.power.ask_now()
+                self._milliwatts[gpu] = gpu.power.read_now()
                 changed |= self._sort_power_failure(gpu, ring_codes[gpu])
         return changed
 
@@ -118,7 +118,7 @@ class TickReader:
                 # Without utilisation data, it is this call that notices a GPU that is gone.
                 gpu.failure, self.failed = refused, True
             elif refused not in NO_ERROR:
-                gpu.faults.note("power", POWER_USAGE.function, refused, self._asked_at_ns)
+                gpu.faults.note("power", POWER_USAGE.function, refused, self._read_at_ns)
         return leaves_ring or is_refused
 
     def samples(
@@ -130,17 +130,17 @@ class TickReader:
         instant = DrainInstant(stamps, steady_since_ns, now_ns)
         samples = []
         self.failed_late = False
-        for one in self._devices:
-            entries = self._fresh.get(one, [])
-            failed_before = one.failure
+        for device in self._devices:
+            entries = self._fresh.get(device, [])
+            failed_before = device.failure
             # Its new entries are known, even if another call failed.
-            busy = one.busy(instant, entries) if entries or not failed_before else ()
-            if entries or not one.failure:
-                samples.append(one.sample(busy, self._milliwatts.get(one), now_ns))
+            busy = device.busy(instant, entries) if entries or not failed_before else ()
+            if entries or not device.failure:
+                samples.append(device.sample(busy, self._milliwatts.get(device), now_ns))
                 continue
             self.failed = True
             self.failed_late |= not failed_before
-            samples.append(one.failed_sample(now_ns))
+            samples.append(device.failed_sample(now_ns))
         return tuple(samples)
 
     def _learn_stamps(self, stamps: StampClock, now_ns: int) -> None:

@@ -38,18 +38,20 @@ class DriverCall:
     no_error = NO_ERROR
 
     def __init__(self, library: NvmlCalls, name: str, *arguments: CArgument) -> None:
-        self._call = partial(library.function(name), *arguments)
+        self._function = partial(library.function(name), *arguments)
         self.name, self._library = name, library
         self.code = SUCCESS
         self.supported = True
 
-    def ask(self) -> int:
+    def call(self) -> int:
         """Make the call, if it is supported; return its last code."""
         if self.supported:
             started_ns = perf_counter_ns()
-            code = self.code = self._call()
+            code = self.code = self._function()
             spent_ns = perf_counter_ns() - started_ns
-            self._library.took(self.name, spent_ns, SUCCESS if code in self.no_error else code)
+            self._library.count_call(
+                self.name, spent_ns, SUCCESS if code in self.no_error else code
+            )
             self.supported = code not in PERMANENT
         return self.code
 
@@ -57,13 +59,13 @@ class DriverCall:
 class _Buffer(NamedTuple):
     """Where an answer goes: the objects whose addresses the driver gets, and their numbers."""
 
-    places: tuple[Any, ...]
+    out_args: tuple[Any, ...]
     numbers: Callable[[], tuple[int, ...]]
 
 
 def _plain(kind: type[ctypes.c_uint | ctypes.c_ulonglong], count: int = 1) -> _Buffer:
-    places = tuple(kind() for _ in range(count))
-    return _Buffer(places, lambda: tuple(place.value for place in places))
+    numbers = tuple(kind() for _ in range(count))
+    return _Buffer(numbers, lambda: tuple(number.value for number in numbers))
 
 
 def _pair() -> _Buffer:
@@ -101,7 +103,7 @@ class NumberCall(DriverCall):
             call.function,
             ctypes.c_void_p(handle),
             *map(ctypes.c_int, call.arguments),
-            *map(ctypes.byref, self._buffer.places),
+            *map(ctypes.byref, self._buffer.out_args),
         )
 
     @property
@@ -111,7 +113,7 @@ class NumberCall(DriverCall):
 
     def numbers(self) -> tuple[int, ...] | None:
         """Return all numbers; ``None``: no answer."""
-        return self.answered if self.ask() == SUCCESS else None
+        return self.answered if self.call() == SUCCESS else None
 
     def read(self) -> int | None:
         """Return the number; ``None``: no answer."""

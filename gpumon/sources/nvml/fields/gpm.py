@@ -80,7 +80,7 @@ class Gpm:
     ) -> None:
         """Allocate the answer buffer; makes no call yet."""
         self.monotonic_ns, self.refuse = monotonic_ns, refuse
-        self._ask = library.ask
+        self._call = library.call
         self.holders: set[GpmTrack] = set()
         self.reading = threading.Lock()
         self._room = _Metrics(version=_VERSION, count=len(_METRICS))
@@ -105,25 +105,25 @@ class Gpm:
         """Return the driver's code and, on success, whether that GPU has GPM."""
         answer = _Support(version=_VERSION)
         gpu = ctypes.c_void_p(handle)
-        code = self._ask("nvmlGpmQueryDeviceSupport", gpu, ctypes.byref(answer))
+        code = self._call("nvmlGpmQueryDeviceSupport", gpu, ctypes.byref(answer))
         return code, code == SUCCESS and answer.is_supported != 0
 
     def new_sample(self) -> int | None:
         """Allocate a sample in the driver; ``None``: it has no memory for it."""
         sample = ctypes.c_void_p()
-        code = self._ask("nvmlGpmSampleAlloc", ctypes.byref(sample))
+        code = self._call("nvmlGpmSampleAlloc", ctypes.byref(sample))
         return sample.value if code == SUCCESS else None
 
     def free(self, samples: Iterable[int]) -> None:
         for sample in samples:
-            self._ask("nvmlGpmSampleFree", ctypes.c_void_p(sample))
+            self._call("nvmlGpmSampleFree", ctypes.c_void_p(sample))
 
     def copy_counters(self, handle: int, gpu_instance: int | None, sample: int) -> int:
         """Copy the board's counters into a sample; return the driver's code."""
         gpu, where = ctypes.c_void_p(handle), ctypes.c_void_p(sample)
         if gpu_instance is None:
-            return self._ask(GPM_SAMPLE.function, gpu, where)
-        return self._ask("nvmlGpmMigSampleGet", gpu, ctypes.c_uint(gpu_instance), where)
+            return self._call(GPM_SAMPLE.function, gpu, where)
+        return self._call("nvmlGpmMigSampleGet", gpu, ctypes.c_uint(gpu_instance), where)
 
     def between(self, earlier: int, later: int) -> tuple[int, list[float | None]]:
         """Compare two samples.
@@ -133,7 +133,7 @@ class Gpm:
             ``_METRICS``; ``None``: no answer.
         """
         self._room.earlier, self._room.later = earlier, later
-        code = self._ask(GPM_METRICS.function, ctypes.byref(self._room))
+        code = self._call(GPM_METRICS.function, ctypes.byref(self._room))
         if code != SUCCESS:
             return code, []
         return code, [
@@ -153,7 +153,7 @@ class GpmTrack:
         self._gpm, self._handle, self._gpu_instance = gpm, handle, gpu_instance
         # An instance has no other utilisation; for a GPU this is one field of many.
         self._rests_ns = 5 * NS_PER_S if gpu_instance is not None else 60 * NS_PER_S
-        self._ask_again_at_ns: int | None = 0
+        self._call_again_at_ns: int | None = 0
         self._samples: tuple[int, int] | None = None  # the earlier, and room for the next
         self._taken_at_ns: int | None = None  # the earlier, where it holds something
         self.code = SUCCESS
@@ -204,7 +204,7 @@ class GpmTrack:
 
     def _borrow(self) -> tuple[int, int] | None:
         """Allocate two samples, if the GPU has GPM and may be called now."""
-        if self._ask_again_at_ns is None or self._gpm.monotonic_ns() < self._ask_again_at_ns:
+        if self._call_again_at_ns is None or self._gpm.monotonic_ns() < self._call_again_at_ns:
             return None
         gpm = self._gpm
         self.code, supported = gpm.query(self._handle)
@@ -216,7 +216,7 @@ class GpmTrack:
             self._samples = samples[0], samples[1]
             gpm.holders.add(self)
         elif self.code == SUCCESS:
-            self._ask_again_at_ns = None  # a board that has none will have none
+            self._call_again_at_ns = None  # a board that has none will have none
         else:
             self._rest_if_refused()
         return self._samples
@@ -224,7 +224,7 @@ class GpmTrack:
     def _rest_if_refused(self) -> None:
         """Pause calls that are not supported or not permitted: that may change."""
         if self.code in PERMANENT:
-            self._ask_again_at_ns = self._gpm.monotonic_ns() + self._rests_ns
+            self._call_again_at_ns = self._gpm.monotonic_ns() + self._rests_ns
             self.close()
 
     def _sample(

@@ -82,11 +82,11 @@ class CounterCall(DriverCall):
             self._values,
         )
 
-    def ask(self) -> int:
+    def call(self) -> int:
         """Make the call; return its code. Each counter has a code of its own."""
         for counter, value in self.answers():
             value.fieldId, value.scopeId = counter.field_id, counter.scope_id
-        return super().ask()
+        return super().call()
 
     def answers(self) -> Iterator[tuple[NvmlCounter, pynvml.c_nvmlFieldValue_t]]:
         return zip(self._counters, self._values, strict=False)
@@ -131,7 +131,7 @@ class LinkRates:
         if not self._bytes:
             return {}
         rates: dict[str, float | None] = {counter.attribute: None for counter in self._bytes}
-        if self._call.ask() != SUCCESS:
+        if self._call.call() != SUCCESS:
             if not self._call.supported:
                 self._drop(set(self._bytes))
             return rates
@@ -141,7 +141,7 @@ class LinkRates:
             if self._is_hopeless(counter, value):
                 hopeless.add(counter)
             elif value.nvmlReturn not in NO_ERROR:
-                self._calls.failed(FIELD_VALUES.function, value.nvmlReturn)
+                self._calls.count_error(FIELD_VALUES.function, value.nvmlReturn)
         dropped = {counter.attribute for counter in self._drop(hopeless)}
         return {name: rate for name, rate in rates.items() if name not in dropped}
 

@@ -72,26 +72,26 @@ class RecordsCall(DriverCall):
         kind_of_record = _RECORDS.get(function, pynvml.c_nvmlProcessInfo_v2_t)
         self.buffer: ctypes.Array[Any] = (kind_of_record * capacity)()
         self._count, self._newer_than_us = ctypes.c_uint(), ctypes.c_ulonglong()
-        places: tuple[CArgument, ...] = ctypes.byref(self._count), self.buffer
+        out_args: tuple[CArgument, ...] = ctypes.byref(self._count), self.buffer
         if function == _OLDER_SHARES:
-            places = self.buffer, ctypes.byref(self._count), self._newer_than_us
+            out_args = self.buffer, ctypes.byref(self._count), self._newer_than_us
         if function == _NEWER_SHARES:  # one structure with everything in it
             kind = ProcessesUtilizationInfoV1
             request = kind(version=PROCESSES_UTILIZATION_V1, procUtilArray=self.buffer)
             self._count = ctypes.c_uint.from_buffer(request, kind.processSamplesCount.offset)
             stamp_at = kind.lastSeenTimeStamp.offset
             self._newer_than_us = ctypes.c_ulonglong.from_buffer(request, stamp_at)
-            places = (ctypes.byref(request),)
-        super().__init__(library, function, ctypes.c_void_p(handle), *places)
+            out_args = (ctypes.byref(request),)
+        super().__init__(library, function, ctypes.c_void_p(handle), *out_args)
 
     @property
     def count(self) -> int:
         return self._count.value
 
-    def ask_newer(self, seen_us: int = 0) -> int:
+    def read_newer(self, seen_us: int = 0) -> int:
         """Read what is newer than a stamp, if the call has stamps; return NVML's code."""
         self._count.value, self._newer_than_us.value = len(self.buffer), seen_us
-        return self.ask()
+        return self.call()
 
     def records(self) -> list[Any]:
         return self.buffer[: min(self.count, len(self.buffer))]
@@ -114,12 +114,12 @@ class NewestRecords:
         """Return the records newer than that stamp; ``None``: ``code`` has the reason."""
         while self._functions:
             bound = self._bound or self._with_capacity(_FIRST_CAPACITY)
-            code = bound.ask_newer(seen_us)
+            code = bound.read_newer(seen_us)
             if code == INSUFFICIENT_SIZE and len(bound.buffer) < _LARGEST_CAPACITY:
                 # Some drivers then return the buffer's size, not the number of records.
                 most = max(2 * bound.count + 1, 2 * len(bound.buffer))
                 bound = self._with_capacity(min(most, _LARGEST_CAPACITY))
-                code = bound.ask_newer(seen_us)
+                code = bound.read_newer(seen_us)
             self.code = code
             if code == SUCCESS:
                 return bound.records()

@@ -173,7 +173,7 @@ class FieldSchedule:
             if now_ns < one.rests_until_ns:
                 continue
             started_ns = perf_counter_ns()
-            values = self._ask(one, now_ns)
+            values = self._read(one, now_ns)
             rest_ns = min(_RESTED_TIMES * (perf_counter_ns() - started_ns), _LONGEST_REST_NS)
             one.rests_until_ns = now_ns + rest_ns
             # A field that rests is read later, and expires later.
@@ -182,10 +182,10 @@ class FieldSchedule:
 
     def read_now(self, field: str, calls: FieldCalls, read: Read, period_ns: int) -> None:
         """Read a field that the caller schedules."""
-        values = self._ask(_Scheduled(field, calls, read), self._monotonic_ns())
+        values = self._read(_Scheduled(field, calls, read), self._monotonic_ns())
         self._put(field, values, holds_for_ns(max(period_ns, self.period_ns)))
 
-    def _ask(self, one: _Scheduled, now_ns: int) -> Mapping[str, Any]:
+    def _read(self, one: _Scheduled, now_ns: int) -> Mapping[str, Any]:
         calls = one.calls
         calls.begin()
         self._under_way = one.field, now_ns

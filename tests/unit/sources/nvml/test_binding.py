@@ -53,7 +53,7 @@ class TestALibraryThatCannotBeOpened:
         with pytest.raises(SourceUnavailableError):
             NvmlLibrary(accounts)
 
-        assert accounts.so_far()["call_errors"] == ((INIT, codes.UNKNOWN, 1),)
+        assert accounts.totals().errors == ((INIT, codes.UNKNOWN, 1),)
 
 
 class TestAnOpenLibrary:
@@ -161,7 +161,7 @@ class TestAnErrorOfTheDriver:
 
         def add() -> None:
             for _ in range(20_000):
-                accounts.took("f", 1, 999)
+                accounts.count_call("f", 1, 999)
 
         threads = [threading.Thread(target=add) for _ in range(2)]
         for thread in threads:
@@ -169,8 +169,8 @@ class TestAnErrorOfTheDriver:
         for thread in threads:
             thread.join()
 
-        assert dict(accounts.so_far()["call_counts"]) == {"f": 40_000}
-        assert accounts.so_far()["call_errors"] == (("f", 999, 40_000),)
+        assert dict(accounts.totals().counts) == {"f": 40_000}
+        assert accounts.totals().errors == (("f", 999, 40_000),)
 
 
 class TestAnOlderBinding:

@@ -65,9 +65,7 @@ class TestFailuresOfEveryGpu:
     ) -> None:
         reopening = Driver().reopening
 
-        first, early, last = (
-            reopening.code_to_give_up_for(codes, 2, s(at_s)) for at_s in (100, 109, 110)
-        )
+        first, early, last = (reopening.fatal_code(codes, 2, s(at_s)) for at_s in (100, 109, 110))
 
         assert (first, early, last) == (at_once, at_once, after_ten_s)
 
@@ -75,9 +73,9 @@ class TestFailuresOfEveryGpu:
         driver = Driver()
         reopening = driver.reopening
         for at_s, restart in ((100, reopening.was_read), (200, lambda: driver.fails(UNKNOWN))):
-            reopening.code_to_give_up_for([LOST], 1, s(at_s))
+            reopening.fatal_code([LOST], 1, s(at_s))
             restart()
-            assert reopening.code_to_give_up_for([LOST], 1, s(at_s + 11)) is None
+            assert reopening.fatal_code([LOST], 1, s(at_s + 11)) is None
 
         reopening.was_read()
         assert driver.waits_s() == pytest.approx(0.5, abs=0.1)

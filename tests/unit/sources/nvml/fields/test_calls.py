@@ -20,8 +20,8 @@ class TestANumber:
         for of_gpu in (handle, library.handle_by_index(1) or 0):
             NumberCall(library, of_gpu, POWER_USAGE).read()
 
-        assert 0.04 <= dict(library.accounts.so_far()["call_seconds"])[POWER] < 1.0
-        assert dict(library.accounts.so_far()["call_counts"])[POWER] == fake.calls(POWER) == 2
+        assert 0.04 <= dict(library.accounts.totals().seconds)[POWER] < 1.0
+        assert dict(library.accounts.totals().counts)[POWER] == fake.calls(POWER) == 2
 
 
 class TestMemory:
