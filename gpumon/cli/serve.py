@@ -40,7 +40,7 @@ from gpumon.pipeline.monitor import Monitor
 from gpumon.pipeline.report_builder import Reports
 from gpumon.pipeline.watch import Watch
 from gpumon.sources.nvml.fields.table import NvmlOptions
-from gpumon.sources.ring_reader.daemon_folder import HeldFolder, ring_folders
+from gpumon.sources.ring_reader.daemon_folder import LockedFolder, ring_folders
 from gpumon.sources.system_clock import SystemClock
 
 _LOG = logging.getLogger("gpumon")
@@ -141,7 +141,7 @@ class Daemon:
             texts=lambda state: page_text(self._reports.report_on(state)),
         )
         try:
-            self._folder = HeldFolder()
+            self._folder = LockedFolder()
         except BaseException:
             self._http.close()
             raise

@@ -57,8 +57,8 @@ class Device:
         return gpu_label(self.index, self.mig_index)
 
     @property
-    def place(self) -> tuple[int, int]:
-        """Sort key: by index, a GPU before its MIG instances."""
+    def sort_key(self) -> tuple[int, int]:
+        """By index, a GPU before its MIG instances."""
         return self.index, -1 if self.mig_index is None else self.mig_index
 
 

@@ -202,8 +202,8 @@ def unknown_gpu(state: MonitorState) -> tuple[Device, str] | None:
         return None
     mig_index = None if named[2] is None else int(named[2])
     found = Device(uuid="", index=int(named[1]), mig_index=mig_index)
-    known = {gpu.device.place for gpu in state.gpus}
-    return None if found.place in known else (found, named[3])
+    known = {gpu.device.sort_key for gpu in state.gpus}
+    return None if found.sort_key in known else (found, named[3])
 
 
 def _lost_by(gpu: GpuState, state: MonitorState) -> Trouble | None:

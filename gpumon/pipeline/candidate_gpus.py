@@ -50,7 +50,7 @@ class CandidateGpus:
     @cached_property
     def _devices(self) -> list[Device]:
         """Each GPU, then its MIG instances."""
-        return sorted((gpu.device for gpu in self._samples), key=lambda device: device.place)
+        return sorted((gpu.device for gpu in self._samples), key=lambda device: device.sort_key)
 
     def gpus_of(self, reading: RingReading) -> frozenset[str]:
         """Return the UUIDs that a run names, else where NVML lists it, else those it may use.

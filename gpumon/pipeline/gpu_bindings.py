@@ -6,7 +6,7 @@ run's process, or another one of its user's (a child that trains, a server that 
 
 Until then the binding is open, and nothing is settled by what the run records:
 
-- the GPU's samples from its first work on are held;
+- the GPU's samples from its first work on are deferred;
 - idle time before that work is kept apart for each user, who may yet be refused.
 """
 
@@ -93,7 +93,7 @@ class ProcessList(NamedTuple):
         return next((one for one in samples if one.start_ns >= self.read_at_ns), None)
 
 
-class HeldTick(NamedTuple):
+class DeferredTick(NamedTuple):
     """Samples of one tick, oldest first, and whether processes were on the GPU then."""
 
     busy: Sequence[BusySample]
@@ -101,7 +101,7 @@ class HeldTick(NamedTuple):
 
 
 class GpuBindings:
-    """Decides which runs are bound to one GPU, and holds its samples while a binding is open.
+    """Decides which runs are bound to one GPU, and defers its samples while a binding is open.
 
     Attributes:
         refused_total: How many runs were refused.
@@ -109,13 +109,13 @@ class GpuBindings:
 
     def __init__(self, active_above: float) -> None:
         self._active_above = active_above
-        self._held: deque[HeldTick] = deque()
-        self._open_from_ns: int | None = None  # the start of the first sample that must be held
+        self._deferred: deque[DeferredTick] = deque()
+        self._open_from_ns: int | None = None  # start of the first sample to defer
         self.refused_total = 0
 
     @property
     def is_open(self) -> bool:
-        return bool(self._held)
+        return bool(self._deferred)
 
     def decide(
         self,
@@ -140,7 +140,7 @@ class GpuBindings:
         self._open_from_ns = None
         read_at_ns = answered_at_ns if newest.processes_at_ns is None else newest.processes_at_ns
         listed = ProcessList(newest.processes, read_at_ns, lists_work)
-        samples = [*self._held_samples(), *newest.busy]
+        samples = [*self._deferred_samples(), *newest.busy]
         for run in undecided:
             run.undecided_on.discard(uuid)
             for at, sample in enumerate(samples):
@@ -164,30 +164,32 @@ class GpuBindings:
             start_ns = at_work.start_ns
             self._open_from_ns = start_ns if open_ns is None else min(open_ns, start_ns)
 
-    def release(self, newest: HeldTick) -> Iterator[HeldTick]:
-        """Yield the ticks that may be settled now, oldest first; hold those of open bindings."""
-        held, open_ns = self._held, self._open_from_ns
-        held.append(newest)
-        while held and (open_ns is None or all(one.end_ns <= open_ns for one in held[0].busy)):
-            yield held.popleft()
+    def release(self, newest: DeferredTick) -> Iterator[DeferredTick]:
+        """Yield the ticks that may be settled now, oldest first; defer those of open bindings."""
+        deferred, open_ns = self._deferred, self._open_from_ns
+        deferred.append(newest)
+        while deferred and (
+            open_ns is None or all(one.end_ns <= open_ns for one in deferred[0].busy)
+        ):
+            yield deferred.popleft()
 
-    def release_all(self) -> Iterator[HeldTick]:
-        """Yield all held ticks: no run is left that they could belong to."""
+    def release_all(self) -> Iterator[DeferredTick]:
+        """Yield all deferred ticks: no run is left that they could belong to."""
         self._open_from_ns = None
-        while self._held:
-            yield self._held.popleft()
+        while self._deferred:
+            yield self._deferred.popleft()
 
-    def with_held(self, totals: GpuTotals, settled_until_ns: int) -> tuple[GpuTotals, int]:
-        """Add held samples to settled totals: busy time counts, idle time is pending.
+    def with_deferred(self, totals: GpuTotals, settled_until_ns: int) -> tuple[GpuTotals, int]:
+        """Add deferred samples to settled totals: busy time counts, idle time is pending.
 
         Returns:
             The totals, and where the newest sample ends.
         """
-        if not self._held:
+        if not self._deferred:
             return totals, settled_until_ns
         observed_ns = busy_ns = 0
         until_ns = settled_until_ns
-        for sample in self._held_samples():
+        for sample in self._deferred_samples():
             if sample.may_follow(until_ns):  # as the ledger will accept it
                 until_ns = sample.end_ns
                 observed_ns += sample.length_ns
@@ -199,8 +201,8 @@ class GpuBindings:
         )
         return totals, until_ns
 
-    def _held_samples(self) -> Iterator[BusySample]:
-        return chain.from_iterable(tick.busy for tick in self._held)
+    def _deferred_samples(self) -> Iterator[BusySample]:
+        return chain.from_iterable(tick.busy for tick in self._deferred)
 
 
 class AwaitedWork:

@@ -25,7 +25,7 @@ from gpumon.core.phase import IdleCause
 from gpumon.core.sample import BusySample, GpuSample
 from gpumon.core.settings.detector import DetectorSettings
 from gpumon.core.state import GpuState
-from gpumon.pipeline.gpu_bindings import AwaitedWork, GpuBindings, HeldTick
+from gpumon.pipeline.gpu_bindings import AwaitedWork, DeferredTick, GpuBindings
 from gpumon.pipeline.peer_work import PeerWork
 from gpumon.pipeline.tracked_run import TrackedRun, parts_of, with_reasons
 
@@ -132,7 +132,7 @@ class GpuTracker:
             since_ns = None  # an untagged process works here
         self._suspended_since_ns = since_ns
         has_processes = None if newest.processes is None else bool(newest.processes)
-        for tick in self._bindings.release(HeldTick(newest.busy, has_processes)):
+        for tick in self._bindings.release(DeferredTick(newest.busy, has_processes)):
             self._settle_tick(tick, runs, peers)
         self._hold.update(
             newest.busy,
@@ -142,7 +142,7 @@ class GpuTracker:
         )
 
     def _settle_tick(
-        self, tick: HeldTick, runs: tuple[TrackedRun, ...], peers: Sequence[GpuTracker]
+        self, tick: DeferredTick, runs: tuple[TrackedRun, ...], peers: Sequence[GpuTracker]
     ) -> None:
         ledger, uuid = self.ledger, self.uuid
         overs_ns = {run: run.over_ns(self._settings.idle_job_ends_after_ns) for run in runs}
@@ -158,7 +158,7 @@ class GpuTracker:
         ]
         owners = frozenset([run.reading.owner_uid for run in waits_for])
         self._stop_awaiting(self._awaited.owners - owners)
-        ledger.run_waits(bool(waits_for))
+        ledger.set_run_waiting(bool(waits_for))
         if not waits_for:
             self._awaited.forget()
         self._has_peers = bool(peers)
@@ -183,7 +183,7 @@ class GpuTracker:
     def _stop_awaiting(self, owners: Collection[int]) -> None:
         """These users did not work: idle time that only they waited for was not start-up."""
         if owners:
-            self.ledger.await_less(self._awaited.drop(owners))
+            self.ledger.give_up_awaiting(self._awaited.drop(owners))
 
     def _settle_sample(
         self, sample: BusySample, runs: tuple[TrackedRun, ...], peers: Sequence[GpuTracker]
@@ -272,7 +272,7 @@ class GpuTracker:
             if bounds is not None and bounds.best_ns is not shared.idle_ns:
                 shared = reshared(shared, window, bounds.best_ns)
         imbalance_ns = shared.idle_ns.get(IdleCause.IMBALANCE, 0)
-        self.peers.note_placed(excess_ns, imbalance_ns, length_ns)
+        self.peers.carry_excess(excess_ns, imbalance_ns, length_ns)
         idle_in_steps_ns = imbalance_ns + shared.idle_ns.get(IdleCause.WITHIN_STEP, 0)
         busy_ns = max(0, window.step_ns - idle_in_steps_ns)
         for run in at_work:
@@ -310,7 +310,7 @@ class GpuTracker:
     def state(self, now_ns: int, silence_ns: int) -> GpuState:
         """Return the GPU as outlets show it; silent for ``silence_ns`` means absent."""
         newest, ledger, answered_ns = self.newest, self.ledger, self._answered_at_ns
-        totals, last_ns = self._bindings.with_held(ledger.snapshot(), ledger.last_end_ns)
+        totals, last_ns = self._bindings.with_deferred(ledger.snapshot(), ledger.last_end_ns)
         if self._hang.run is not None:
             totals = totals._replace(hanging_now=True)
         listed = self.unlisted_since_ns is None

@@ -131,7 +131,7 @@ class Monitor:
                 tracker = self._gpus[sample.device.uuid] = GpuTracker(sample, self._settings)
             tracker.observe(sample, frame.taken_at_ns)
         self._gpus = dict(
-            sorted(self._gpus.items(), key=lambda known: known[1].newest.device.place)
+            sorted(self._gpus.items(), key=lambda known: known[1].newest.device.sort_key)
         )
         self._note_listed(frame)
 

@@ -31,7 +31,7 @@ class Peer(Protocol):
 
 
 class PeerWork:
-    """The recent work of one GPU beside that of its peers.
+    """The recent work of one GPU compared with that of its peers.
 
     Attributes:
         late_peer: The run of its job that is late now; ``None``: none is.
@@ -46,7 +46,7 @@ class PeerWork:
         self.spun_ns = 0
         self._recent: deque[BusySample] = deque(maxlen=_RECENT_SAMPLES)
         self._excess = LastingExcess()
-        self._unplaced_ns = 0  # by how much longer a peer was busy, and no idle time was found
+        self._carried_excess_ns = 0  # peers' lead that no idle time explains yet
 
     def observe(self, samples: Sequence[BusySample]) -> None:
         self._recent.extend(samples)
@@ -90,9 +90,9 @@ class PeerWork:
     def excess_ns(
         self, sample: BusySample, window: WindowParts, idle_ns: int, leads_ns: Mapping[str, int]
     ) -> int:
-        """Return how long this GPU may have waited for a peer, with what found no idle time yet."""
+        """Return how long this GPU may have waited for a peer, with the excess carried over."""
         lead_ns = max(leads_ns.values(), default=0)
-        return self._unplaced_ns + lead_ns + self._late_ns(sample, window, idle_ns)
+        return self._carried_excess_ns + lead_ns + self._late_ns(sample, window, idle_ns)
 
     def _late_ns(self, sample: BusySample, window: WindowParts, idle_ns: int) -> int:
         """How much longer than this run the late rank of its job was in a wait of its own."""
@@ -102,14 +102,14 @@ class PeerWork:
         parts = self.late_peer.timeline.parts(sample.start_ns, sample.end_ns)
         return max(0, sum(parts.waits.values()) + parts.validation_ns - own_ns)
 
-    def note_placed(self, excess_ns: int, imbalance_ns: int, length_ns: int) -> None:
-        """Keep the excess that found no idle time in its window: the next may have it."""
-        self._unplaced_ns = min(excess_ns - imbalance_ns, length_ns)
+    def carry_excess(self, excess_ns: int, imbalance_ns: int, length_ns: int) -> None:
+        """Carry the excess over idle time to the next window."""
+        self._carried_excess_ns = min(excess_ns - imbalance_ns, length_ns)
 
     def hide_input_wait(
         self, window: WindowParts, sample: BusySample, leads_ns: Mapping[str, int], run: TrackedRun
     ) -> None:
-        """Expose the run to no longer waits for input than all its GPUs were idle, in place."""
+        """Cap input waits at the time all its GPUs were idle; modifies ``window``."""
         lead_ns = max(ns for uuid, ns in leads_ns.items() if uuid in run.used_uuids)
         all_idle_ns = max(0, sample.idle_ns - lead_ns)
         surplus_ns = self._excess.of(_INPUT, window.input_wait_ns - all_idle_ns, sample.length_ns)

@@ -18,7 +18,7 @@ from gpumon.pipeline.state_report import report_of
 from gpumon.sources.daemon import SilentDaemon, fetch_report, read_state
 from gpumon.sources.follow import FollowSource
 from gpumon.sources.recording import RecordingFile
-from gpumon.sources.ring_reader.daemon_folder import HeldFolder, claim_runtime_dir
+from gpumon.sources.ring_reader.daemon_folder import LockedFolder, claim_runtime_dir
 from tests.builders.logs import analysed, smi_log
 from tests.builders.logs import report_of as report_of_log
 from tests.builders.monitor import (
@@ -154,9 +154,9 @@ def of_recordings(here: Path) -> Chapters:
 
 def of_daemons(here: Path) -> Chapters:
     def held_twice() -> None:
-        HeldFolder({"GPUMON_RUNTIME_DIR": "held"})
+        LockedFolder({"GPUMON_RUNTIME_DIR": "held"})
 
-    held = HeldFolder({"GPUMON_RUNTIME_DIR": "held"})
+    held = LockedFolder({"GPUMON_RUNTIME_DIR": "held"})
     open_to_all = here / "open"
     open_to_all.mkdir()
     open_to_all.chmod(0o777)

@@ -135,9 +135,9 @@ class SpeedCurve:
             part = (samples - low.samples) / (high.samples - low.samples)
             return seconds[at - 1] + part * (seconds[at] - seconds[at - 1])
         edge = 0 if at == 0 else -1
-        nearest, there = self.points[edge].samples, seconds[edge]
-        beyond = there + self.slope_at(nearest) * (samples - nearest)
-        return max(beyond, there * 0.01)
+        nearest, nearest_seconds = self.points[edge].samples, seconds[edge]
+        beyond = nearest_seconds + self.slope_at(nearest) * (samples - nearest)
+        return max(beyond, nearest_seconds * 0.01)
 
     def optimistic_seconds_of(self, samples: int, *, optimism: float) -> float:
         """Between the expected seconds (``optimism`` 0) and the least possible ones (1).

@@ -63,8 +63,8 @@ class GpuLedger:
         self._in_use_ns = self._in_use_busy_ns = self._low_ns = self._high_ns = 0
         # Inactive time since the last active sample: in use only if another follows.
         self._unsure_ns = self._unsure_busy_ns = self._unsure_low_ns = 0
-        self.in_job = self._run_waits = self.job_named_process = False
-        self._job_from_ns = (0, 0)  # in use and low, as it began
+        self.in_job = self._run_is_waiting = self.job_named_process = False
+        self._in_use_at_job_start_ns = self._low_at_job_start_ns = 0
         self.jobs = 0
         self.last_active_end_ns, self.last_end_ns = 0, -1
         self.resolution_ns = self.rejected = 0
@@ -81,9 +81,9 @@ class GpuLedger:
         self.observe_columns(columns)
 
     def observe_columns(self, columns: SampleColumns) -> None:
-        """Settle samples as ``observe``, but a run of them at a time."""
-        for begin, end in columns.runs:
-            self._settle_run(columns, begin, end)
+        """Settle samples as ``observe``, a stretch of them at a time."""
+        for begin, end in columns.stretches:
+            self._settle_level(columns, begin, end)
         self._update_flag()
 
     def observe_shared(
@@ -144,16 +144,16 @@ class GpuLedger:
 
     def narrow(self, narrowed: Narrowed) -> None:
         """Count what became known of earlier windows: certain time only grows."""
-        for left_ns, known_ns in (
+        for unsure_ns, known_ns in (
             (self._less_ns, narrowed.low_ns),
             (self._more_ns, narrowed.high_ns),
         ):
             for cause, amount_ns in known_ns.items():
-                left_ns[cause] = max(0, left_ns[cause] - amount_ns)
+                unsure_ns[cause] = max(0, unsure_ns[cause] - amount_ns)
         self._update_flag()
 
     def wait_for_rank(self, low_ns: int, high_ns: int) -> None:
-        """Count busy time that was a wait for another rank: at least and at most so much."""
+        """Count busy time that was a wait for another rank, at least and at most."""
         self._rank_wait_low_ns += low_ns
         self._rank_wait_high_ns += high_ns
 
@@ -194,8 +194,8 @@ class GpuLedger:
         """Idle time that is pending because a tagged run may yet use the GPU."""
         return 0 if self.in_job else self._pending.amount_ns
 
-    def await_less(self, amount_ns: int) -> None:
-        """Settle so much of ``awaited_ns`` as not in use: no run's work followed."""
+    def give_up_awaiting(self, amount_ns: int) -> None:
+        """Settle at most ``amount_ns`` of ``awaited_ns`` as not in use: no run's work followed."""
         amount_ns = min(amount_ns, self.awaited_ns)
         if amount_ns:
             self._pending.settle(IdleCause.NOT_IN_USE, amount_ns)
@@ -210,15 +210,15 @@ class GpuLedger:
         elif self.in_job and self.job_named_process:
             self.end_job()
 
-    def run_waits(self, waits: bool) -> None:
+    def set_run_waiting(self, is_waiting: bool) -> None:
         """Note whether a tagged run may yet use the GPU.
 
         Then the job does not end by itself, and idle time before its first active
         sample is pending: ``start_up`` if that comes, else ``not_in_use``.
         """
-        if self._run_waits and not waits and not self.in_job:
+        if self._run_is_waiting and not is_waiting and not self.in_job:
             self._settle_pending(IdleCause.NOT_IN_USE)
-        self._run_waits = waits
+        self._run_is_waiting = is_waiting
 
     def end_job(self) -> None:
         """End the job, or the log: pending time was no pause."""
@@ -303,11 +303,11 @@ class GpuLedger:
         """
         start_ns, end_ns, busy_ratio = sample
         length_ns, busy_ns = end_ns - start_ns, sample.busy_ns
-        if self.in_job and not self._run_waits:
+        if self.in_job and not self._run_is_waiting:
             is_active = busy_ratio > self._settings.active_above
             if self._finds_job_over(start_ns if is_active else end_ns, length_ns):
                 self.end_job()
-        self._settle_stretch(start_ns, end_ns, busy_ratio, busy_ns, explained_ns, unused_ns)
+        self._settle_time(start_ns, end_ns, busy_ratio, busy_ns, explained_ns, unused_ns)
         self.resolution_ns = length_ns
         idle_ns = length_ns - busy_ns - unused_ns
         if self.in_job and (idle_ns or not unused_ns):  # else it is a gap in a pause
@@ -315,21 +315,21 @@ class GpuLedger:
             span = IdleSpan(start_ns, end_ns, idle_ns, open_ns, input_wait_ns)
             self._follow_pauses(span, busy_ratio, span, 1)
 
-    def _settle_run(self, columns: SampleColumns, begin: int, end: int) -> None:
+    def _settle_level(self, columns: SampleColumns, begin: int, end: int) -> None:
         """Settle the samples from ``begin`` to ``end``, which no phase explains, as ``_settle``."""
         level = columns.levels[begin]
         if level & BURST and end - begin > 1 and self._pauses.is_open:
-            self._settle_run(columns, begin, begin + 1)  # the burst that ends a pause
+            self._settle_level(columns, begin, begin + 1)  # the burst that ends a pause
             begin += 1
         over = self._position_after_job(columns, begin, end)
         if over is not None:
             if over > begin:
-                self._settle_run(columns, begin, over)
+                self._settle_level(columns, begin, over)
                 begin = over
             self.end_job()
         start_ns, end_ns = columns.starts_ns[begin], columns.ends_ns[end - 1]
         busy_ns = columns.busy_between(begin, end)
-        self._settle_stretch(start_ns, end_ns, columns.busy_ratios[begin], busy_ns)
+        self._settle_time(start_ns, end_ns, columns.busy_ratios[begin], busy_ns)
         last_start_ns = columns.starts_ns[end - 1]
         self.resolution_ns = end_ns - last_start_ns
         if self.in_job:
@@ -339,7 +339,7 @@ class GpuLedger:
             last = IdleSpan(last_start_ns, end_ns, idle_ns, idle_ns, 0)
             self._follow_pauses(span, columns.busy_ratios[begin], last, end - begin)
 
-    def _settle_stretch(
+    def _settle_time(
         self,
         start_ns: int,
         end_ns: int,
@@ -375,8 +375,8 @@ class GpuLedger:
         return idle_ns > job_patience_ns(sample_ns, self._settings, is_listed=is_listed)
 
     def _position_after_job(self, columns: SampleColumns, begin: int, end: int) -> int | None:
-        """The first sample of a run that finds the job over; ``None``: none does."""
-        if not self.in_job or self._run_waits:
+        """The first sample that finds the job over; ``None``: none does."""
+        if not self.in_job or self._run_is_waiting:
             return None
         is_active = columns.levels[begin] & ACTIVE
         if is_active:
@@ -394,14 +394,14 @@ class GpuLedger:
     def _follow_pauses(
         self, span: IdleSpan, busy_ratio: float, last: IdleSpan, samples: int
     ) -> None:
-        """Follow pauses through so many samples without a gap; ``last`` is the newest."""
+        """Follow pauses through samples without a gap; ``last`` is the newest."""
         pauses = self._pauses
         if busy_ratio <= self._settings.burst_above:
             pauses.add_low(span, busy_ratio, samples)
         elif pauses.is_open:
-            before_ns, low_before_ns = self._job_from_ns
-            in_use_ns = self._in_use_ns - before_ns  # not 0: this sample is of it
-            pauses.end_pause(span, (self._low_ns - low_before_ns) / in_use_ns)
+            in_use_ns = self._in_use_ns - self._in_use_at_job_start_ns  # includes this sample
+            low_ns = self._low_ns - self._low_at_job_start_ns
+            pauses.end_pause(span, low_ns / in_use_ns)
         else:
             pauses.add_bursts(last, span.end_ns - span.start_ns, samples)
 
@@ -421,7 +421,7 @@ class GpuLedger:
             self._unsure_busy_ns += busy_ns
             if busy_ratio < self._settings.low_below:
                 self._unsure_low_ns += busy_ns + untagged_ns
-        elif self._run_waits:
+        elif self._run_is_waiting:
             self._pending.amount_ns += untagged_ns
         else:
             self._idle_ns[IdleCause.NOT_IN_USE] += untagged_ns
@@ -430,7 +430,8 @@ class GpuLedger:
         self._settle_pending(IdleCause.START_UP)  # only if a run was waiting
         self.in_job = True
         self.jobs += 1
-        self._job_from_ns = (self._in_use_ns, self._low_ns)
+        self._in_use_at_job_start_ns = self._in_use_ns
+        self._low_at_job_start_ns = self._low_ns
         self._pauses.begin_job()
 
     def _confirm_unsure(self) -> None:
@@ -486,7 +487,7 @@ class GpuLedger:
 
     def _update_flag(self) -> None:
         # Waits for a first batch are paid once, and those in a hang are reported as a hang.
-        left_out_ns = self._first_wait_ns + self._hanging_idle_ns.get(IdleCause.INPUT_WAIT, 0)
-        waited_ns = self._idle_ns.get(IdleCause.INPUT_WAIT, 0) - left_out_ns
+        excluded_ns = self._first_wait_ns + self._hanging_idle_ns.get(IdleCause.INPUT_WAIT, 0)
+        waited_ns = self._idle_ns.get(IdleCause.INPUT_WAIT, 0) - excluded_ns
         waited_ns -= self._less_ns.get(IdleCause.INPUT_WAIT, 0)
-        self._flag.update(self._in_use_ns - left_out_ns, waited_ns + self._pauses.suspected_ns)
+        self._flag.update(self._in_use_ns - excluded_ns, waited_ns + self._pauses.suspected_ns)

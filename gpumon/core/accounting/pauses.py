@@ -85,16 +85,16 @@ class PauseTracker:
     idle part of the burst sample on either side of it: without them a pause
     of 1.8 windows would count as 1.
 
-    If few of a run of low samples are near zero, it is no pause but a low level, unless tags
+    A stretch of low samples, few of them near zero, is a low level and no pause, unless tags
     explain most of it. It counts as part of the burst; its idle time stays idle.
 
-    Untagged time of a job's pauses is held back until they look like waits for input, and
+    Untagged time of a job's pauses is undecided until they look like waits for input, and
     then suspected, or until they look like requests. Both are final, whatever the job looks like
     later.
 
     Attributes:
-        gaps: Pauses that have ended, whatever their cause, one for each run of samples.
-        counted: The same pauses as verdicts count them.
+        gaps: Pauses that have ended, whatever their cause: each stretch of low samples is one.
+        counted: The same pauses as verdicts count them: a blip does not split one.
         starved_intervals: Pauses that were starved or are suspected.
         suspected_ns: Their untagged idle time.
         irregular_ns: Untagged idle time of pauses that looked like those between requests.
@@ -109,20 +109,20 @@ class PauseTracker:
         self.counted = PauseCount(settings)
         self.starved_intervals = IntervalList(MAX_INTERVALS)
         self.suspected_ns = self.irregular_ns = self.low_levels = 0
-        self._held = IntervalList(MAX_INTERVALS)
+        self._undecided = IntervalList(MAX_INTERVALS)
         self._job = JobSuspicion(settings)
         self._worst: tuple[float, Suspicion] | None = None
-        self._held_ns = 0
+        self._undecided_ns = 0
         self.begin_job()
 
     def begin_job(self) -> None:
-        """Forget the last job: held-back time stays uncounted, and the open pause is discarded."""
+        """Forget the last job: undecided time stays uncounted, and the open pause is discarded."""
         if self._job.is_complete:
             self._worst = self._worst_job()
             self._job.forget()
         self.counted.begin_job()
-        self._held_ns = 0
-        self._held.pop_all()
+        self._undecided_ns = 0
+        self._undecided.pop_all()
         self.before: IdleSpan | None = None
         self._burst_ns = 0
         self._close()
@@ -241,17 +241,17 @@ class PauseTracker:
         edge = IdleSpan(after.start_ns, after.end_ns, 0, 0, 0)
         self.add_bursts(edge, after.end_ns - after.start_ns)
         self._close()
-        self._held_ns += untagged_ns
+        self._undecided_ns += untagged_ns
         self.gaps.add(idle_ns)
         is_untagged = untagged_ns * 2 > idle_ns
-        is_suspected = self._decide_held(low_share)
+        is_suspected = self._decide(low_share)
         if input_wait_ns * 2 > idle_ns or (is_suspected and is_untagged):
             self.starved_intervals.extend(stretches)
         elif is_untagged:
-            self._held.extend(stretches)
+            self._undecided.extend(stretches)
 
-    def _decide_held(self, low_share: float) -> bool:
-        """Count time that was held back once the job's shape decides; return: as suspected."""
+    def _decide(self, low_share: float) -> bool:
+        """Count undecided time once the job's shape decides; return whether as suspected."""
         suspicion = self._job.suspicion
         is_suspected = (
             suspicion is not None
@@ -260,15 +260,15 @@ class PauseTracker:
             and low_share > self._settings.min_low_share
         )
         if is_suspected:
-            self.suspected_ns += self._held_ns
-            if held := self._held.pop_all():
-                self.starved_intervals.insert(held)
+            self.suspected_ns += self._undecided_ns
+            if undecided := self._undecided.pop_all():
+                self.starved_intervals.insert(undecided)
         elif suspicion is not None and suspicion.likely_causes[0] is LikelyCause.REQUESTS:
-            self.irregular_ns += self._held_ns
-            self._held.pop_all()
+            self.irregular_ns += self._undecided_ns
+            self._undecided.pop_all()
         else:
             return False
-        self._held_ns = 0
+        self._undecided_ns = 0
         return is_suspected
 
     def _worst_job(self) -> tuple[float, Suspicion] | None:

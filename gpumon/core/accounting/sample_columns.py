@@ -1,4 +1,4 @@
-"""Samples of one GPU as columns, in runs that can be settled in one step."""
+"""Samples of one GPU as columns, in stretches that can be settled in one step."""
 
 from __future__ import annotations
 
@@ -47,8 +47,8 @@ class SampleColumns:
     Attributes:
         busy_ratios: Busy ratio of each, 0 to 1.
         levels: Level of each, as in ``Levels``.
-        runs: Begin and end, as positions, of each stretch without a gap in which all samples
-            have the same level.
+        stretches: Begin and end, as positions, of each sequence without a gap in which all
+            samples have the same level.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class SampleColumns:
         self.busy_ns: list[int] = list(map(round, map(mul, lengths_ns, busy_ratios)))
         self._sums_ns = list(accumulate(self.busy_ns, initial=0))
         self.levels = list(map(levels.__getitem__, busy_ratios))
-        self.runs = self._cut_into_runs()
+        self.stretches = self._cut_into_stretches()
 
     @classmethod
     def of(
@@ -76,13 +76,13 @@ class SampleColumns:
             levels: Levels of their ratios.
             after_ns: End of the samples before them.
         """
-        taken = samples
+        accepted = samples
         if not _are_disjoint(samples, after_ns):
-            taken = list(_disjoint(samples, after_ns))
-        if not taken:
+            accepted = list(_disjoint(samples, after_ns))
+        if not accepted:
             return cls((), (), (), levels), len(samples)
-        starts_ns, ends_ns, busy_ratios = zip(*taken, strict=True)
-        return cls(starts_ns, ends_ns, busy_ratios, levels), len(samples) - len(taken)
+        starts_ns, ends_ns, busy_ratios = zip(*accepted, strict=True)
+        return cls(starts_ns, ends_ns, busy_ratios, levels), len(samples) - len(accepted)
 
     def part(self, begin: int, end: int, levels: Levels) -> SampleColumns:
         if (begin, end) == (0, len(self)):
@@ -100,7 +100,7 @@ class SampleColumns:
     def sample(self, at: int) -> BusySample:
         return BusySample(self.starts_ns[at], self.ends_ns[at], self.busy_ratios[at])
 
-    def _cut_into_runs(self) -> list[tuple[int, int]]:
+    def _cut_into_stretches(self) -> list[tuple[int, int]]:
         count, levels = len(self.ends_ns), self.levels
         if not count:
             return []

@@ -121,9 +121,9 @@ def input_probability(shape: PauseShape, weights: Sequence[float] = _WEIGHTS) ->
 
 def term_values(shape: PauseShape) -> list[float]:
     """The value of each of ``TERMS``, -1 to 1, times the weight of the evidence."""
-    few = shape.pauses / (shape.pauses + EVIDENCE.half_at_pauses)
+    count_weight = shape.pauses / (shape.pauses + EVIDENCE.half_at_pauses)
     bursts = _share(shape.burst_s / shape.grain_s, *EVIDENCE.burst_grains)
-    evidence = few * bursts * _share(shape.pause_s / shape.grain_s, *EVIDENCE.pause_grains)
+    evidence = count_weight * bursts * _share(shape.pause_s / shape.grain_s, *EVIDENCE.pause_grains)
     return [evidence * _value(term, shape) for term in TERMS.values()]
 
 

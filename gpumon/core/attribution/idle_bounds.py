@@ -206,7 +206,7 @@ class IdleBounds:
         if length_ns <= 0 or (has_peers and timeline.has_marks):
             return None, None
         waited_ns = sum(parts.waits.values())
-        if self._overlaps or shared.unfelt_ns or parts.hidden_input_wait_ns:
+        if self._overlaps or shared.wait_without_idle_ns or parts.hidden_input_wait_ns:
             self._note_overlap(sample, parts, shared, timeline)
         if self.is_exact or timeline.has_marks:
             return None, None
@@ -286,7 +286,7 @@ class IdleBounds:
         is_short = sum(parts.waits.values()) + hidden_ns <= _GRAIN * length_ns
         if is_short or IdleCause.NOT_IN_USE in parts.waits:
             return  # a stopped process leaves its queue to the device
-        is_overlap = shared.unfelt_ns > _GRAIN * length_ns
+        is_overlap = shared.wait_without_idle_ns > _GRAIN * length_ns
         if hidden_ns:  # by marks, the device worked in waits, so it cannot have been idle
             is_overlap = is_overlap or sample.idle_ns + hidden_ns > (1 + _GRAIN) * length_ns
         self._overlaps = (self._overlaps << 1 | is_overlap) & _REMEMBERED

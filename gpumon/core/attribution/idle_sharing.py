@@ -104,7 +104,7 @@ class SharedIdle(NamedTuple):
         first_input_wait_ns: Part of ``input_wait`` for the run's very first batch.
         validation_input_wait_ns: Part of ``input_wait`` in validation or prediction.
         epoch_input_wait_ns: Part of ``input_wait`` at the start of an epoch.
-        unfelt_ns: How much longer the waits were than the device was idle.
+        wait_without_idle_ns: How much longer the waits were than the device was idle.
     """
 
     idle_ns: dict[IdleCause, int]
@@ -114,7 +114,7 @@ class SharedIdle(NamedTuple):
     first_input_wait_ns: int = 0
     validation_input_wait_ns: int = 0
     epoch_input_wait_ns: int = 0
-    unfelt_ns: int = 0
+    wait_without_idle_ns: int = 0
 
     @property
     def amounts_ns(self) -> tuple[int, ...]:
@@ -154,17 +154,17 @@ def share_idle(
     waiting_ns = sum(parts.waits.values()) + parts.silent_ns + parts.outside_ns
     to_waits_ns = min(idle_ns, waiting_ns)
     shares = in_proportion(to_waits_ns, parts.waits, waiting_ns)
-    left_ns = idle_ns - to_waits_ns
-    for cause, most_ns in (
+    remaining_ns = idle_ns - to_waits_ns
+    for cause, max_ns in (
         (IdleCause.VALIDATION, parts.validation_ns),
         (IdleCause.INPUT_WAIT, parts.gross_input_wait_ns),
         (IdleCause.IMBALANCE, peer_excess_ns),
-        (IdleCause.WITHIN_STEP, parts.step_ns if parts.own_step_ns else left_ns),
+        (IdleCause.WITHIN_STEP, parts.step_ns if parts.own_step_ns else remaining_ns),
     ):
-        taken_ns = min(left_ns, most_ns)
-        if taken_ns > 0:
-            shares[cause] = shares.get(cause, 0) + taken_ns
-            left_ns -= taken_ns
+        share_ns = min(remaining_ns, max_ns)
+        if share_ns > 0:
+            shares[cause] = shares.get(cause, 0) + share_ns
+            remaining_ns -= share_ns
     resolved = wholly_idle and parts.sole_cause not in _NEVER_RESOLVED
     resolved_ns = sum(shares.values()) if resolved else 0
     return SharedIdle(
@@ -182,42 +182,46 @@ def reshared(
     }
     if kept_ns == shared.idle_ns:
         return shared
-    return SharedIdle(kept_ns, shared.reasons_ns, 0, *_of_input(parts, kept_ns), shared.unfelt_ns)
+    return SharedIdle(
+        kept_ns, shared.reasons_ns, 0, *_of_input(parts, kept_ns), shared.wait_without_idle_ns
+    )
 
 
 def _of_input(parts: WindowParts, idle_ns: Mapping[IdleCause, int]) -> tuple[int, int, int, int]:
-    """Hidden waits for input; and of the others, the parts in ``SharedIdle``."""
-    waited_ns, felt_ns = parts.input_wait_ns, idle_ns.get(IdleCause.INPUT_WAIT, 0)
-    hidden_ns = parts.hidden_input_wait_ns + waited_ns - felt_ns
-    if not felt_ns:
+    """Hidden waits for input, and the parts of the others, in the order of ``SharedIdle``."""
+    waited_ns, exposed_wait_ns = parts.input_wait_ns, idle_ns.get(IdleCause.INPUT_WAIT, 0)
+    hidden_ns = parts.hidden_input_wait_ns + waited_ns - exposed_wait_ns
+    if not exposed_wait_ns:
         return hidden_ns, 0, 0, 0
     return (
         hidden_ns,
-        felt_ns * parts.first_input_wait_ns // waited_ns,
-        felt_ns * parts.validation_input_wait_ns // waited_ns,
-        felt_ns * parts.epoch_input_wait_ns // waited_ns,
+        exposed_wait_ns * parts.first_input_wait_ns // waited_ns,
+        exposed_wait_ns * parts.validation_input_wait_ns // waited_ns,
+        exposed_wait_ns * parts.epoch_input_wait_ns // waited_ns,
     )
 
 
 def hide_input_wait(parts: WindowParts, hidden_ns: int) -> None:
-    """Count so much of the waits for input as hidden, in place: another GPU of the run had work.
+    """Count ``hidden_ns`` of the waits for input as hidden: another GPU of the run had work.
+
+    Modifies ``parts``.
 
     One process feeds all GPUs of a run at once. While one of them computes, the others wait for
     it and not for input, whatever the process does.
     """
     waited_ns = parts.input_wait_ns
-    beside_ns = max(0, min(hidden_ns, parts.gross_input_wait_ns))  # these are hidden first
-    parts.gross_input_wait_ns -= beside_ns
-    exposed_ns = max(0, min(hidden_ns - beside_ns, parts.waits.get(IdleCause.INPUT_WAIT, 0)))
-    if exposed_ns:
-        parts.waits[IdleCause.INPUT_WAIT] -= exposed_ns
-    parts.hidden_input_wait_ns += beside_ns + exposed_ns
-    parts.step_ns += beside_ns + exposed_ns
+    from_gross_ns = max(0, min(hidden_ns, parts.gross_input_wait_ns))  # hidden first
+    parts.gross_input_wait_ns -= from_gross_ns
+    from_waits_ns = max(0, min(hidden_ns - from_gross_ns, parts.waits.get(IdleCause.INPUT_WAIT, 0)))
+    if from_waits_ns:
+        parts.waits[IdleCause.INPUT_WAIT] -= from_waits_ns
+    parts.hidden_input_wait_ns += from_gross_ns + from_waits_ns
+    parts.step_ns += from_gross_ns + from_waits_ns
     if waited_ns:
-        felt_ns = parts.input_wait_ns
-        parts.first_input_wait_ns = parts.first_input_wait_ns * felt_ns // waited_ns
-        parts.validation_input_wait_ns = parts.validation_input_wait_ns * felt_ns // waited_ns
-        parts.epoch_input_wait_ns = parts.epoch_input_wait_ns * felt_ns // waited_ns
+        exposed_ns = parts.input_wait_ns
+        parts.first_input_wait_ns = parts.first_input_wait_ns * exposed_ns // waited_ns
+        parts.validation_input_wait_ns = parts.validation_input_wait_ns * exposed_ns // waited_ns
+        parts.epoch_input_wait_ns = parts.epoch_input_wait_ns * exposed_ns // waited_ns
 
 
 def in_proportion(

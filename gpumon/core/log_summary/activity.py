@@ -72,7 +72,7 @@ class StateChanges:
 
     def observe_columns(self, columns: SampleColumns) -> None:
         """Add samples that come after those before."""
-        for begin, end in columns.runs:
+        for begin, end in columns.stretches:
             is_active = columns.levels[begin] & ACTIVE != 0
             if columns.starts_ns[begin] != self._until_ns or is_active is not self._is_active:
                 self._turn(columns.sample(begin))

@@ -69,7 +69,7 @@ class BusyLane:
 
     def observe_columns(self, columns: SampleColumns) -> None:
         """Add samples that come after those before."""
-        for begin, end in columns.runs:
+        for begin, end in columns.stretches:
             is_active = columns.levels[begin] & ACTIVE != 0
             while begin < end:
                 # All samples up to the end of the cell, or the one that crosses it.

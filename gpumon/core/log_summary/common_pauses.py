@@ -77,10 +77,10 @@ class _Sweep:
         self._tolerance_ns = tolerance_ns
         self._states = [_UNOBSERVED] * gpus
         self._idle: set[int] = set()
-        self._beside_since: dict[int, int] = {}
-        self._beside_ns = [0] * gpus
+        self._idle_while_peer_works_since: dict[int, int] = {}
+        self._idle_while_peer_works_ns = [0] * gpus
         self._in_use: set[int] = set()
-        self._used_beside: set[int] = set()
+        self._used_with_a_peer: set[int] = set()
         self._working = 0
         self._now_ns = 0
         self._all_paused_since: int | None = None
@@ -106,9 +106,9 @@ class _Sweep:
             (idle.add if is_paused or state is _OUT_OF_USE else idle.discard)(number)
         if len(in_use) > 1:
             if count < 2:
-                self._used_beside |= in_use
-            elif len(self._used_beside) < len(states):
-                self._used_beside.update(number for number, _ in changed if number in in_use)
+                self._used_with_a_peer |= in_use
+            elif len(self._used_with_a_peer) < len(states):
+                self._used_with_a_peer.update(number for number, _ in changed if number in in_use)
         self._follow_idle(changed)
         self._follow_all()
 
@@ -125,16 +125,16 @@ class _Sweep:
             in_use_gpu_ns=self._in_use_gpu_ns,
             paused_gpu_ns=self._paused_gpu_ns,
             by_chance_ns=round(by_chance_ns),
-            in_use=tuple(sorted(self._used_beside)),
-            idle_beside_peer_ns=tuple(self._beside_ns),
+            in_use=tuple(sorted(self._used_with_a_peer)),
+            idle_beside_peer_ns=tuple(self._idle_while_peer_works_ns),
         )
 
     def _follow_idle(self, changed: Sequence[tuple[int, GpuActivity]]) -> None:
         """Track the stretches in which a GPU idles while another works."""
-        now_ns, since = self._now_ns, self._beside_since
+        now_ns, since = self._now_ns, self._idle_while_peer_works_since
         if not self._working:
             for number in list(since):
-                self._end_beside(number)
+                self._end_idle_stretch(number)
             return
         if not since:  # perhaps no GPU worked before
             for number in self._idle:
@@ -142,14 +142,14 @@ class _Sweep:
             return
         for number, _ in changed:
             if number not in self._idle:
-                self._end_beside(number)
+                self._end_idle_stretch(number)
             elif number not in since:
                 since[number] = now_ns
 
-    def _end_beside(self, number: int) -> None:
-        since_ns = self._beside_since.pop(number, None)
+    def _end_idle_stretch(self, number: int) -> None:
+        since_ns = self._idle_while_peer_works_since.pop(number, None)
         if since_ns is not None and self._now_ns - since_ns >= self._tolerance_ns:
-            self._beside_ns[number] += self._now_ns - since_ns
+            self._idle_while_peer_works_ns[number] += self._now_ns - since_ns
 
     def _follow_all(self) -> None:
         if len(self._in_use) > 1 and not self._working:

@@ -48,7 +48,7 @@ class HeldMemoryTracker:
         """As ``observe``, of columns."""
         held_from = self._settings.log.held_from_bytes
         bridged_ns = self._settings.idle_job_ends_after_ns
-        for begin, end in columns.runs:
+        for begin, end in columns.stretches:
             if columns.levels[begin] & ACTIVE:
                 if self._peak:
                     self._close()

@@ -31,7 +31,7 @@ def clock(report: Report, at_ns: int) -> str:
 
 
 def title_of_now(gpu: GpuReport, report: Report, word: str) -> str:
-    """The verdict as a title, with since when it has been so where that is known.
+    """The verdict as a title, and, if known, since when.
 
     Args:
         gpu: As it is at present.

@@ -26,7 +26,7 @@ from gpumon.sources.nvml.fields.reader import (
     FieldReader,
     FieldSchedule,
     SourceContext,
-    holds_for_ns,
+    valid_for_ns,
 )
 from gpumon.sources.nvml.fields.table import (
     MOST_MILLIWATTS,
@@ -178,7 +178,7 @@ class NvmlGpu:
     ) -> None:
         self._context, self._wants_power = context, "power" in context.options
         self.track = BusyTrack(context.refuse)
-        self._holds_ns = holds_for_ns(context.period_ns)
+        self._valid_ns = valid_for_ns(context.period_ns)
         self._energy = EnergyCounter(context.refuse)
         self._failed_at_ns = 0
         self.attach(library, handle, device)
@@ -236,7 +236,7 @@ class NvmlGpu:
             return self._unread_sample(self.trouble, now_ns)
         track, latest = self.track, self.schedule.latest
         percent = track.percent
-        if percent is not None and now_ns - track.percent_at_ns >= self._holds_ns:
+        if percent is not None and now_ns - track.percent_at_ns >= self._valid_ns:
             percent = None
         if milliwatts is None and self.power.fails:
             self.faults.note("power", POWER_USAGE.function, self.power.code, now_ns)

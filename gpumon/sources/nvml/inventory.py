@@ -14,7 +14,7 @@ from gpumon.sources.nvml.fields.calls import capacity_bytes
 from gpumon.sources.nvml.fields.gpm import Gpm
 from gpumon.sources.nvml.fields.reader import SourceContext
 from gpumon.sources.nvml.gpu import NvmlGpu
-from gpumon.sources.nvml.mig import MigInstance, MigPlace, places_in
+from gpumon.sources.nvml.mig import ListedInstance, MigInstance, listed_instances
 
 
 class NvmlInventory:
@@ -47,7 +47,7 @@ class NvmlInventory:
     def devices(self) -> list[NvmlGpu | MigInstance]:
         """All of them, each GPU before its instances."""
         everything: list[NvmlGpu | MigInstance] = [*self.gpus, *self.instances]
-        return sorted(everything, key=lambda one: one.device.place)
+        return sorted(everything, key=lambda one: one.device.sort_key)
 
     def update(self, library: NvmlLibrary, gpm: Gpm | None) -> None:
         """Match the GPUs that NVML lists with the known ones.
@@ -77,7 +77,7 @@ class NvmlInventory:
             listed.append(gpu)
         self._unread = frozenset(unread)
         kept = self._keep(list(known.values()), library, all_were_read=not unread)
-        self.gpus = sorted([*listed, *kept], key=lambda gpu: gpu.device.place)
+        self.gpus = sorted([*listed, *kept], key=lambda gpu: gpu.device.sort_key)
         self._failed = self._failed_now()
         self._update_instances(library, gpm)
 
@@ -98,14 +98,16 @@ class NvmlInventory:
         return kept
 
     def _update_instances(self, library: NvmlLibrary, gpm: Gpm | None) -> None:
-        known = {one.place: one for one in self.instances if one.library is library}
+        known = {one.listing: one for one in self.instances if one.library is library}
         instances = []
         for gpu in self.gpus:
             if gpu.gone or not gpu.is_partitioned:
                 continue
-            places = places_in(library, gpu.handle)
-            for place in self._places(gpu) if places is None else places:
-                one = known.pop(place, None) or MigInstance(library, place, gpu, gpm, self._context)
+            listed = listed_instances(library, gpu.handle)
+            for listing in self._instances_listed_before(gpu) if listed is None else listed:
+                one = known.pop(listing, None) or MigInstance(
+                    library, listing, gpu, gpm, self._context
+                )
                 one.is_uncertain = False
                 _rename(one, replace(one.device, index=gpu.device.index))
                 instances.append(one)
@@ -114,9 +116,11 @@ class NvmlInventory:
                 one.end()
         self.instances = instances
 
-    def _places(self, gpu: NvmlGpu) -> tuple[MigPlace, ...]:
+    def _instances_listed_before(self, gpu: NvmlGpu) -> tuple[ListedInstance, ...]:
         return tuple(
-            one.place for one in self.instances if one.parent is gpu and one.library is gpu.library
+            one.listing
+            for one in self.instances
+            if one.parent is gpu and one.library is gpu.library
         )
 
     def troubles(self, library: NvmlLibrary) -> Iterator[str]:
@@ -133,8 +137,8 @@ class NvmlInventory:
             return True
         if not gpu.is_partitioned:
             return False
-        places = places_in(library, gpu.handle)
-        return places is not None and places != self._places(gpu)
+        listed = listed_instances(library, gpu.handle)
+        return listed is not None and listed != self._instances_listed_before(gpu)
 
     def is_outdated(self, library: NvmlLibrary) -> bool:
         """Whether NVML's count or numbers of GPUs have changed, or another GPU fails.

@@ -27,16 +27,16 @@ from gpumon.sources.nvml.fields.reader import (
     FieldFaults,
     FieldSchedule,
     SourceContext,
-    holds_for_ns,
     read_numbers,
     read_processes,
+    valid_for_ns,
 )
 from gpumon.sources.nvml.fields.table import field_called
 from gpumon.sources.nvml.gpu import NvmlGpu
 from gpumon.sources.nvml.stamp_clock import Entry
 
 
-class MigPlace(NamedTuple):
+class ListedInstance(NamedTuple):
     """The position of one compute instance, as the driver lists it.
 
     Attributes:
@@ -54,7 +54,7 @@ class MigPlace(NamedTuple):
     is_alone: bool
 
 
-def places_in(library: NvmlLibrary, parent_handle: int) -> tuple[MigPlace, ...] | None:
+def listed_instances(library: NvmlLibrary, parent_handle: int) -> tuple[ListedInstance, ...] | None:
     """Return the compute instances of a GPU, in the driver's order; ``None``: not all answered."""
     handles = library.mig_instances(parent_handle)
     if handles is None:
@@ -68,7 +68,7 @@ def places_in(library: NvmlLibrary, parent_handle: int) -> tuple[MigPlace, ...] 
         compute_instance = library.number("nvmlDeviceGetComputeInstanceId", handle)
         found.append((uuid, handle, parent_handle, mig_index, gpu_instance, compute_instance))
     count_of = Counter(gpu_instance for *_, gpu_instance, _ in found)
-    return tuple(MigPlace(*facts, is_alone=count_of[facts[4]] == 1) for facts in found)
+    return tuple(ListedInstance(*facts, is_alone=count_of[facts[4]] == 1) for facts in found)
 
 
 class MigInstance:
@@ -84,20 +84,20 @@ class MigInstance:
     def __init__(
         self,
         library: NvmlLibrary,
-        place: MigPlace,
+        listing: ListedInstance,
         parent: NvmlGpu,
         gpm: Gpm | None,
         context: SourceContext,
     ) -> None:
         self._context = context
-        self._holds_ns = holds_for_ns(context.period_ns)
-        self.library, self.place, self.parent = library, place, parent
+        self._valid_ns = valid_for_ns(context.period_ns)
+        self.library, self.listing, self.parent = library, listing, parent
         self._faults = FieldFaults()
         self.schedule = self._new_schedule()
         self.device = self._describe(library)
         self._gpm: GpmTrack | None = None
-        if gpm is not None and place.is_alone and place.gpu_instance is not None:
-            self._gpm = gpm.track(place.parent_handle, gpu_instance=place.gpu_instance)
+        if gpm is not None and listing.is_alone and listing.gpu_instance is not None:
+            self._gpm = gpm.track(listing.parent_handle, gpu_instance=listing.gpu_instance)
         self._activity: ActivitySample | None = None
         self._utilization_ratio: float | None = None
         self._failed_at_ns = 0
@@ -111,29 +111,29 @@ class MigInstance:
         if "memory" in wanted:
             calls = FieldCalls(library)
             memory = field_called("memory")
-            read = read_numbers(memory, calls, self.place.handle, self._context.refuse)
+            read = read_numbers(memory, calls, self.listing.handle, self._context.refuse)
             schedule.add("memory", calls, read)
         if "processes" in wanted:
             calls = FieldCalls(library)
-            read_one = _processes_of(library, self.place, self._context, calls)
+            read_one = _processes_of(library, self.listing, self._context, calls)
             schedule.add("processes", calls, read_processes(read_one))
         return schedule
 
     def _describe(self, library: NvmlLibrary) -> Device:
-        place, board = self.place, self.parent.device
+        listing, board = self.listing, self.parent.device
         return Device(
-            uuid=place.uuid,
+            uuid=listing.uuid,
             index=board.index,
-            name=library.text("nvmlDeviceGetName", place.handle) or board.name,
+            name=library.text("nvmlDeviceGetName", listing.handle) or board.name,
             pci_bus_id=board.pci_bus_id,
             driver_version=board.driver_version,
             memory_capacity_bytes=capacity_bytes(
-                library, place.handle, self._context.options, self._context.refuse
+                library, listing.handle, self._context.options, self._context.refuse
             ),
             parent_uuid=board.uuid,
-            mig_index=place.mig_index,
-            gpu_instance=place.gpu_instance,
-            compute_instance=place.compute_instance,
+            mig_index=listing.mig_index,
+            gpu_instance=listing.gpu_instance,
+            compute_instance=listing.compute_instance,
         )
 
     @property
@@ -175,7 +175,7 @@ class MigInstance:
         self, busy: Sequence[BusySample], _milliwatts: float | None, now_ns: int
     ) -> GpuSample:
         activity = self._activity
-        if activity is not None and now_ns - activity.end_ns >= self._holds_ns:
+        if activity is not None and now_ns - activity.end_ns >= self._valid_ns:
             activity = self._activity = self._utilization_ratio = None
         values = self.schedule.latest.at(now_ns)
         return GpuSample(
@@ -202,22 +202,22 @@ class MigInstance:
 
 
 def _processes_of(
-    library: NvmlLibrary, place: MigPlace, context: SourceContext, calls: FieldCalls
+    library: NvmlLibrary, listing: ListedInstance, context: SourceContext, calls: FieldCalls
 ) -> Callable[[int], tuple[ProcessSample, ...] | None]:
     """Reads an instance's processes: its own list, else those of its GPU's list that are on it.
 
     The list of the GPU does not distinguish instances within one GPU instance.
     """
-    number = place.gpu_instance
+    number = listing.gpu_instance
     options, refuse = context.options, context.refuse
-    own = process_field(library, place.handle, options, calls=calls, refuse=refuse)
+    own = process_field(library, listing.handle, options, calls=calls, refuse=refuse)
     of_gpu = process_field(
-        library, place.parent_handle, options, calls=calls, gpu_instance=number, refuse=refuse
+        library, listing.parent_handle, options, calls=calls, gpu_instance=number, refuse=refuse
     )
 
     def read(now_ns: int) -> tuple[ProcessSample, ...] | None:
         found = own.read(now_ns)
-        if found is None and own.code in PERMANENT and place.is_alone and number is not None:
+        if found is None and own.code in PERMANENT and listing.is_alone and number is not None:
             return of_gpu.read(now_ns)
         return found
 

@@ -85,9 +85,9 @@ class SampleRings:
             self._handles,
             self._kind,
             self._positions,
-            _places_in(self._kinds_in_c, ctypes.sizeof(ctypes.c_int)),
-            _places_in(self._counts_in_c, ctypes.sizeof(ctypes.c_uint)),
-            _places_in(self._buffer, self._stride),
+            _pointers_into(self._kinds_in_c, ctypes.sizeof(ctypes.c_int)),
+            _pointers_into(self._counts_in_c, ctypes.sizeof(ctypes.c_uint)),
+            _pointers_into(self._buffer, self._stride),
         )
 
     @property
@@ -116,15 +116,15 @@ class SampleRings:
             self._make_room(2 * capacity)
             return self.drain(last_seen_us)
         return [
-            self._entries(place, count if code == SUCCESS else 0)
-            for place, (code, count) in enumerate(zip(codes, counts, strict=True))
+            self._entries(index, count if code == SUCCESS else 0)
+            for index, (code, count) in enumerate(zip(codes, counts, strict=True))
         ]
 
-    def _entries(self, place: int, count: int) -> list[Entry]:
+    def _entries(self, index: int, count: int) -> list[Entry]:
         """Decode entries of the type that the driver names with each answer."""
-        kind = self._kinds_in_c[place]
+        kind = self._kinds_in_c[index]
         _, layout = _VALUE_TYPES[kind if 0 <= kind < len(_VALUE_TYPES) else _UNSIGNED_INT]
-        start = place * self._stride
+        start = index * self._stride
         return list(layout.iter_unpack(self._bytes[start : start + _ENTRY_BYTES * count]))
 
     def _count_errors(self) -> None:
@@ -138,6 +138,6 @@ def _pointers(addresses: Iterable[int]) -> list[Any]:
     return [ctypes.c_void_p.from_param(address) for address in addresses]
 
 
-def _places_in(array: ctypes.Array[Any], step: int) -> list[Any]:
+def _pointers_into(array: ctypes.Array[Any], step: int) -> list[Any]:
     first = ctypes.addressof(array)
     return _pointers(range(first, first + ctypes.sizeof(array), step))

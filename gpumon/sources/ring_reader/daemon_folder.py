@@ -86,7 +86,7 @@ def _first_usable(
     return None, "; ".join(troubles)
 
 
-class HeldFolder:
+class LockedFolder:
     """A runtime folder that is locked for this daemon.
 
     If only its owner may open the folder, the lock is on the folder itself: then removing files

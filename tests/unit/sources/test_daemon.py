@@ -33,7 +33,7 @@ from gpumon.sources.daemon import (
     find_state_file,
     read_state,
 )
-from gpumon.sources.ring_reader.daemon_folder import HeldFolder
+from gpumon.sources.ring_reader.daemon_folder import LockedFolder
 from tests.builders.report import gpu, report
 from tests.builders.time import HandClock, s
 from tests.other_users import OTHER_UID, as_root
@@ -58,7 +58,7 @@ def environ_of(folder: Path) -> dict[str, str]:
 @pytest.fixture
 def folder(tmp_path: Path) -> Iterator[Path]:
     """A folder that a daemon has locked."""
-    held = HeldFolder(environ_of(tmp_path / "held"))
+    held = LockedFolder(environ_of(tmp_path / "held"))
     yield tmp_path / "held"
     held.close()
 
@@ -237,7 +237,7 @@ class TestASilentDaemon:
     @pytest.mark.parametrize("mode", [0o700, 0o755])
     def test_is_found_by_its_lock(self, tmp_path: Path, mode: int) -> None:
         tmp_path.chmod(mode)
-        held = HeldFolder(environ_of(tmp_path))
+        held = LockedFolder(environ_of(tmp_path))
         state_file(tmp_path, pid=os.getpid())
 
         silent = find_silent_daemon(environ_of(tmp_path), now_ns=s(1005))

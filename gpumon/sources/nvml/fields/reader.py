@@ -39,10 +39,10 @@ _VALID_AT_LEAST_NS: Final = 3 * NS_PER_S
 _FOREVER_NS: Final = 1 << 62
 
 
-def holds_for_ns(period_ns: int) -> int:
+def valid_for_ns(period_ns: int) -> int:
     """Return how long a value is valid that is read once in ``period_ns``.
 
-    >>> holds_for_ns(500_000_000), holds_for_ns(5_000_000_000)
+    >>> valid_for_ns(500_000_000), valid_for_ns(5_000_000_000)
     (3000000000, 15000000000)
     """
     return max(_VALID_PERIODS * period_ns, _VALID_AT_LEAST_NS)
@@ -178,12 +178,12 @@ class FieldSchedule:
             one.rests_until_ns = now_ns + rest_ns
             # A field that rests is read later, and expires later.
             later_ns = max(0, rest_ns - self.period_ns)
-            self._put(one.field, values, later_ns + holds_for_ns(self.period_ns))
+            self._put(one.field, values, later_ns + valid_for_ns(self.period_ns))
 
     def read_now(self, field: str, calls: FieldCalls, read: Read, period_ns: int) -> None:
         """Read a field that the caller schedules."""
         values = self._read(_Scheduled(field, calls, read), self._monotonic_ns())
-        self._put(field, values, holds_for_ns(max(period_ns, self.period_ns)))
+        self._put(field, values, valid_for_ns(max(period_ns, self.period_ns)))
 
     def _read(self, one: _Scheduled, now_ns: int) -> Mapping[str, Any]:
         calls = one.calls

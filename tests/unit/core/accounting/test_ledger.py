@@ -178,7 +178,7 @@ class TestAWaitForInput:
 class TestTimeBeforeTheFirstBurst:
     def test_is_start_up_if_a_tagged_run_then_uses_the_gpu(self) -> None:
         ledger = GpuLedger()
-        ledger.run_waits(True)
+        ledger.set_run_waiting(True)
         ledger.observe(every(1.0, [0.0, 0.0, 1.0]))
 
         assert ledger.snapshot().idle_ns == {IdleCause.START_UP: s(2)}
@@ -186,12 +186,12 @@ class TestTimeBeforeTheFirstBurst:
 
     def test_is_not_in_use_if_the_run_never_does(self) -> None:
         ledger = GpuLedger()
-        ledger.run_waits(True)
+        ledger.set_run_waiting(True)
         ledger.observe(every(1.0, [0.0, 0.0]))
 
         assert ledger.snapshot().pending_ns == s(2)
 
-        ledger.run_waits(False)
+        ledger.set_run_waiting(False)
 
         assert ledger.snapshot().idle_ns == {NOT_IN_USE: s(2)}
 

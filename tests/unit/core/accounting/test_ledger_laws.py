@@ -43,7 +43,7 @@ def happens(ledger: GpuLedger, event: str) -> None:
     elif event in ("named", "gone"):
         ledger.processes_seen(event == "named")
     elif event in ("run", "no run"):
-        ledger.run_waits(event == "run")
+        ledger.set_run_waiting(event == "run")
 
 
 def played(story: Story) -> list[GpuTotals]:

@@ -49,7 +49,7 @@ def test_runs_are_settled_as_their_samples_would_be_one_by_one(
     samples = samples_of(stretches)
     by_runs, one_by_one = GpuLedger(), GpuLedger()
     for ledger in (by_runs, one_by_one):
-        ledger.run_waits(waits)
+        ledger.set_run_waiting(waits)
     for end in [*sorted(cuts), len(samples)]:
         part, samples = samples[:end], samples[end:]
         by_runs.observe(part)
@@ -83,7 +83,7 @@ class TestRuns:
             BusySample(12, 14, 0.5),
         )
 
-        assert (columns.runs, rejected) == ([(0, 2), (2, 3), (3, 4)], 0)
+        assert (columns.stretches, rejected) == ([(0, 2), (2, 3), (3, 4)], 0)
         assert columns.busy_between(0, 2) == 8
 
     def test_leave_out_impossible_samples(self) -> None:
@@ -99,4 +99,4 @@ class TestRuns:
         assert (list(columns.ends_ns), rejected) == ([4, 9], 4)
 
     def test_of_nothing_are_none(self) -> None:
-        assert self.columns()[0].runs == []
+        assert self.columns()[0].stretches == []

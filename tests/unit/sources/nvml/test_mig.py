@@ -10,7 +10,7 @@ from gpumon.core.clock import NS_PER_S
 from gpumon.sources.nvml.binding import NvmlLibrary
 from gpumon.sources.nvml.fields.gpm import SHORTEST_NS
 from gpumon.sources.nvml.fields.processes import NewestRecords
-from gpumon.sources.nvml.mig import places_in
+from gpumon.sources.nvml.mig import listed_instances
 from tests.builders.driver import Fake, busy_ns, holes_ns
 from tests.builders.driver_faults import DRAIN
 from tests.fakenvml import codes
@@ -23,7 +23,7 @@ def part_handles(fake: Fake) -> list[int]:
     """Handles of the instances of GPU 0, as the driver gives them."""
     library = NvmlLibrary()
     handle = library.handle_by_index(0)
-    handles = [place.handle for place in places_in(library, handle or 0) or ()]
+    handles = [listing.handle for listing in listed_instances(library, handle or 0) or ()]
     library.close()
     return handles
 

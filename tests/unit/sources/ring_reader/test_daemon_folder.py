@@ -15,7 +15,7 @@ import pytest
 
 from gpumon.errors import FolderInUseError, GpumonError
 from gpumon.sources.ring_reader.daemon_folder import (
-    HeldFolder,
+    LockedFolder,
     claim_runtime_dir,
     ring_folders,
     runtime_dir_to_be,
@@ -119,28 +119,30 @@ def shared(folder: Path) -> Path:
 
 
 @contextmanager
-def holding(folder: Path) -> Iterator[HeldFolder]:
-    held = HeldFolder(environ_of(folder))
+def holding(folder: Path) -> Iterator[LockedFolder]:
+    held = LockedFolder(environ_of(folder))
     yield held
     held.close()
 
 
 @pytest.fixture
-def held(folder: Path) -> Iterator[HeldFolder]:
+def held(folder: Path) -> Iterator[LockedFolder]:
     with holding(folder) as held:
         yield held
 
 
 class TestAFolderThatIsHeld:
     def test_is_locked_itself_and_has_no_more_in_it_than_before(
-        self, held: HeldFolder, folder: Path
+        self, held: LockedFolder, folder: Path
     ) -> None:
         assert is_locked(folder)
         assert [path.name for path in folder.iterdir()] == ["phases"]
 
-    def test_has_no_second_holder_and_names_the_first(self, held: HeldFolder, folder: Path) -> None:
+    def test_has_no_second_holder_and_names_the_first(
+        self, held: LockedFolder, folder: Path
+    ) -> None:
         with pytest.raises(FolderInUseError, match=rf"pid {os.getpid()}\).* {folder}:"):
-            HeldFolder(environ_of(folder))
+            LockedFolder(environ_of(folder))
         held.close()
         held.close()
         assert not is_locked(folder)
@@ -166,7 +168,7 @@ class TestAFolderThatIsHeld:
         (shared / "daemon").chmod(0o755)
 
         with pytest.raises(GpumonError, match=f"{shared}/daemon: "):
-            HeldFolder(environ_of(shared))
+            LockedFolder(environ_of(shared))
 
     def test_waits_for_a_cleaner_that_has_locked_it(self, folder: Path) -> None:
         folder.mkdir(mode=0o700)
@@ -199,16 +201,16 @@ class TestAFolderThatIsKept:
             assert is_locked(shared / "daemon")
 
     def test_keeps_its_lock_where_others_may_open_it_from_now_on(
-        self, held: HeldFolder, folder: Path
+        self, held: LockedFolder, folder: Path
     ) -> None:
         for open_to in (0o755, 0o700):
             folder.chmod(open_to)
             assert held.keep() is None
             with pytest.raises(FolderInUseError):
-                HeldFolder(environ_of(folder))
+                LockedFolder(environ_of(folder))
 
     def test_is_left_to_another_daemon_that_has_it_by_now(
-        self, held: HeldFolder, folder: Path
+        self, held: LockedFolder, folder: Path
     ) -> None:
         shutil.rmtree(folder)
         with holding(folder) as other:
@@ -220,7 +222,7 @@ class TestAFolderThatIsKept:
     def test_leaves_the_lock_of_another_daemon_that_has_it_by_now(self, shared: Path) -> None:
         with holding(shared):
             (shared / "daemon").rmdir()
-            other = HeldFolder(environ_of(shared))
+            other = LockedFolder(environ_of(shared))
 
         assert other.keep() is None
         assert is_locked(shared / "daemon")
@@ -228,7 +230,7 @@ class TestAFolderThatIsKept:
 
     @pytest.mark.parametrize("trouble", ["open to others", "no folder", "a link"])
     def test_is_given_up_while_it_cannot_be_trusted(
-        self, held: HeldFolder, folder: Path, trouble: str
+        self, held: LockedFolder, folder: Path, trouble: str
     ) -> None:
         phases = folder / "phases"
         if trouble == "open to others":
@@ -247,7 +249,7 @@ class TestAFolderThatIsKept:
         assert is_locked(folder)
 
     def test_leaves_no_descriptor_open_however_often_it_goes(
-        self, held: HeldFolder, folder: Path
+        self, held: LockedFolder, folder: Path
     ) -> None:
         before = len(list(Path("/proc/self/fd").iterdir()))
         for _ in range(5):

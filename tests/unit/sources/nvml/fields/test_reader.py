@@ -17,7 +17,7 @@ from gpumon.sources.nvml.fields.reader import (
     FieldSchedule,
     LatestValues,
     SourceContext,
-    holds_for_ns,
+    valid_for_ns,
 )
 from gpumon.sources.nvml.fields.table import DEFAULT_OPTIONS, NVML_FIELDS
 from tests.builders.driver import DriverStory, Fake
@@ -191,7 +191,7 @@ class TestAFieldThatIsSlow:
 
         schedule.read_due()
 
-        until_ns = now_ns + holds_for_ns(period_ns)
+        until_ns = now_ns + valid_for_ns(period_ns)
         assert schedule.latest.at(until_ns - 1) == {"power_watts": 97.0}
         assert schedule.latest.at(until_ns) == {}
 
