@@ -176,7 +176,7 @@ def _numbers_are_certain(known: Sequence[Device], environ: Mapping[str, str]) ->
     if environ.get("CUDA_VISIBLE_DEVICES", "").strip().startswith(("GPU-", "MIG-")):
         return True
     in_order = environ.get("CUDA_DEVICE_ORDER") == "PCI_BUS_ID"
-    return in_order or len({one.name for one in known if one.mig_index is None}) <= 1
+    return in_order or len({gpu.name for gpu in known if gpu.mig_index is None}) <= 1
 
 
 def _new_lock_in_child() -> None:

@@ -11,7 +11,7 @@ from trainer_hooks.accelerate import unwrapped, why_not_split
 from trainer_hooks.ddp.ratio_sampler import RatioSampler
 from trainer_hooks.ddp.split_loaders import GradientWeights, ratio_sampler_for, split
 from trainer_hooks.ring.call_frames import caller_named
-from trainer_hooks.ring.guard import guarded, passes_through
+from trainer_hooks.ring.guard import fail_quietly, passes_through
 from trainer_hooks.ring.process_ring import process_ring
 from trainer_hooks.trainers.callback_times import EventCallbacks
 from trainer_hooks.trainers.huggingface_tagging import (
@@ -71,11 +71,11 @@ class PhaseTagger(Tagger, TrainerCallback):  # type: ignore[misc]  # not typed w
         """Whether this tagger is tagging a run."""
         return self._tagging is not None and self._tagging.is_here
 
-    @guarded
+    @fail_quietly
     def on_init_end(self, args: Any, state: Any, control: Any, **named: Any) -> None:  # noqa: ANN401
         self._listen_for_evaluations(self._trainer())
 
-    @guarded
+    @fail_quietly
     def on_train_begin(self, args: Any, state: Any, control: Any, **named: Any) -> None:  # noqa: ANN401
         self._begin(named.get("train_dataloader"), named.get("model"))
 
@@ -111,7 +111,7 @@ class PhaseTagger(Tagger, TrainerCallback):  # type: ignore[misc]  # not typed w
         if memory is not None and start and type(start) is not StartOfEvaluation:
             memory.start = StartOfEvaluation(start, self._evaluation_starts)
 
-    @guarded
+    @fail_quietly
     def _evaluation_starts(self) -> None:
         asked = sys._getframe(_FRAMES_TO_THE_METHOD).f_code.co_name
         mode, ring = MODE_OF.get(asked), process_ring()
@@ -120,9 +120,9 @@ class PhaseTagger(Tagger, TrainerCallback):  # type: ignore[misc]  # not typed w
             self._stop()  # it raised, or there was nothing to evaluate
         if mode is None or trainer is None or self._is_seen_to(trainer):
             return
-        if ring.writer_here is not None:
+        if ring.writer_for_this_thread is not None:
             self._describe_run()
-            self._tagging = LoneEvaluation(ring, ring.writer_here, trainer, mode)
+            self._tagging = LoneEvaluation(ring, ring.writer_for_this_thread, trainer, mode)
 
     def _is_seen_to(self, trainer: Any) -> bool:  # noqa: ANN401
         """Whether another tagger of the same ``Trainer`` is tagging now."""
@@ -183,7 +183,7 @@ class RatioCallback(TrainerCallback):  # type: ignore[misc]
         split(unwrapped(loader), sampler)
         run = self._run = _SplitRun(trainer, sampler, GradientWeights(named["model"]))
         run.resume(state.global_step, skips_batches=not args.ignore_data_skip)
-        self._patched.place(trainer, "training_step", lambda step: self._weighed(run, step))
+        self._patched.install(trainer, "training_step", lambda step: self._weighed(run, step))
 
     def on_epoch_begin(self, args: Any, state: Any, control: Any, **named: Any) -> None:  # noqa: ANN401
         if self._run is not None:
@@ -286,6 +286,6 @@ def _trainer_of(callback: Any) -> Any | None:  # noqa: ANN401
 
     def calls_it(found: Any) -> bool:  # noqa: ANN401
         handler = getattr(found, "callback_handler", None)
-        return any(one is callback for one in getattr(handler, "callbacks", ()))
+        return any(listed is callback for listed in getattr(handler, "callbacks", ()))
 
     return caller_named("self", calls_it)

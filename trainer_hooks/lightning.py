@@ -10,7 +10,7 @@ from typing import Any, Final
 from trainer_hooks.ddp.ratio_balancer import RatioBalancer
 from trainer_hooks.ddp.ratio_sampler import RatioSampler
 from trainer_hooks.ddp.split_loaders import ratio_sampler_for, split
-from trainer_hooks.ring.guard import guarded, passes_through
+from trainer_hooks.ring.guard import fail_quietly, passes_through
 from trainer_hooks.ring.process_ring import process_ring
 from trainer_hooks.trainers.lightning_profiler import lightning_packages
 from trainer_hooks.trainers.lightning_tagging import LightningTagging
@@ -82,46 +82,46 @@ class PhaseTagger(Tagger):
         return type(self).__qualname__
 
     @RefusesClass
-    @guarded
+    @fail_quietly
     def setup(self, trainer: Any, pl_module: Any, stage: str) -> None:  # noqa: ANN401
         self._begin(trainer)
 
-    @guarded
+    @fail_quietly
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:  # noqa: ANN401
         if self._tagging_of(trainer) is not None:
             report_loader(loader_facts(trainer.train_dataloader))
             self._describe_device("torch", pl_module)
 
-    @guarded
+    @fail_quietly
     def on_validation_start(self, trainer: Any, pl_module: Any) -> None:  # noqa: ANN401
         tagging = self._tagging_of(trainer)
         if tagging is not None and not tagging.has_reported_validation:
             tagging.has_reported_validation = True
             report_loader(loader_facts(trainer.val_dataloaders), validates=True)
 
-    @guarded
+    @fail_quietly
     def on_train_epoch_start(self, trainer: Any, pl_module: Any) -> None:  # noqa: ANN401
         tagging = self._tagging_of(trainer)
         if tagging is not None:
             tagging.epoch_begins(trainer.current_epoch)
 
-    @guarded
+    @fail_quietly
     def on_train_batch_start(self, trainer: Any, pl_module: Any, batch: Any, *_: object) -> None:  # noqa: ANN401
         tagging = self._tagging_of(trainer)
         if tagging is not None:
             tagging.batch_begins(batch)
 
-    @guarded
+    @fail_quietly
     def on_sanity_check_start(self, trainer: Any, pl_module: Any) -> None:  # noqa: ANN401
         tagging = self._tagging_of(trainer)
         if tagging is not None:
             tagging.validation_begins()
 
-    @guarded
+    @fail_quietly
     def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:  # noqa: ANN401
         self._end(trainer)
 
-    @guarded
+    @fail_quietly
     def teardown(self, trainer: Any, pl_module: Any, stage: str) -> None:  # noqa: ANN401
         self._end(trainer)
 

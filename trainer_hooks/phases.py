@@ -17,7 +17,7 @@ from typing import Final, Generic, TypeVar, overload
 from gpumon.core.phase import PHASE_NUMBER, PHASES, TrainingPhase
 from gpumon.core.ring_format.events import LOOP_BEGAN, LOOP_ENDED
 from gpumon.core.ring_format.format import MODE_SHIFT
-from trainer_hooks.ring import phase_modes as at
+from trainer_hooks.ring import phase_modes as modes
 from trainer_hooks.ring.guard import passes_through, quietly
 from trainer_hooks.ring.process_ring import process_ring, ring_for_phase, ring_so_far
 from trainer_hooks.ring.quiet_warning import QuietWarningOnce, QuietWarningPerName
@@ -27,7 +27,7 @@ from trainer_hooks.trainers.patching import Proxy
 
 T = TypeVar("T")
 
-_MODE_OF: Final = dict((at.VALIDATION, at.PREDICT))
+_MODE_OF: Final = dict((modes.VALIDATION, modes.PREDICT))
 """The mode of a phase, by its number."""
 _NUMBER_NAMED: Final = MappingProxyType({name.value: PHASE_NUMBER[name] for name in PHASES})
 _MAX_SAMPLES: Final = 1 << 40
@@ -62,7 +62,7 @@ class phase:  # noqa: N801 (used like a keyword: ``with phase("input_wait"):``)
     @passes_through
     def __init__(self, name: str) -> None:
         number = quietly(_number_named, name)
-        self._number = at.OTHER[0] if number is None else number
+        self._number = modes.OTHER[0] if number is None else number
         self._before: list[tuple[int, int]] = []  # the writer's span, and the thread that entered
 
     @passes_through
@@ -75,7 +75,7 @@ class phase:  # noqa: N801 (used like a keyword: ``with phase("input_wait"):``)
 
     def _enter(self) -> None:
         ring = ring_so_far() or ring_for_phase(self._number)
-        writer = None if ring is None else ring.writer_here
+        writer = None if ring is None else ring.writer_for_this_thread
         if ring is not None and writer is not None:
             span = writer.span
             self._before.append((span, ring.thread))
@@ -86,24 +86,24 @@ class phase:  # noqa: N801 (used like a keyword: ``with phase("input_wait"):``)
         ring = ring_so_far()
         if ring is None:
             return
-        writer = ring.writer_here
+        writer = ring.writer_for_this_thread
         if writer is not None and self._before:
             span, _thread = self._before.pop()
             ring.depth -= 1
-            if ring.innermost is not None:
-                number, mode = ring.region_closes(at.phase_mode_of(span))
+            if ring.current_run is not None:
+                number, mode = ring.region_closes(modes.phase_mode_of(span))
             elif ring.depth == 0:
                 # Not the phase before: that may be over, if it was another task's region.
-                number, mode = at.OTHER
+                number, mode = modes.OTHER
             else:
-                number, mode = at.phase_mode_of(span)
+                number, mode = modes.phase_mode_of(span)
             writer.enter(number, mode, is_brief=True)
         elif ring.writer is not None and self._before and self._before[-1][1] == get_ident():
             # A run has begun on another thread, whose phases count now.
             span, _thread = self._before.pop()
             ring.depth -= 1
-            if ring.innermost is not None:
-                ring.region_closes(at.phase_mode_of(span))
+            if ring.current_run is not None:
+                ring.region_closes(modes.phase_mode_of(span))
 
 
 class TimedIterator(Proxy, Generic[T]):
@@ -155,11 +155,11 @@ class TimedIterator(Proxy, Generic[T]):
     def _begin_loop(self) -> None:
         ring = ring_for_phase(self._phase._number)
         self._is_early = ring is None
-        writer = None if ring is None else ring.writer_here
+        writer = None if ring is None else ring.writer_for_this_thread
         if (
             self._is_of_batches
             and writer is not None
-            and writer.span >> MODE_SHIFT == at.TRAIN_MODE
+            and writer.span >> MODE_SHIFT == modes.TRAIN_MODE
         ):
             self._is_in_loop = True
             writer.event(LOOP_BEGAN)
@@ -168,7 +168,7 @@ class TimedIterator(Proxy, Generic[T]):
         if self._is_in_loop:
             self._is_in_loop = False
             ring = ring_so_far()
-            writer = None if ring is None else ring.writer_here
+            writer = None if ring is None else ring.writer_for_this_thread
             if writer is not None:
                 writer.event(LOOP_ENDED)
 
@@ -249,7 +249,7 @@ def step(samples: int | None = None) -> None:
 
 def _count_step(samples: int | None) -> None:
     ring = process_ring()
-    writer = ring.writer_here
+    writer = ring.writer_for_this_thread
     if writer is None:
         return
     try:
@@ -259,8 +259,8 @@ def _count_step(samples: int | None) -> None:
         is_count = False
     if is_count:
         writer.step(1, count)
-        if writer.span == START_UP and ring.depth == 0 and ring.innermost is None:
-            writer.enter(*at.OTHER)
+        if writer.span == START_UP and ring.depth == 0 and ring.current_run is None:
+            writer.enter(*modes.OTHER)
     else:
         _warn_of_samples(
             f"gpumon does not count a step(samples=...): samples must be an integer from 0 to "
@@ -269,12 +269,12 @@ def _count_step(samples: int | None) -> None:
 
 
 def _report_loader(iterable: object) -> None:
-    ring = ring_for_phase(at.OTHER[0])
-    writer = None if ring is None else ring.writer_here
+    ring = ring_for_phase(modes.OTHER[0])
+    writer = None if ring is None else ring.writer_for_this_thread
     if ring is None or writer is None:
         return
     ring.check_gpus()
-    validates = writer.present[1] == at.VALIDATION_MODE
+    validates = writer.present[1] == modes.VALIDATION_MODE
     if has_facts(writer.facts.loader, validates=validates):
         return
     facts = loader_facts(iterable)
@@ -293,4 +293,4 @@ def _number_named(name: str) -> int:
         f"gpumon knows no phase {shown} and counts its time as other; "
         f"the phases are {', '.join(_NUMBER_NAMED)}",
     )
-    return at.OTHER[0]
+    return modes.OTHER[0]

@@ -111,7 +111,7 @@ def cannot_import(*_: object) -> None:
     raise ImportError("no such framework")
 
 
-def cannot_place(*_: object) -> None:
+def cannot_install(*_: object) -> None:
     raise AttributeError("another Keras")
 
 
@@ -120,8 +120,8 @@ class TestATapThatFails:
         ("where", "fails"),
         [
             ("trainer_hooks.keras.probed_tap.make_tap", cannot_import),
-            ("trainer_hooks.taps.jax.JaxTap.place", cannot_place),
-            ("trainer_hooks.taps.jax.JaxTap.remove", cannot_place),
+            ("trainer_hooks.taps.jax.JaxTap.install", cannot_install),
+            ("trainer_hooks.taps.jax.JaxTap.remove", cannot_install),
         ],
     )
     def test_leaves_the_training_and_one_warning(

@@ -334,7 +334,7 @@ class TestEagerExecution:
         machine = SimpleNamespace(
             is_calling_back=False,
             fetch_begin=lambda: recorded.append("fetch"),
-            fetch_beside_begin=lambda: recorded.append("beside"),
+            fetch_outside_steps_begin=lambda: recorded.append("beside"),
             fetch_end=lambda: recorded.append("step"),
             fetch_exhausted=lambda: recorded.append("exhausted"),
             dispatched=lambda steps, samples: recorded.append((steps, samples)),

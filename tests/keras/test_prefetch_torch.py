@@ -76,9 +76,9 @@ class TestTheThreadThatCopiesToAGpu:
     ) -> None:
         driver = show_driver(monkeypatch)
         arrived = SimpleNamespace(synchronize=lambda: driver.noted.append("arrived"))
-        monkeypatch.setattr(host, "place", lambda batch: SimpleNamespace(arrived=arrived))
-        monkeypatch.setattr(host, "receive", lambda placed: driver.noted.append("received"))
+        monkeypatch.setattr(host, "copy_to_device", lambda batch: SimpleNamespace(arrived=arrived))
+        monkeypatch.setattr(host, "receive", lambda copied: driver.noted.append("received"))
 
-        host.place_and_wait(None)
+        host.copy_and_wait(None)
 
         assert driver.noted == ["thread-local", "arrived", "global", "received"]

@@ -209,7 +209,7 @@ class RatioController:
             far = tuple(
                 old + (to - old) * 2**fruitless for old, to in zip(self.counts, new, strict=True)
             )
-            fits = all(one.least <= n <= one.most for n, one in zip(far, ranges, strict=True))
+            fits = all(known.least <= n <= known.most for n, known in zip(far, ranges, strict=True))
             if fits and far not in self._tried:
                 return far
         return new

@@ -119,8 +119,8 @@ class ComputeClock:
 
         # Not the wrapper: it waits for the buffers of the first rank.
         inner = getattr(model, "module", model)
-        trained = [one for one in inner.parameters() if one.requires_grad]
-        self._is_on_gpu = any(one.is_cuda for one in trained)
+        trained = [weight for weight in inner.parameters() if weight.requires_grad]
+        self._is_on_gpu = any(weight.is_cuda for weight in trained)
         self._begun: Any = None
         self._spans: _Spans = []
         self._hooks = (

@@ -33,14 +33,14 @@ class Watcher(Protocol):
     def epoch_ends(self, logs: Any) -> None: ...  # noqa: ANN401
     def callbacks_begin(self) -> None: ...
     def callbacks_end(self) -> None: ...
-    def epoch_begun(self) -> None: ...
+    def epoch_begin_callbacks_done(self) -> None: ...
     def batch_announced(self, batch: int, logs: object = None) -> None: ...
     def batch_begins(self, batch: int, logs: object = None) -> None: ...
     def step_returned(self, batch: int, logs: object = None) -> None: ...
     def batch_callbacks_end(self, batch: int, logs: object = None) -> None: ...
     def slot_of(self, callback: object) -> int: ...
     def after(self, slot: int, *, is_checkpoint: bool) -> Callable[..., None]: ...
-    def checkpoint_begin(self, batch: object = None, logs: object = None) -> None: ...
+    def checkpoint_begins(self) -> None: ...
     def flush_begins(self) -> Any: ...  # noqa: ANN401
     def flush_ends(self, before: Any) -> None: ...  # noqa: ANN401
     def run_begins(self, mode: int) -> None: ...
@@ -92,7 +92,7 @@ def _last(watcher: Watcher, *, wants_batch_begin: bool, wants_batch_end: bool) -
     return _Bracket(
         begins | ends,
         watcher.guard,
-        on_epoch_begin=lambda *_: watcher.epoch_begun(),
+        on_epoch_begin=lambda *_: watcher.epoch_begin_callbacks_done(),
         on_epoch_end=lambda *_: watcher.callbacks_end(),
         on_train_end=lambda *_: watcher.train_ends(),
         on_test_end=lambda *_: watcher.run_ends(),
@@ -119,7 +119,9 @@ class Brackets:
         self._watcher = watcher
         self._ends_here = ends_here
         self._original = callback_list.callbacks
-        self._middle = [placed for one in self._original for placed in self._with_marks(one)]
+        self._middle = [
+            placed for callback in self._original for placed in self._with_marks(callback)
+        ]
         self._placed = callback_list.callbacks
         self._place(wants_batch_begin=True, wants_batch_end=True)
         flush = getattr(callback_list, private.FLUSH, None)
@@ -128,7 +130,7 @@ class Brackets:
 
     def skip_batch_begin(self) -> None:
         """Save some microseconds a step, if no other callback acts before a batch."""
-        if not any(_BATCH_BEGIN in self._methods_of(one) for one in self._original):
+        if not any(_BATCH_BEGIN in self._methods_of(callback) for callback in self._original):
             # On Keras' own threads only the results are of interest, not what follows them.
             self._place(wants_batch_begin=False, wants_batch_end=self._ends_here)
 
@@ -156,7 +158,8 @@ class Brackets:
         after = watcher.after(watcher.slot_of(callback), is_checkpoint=is_checkpoint)
         placed = [callback, _Bracket(dict.fromkeys(methods, after))]
         if is_checkpoint:
-            placed.insert(0, _Bracket(dict.fromkeys(methods, watcher.checkpoint_begin)))
+            begins = watcher.guard.wrap_hook(lambda *_: watcher.checkpoint_begins())
+            placed.insert(0, _Bracket(dict.fromkeys(methods, begins)))
         return placed
 
     def _methods_of(self, callback: Any) -> list[str]:  # noqa: ANN401
@@ -169,7 +172,7 @@ class Brackets:
 
 def is_bracketed(callback_list: Any) -> bool:  # noqa: ANN401
     """Whether another tagger already has brackets in that ``CallbackList``."""
-    return any(isinstance(one, _Bracket) for one in callback_list.callbacks)
+    return any(isinstance(callback, _Bracket) for callback in callback_list.callbacks)
 
 
 def _watched(flush: Callable[[], None], watcher: Watcher) -> Callable[[], None]:

@@ -32,7 +32,7 @@ class FirstFetches:
     _patched: Final = PatchedMethods()
 
     @classmethod
-    def place(cls) -> None:
+    def install(cls) -> None:
         cls.remove()
         _GUARD.reset()
         cls._go_around(f"{_ADAPTERS}.generator_data_adapter", "", "peek_and_restore", _timed)
@@ -53,7 +53,7 @@ class FirstFetches:
         with contextlib.suppress(Exception):  # another Keras
             owner = import_module(module)
             owner = getattr(owner, kind) if kind else owner
-            cls._patched.place(owner, name, lambda bare: functools.wraps(bare)(around(bare)))
+            cls._patched.install(owner, name, lambda bare: functools.wraps(bare)(around(bare)))
 
 
 def _timed(fetch: Callable[..., Any]) -> Callable[..., Any]:
@@ -129,7 +129,7 @@ def _waited_for(fetch: Callable[..., Any], *args: Any, **options: Any) -> Any:  
 
 def _wait_begins() -> PhaseMode | None:
     ring = ring_so_far()
-    writer = None if ring is None else ring.writer_here
+    writer = None if ring is None else ring.writer_for_this_thread
     if writer is None or writer.present[0] != START_UP:
         return None
     _describe_device()
@@ -140,7 +140,7 @@ def _wait_begins() -> PhaseMode | None:
 
 def _wait_ends(before: PhaseMode) -> None:
     ring = ring_so_far()
-    writer = None if ring is None else ring.writer_here
+    writer = None if ring is None else ring.writer_for_this_thread
     if writer is not None and writer.present[0] == INPUT_WAIT:
         writer.enter(*before)
 

@@ -11,7 +11,7 @@ from typing import Any, Final
 import keras
 
 from trainer_hooks.keras.own_fit import OwnFitCallback
-from trainer_hooks.ring.guard import guarded
+from trainer_hooks.ring.guard import fail_quietly
 from trainer_hooks.ring.quiet_warning import warn_quietly
 from trainer_hooks.taps import keras_private as private
 from trainer_hooks.trainers.tagger import RefusesClass
@@ -122,14 +122,14 @@ class NaNGuard(OwnFitCallback):
         self._on_found = on_found
 
     @RefusesClass
-    @guarded
+    @fail_quietly
     def set_model(self, model: Any) -> None:  # noqa: ANN401
         if not self._is_inside_own_fit():
             super().set_model(model)
 
-    @guarded
+    @fail_quietly
     def on_train_begin(self, logs: object = None) -> None:
-        if not self._begins_own_fit():
+        if not self._claim_fit():
             return
         self.found = None
         self._is_watching = True
@@ -139,13 +139,13 @@ class NaNGuard(OwnFitCallback):
         self._epoch = 0
         self._begin_epoch()
 
-    @guarded
+    @fail_quietly
     def on_epoch_begin(self, epoch: int, logs: object = None) -> None:
         if self._is_called_by_own_fit():
             self._epoch = epoch + 1
             self._begin_epoch()
 
-    @guarded
+    @fail_quietly
     def on_train_batch_begin(self, batch: int, logs: object = None) -> None:
         # Keras calls this between two steps on the training thread, on all backends. On JAX the
         # next step frees the buffers that are to be checked.
@@ -158,7 +158,7 @@ class NaNGuard(OwnFitCallback):
             self._ask(batch, before_all=is_first)
         self._read(_MOST_UNREAD)
 
-    @guarded
+    @fail_quietly
     def on_train_batch_end(self, batch: int, logs: object = None) -> None:
         # Perhaps on another thread, after later batches began. Keras has the numbers by now.
         if not self._is_called_by_own_fit():
@@ -170,7 +170,7 @@ class NaNGuard(OwnFitCallback):
         if odd and len(self._odd_losses) < _MOST_ODD_LOSSES:
             self._odd_losses.append(batch + 1)
 
-    @guarded
+    @fail_quietly
     def on_epoch_end(self, epoch: int, logs: object = None) -> None:
         if not self._watches_here():
             return
@@ -278,15 +278,19 @@ def _layer_of(model: Any, variable: Any) -> str:  # noqa: ANN401
 
     A parallel model has the name of the one in it, which is listed once.
     """
-    around, here = [str(model.name)], model
+    around, current = [str(model.name)], model
     for _ in range(_DEEPEST):
-        inside = private.layers_of(here, directly=True)
-        here = next((one for one in inside if any(variable is own for own in one.weights)), None)
-        if here is None:
+        inside = private.layers_of(current, directly=True)
+        current = next((layer for layer in inside if _has_weight(layer, variable)), None)
+        if current is None:
             break
-        if here.name != around[-1]:
-            around.append(here.name)
+        if current.name != around[-1]:
+            around.append(current.name)
     return "/".join(around)
+
+
+def _has_weight(layer: Any, variable: Any) -> bool:  # noqa: ANN401
+    return any(variable is weight for weight in layer.weights)
 
 
 def _look_on_jax(model: Any, variables: tuple[Any, ...]) -> Callable[[], Answer]:  # noqa: ANN401
@@ -341,7 +345,7 @@ def _look_on_torch(_: Any, variables: tuple[Any, ...]) -> Callable[[], Answer]: 
     def look() -> Answer:
         with torch.no_grad():
             each = [torch.isfinite(variable.value).all() for variable in variables]
-            flags = torch.stack([one.to(each[0].device) for one in each])
+            flags = torch.stack([flag.to(each[0].device) for flag in each])
         if not flags.is_cuda:
             return Answer(lambda: True, flags.tolist)
         done = torch.cuda.Event()

@@ -7,7 +7,7 @@ from typing import Any
 import keras
 
 from trainer_hooks.ring.call_frames import caller_named, is_calling
-from trainer_hooks.ring.guard import guarded
+from trainer_hooks.ring.guard import fail_quietly
 from trainer_hooks.ring.quiet_warning import warn_quietly
 from trainer_hooks.trainers.tagger import RefusesClass
 
@@ -15,8 +15,8 @@ from trainer_hooks.trainers.tagger import RefusesClass
 class OwnFitCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras has no types
     """A callback of the outermost ``fit`` that it was given to.
 
-    Keras calls it alike from a ``fit`` inside, but each ``fit`` has a ``CallbackList``, which is
-    found among the callers: nothing has to be undone if the inner one raises.
+    Keras also calls it from a nested ``fit``. Each ``fit`` has its own ``CallbackList``, which is
+    found among the callers: nothing has to be undone if the nested ``fit`` raises.
     """
 
     async_safe = True
@@ -37,16 +37,16 @@ class OwnFitCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras h
         self._is_watching = False
 
     @RefusesClass
-    @guarded
+    @fail_quietly
     def set_params(self, params: Any) -> None:  # noqa: ANN401
         if not self._is_inside_own_fit():
             super().set_params(params)
 
-    def _begins_own_fit(self) -> bool:
-        """Take the calling ``fit`` as the callback's own, unless that is inside it.
+    def _claim_fit(self) -> bool:
+        """Make the calling ``fit`` the callback's own, unless it is nested in that.
 
         Returns:
-            ``False`` inside the own ``fit``; a warning says so.
+            ``False`` in a nested ``fit``, with a warning.
         """
         if self._is_inside_own_fit():
             warn_quietly(
@@ -54,18 +54,18 @@ class OwnFitCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras h
                 f"callbacks: give that one its own {self._name}"
             )
             return False
-        self._own_list = _list_that_calls()
+        self._own_list = _calling_callback_list()
         return True
 
-    @guarded
+    @fail_quietly
     def _is_inside_own_fit(self) -> bool:
-        """Whether the calling ``fit`` is another one inside the own. For its beginning only."""
+        """Whether the calling ``fit`` is nested in the own. Only for when a ``fit`` begins."""
         own = self._own_list
-        return _list_that_calls() is not own and is_calling(own)
+        return _calling_callback_list() is not own and is_calling(own)
 
     def _is_called_by_own_fit(self) -> bool:
         """Whether the own ``fit`` is calling. Callable from any thread."""
-        return _list_that_calls() is self._own_list
+        return _calling_callback_list() is self._own_list
 
     def _fail(self, error: Exception) -> None:
         """Continue the run without the callback."""
@@ -78,5 +78,5 @@ class OwnFitCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras h
             )
 
 
-def _list_that_calls() -> Any | None:  # noqa: ANN401
+def _calling_callback_list() -> Any | None:  # noqa: ANN401
     return caller_named("self", lambda found: isinstance(found, keras.callbacks.CallbackList))

@@ -14,7 +14,7 @@ from trainer_hooks.keras.nvtx_ranges import Ranges, find_ranges
 from trainer_hooks.keras.probed_tap import TAPS
 from trainer_hooks.keras.tagging import Tagging, TaggingOptions
 from trainer_hooks.ring.call_frames import caller_named
-from trainer_hooks.ring.guard import guarded, passes_through
+from trainer_hooks.ring.guard import fail_quietly, passes_through
 from trainer_hooks.ring.phase_modes import PREDICT_MODE, TRAIN_MODE, VALIDATION_MODE
 from trainer_hooks.ring.process_ring import process_ring
 from trainer_hooks.ring.quiet_warning import warn_quietly
@@ -98,25 +98,25 @@ class PhaseTagger(Tagger, keras.callbacks.Callback):  # type: ignore[misc]  # Ke
     def __getstate__(self) -> dict[str, Any]:
         return super().__getstate__() | {"_model": None, "_options": None}
 
-    @guarded
+    @fail_quietly
     def _announce(self) -> None:
         super()._announce()
         ranges = self._ranges() if self._nvtx else None
         self._options = TaggingOptions(logs=self._logs, ranges=ranges, warn=self._warn)
         if keras.backend.backend() in TAPS:
-            FirstFetches.place()
+            FirstFetches.install()
 
     @RefusesClass
-    @guarded
+    @fail_quietly
     def set_model(self, model: Any) -> None:  # noqa: ANN401
         super().set_model(model)
 
     @RefusesClass
-    @guarded
+    @fail_quietly
     def set_params(self, params: Any) -> None:  # noqa: ANN401
         super().set_params(params)
 
-    @guarded
+    @fail_quietly
     def on_train_begin(self, logs: object = None) -> None:
         tagging = self._start(caller_named("self", self._is_our_list), TRAIN_MODE)
         if tagging is not None:
@@ -125,16 +125,16 @@ class PhaseTagger(Tagger, keras.callbacks.Callback):  # type: ignore[misc]  # Ke
             if hasattr(self._model, "report_shares"):  # it splits its batches over GPUs
                 self._model.report_shares()
 
-    @guarded
+    @fail_quietly
     def on_train_end(self, logs: object = None) -> None:
         if self._tagging is not None and not self._tagging.has_brackets:
             self._tagging.stop()
 
-    @guarded
+    @fail_quietly
     def on_test_begin(self, logs: object = None) -> None:
         self._begin_alone(VALIDATION_MODE)
 
-    @guarded
+    @fail_quietly
     def on_predict_begin(self, logs: object = None) -> None:
         self._begin_alone(PREDICT_MODE)
 

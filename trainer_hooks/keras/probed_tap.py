@@ -64,10 +64,10 @@ class ProbedTap:
         """Whether Keras fetches a batch before the callbacks that announce it."""
         return self._tap is not None and self._tap.fetches_first
 
-    def place(self, mode: int) -> None:
+    def install(self, mode: int) -> None:
         if self._tap is not None:
             tap = self._tap
-            self.attempt(lambda: tap.place(mode))
+            self.attempt(lambda: tap.install(mode))
 
     def remove(self) -> None:
         tap, self._tap = self._tap, None

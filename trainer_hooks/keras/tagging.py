@@ -157,15 +157,15 @@ class Tagging:
         if machine is not None:
             undo.append(machine.train_end)
         undo += [self._end_here, lambda: self.ring.end_run(self._nested)]
-        for one in undo:
-            with contextlib.suppress(Exception):  # the others must be undone, too
-                one()
+        for undo_step in undo:
+            with contextlib.suppress(Exception):  # the other steps must follow
+                undo_step()
 
     def _end_here(self) -> None:
         if get_ident() != self._thread:
             return
         # Otherwise another run has written newer times.
-        if self.ring.innermost is self._nested:
+        if self.ring.current_run is self._nested:
             self._times.write_facts(self._writer)
         if self._nvtx is not None:
             self._nvtx.close()  # each thread has ranges of its own
@@ -180,7 +180,7 @@ class Tagging:
 
     def train_begins(self, epoch_steps: int | None, *, verbose: bool) -> None:
         self._is_whole_fit, self._is_verbose = True, verbose
-        self._tap.place(TRAIN_MODE)
+        self._tap.install(TRAIN_MODE)
         self._figures.begin(self._writer, self.machine, wants_logs=self._options.logs)
         self.machine.train_begin(epoch_steps)
         if self._brackets is None:
@@ -202,7 +202,7 @@ class Tagging:
         self.stop(is_now=True)
 
     def run_begins(self, mode: int) -> None:
-        self._tap.place(mode)
+        self._tap.install(mode)
         machine = self.machine_here
         if machine is not None:
             machine.run_begin(mode)
@@ -227,9 +227,9 @@ class Tagging:
             self._figures.epoch_begins()
             self._times.begin()
 
-    def epoch_begun(self) -> None:
+    def epoch_begin_callbacks_done(self) -> None:
         if self._is_whole_fit:
-            self._tap.place(TRAIN_MODE)  # a callback may have replaced the function
+            self._tap.install(TRAIN_MODE)  # a callback may have replaced the function
         self.callbacks_end()
 
     def epoch_ends(self, logs: Any) -> None:  # noqa: ANN401
@@ -321,14 +321,10 @@ class Tagging:
 
         return returned
 
-    @guards_itself
-    def checkpoint_begin(self, batch: object = None, logs: object = None) -> None:
-        try:
-            machine = self.machine_here
-            if machine is not None:
-                machine.checkpoint_begin()
-        except Exception as error:  # noqa: BLE001
-            self.guard.fail(error)
+    def checkpoint_begins(self) -> None:
+        machine = self.machine_here
+        if machine is not None:
+            machine.checkpoint_begin()
 
     # Called by the tap.
 

@@ -28,7 +28,7 @@ from trainer_hooks.keras.own_fit import OwnFitCallback
 from trainer_hooks.multi_gpu.batch_split import Setting
 from trainer_hooks.multi_gpu.parallel_model import ParallelModel
 from trainer_hooks.ring.daemon_counters import BusyCounters
-from trainer_hooks.ring.guard import guarded
+from trainer_hooks.ring.guard import fail_quietly
 from trainer_hooks.ring.quiet_warning import warn_quietly
 from trainer_hooks.taps.tensorflow.graph_clock import FORBIDDEN
 from trainer_hooks.trainers.tagger import RefusesClass
@@ -166,7 +166,7 @@ class RatioBalancer(OwnFitCallback):
         super().set_model(model)
         self._prepare(limits, is_another=is_another)
 
-    @guarded
+    @fail_quietly
     def _prepare(self, limits: tuple[int | None, ...], *, is_another: bool) -> None:
         if is_another:
             self._reset(self._model)
@@ -174,9 +174,9 @@ class RatioBalancer(OwnFitCallback):
         # Eagerly, the clocks would make each GPU wait for the one before.
         self._has_clocks = not self._model.run_eagerly and self._model.time_replicas()
 
-    @guarded
+    @fail_quietly
     def on_train_begin(self, logs: object = None) -> None:
-        if not self._begins_own_fit():
+        if not self._claim_fit():
             return
         self._knows_batch = False
         self._is_watching = not self._model.run_eagerly
@@ -190,7 +190,7 @@ class RatioBalancer(OwnFitCallback):
             self._warn_of_no_clocks()
         self._before_first_step()
 
-    @guarded
+    @fail_quietly
     def on_train_batch_begin(self, batch: int, logs: object = None) -> None:
         # Keras calls this one between two steps in the training thread; on_train_batch_end runs in
         # other threads during the next step.

@@ -338,7 +338,7 @@ def differentiable_call(
             with tf.device(first_device):
                 # On one device: TensorFlow loses gradients that are summed up over devices.
                 summed = [None if own[0] is None else tf.add_n(own) for own in of_weights]
-            return [*summed, *(one for own in gradients for one in own[len(weights) :])]
+            return [*summed, *(gradient for own in gradients for gradient in own[len(weights) :])]
 
         flat: list[Tensor] = keras.tree.flatten(computed)
         return flat, back

@@ -28,35 +28,35 @@ class Host:
         """The context of the reading thread; called in the training thread."""
         return nullcontext()
 
-    def place(self, batch: Any) -> Any:  # noqa: ANN401
+    def copy_to_device(self, batch: Any) -> Any:  # noqa: ANN401
         """Start to copy a batch to the device; called in the reading thread."""
         return batch
 
-    def receive(self, placed: Any) -> Any:  # noqa: ANN401
+    def receive(self, copied: Any) -> Any:  # noqa: ANN401
         """The batch, ready for use; called in the training thread."""
-        return placed
+        return copied
 
-    def place_and_wait(self, batch: Any) -> Any:  # noqa: ANN401
+    def copy_and_wait(self, batch: Any) -> Any:  # noqa: ANN401
         """Copy a batch completely; called in a thread of another queue."""
-        return self.receive(self.place(batch))
+        return self.receive(self.copy_to_device(batch))
 
 
 STOP_PATIENCE_S: Final = 5.0
 """How long stopping waits for the batch that is being read."""
 
 _CHECK_EVERY_S: Final = 1.0
-_END: Final = object()
+_NOTHING: Final = object()
 
 
 class Read(NamedTuple):
-    """What the thread read: a batch, an error in its place, or the end."""
+    """What the thread read: a batch, an error in its place, or ``_END_OF_DATA``."""
 
-    batch: Any = _END
+    batch: Any = None
     error: BaseException | None = None
 
-    @property
-    def is_last(self) -> bool:
-        return self.batch is _END
+
+_END_OF_DATA: Final = Read()
+"""Read when the source has no more batches, or after ``stop``."""
 
 
 class Reader:
@@ -70,7 +70,7 @@ class Reader:
 
     def __init__(self, source: Iterator[Any], depth: int, host: Host) -> None:
         self._source: Iterator[Any] | None = source
-        self._place, self._around = host.place, host.around()
+        self._copy_to_device, self._around = host.copy_to_device, host.around()
         self._room = depth
         self._ready: deque[Read] = deque()
         self._changed = threading.Condition()
@@ -78,7 +78,7 @@ class Reader:
         self._thread: threading.Thread | None = None
 
     def next_batch(self) -> list[Any]:
-        """The next placed batch in a list, which is empty at the end; waits for it.
+        """The next copied batch in a list, which is empty at the end; waits for it.
 
         Raises:
             BaseException: The error that reading it raised.
@@ -88,7 +88,7 @@ class Reader:
         read = self._next_read()
         if read.error is not None:
             raise read.error
-        return [] if read.is_last else [read.batch]
+        return [] if read is _END_OF_DATA else [read.batch]
 
     def stop(self) -> None:
         """End the thread and drop what it read. Waits ``STOP_PATIENCE_S`` at most."""
@@ -114,7 +114,7 @@ class Reader:
         with self._changed:
             while not self._ready:
                 if self._is_stopped:
-                    return Read()
+                    return _END_OF_DATA
                 if self._thread is None or not self._thread.is_alive():
                     return Read(error=RuntimeError(_GONE))
                 self._changed.wait(_CHECK_EVERY_S)
@@ -125,30 +125,31 @@ class Reader:
     def _run(self) -> None:
         try:
             with self._around:
-                while self._has_room() and self._reads_one():
+                while self._wait_for_room() and self._read_batch():
                     pass
         except BaseException as error:  # noqa: BLE001 (from ``around``: raised in the training thread)
             self._put(Read(error=error))
         self._source = None  # close a generator in the thread where it ran
 
-    def _has_room(self) -> bool:
-        """Wait for a free place and take it; False after ``stop``."""
+    def _wait_for_room(self) -> bool:
+        """Wait until another batch may be read, and count it; False after ``stop``."""
         with self._changed:
             while self._room < 1 and not self._is_stopped:
                 self._changed.wait()
             self._room -= 1
             return not self._is_stopped
 
-    def _reads_one(self) -> bool:
+    def _read_batch(self) -> bool:
         """Read a batch without keeping it; return whether there may be another."""
         assert self._source is not None
         try:
-            batch = next(self._source, _END)
-            read = Read() if batch is _END else Read(self._place(batch))
+            batch = next(self._source, _NOTHING)
+            is_end = batch is _NOTHING
+            read = _END_OF_DATA if is_end else Read(self._copy_to_device(batch))
         except BaseException as error:  # noqa: BLE001 (raised in place of its batch)
             read = Read(error=error)
         self._put(read)
-        return not read.is_last
+        return read is not _END_OF_DATA
 
     def _put(self, read: Read) -> None:
         with self._changed:
@@ -191,15 +192,15 @@ def read_ahead(
     reader = Reader(begin(source), depth, host)
     del source  # the thread closes it if it is a generator
     try:
-        while placed := reader.next_batch():
+        while copied := reader.next_batch():
             # Keep no reference to the batch: the caller frees its memory.
-            yield host.receive(placed.pop())
+            yield host.receive(copied.pop())
     finally:
         reader.stop()
 
 
 class Ahead:
-    """An iterable with the attributes of the original, as often as that."""
+    """An iterable with the attributes of the original; re-iterable if the original is."""
 
     def __init__(self, data: Iterable[Any], depth: int, host: Host) -> None:
         self._data = data

@@ -30,7 +30,7 @@ class JaxHost(Host):
         default = jax.config.jax_default_device
         return nullcontext() if default is None else jax.default_device(default)
 
-    def place(self, batch: Any) -> Any:  # noqa: ANN401
+    def copy_to_device(self, batch: Any) -> Any:  # noqa: ANN401
         device = self._device
         if device is None or isinstance(device, (jax.Device, jax.sharding.Sharding)):
             return jax.tree.map(lambda leaf: _put(leaf, device), batch)

@@ -52,7 +52,7 @@ class PrefetchedPyDataset(keras.utils.PyDataset):  # type: ignore[misc]
     def __getitem__(self, index: int) -> Any:  # noqa: ANN401
         order = quietly(order_of, sys._getframe(1))
         if order is None:  # a worker of Keras' queue, or a custom loop
-            return self._host.place_and_wait(self._data[index])
+            return self._host.copy_and_wait(self._data[index])
         if self._epoch is None or not self._epoch.continues_with(index, order):
             self._end_epoch()
             self._epoch = _Epoch(self._data, index, order, self._depth, self._host)

@@ -49,7 +49,7 @@ class SynchronousHost(TorchHost):
     def __init__(self, device: Any) -> None:  # noqa: ANN401
         self._device = device
 
-    def place(self, batch: Any) -> Any:  # noqa: ANN401
+    def copy_to_device(self, batch: Any) -> Any:  # noqa: ANN401
         return mapped(batch, lambda leaf: _moved(leaf, self._device))
 
 
@@ -74,23 +74,23 @@ class CudaHost(TorchHost):
         """The training thread may capture a CUDA graph while this thread pins and copies."""
         return _with_captures_left_alone(super().around())
 
-    def place(self, batch: Any) -> Copied:  # noqa: ANN401
+    def copy_to_device(self, batch: Any) -> Copied:  # noqa: ANN401
         with torch.cuda.stream(self._stream):
             copied = mapped(batch, self._copied)
             arrived = torch.cuda.Event()
             arrived.record(self._stream)
         return Copied(copied, arrived)
 
-    def receive(self, placed: Copied) -> Any:  # noqa: ANN401
+    def receive(self, copy: Copied) -> Any:  # noqa: ANN401
         stream = torch.cuda.current_stream(self._device)
-        stream.wait_event(placed.arrived)
-        return mapped(placed.batch, lambda leaf: self._used_on(stream, leaf))
+        stream.wait_event(copy.arrived)
+        return mapped(copy.batch, lambda leaf: self._used_on(stream, leaf))
 
-    def place_and_wait(self, batch: Any) -> Any:  # noqa: ANN401
+    def copy_and_wait(self, batch: Any) -> Any:  # noqa: ANN401
         with captures_left_alone():
-            placed = self.place(batch)
-            placed.arrived.synchronize()  # the stream that will use it is unknown here
-        return self.receive(placed)
+            copy = self.copy_to_device(batch)
+            copy.arrived.synchronize()  # the stream that will use it is unknown here
+        return self.receive(copy)
 
     def _copied(self, leaf: Any) -> Any:  # noqa: ANN401
         if self._converts_arrays and str(getattr(leaf, "dtype", "")) in _DTYPES_ALIKE:

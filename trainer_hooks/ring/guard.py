@@ -1,8 +1,15 @@
 """The border between the user's training and the hooks: no error of the hooks crosses it.
 
-Every hook that a run calls is wrapped by a ``Guard``, or guards itself. A function through
-which the run makes a call of its own, such as a step or the fetch of a batch, must let that
-call's errors pass: it is marked ``passes_through`` and does its own work behind a guard.
+Use the first that fits:
+
+- ``passes_through``: marks a function that makes a call of the run's own, such as a step or the
+  fetch of a batch. It must let that call's errors pass, and does its own work behind a guard.
+- ``guards_itself``: marks a hook with its own ``try``, for what is called in each step.
+- ``Guard.wrap_hook``: wraps a Keras callback method; ``Guard.wrap``: any other function. Both
+  report to the ``Guard`` of the run. After the first error, what ``wrap`` made does nothing.
+- ``fail_quietly``: decorates a method that a trainer calls on an object of ours; errors go to the
+  object's ``_fail``.
+- ``quietly``: calls a function once and ignores its error.
 """
 
 from __future__ import annotations
@@ -50,7 +57,7 @@ class Guard:
     def wrap(self, hook: Callable[..., T]) -> Callable[..., T | None]:
         """Return ``hook`` as a function that never raises and returns ``None`` after an error."""
 
-        def guarded(*args: Any) -> T | None:  # noqa: ANN401
+        def wrapped(*args: Any) -> T | None:  # noqa: ANN401
             if self.is_intact:
                 try:
                     return hook(*args)
@@ -58,18 +65,18 @@ class Guard:
                     self.fail(error)
             return None
 
-        return guarded
+        return wrapped
 
     def wrap_hook(self, hook: Callable[[Any, Any], object]) -> Callable[..., None]:
         """Return ``hook`` as a Keras callback method, which takes an index and logs, or either."""
 
-        def guarded(first: Any = None, logs: Any = None) -> None:  # noqa: ANN401
+        def wrapped(first: Any = None, logs: Any = None) -> None:  # noqa: ANN401
             try:
                 hook(first, logs)
             except Exception as error:  # noqa: BLE001
                 self.fail(error)
 
-        return guarded
+        return wrapped
 
     def reset(self) -> None:
         self.is_intact = True
@@ -90,7 +97,7 @@ def quietly(act: Callable[..., T], *args: Any, **named: Any) -> T | None:  # noq
         return None
 
 
-def guarded(method: Callable[..., T]) -> Callable[..., T | None]:
+def fail_quietly(method: Callable[..., T]) -> Callable[..., T | None]:
     """Wrap a method that a trainer calls: an error goes to ``_fail``, and ``None`` is returned.
 
     Its object may name errors in ``passes`` that end a run on purpose.

@@ -18,25 +18,25 @@ VALIDATION_MODE: Final = int(TrainingMode.VALIDATION)
 PREDICT_MODE: Final = int(TrainingMode.PREDICT)
 
 
-def _place(phase: TrainingPhase, mode: int = TRAIN_MODE) -> PhaseMode:
+def _pair(phase: TrainingPhase, mode: int = TRAIN_MODE) -> PhaseMode:
     return PHASE_NUMBER[phase], mode
 
 
-START_UP: Final = _place(TrainingPhase.START_UP)
-COMPILE: Final = _place(TrainingPhase.COMPILE)
-HOST_TO_DEVICE: Final = _place(TrainingPhase.HOST_TO_DEVICE)
-TRAIN_STEP: Final = _place(TrainingPhase.TRAIN_STEP)
-CALLBACKS: Final = _place(TrainingPhase.CALLBACKS)
-CHECKPOINT: Final = _place(TrainingPhase.CHECKPOINT)
-BETWEEN_EPOCHS: Final = _place(TrainingPhase.BETWEEN_EPOCHS)
-OTHER: Final = _place(TrainingPhase.OTHER)
-VALIDATION: Final = _place(TrainingPhase.VALIDATION, VALIDATION_MODE)
-PREDICT: Final = _place(TrainingPhase.PREDICT, PREDICT_MODE)
+START_UP: Final = _pair(TrainingPhase.START_UP)
+COMPILE: Final = _pair(TrainingPhase.COMPILE)
+HOST_TO_DEVICE: Final = _pair(TrainingPhase.HOST_TO_DEVICE)
+TRAIN_STEP: Final = _pair(TrainingPhase.TRAIN_STEP)
+CALLBACKS: Final = _pair(TrainingPhase.CALLBACKS)
+CHECKPOINT: Final = _pair(TrainingPhase.CHECKPOINT)
+BETWEEN_EPOCHS: Final = _pair(TrainingPhase.BETWEEN_EPOCHS)
+OTHER: Final = _pair(TrainingPhase.OTHER)
+VALIDATION: Final = _pair(TrainingPhase.VALIDATION, VALIDATION_MODE)
+PREDICT: Final = _pair(TrainingPhase.PREDICT, PREDICT_MODE)
 
 EVALUATION: Final = {VALIDATION_MODE: VALIDATION, PREDICT_MODE: PREDICT}
 """The computing phase of each mode other than training."""
 INPUT_WAIT: Final = {
-    mode: _place(TrainingPhase.INPUT_WAIT, mode)
+    mode: _pair(TrainingPhase.INPUT_WAIT, mode)
     for mode in (TRAIN_MODE, VALIDATION_MODE, PREDICT_MODE)
 }
 """The wait for a batch, by mode."""

@@ -18,7 +18,7 @@ from gpumon.core.ring_format.events import TRAINING_OVER, LoaderFacts, RunFacts
 from gpumon.core.ring_format.facts import are_shares, have_room_for_gpus
 from gpumon.core.ring_format.runtime_paths import RUNTIME_VARIABLE
 from gpumon.errors import RingError
-from trainer_hooks.ring import phase_modes as at
+from trainer_hooks.ring import phase_modes as modes
 from trainer_hooks.ring.call_frames import is_in_our_code
 from trainer_hooks.ring.daemon_state import GpuWarnings, gpu_names
 from trainer_hooks.ring.mapped_file import RingMemory, find_ring_folder, make_ring
@@ -45,7 +45,7 @@ class ProcessRing:
         writer: ``None``: nothing is recorded in this process.
         thread: Identity of the thread that may change phases.
         depth: How many ``phase()`` regions that thread is in.
-        innermost: The tagged run that sets the phases; ``None``: only the user's code does.
+        current_run: The tagged run that sets the phases; ``None``: only the user's code does.
     """
 
     def __init__(self, writer: RingWriter | None, path: Path | None = None) -> None:
@@ -53,28 +53,28 @@ class ProcessRing:
         self.writer = writer
         self.thread = get_ident()
         self.depth = 0
-        self.innermost: NestedRun | None = None
+        self.current_run: NestedRun | None = None
         self._path = path
         self._gpu_warnings = GpuWarnings()
 
     @property
-    def writer_here(self) -> RingWriter | None:
+    def writer_for_this_thread(self) -> RingWriter | None:
         """The writer, if the calling thread may change phases."""
         return self.writer if get_ident() == self.thread else None
 
     def begin_run(self, run: ActiveRun) -> NestedRun:
         """Begin a run: until it ends, only the calling thread's phases count."""
         self.check_gpus()
-        before = at.OTHER if self.writer is None else self.writer.present
+        before = modes.OTHER if self.writer is None else self.writer.present
         nested = NestedRun(
             run,
-            self.innermost,
+            self.current_run,
             before,
             depth=self.depth,
             thread_before=self.thread,
             tid_before=None if self.writer is None else self.writer.facts.tid,
         )
-        self.innermost, self.thread = nested, get_ident()
+        self.current_run, self.thread = nested, get_ident()
         self._record_thread(get_native_id())
         return nested
 
@@ -85,20 +85,20 @@ class ProcessRing:
         """
         run.is_over = True
         self._check_gpus_at_end()
-        if self.innermost is not run or self.depth > run.depth:
+        if self.current_run is not run or self.depth > run.depth:
             return
-        here, thread = get_ident(), self.thread
-        if thread != here:
-            # One thread writes. From here on the other begins to write nothing, and
-            # if it is not in our code now, it has not begun either.
-            self.thread = here
+        own_thread, thread = get_ident(), self.thread
+        if thread != own_thread:
+            # Only one thread may write. After this assignment the other thread no longer
+            # writes; only if it is already inside our code must we restore it.
+            self.thread = own_thread
             if is_in_our_code(thread):
                 self.thread = thread
                 return
-        place = run.phase_afterwards()
-        if self.writer is not None and self.writer.present != place:
-            self.writer.enter(*place)
-        if self._unwind() is None and self.writer is not None and place == at.OTHER:
+        phase_mode = run.phase_afterwards()
+        if self.writer is not None and self.writer.present != phase_mode:
+            self.writer.enter(*phase_mode)
+        if self._unwind() is None and self.writer is not None and phase_mode == modes.OTHER:
             self.writer.event(TRAINING_OVER)
 
     def check_gpus(self, *, only_names: bool = False) -> None:
@@ -123,19 +123,19 @@ class ProcessRing:
         if self.writer is not None and self.writer.enabled:
             self._gpu_warnings.check_end(self.writer.facts, self.writer.steps)
 
-    def region_closes(self, place: at.PhaseMode) -> at.PhaseMode:
-        """Return the phase after a region that began in ``place``, inside a run or around one."""
-        depth, run = self.depth, self.innermost
-        if place[0] == at.START_UP[0] and depth == 0 and run is not None and run.depth > 0:
-            place = at.OTHER  # after a region, start-up is over
-        while run is not None and depth < run.depth:  # it was around that run: which has raised
-            run.depth, run.before = depth, place
+    def region_closes(self, phase_mode: modes.PhaseMode) -> modes.PhaseMode:
+        """Return the phase after a region, inside a run or around one, that began in this phase."""
+        depth, run = self.depth, self.current_run
+        if phase_mode[0] == modes.START_UP[0] and depth == 0 and run is not None and run.depth > 0:
+            phase_mode = modes.OTHER  # after a region, start-up is over
+        while run is not None and depth < run.depth:  # closed before that run, so it has raised
+            run.depth, run.before = depth, phase_mode
             run = run.outer
-        run = self.innermost
+        run = self.current_run
         if run is not None and run.is_over and depth <= run.depth:
-            place = run.phase_afterwards()
+            phase_mode = run.phase_afterwards()
             self._unwind()
-        return place
+        return phase_mode
 
     def report_shares(self, shares: Mapping[str, float]) -> None:
         """Write each GPU's share of a batch from now on; see ``RunFacts.shares``. Never raises.
@@ -166,12 +166,12 @@ class ProcessRing:
     def is_untouched(self) -> bool:
         """Whether nothing was recorded but that the process starts up."""
         writer = self.writer
-        if writer is None or self.innermost is not None or self.depth:
+        if writer is None or self.current_run is not None or self.depth:
             return False
         if writer.facts.loader or writer.facts.shares:
             return False
-        is_starting = writer.steps == 0 and writer.present[0] == at.START_UP[0]
-        others = (number for number in range(len(PHASES)) if number != at.START_UP[0])
+        is_starting = writer.steps == 0 and writer.present[0] == modes.START_UP[0]
+        others = (number for number in range(len(PHASES)) if number != modes.START_UP[0])
         return is_starting and not any(writer.spent_ns(number) for number in others)
 
     def withdraw(self) -> None:
@@ -182,11 +182,11 @@ class ProcessRing:
                 self._path.unlink()
 
     def _unwind(self) -> NestedRun | None:
-        """Give back what finished runs took and return the run that goes on, if any."""
-        run, tid = self.innermost, None
+        """Restore the thread that finished runs replaced; return the run that goes on, if any."""
+        run, tid = self.current_run, None
         while run is not None and run.is_over and self.depth <= run.depth:
             self.thread, tid, run = run.thread_before, run.tid_before, run.outer
-        self.innermost = run
+        self.current_run = run
         self._record_thread(tid)
         return run
 
@@ -357,10 +357,7 @@ def _new_ring() -> ProcessRing:
     try:
         started_ns, wall_ns = time.monotonic_ns(), time.time_ns()
         facts = read_run_facts(started_ns=started_ns)
-        try:
-            memory = _new_memory(facts, wall_ns)
-        except FileNotFoundError:  # the folder was removed just now: use another
-            memory = _new_memory(facts, wall_ns)
+        memory = _new_memory(facts, wall_ns)
         _say_where_gpus_do_not_fit(facts)
         writer = RingWriter(memory, facts, wall_ns=wall_ns, on_trouble=_warn)
         ring = ProcessRing(writer, memory.path)
@@ -374,6 +371,13 @@ def _new_ring() -> ProcessRing:
 
 
 def _new_memory(facts: RunFacts, wall_ns: int) -> RingMemory:
+    try:
+        return _memory_in_a_folder(facts, wall_ns)
+    except FileNotFoundError:  # the folder was removed just now: use another
+        return _memory_in_a_folder(facts, wall_ns)
+
+
+def _memory_in_a_folder(facts: RunFacts, wall_ns: int) -> RingMemory:
     folder, now_ns = find_ring_folder(os.environ, os.geteuid()), facts.started_ns
     sweep_dead_rings(folder.path, boot_id=facts.boot_id, now_ns=now_ns, wall_ns=wall_ns)
     return make_ring(folder, facts, wall_ns=wall_ns)
@@ -438,7 +442,7 @@ class NestedRun:
         self,
         run: ActiveRun,
         outer: NestedRun | None,
-        before: at.PhaseMode,
+        before: modes.PhaseMode,
         *,
         depth: int,
         thread_before: int,
@@ -457,17 +461,17 @@ class NestedRun:
         run = self._run()
         return run is not None and run.is_running()
 
-    def phase_afterwards(self) -> at.PhaseMode:
+    def phase_afterwards(self) -> modes.PhaseMode:
         """Return the phase after this run: the one before it, if what it belonged to goes on."""
         nested, outer = self, self.outer  # no recursion: errors may keep any number of runs
         while True:
             if nested._is_on_its_thread and nested.depth > (0 if outer is None else outer.depth):
                 return nested.before
             if outer is None:
-                return at.OTHER
+                return modes.OTHER
             if not outer.is_over:
                 if nested._is_in_a_run:
                     return nested.before
                 if not nested._is_on_its_thread:
-                    return at.OTHER
+                    return modes.OTHER
             nested, outer = outer, outer.outer

@@ -29,8 +29,8 @@ class JaxTap(Tap):
         self._compiled = listener.guard.wrap(listener.compiled)
         JAX_COMPILING.listen(self._compiled)
 
-    def place(self, mode: int) -> None:
-        super().place(mode)
+    def install(self, mode: int) -> None:
+        super().install(mode)
         if mode == TRAIN_MODE and self._has_gross_wait:
             mark_wait_as_gross()
 
@@ -54,7 +54,7 @@ class JaxTrainingBatches(FetchedBatches):
     The device has a step by then, and JAX reports only the end of the whole execution.
     """
 
-    waits_beside_steps = True
+    fetches_outside_steps = True
 
     __slots__ = ()
 

@@ -46,7 +46,7 @@ class StepWriter(Protocol):
 class Interrupted(NamedTuple):
     """The phase and mode that a step of another mode interrupted."""
 
-    place: PhaseMode
+    phase_mode: PhaseMode
     mode: int
 
 
@@ -179,7 +179,7 @@ class PhaseMachine:
         if self._writer.span != self._waiting_span:
             self._writer.enter(INPUT_WAIT, self.mode)
 
-    def fetch_beside_begin(self) -> None:
+    def fetch_outside_steps_begin(self) -> None:
         """Another batch of the same execution is requested; the device may be busy."""
         self._writer.enter(INPUT_WAIT, _BESIDE_STEP)
 
@@ -248,7 +248,7 @@ class PhaseMachine:
     def resume(self, before: Interrupted | None) -> None:
         if before is not None:
             self._switch_to(before.mode)
-            self._writer.enter(*before.place)
+            self._writer.enter(*before.phase_mode)
 
     def flush_begin(self) -> PhaseMode | None:
         """Keras waits for its other threads, and so for the device.

@@ -62,30 +62,32 @@ class Tap(abc.ABC):
     def __init__(self, model: Any, listener: StepListener) -> None:  # noqa: ANN401
         self._model = model
         self._listener = listener
-        self._placed: dict[str, tuple[Any, Any]] = {}
+        self._installed: dict[str, tuple[Any, Any]] = {}
 
-    def place(self, mode: int) -> None:
+    def install(self, mode: int) -> None:
         """Wrap the step of this mode, unless that was done."""
         name = FUNCTION_OF_MODE[mode]
         present = getattr(self._model, name, None)
-        if present is None or self._is_placed(name):
+        if present is None or self._is_installed(name):
             return
         bare = bare_of(present)
         timed = self._timed(bare, mode)
         if timed is not bare:
             timed.bare = bare
-        self._placed[name] = (bare, timed)
+        self._installed[name] = (bare, timed)
         setattr(self._model, name, timed)
 
     def remove(self) -> None:
         """Restore the model, except for functions that were replaced meanwhile."""
-        for name, (original, timed) in self._placed.items():
+        for name, (original, timed) in self._installed.items():
             if getattr(self._model, name, None) is timed:
                 setattr(self._model, name, original)
-        self._placed.clear()
+        self._installed.clear()
 
-    def _is_placed(self, name: str) -> bool:
-        return name in self._placed and self._placed[name][1] is getattr(self._model, name, None)
+    def _is_installed(self, name: str) -> bool:
+        return name in self._installed and self._installed[name][1] is getattr(
+            self._model, name, None
+        )
 
     @abc.abstractmethod
     def _timed(self, function: Any, mode: int) -> Any:  # noqa: ANN401
@@ -102,7 +104,7 @@ class FetchedBatches:
         samples: Samples in them, where known.
     """
 
-    waits_beside_steps = False
+    fetches_outside_steps = False
 
     __slots__ = ("_exhausted", "_guard", "fetched", "machine", "samples", "source")
 
@@ -122,8 +124,8 @@ class FetchedBatches:
         guard, machine = self._guard, self.machine
         try:
             if guard.is_intact:
-                if self.fetched and self.waits_beside_steps:
-                    machine.fetch_beside_begin()
+                if self.fetched and self.fetches_outside_steps:
+                    machine.fetch_outside_steps_begin()
                 else:
                     machine.fetch_begin()
         except Exception as error:  # noqa: BLE001 (training goes on)

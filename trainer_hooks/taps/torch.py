@@ -36,9 +36,9 @@ class TorchTap(Tap):
         self._device: CudaEvents | None = None
         self._steps_to_find_a_device = _STEPS_TO_FIND_A_DEVICE
 
-    def place(self, mode: int) -> None:
-        self._loaders.place(mode)
-        super().place(mode)
+    def install(self, mode: int) -> None:
+        self._loaders.install(mode)
+        super().install(mode)
         self._clock.listen()
 
     def remove(self) -> None:
@@ -148,7 +148,7 @@ class TorchLoaders:
         self._adapters: list[Any] = []
         self._run: weakref.ref[Any] | None = None
 
-    def place(self, mode: int) -> None:
+    def install(self, mode: int) -> None:
         """Wrap the loaders of the nearest Keras run among the callers.
 
         Raises:
@@ -170,8 +170,8 @@ class TorchLoaders:
         @passes_through
         def make() -> Any:  # noqa: ANN401
             loader = bare()
-            placed = timed(loader, mode, self._listener)
-            return loader if placed is None else placed
+            installed = timed(loader, mode, self._listener)
+            return loader if installed is None else installed
 
         setattr(adapter, _MAKES_LOADERS, make)
         self._adapters.append(adapter)

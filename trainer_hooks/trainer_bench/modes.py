@@ -172,7 +172,7 @@ def best_ratio(session: Session) -> Outcome:
     session.print(f"\nEach GPU alone at two batch sizes, then all of them at {batch}")
     found = RatioSearch(session.measure_aloud, gpus, batch).search(most_runs=most_runs)
     best = found.best
-    alone = ", ".join(_split(one.gpus, one.batches) for one in found.best_alone)
+    alone = ", ".join(_split(best.gpus, best.batches) for best in found.best_alone)
     session.print(
         f"\nBest: {_split(best.gpus, best.batches)} {best.samples_per_second:.0f}sps, "
         f"{best.samples_per_second / found.peaks:.1%} of the sum of each alone "

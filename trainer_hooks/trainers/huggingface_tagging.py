@@ -7,7 +7,7 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any, Final
 
-from trainer_hooks.ring import phase_modes as at
+from trainer_hooks.ring import phase_modes as modes
 from trainer_hooks.ring.guard import passes_through, quietly
 from trainer_hooks.ring.process_ring import ProcessRing
 from trainer_hooks.ring.ring_writer import RingWriter
@@ -31,14 +31,14 @@ SAVES_CHECKPOINT: Final = "_save_checkpoint"
 MAY_CATCH: Final = ("_maybe_log_save_evaluate", "_evaluate")
 """Called from the loop: in a user's subclass, an error inside may be caught there."""
 
-MODE_OF: Final = {"evaluate": at.VALIDATION_MODE, "predict": at.PREDICT_MODE}
+MODE_OF: Final = {"evaluate": modes.VALIDATION_MODE, "predict": modes.PREDICT_MODE}
 """The methods that evaluate, and the mode of each."""
 _AFTER_EVENT: Final = {
-    "on_train_begin": at.START_UP,
+    "on_train_begin": modes.START_UP,
     # Workers start, and the first batch is requested.
-    "on_epoch_begin": at.INPUT_WAIT[at.TRAIN_MODE],
-    "on_step_end": at.CALLBACKS,  # logging follows, or the next batch is requested
-    "on_epoch_end": at.BETWEEN_EPOCHS,
+    "on_epoch_begin": modes.INPUT_WAIT[modes.TRAIN_MODE],
+    "on_step_end": modes.CALLBACKS,  # logging follows, or the next batch is requested
+    "on_epoch_end": modes.BETWEEN_EPOCHS,
 }
 _EPSILON: Final = 1e-6
 """``state.epoch`` counts in fractions of an epoch, and is rounded."""
@@ -81,18 +81,18 @@ class _PatchedRun(TaggedRun):
 
     def timed_loader(self, loader: Any) -> TimedLoader:  # noqa: ANN401
         """Wrap the loader of an evaluation; the first of a validation is described in the ring."""
-        if self._mode == at.VALIDATION_MODE and not self._has_reported_validation:
+        if self._mode == modes.VALIDATION_MODE and not self._has_reported_validation:
             self._has_reported_validation = True
             report_loader(loader_facts(loader), validates=True)
         return TimedLoader(loader, self)
 
     def fetch_begins(self) -> None:
         if self.is_here:
-            self._go(at.INPUT_WAIT[self._mode])
+            self._go(modes.INPUT_WAIT[self._mode])
 
     def fetch_ends(self, batch: Any, *, is_last: bool) -> None:  # noqa: ANN401
         if self.is_here:
-            self._go(at.EVALUATION[self._mode])
+            self._go(modes.EVALUATION[self._mode])
 
     def _leave(self) -> None:
         self._patched.remove()
@@ -113,39 +113,41 @@ class HuggingFaceTagging(_PatchedRun):
         trainer: Any,  # noqa: ANN401
         events: EventCallbacks,
     ) -> None:
-        super().__init__(ring, writer, at.TRAIN_MODE)
+        super().__init__(ring, writer, modes.TRAIN_MODE)
         self._events = events
         self._samples = 0
         self._outermost = _Outermost(self)
         self._is_in_epoch = False
         self._epoch: weakref.ref[Any] | None = None
         for name, mode in MODE_OF.items():
-            self._patched.place(trainer, name, self._inside(at.EVALUATION[mode], mode))
+            self._patched.install(trainer, name, self._inside(modes.EVALUATION[mode], mode))
         for name in (SAVES_CHECKPOINT, "save_model"):
-            self._patched.place(trainer, name, self._inside(at.CHECKPOINT))
+            self._patched.install(trainer, name, self._inside(modes.CHECKPOINT))
         for name in MAY_CATCH:
-            self._patched.place(trainer, name, self._around_inner_calls)
-        self._patched.place(trainer, "training_step", self._around_training_step)
-        self._patched.place(trainer, "evaluation_loop", self._around_evaluation_loop)
+            self._patched.install(trainer, name, self._around_inner_calls)
+        self._patched.install(trainer, "training_step", self._around_training_step)
+        self._patched.install(trainer, "evaluation_loop", self._around_evaluation_loop)
         self._handler = handler = trainer.callback_handler
-        self._patched.place(handler, "call_event", self._around_events)
-        self.sees_fetches = self._patched.place(
+        self._patched.install(handler, "call_event", self._around_events)
+        self.sees_fetches = self._patched.install(
             trainer, "get_batch_samples", self._around_get_batch_samples
         )
         self._begin_run()
-        self._go(at.START_UP)
+        self._go(modes.START_UP)
 
     def is_running(self) -> bool:
         """Whether it is going on; an error between two steps may go unnoticed."""
         return super().is_running() and self._outermost.is_entered
 
-    def _inside(self, place: at.PhaseMode, mode: int | None = None) -> Callable[[Method], Method]:
+    def _inside(
+        self, phase_mode: modes.PhaseMode, mode: int | None = None
+    ) -> Callable[[Method], Method]:
         """Patch a method so that it has its own phase; with ``mode`` it evaluates."""
 
         def around(method: Method) -> Method:
             @passes_through
             def timed(*args: Any, **named: Any) -> Any:  # noqa: ANN401
-                before = quietly(self._method_begins, place, mode)
+                before = quietly(self._method_begins, phase_mode, mode)
                 if before is None:
                     return method(*args, **named)
                 try:
@@ -163,24 +165,24 @@ class HuggingFaceTagging(_PatchedRun):
         return around
 
     def _method_begins(
-        self, place: at.PhaseMode, mode: int | None
-    ) -> tuple[at.PhaseMode, int] | None:
+        self, phase_mode: modes.PhaseMode, mode: int | None
+    ) -> tuple[modes.PhaseMode, int] | None:
         """Change the phase; returns the previous phase and mode."""
-        is_nested = mode is not None and self._mode != at.TRAIN_MODE
+        is_nested = mode is not None and self._mode != modes.TRAIN_MODE
         if is_nested or not self.is_here:
             return None
         before = self._writer.present, self._mode
         if mode is not None:
             self._mode = mode
-        self._go(place)
+        self._go(phase_mode)
         if mode is not None:
             self.callbacks.begin(NO_CALLBACK)  # a callback may be running it
         return before
 
-    def _go_back(self, place: at.PhaseMode, mode: int) -> None:
+    def _go_back(self, phase_mode: modes.PhaseMode, mode: int) -> None:
         self._mode = mode
         if self.is_here:
-            self._go(place)
+            self._go(phase_mode)
 
     def _around_inner_calls(self, method: Method) -> Method:
         @passes_through
@@ -202,7 +204,7 @@ class HuggingFaceTagging(_PatchedRun):
 
     def _step_is_called(self) -> None:
         if not self.sees_fetches and self.is_here:
-            self._go(at.TRAIN_STEP)
+            self._go(modes.TRAIN_STEP)
 
     def _around_get_batch_samples(self, method: Method) -> Method:
         @passes_through
@@ -213,7 +215,7 @@ class HuggingFaceTagging(_PatchedRun):
                 return method(epoch_iterator, *args, **named)
             with self._outermost:
                 result = method(batches, *args, **named)
-            quietly(self._go, at.TRAIN_STEP)
+            quietly(self._go, modes.TRAIN_STEP)
             return result
 
         return timed
@@ -235,7 +237,7 @@ class HuggingFaceTagging(_PatchedRun):
         return timed
 
     def _loader_in_training(self, loader: Any) -> TimedLoader | None:  # noqa: ANN401
-        is_evaluated = self._mode != at.TRAIN_MODE and self.is_here
+        is_evaluated = self._mode != modes.TRAIN_MODE and self.is_here
         return self.timed_loader(loader) if is_evaluated else None
 
     def _around_events(self, method: Method) -> Method:
@@ -245,9 +247,9 @@ class HuggingFaceTagging(_PatchedRun):
             slots = slots_at(event, len(handler.callbacks))
             return slots if self.is_here else None
 
-        def place_before(event: str, args: tuple[Any, ...]) -> at.PhaseMode | None:
+        def phase_before(event: str, args: tuple[Any, ...]) -> modes.PhaseMode | None:
             is_aside = event in PHASE_EVENTS and self._outermost.is_entered
-            is_in_loop = not is_aside and self._mode == at.TRAIN_MODE
+            is_in_loop = not is_aside and self._mode == modes.TRAIN_MODE
             return self._event_begins(event, args) if is_in_loop else None
 
         @passes_through
@@ -255,7 +257,7 @@ class HuggingFaceTagging(_PatchedRun):
             slots = quietly(slots_here, event)
             if slots is None:
                 return method(event, *args, **named)
-            before = quietly(place_before, event, args)
+            before = quietly(phase_before, event, args)
             if before is None:
                 return self._round(slots, method, event, args, named)
             with self._outermost:
@@ -300,15 +302,15 @@ class HuggingFaceTagging(_PatchedRun):
             self.fail(error)
             return None
 
-    def _event_begins(self, event: str, args: tuple[Any, ...]) -> at.PhaseMode:
+    def _event_begins(self, event: str, args: tuple[Any, ...]) -> modes.PhaseMode:
         before = self._writer.present
         try:
             self._count(event, args)
         except Exception as error:  # noqa: BLE001
             self.fail(error)
             return before
-        if before != at.CALLBACKS:
-            self._writer.enter(*at.CALLBACKS)
+        if before != modes.CALLBACKS:
+            self._writer.enter(*modes.CALLBACKS)
         return before
 
     def _count(self, event: str, args: tuple[Any, ...]) -> None:
@@ -321,7 +323,7 @@ class HuggingFaceTagging(_PatchedRun):
         elif event == "on_epoch_end":
             self._is_in_epoch = False
 
-    def _event_ends(self, event: str, before: at.PhaseMode) -> None:
+    def _event_ends(self, event: str, before: modes.PhaseMode) -> None:
         if event == "on_train_end":
             self.stop()
         elif self.is_here:
@@ -340,13 +342,13 @@ class HuggingFaceTagging(_PatchedRun):
             self.stop()
 
     def fetch_ends(self, batch: Any, *, is_last: bool) -> None:  # noqa: ANN401
-        if self._mode != at.TRAIN_MODE:
+        if self._mode != modes.TRAIN_MODE:
             super().fetch_ends(batch, is_last=is_last)
         elif self.is_here:
             self._samples += rows_of(batch)
             if is_last:
                 self.step_begins()
-                self._writer.enter(*at.TRAIN_STEP)
+                self._writer.enter(*modes.TRAIN_STEP)
 
 
 class StartOfEvaluation:
@@ -381,7 +383,7 @@ class LoneEvaluation(_PatchedRun):
     ) -> None:
         """Patch; the phase begins with the loop. ``mode``: validation or prediction."""
         super().__init__(ring, writer, mode)
-        self._patched.place(trainer, "evaluation_loop", self._around_loop)
+        self._patched.install(trainer, "evaluation_loop", self._around_loop)
 
     def is_running(self) -> bool:
         """Whether the loop was reached: there may be nothing to evaluate."""
@@ -404,5 +406,5 @@ class LoneEvaluation(_PatchedRun):
         if not self.is_here:
             return None
         self._begin_run()
-        self._go(at.EVALUATION[self._mode])
+        self._go(modes.EVALUATION[self._mode])
         return self.timed_loader(loader)

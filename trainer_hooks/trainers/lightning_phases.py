@@ -7,7 +7,7 @@ from collections.abc import Callable
 from enum import Enum
 from typing import Final
 
-from trainer_hooks.ring import phase_modes as at
+from trainer_hooks.ring import phase_modes as modes
 from trainer_hooks.ring.ring_writer import RingWriter
 
 _FETCH: Final = re.compile(r"\[\w+\]\.\w+_next")
@@ -46,36 +46,36 @@ _WHOLE: Final = {
     "run_training_batch": Action.STEP,
     "save_checkpoint": Action.CHECKPOINT,
 }
-_Targets = dict[Action, at.PhaseMode]
+_Targets = dict[Action, modes.PhaseMode]
 
 _STARTING: Final[_Targets] = {
-    Action.CHECKPOINT: at.CHECKPOINT,
-    Action.FETCH: at.INPUT_WAIT[at.TRAIN_MODE],
+    Action.CHECKPOINT: modes.CHECKPOINT,
+    Action.FETCH: modes.INPUT_WAIT[modes.TRAIN_MODE],
 }
 _TRAINING: Final[_Targets] = {
     **_STARTING,
     # The first batch is requested, and workers start.
-    Action.EPOCH: at.INPUT_WAIT[at.TRAIN_MODE],
-    Action.TRANSFER: at.HOST_TO_DEVICE,
-    Action.STEP: at.TRAIN_STEP,
-    Action.CALLBACK: at.CALLBACKS,
+    Action.EPOCH: modes.INPUT_WAIT[modes.TRAIN_MODE],
+    Action.TRANSFER: modes.HOST_TO_DEVICE,
+    Action.STEP: modes.TRAIN_STEP,
+    Action.CALLBACK: modes.CALLBACKS,
 }
 _EVALUATING: Final[dict[int, _Targets]] = {
-    mode: {Action.CHECKPOINT: at.CHECKPOINT, Action.FETCH: at.INPUT_WAIT[mode]}
-    for mode in at.EVALUATION
+    mode: {Action.CHECKPOINT: modes.CHECKPOINT, Action.FETCH: modes.INPUT_WAIT[mode]}
+    for mode in modes.EVALUATION
 }
-_ASIDE: Final[_Targets] = {Action.CHECKPOINT: at.CHECKPOINT}
+_ASIDE: Final[_Targets] = {Action.CHECKPOINT: modes.CHECKPOINT}
 """A callback that trains with the same trainer, to find a learning rate, counts as callback."""
 _AFTERWARDS: Final[_Targets] = {
-    Action.EPOCH: at.BETWEEN_EPOCHS,
+    Action.EPOCH: modes.BETWEEN_EPOCHS,
     # Hooks, logging and the progress bar follow: they count as callbacks.
-    Action.FETCH: at.CALLBACKS,
-    Action.TRANSFER: at.CALLBACKS,
-    Action.STEP: at.CALLBACKS,
+    Action.FETCH: modes.CALLBACKS,
+    Action.TRANSFER: modes.CALLBACKS,
+    Action.STEP: modes.CALLBACKS,
 }
 _EVALUATIONS: Final = {
-    Action.VALIDATION_BEGINS: at.VALIDATION,
-    Action.PREDICTION_BEGINS: at.PREDICT,
+    Action.VALIDATION_BEGINS: modes.VALIDATION,
+    Action.PREDICTION_BEGINS: modes.PREDICT,
 }
 _TURNS: Final = frozenset({Action.EPOCH, Action.EVALUATION_ENDS, *_EVALUATIONS})
 """Actions after which other rules apply."""
@@ -133,11 +133,11 @@ class LightningPhases:
         """Begin with set-up: until the first epoch, all but evaluations is ``start_up``."""
         self._writer = writer
         self._targets = self._before_evaluation = _STARTING
-        self._place_before_evaluation = at.START_UP
-        after_fetch = at.HOST_TO_DEVICE if moves_batches else at.CALLBACKS
+        self._phase_before_evaluation = modes.START_UP
+        after_fetch = modes.HOST_TO_DEVICE if moves_batches else modes.CALLBACKS
         self._afterwards = {**_AFTERWARDS, Action.FETCH: after_fetch}
-        self._open: list[tuple[Action, at.PhaseMode, _Targets]] = []
-        self._go(at.START_UP)
+        self._open: list[tuple[Action, modes.PhaseMode, _Targets]] = []
+        self._go(modes.START_UP)
 
     @property
     def is_aside(self) -> bool:
@@ -164,10 +164,10 @@ class LightningPhases:
         if action is Action.EVALUATION_ENDS:
             if self._targets in _EVALUATING.values():
                 self._targets = self._before_evaluation
-                self._go(self._place_before_evaluation)
+                self._go(self._phase_before_evaluation)
         elif action not in _EVALUATIONS:  # only their beginning is an action
             self._targets = afterwards  # even if an evaluation in it has raised
-            is_in_a_step = before == at.TRAIN_STEP
+            is_in_a_step = before == modes.TRAIN_STEP
             is_training = self._targets is _TRAINING and not is_in_a_step
             self._go(self._afterwards.get(action, before) if is_training else before)
 
@@ -180,12 +180,12 @@ class LightningPhases:
             self._targets = _TRAINING
         elif action in _EVALUATIONS and self._targets in (_STARTING, _TRAINING):
             self._before_evaluation = self._targets
-            self._place_before_evaluation = self._writer.present
-            place = _EVALUATIONS[action]
-            self._targets = _EVALUATING[place[1]]
-            self._go(place)
+            self._phase_before_evaluation = self._writer.present
+            phase_mode = _EVALUATIONS[action]
+            self._targets = _EVALUATING[phase_mode[1]]
+            self._go(phase_mode)
         return self._targets
 
-    def _go(self, place: at.PhaseMode) -> None:
-        if self._writer.present != place:
-            self._writer.enter(*place)
+    def _go(self, phase_mode: modes.PhaseMode) -> None:
+        if self._writer.present != phase_mode:
+            self._writer.enter(*phase_mode)

@@ -201,7 +201,7 @@ def _inner(wrapper: Any) -> object:  # noqa: ANN401
         kept = [getattr(wrapper, name, None) for name in _WE_KEEP]
     else:  # as torch's ``Subset`` does, and its ``ConcatDataset``
         kept = [getattr(wrapper, "dataset", None), _first(getattr(wrapper, "datasets", None))]
-    return next((one for one in kept if one is not None), None)
+    return next((found for found in kept if found is not None), None)
 
 
 def _innermost(source: object) -> object:

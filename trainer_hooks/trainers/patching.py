@@ -14,9 +14,9 @@ class PatchedMethods:
     """Patched attributes of instances, classes and modules, until ``remove``."""
 
     def __init__(self) -> None:
-        self._placed: list[tuple[Any, str, Any, tuple[Any, ...]]] = []
+        self._installed: list[tuple[Any, str, Any, tuple[Any, ...]]] = []
 
-    def place(self, owner: Any, name: str, around: Callable[[Any], Any]) -> bool:  # noqa: ANN401
+    def install(self, owner: Any, name: str, around: Callable[[Any], Any]) -> bool:  # noqa: ANN401
         """Replace ``owner.name`` by what ``around`` makes of it.
 
         Returns:
@@ -27,16 +27,16 @@ class PatchedMethods:
             return False
         own = vars(owner)
         before = (own[name],) if name in own else ()
-        placed = around(present)
-        setattr(owner, name, placed)
-        self._placed.append((owner, name, placed, before))
+        installed = around(present)
+        setattr(owner, name, installed)
+        self._installed.append((owner, name, installed, before))
         return True
 
     def remove(self) -> None:
         """Restore every attribute that nothing else has replaced."""
-        while self._placed:
-            owner, name, placed, before = self._placed.pop()
-            if vars(owner).get(name) is not placed:
+        while self._installed:
+            owner, name, installed, before = self._installed.pop()
+            if vars(owner).get(name) is not installed:
                 continue
             if before:
                 setattr(owner, name, before[0])

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from sys import modules
 from threading import get_ident
 
-from trainer_hooks.ring import phase_modes as at
+from trainer_hooks.ring import phase_modes as modes
 from trainer_hooks.ring.process_ring import NestedRun, ProcessRing
 from trainer_hooks.ring.quiet_warning import warn_quietly
 from trainer_hooks.ring.ring_writer import RingWriter
@@ -85,9 +85,9 @@ class TaggedRun(ABC):
         """From now on the calling thread's phases are the run's."""
         self._nested = self._ring.begin_run(self)
 
-    def _go(self, place: at.PhaseMode) -> None:
-        if self._writer.present != place:
-            self._writer.enter(*place)
+    def _go(self, phase_mode: modes.PhaseMode) -> None:
+        if self._writer.present != phase_mode:
+            self._writer.enter(*phase_mode)
 
     # Called by a ``CompileClock``.
 
@@ -96,13 +96,13 @@ class TaggedRun(ABC):
         return self if self.is_here else None
 
     def compile_begin(self) -> None:
-        if self._writer.present == at.TRAIN_STEP:
-            self._writer.enter(*at.COMPILE)
+        if self._writer.present == modes.TRAIN_STEP:
+            self._writer.enter(*modes.COMPILE)
 
     def compile_end(self) -> None:
-        if self._writer.present == at.COMPILE:
-            self._writer.enter(*at.TRAIN_STEP)
+        if self._writer.present == modes.COMPILE:
+            self._writer.enter(*modes.TRAIN_STEP)
 
     def compiled(self, duration_ns: int) -> None:
-        if self.is_here and self._writer.present == at.TRAIN_STEP:
-            self._writer.amount(at.COMPILE[0], duration_ns)
+        if self.is_here and self._writer.present == modes.TRAIN_STEP:
+            self._writer.amount(modes.COMPILE[0], duration_ns)

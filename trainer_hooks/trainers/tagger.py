@@ -8,7 +8,7 @@ from functools import wraps
 from types import MethodType
 from typing import Any, Final, NoReturn, Protocol
 
-from trainer_hooks.ring.guard import guarded, passes_through
+from trainer_hooks.ring.guard import fail_quietly, passes_through
 from trainer_hooks.ring.process_ring import announce_run, describe_run, withdraw_run
 from trainer_hooks.ring.quiet_warning import warn_quietly
 
@@ -110,7 +110,7 @@ class Tagger:
         self._warned = False
         self._announce()
 
-    @guarded
+    @fail_quietly
     def _announce(self) -> None:
         """Announce a run, which may never start."""
         announce_run(run=self._run, gpus=self._gpus, framework=self._framework)

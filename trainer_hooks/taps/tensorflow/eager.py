@@ -69,13 +69,13 @@ class EagerStep(StepAround):
             # Eager execution may be switched off during the call.
             if not tf.executing_eagerly():
                 return fetch()
-            is_beside = self._begin_fetch(machine)
+            is_outside_steps = self._begin_fetch(machine)
             try:
                 fetched = fetch()
             except BaseException as error:
-                self._miss_fetch(machine, is_beside, error)
+                self._miss_fetch(machine, is_outside_steps, error)
                 raise
-            self._end_fetch(machine, is_beside, fetched)
+            self._end_fetch(machine, is_outside_steps, fetched)
             return fetched
 
         return self._patch.call(self._function, iterator, around)
@@ -94,10 +94,10 @@ class EagerStep(StepAround):
         machine.dispatched(steps, rows)
 
     def _fetch_begins(self, machine: PhaseMachine) -> bool:
-        """Begin a fetch and return whether a step may be running beside it."""
+        """Begin a fetch and return whether a step may be running at the same time."""
         if self._mode == TRAIN_MODE and self._steps:
             if not self._computes_at_once:
-                machine.fetch_beside_begin()
+                machine.fetch_outside_steps_begin()
                 return True
             self._report(machine)
             self._listener.device_done(self._listener.steps, monotonic_ns())
@@ -107,16 +107,16 @@ class EagerStep(StepAround):
     def _fetch_fails(
         self,
         machine: PhaseMachine,
-        is_beside: bool,
+        is_outside_steps: bool,
         error: BaseException,
     ) -> None:
-        if is_beside:
+        if is_outside_steps:
             machine.fetch_end()
         elif isinstance(error, ENDS_OF_DATA):
             machine.fetch_exhausted()
 
-    def _fetch_ends(self, machine: PhaseMachine, is_beside: bool, fetched: Any) -> None:  # noqa: ANN401
-        if is_beside:
+    def _fetch_ends(self, machine: PhaseMachine, is_outside_steps: bool, fetched: Any) -> None:  # noqa: ANN401
+        if is_outside_steps:
             machine.fetch_end()
             self._count(fetched)
         elif self._count(fetched):

@@ -49,7 +49,7 @@ class FetchPatch:
             before = self._around.get(thread)
             self._around[thread] = around
             self._users += 1
-            self._place()
+            self._install()
         return before
 
     def _ends(self, before: Around | None) -> None:
@@ -70,7 +70,7 @@ class FetchPatch:
         self._users = 0
         self._take_off()
 
-    def _place(self) -> None:
+    def _install(self) -> None:
         for name in _METHODS:
             present = vars(self._kind).get(name)
             if present is not None and not self._is_ours(present):

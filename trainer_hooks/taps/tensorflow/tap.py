@@ -39,18 +39,18 @@ class TensorflowTap(Tap):
         self._steps_per_execution = int(getattr(model, "steps_per_execution", 1) or 1)
         self._totals: GraphTotals | None = None
 
-    def place(self, mode: int) -> None:
+    def install(self, mode: int) -> None:
         if mode == PREDICT_MODE:
             self._go_around_predict()
             return
-        if self._is_placed(FUNCTION_OF_MODE[mode]):
+        if self._is_installed(FUNCTION_OF_MODE[mode]):
             return
         if mode == TRAIN_MODE and not self._is_split(bare_of(self._model.train_function)):
             try:
                 self._make_ready_for_timers()
             except Exception as error:  # noqa: BLE001 (one phase instead of two)
                 warn_blind(error)
-        super().place(mode)
+        super().install(mode)
 
     def remove(self) -> None:
         """Restore the model and stop the clocks in its graph."""

@@ -76,7 +76,7 @@ class TestBatchesThatAreReadAhead:
 
     def test_are_placed_in_the_thread_and_received_in_the_training_thread(self) -> None:
         class Noting(Host):
-            def place(self, batch: Any) -> Any:
+            def copy_to_device(self, batch: Any) -> Any:
                 return batch, threading.current_thread()
 
             def receive(self, placed: Any) -> Any:
@@ -106,7 +106,7 @@ class TestAnError:
         self, error: BaseException, is_of_placing: bool
     ) -> None:
         class Placing(Host):
-            def place(self, batch: int) -> int:
+            def copy_to_device(self, batch: int) -> int:
                 if batch == 4:
                     raise error
                 return batch

@@ -147,7 +147,7 @@ class TestAfterATurn:
         assert recorded[1] == recorded[2] != here
         assert (recorded[0], turns.tid) == (here, here)
         assert turns.ring.thread == threading.get_ident()
-        assert turns.ring.innermost is None
+        assert turns.ring.current_run is None
 
 
 class TestATurnThatEndsOnAnotherThread:

@@ -25,8 +25,8 @@ class TestAPatchedMethod:
     def test_is_patched_on_its_object_until_it_is_removed(self) -> None:
         trainer, other, patched = Trainer(), Trainer(), PatchedMethods()
 
-        assert patched.place(trainer, "train", louder)
-        assert not patched.place(trainer, "evaluate", louder)
+        assert patched.install(trainer, "train", louder)
+        assert not patched.install(trainer, "evaluate", louder)
         assert (trainer.train(), other.train()) == ("TRAINED", "trained")
         patched.remove()
         assert trainer.train() == "trained"
@@ -35,12 +35,12 @@ class TestAPatchedMethod:
     def test_leaves_what_the_user_has_set_before_or_since(self) -> None:
         trainer, patched = Trainer(), PatchedMethods()
         trainer.train = own = lambda: "own"  # type: ignore[method-assign]
-        patched.place(trainer, "train", louder)
+        patched.install(trainer, "train", louder)
         assert trainer.train() == "OWN"
         patched.remove()
         assert trainer.train is own
 
-        patched.place(trainer, "train", louder)
+        patched.install(trainer, "train", louder)
         trainer.train = newer = lambda: "newer"  # type: ignore[method-assign]
         patched.remove()
         assert trainer.train is newer
