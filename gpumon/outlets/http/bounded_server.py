@@ -223,7 +223,9 @@ class BoundedServer:
 
     def _patience_s(self) -> float | None:
         """How long to wait for clients; ``None`` if no connection has a time limit."""
-        timed = any(one.stage is not _Stage.SERVED for one in self._connections.values())
+        timed = any(
+            connection.stage is not _Stage.SERVED for connection in self._connections.values()
+        )
         return _CHECK_EVERY_S if timed else None
 
     def _wake(self) -> None:
@@ -359,8 +361,12 @@ class BoundedServer:
             self._drop(connection)
             return
         self._continue(connection)
-        writing = [one for one in self._connections.values() if one.stage is _Stage.WRITING]
-        if sum(one.held_bytes for one in writing) > self._limits.max_unsent_bytes:
+        writing = [
+            connection
+            for connection in self._connections.values()
+            if connection.stage is _Stage.WRITING
+        ]
+        if sum(connection.held_bytes for connection in writing) > self._limits.max_unsent_bytes:
             self._push_out(writing)
 
     def _send(self, connection: _Connection) -> None:
@@ -385,18 +391,18 @@ class BoundedServer:
     def _crowd(self, client: Client) -> list[_Connection]:
         """Connections among which one must end before this client has room."""
         connections = [*self._connections.values()]
-        own = [one for one in connections if one.client.key == client.key]
+        own = [connection for connection in connections if connection.client.key == client.key]
         if not client.is_local and len(own) >= self._limits.max_per_client:
             return own
         return connections if len(connections) >= self._limits.max_connections else []
 
     def _push_out(self, among: Sequence[_Connection]) -> bool:
         """End the oldest connection of the peer with most, except those that a thread serves."""
-        idle = [one for one in among if one.stage is not _Stage.SERVED]
+        idle = [connection for connection in among if connection.stage is not _Stage.SERVED]
         if not idle:
             return False
-        greediest, count = Counter(one.client.key for one in idle).most_common(1)[0]
-        self._drop(next(one for one in idle if one.client.key == greediest))
+        greediest, count = Counter(connection.client.key for connection in idle).most_common(1)[0]
+        self._drop(next(connection for connection in idle if connection.client.key == greediest))
         suppressed = self._pushed_out.suppressed()
         if suppressed is not None:
             _LOG.warning(

@@ -70,10 +70,10 @@ def read_head(head: bytes | bytearray) -> Request | Refused:
     first, *lines = [
         line.removesuffix("\r") for line in head.decode("latin-1").rstrip("\r\n").split("\n")
     ]
-    asked = _REQUEST_LINE.fullmatch(first)
-    if asked is None:
+    match = _REQUEST_LINE.fullmatch(first)
+    if match is None:
         return Refused(400, "The first line must be such as GET /metrics HTTP/1.1.")
-    if asked[3] != "1":
+    if match[3] != "1":
         return Refused(505, "Only HTTP/1.1 and HTTP/1.0 are supported.")
     if len(lines) > _MOST_FIELDS:
         return Refused(431, f"More than {_MOST_FIELDS} header fields.")
@@ -83,7 +83,7 @@ def read_head(head: bytes | bytearray) -> Request | Refused:
     host = fields.get("host")
     if host is not None and _HOST.fullmatch(host) is None:
         return Refused(400, "The Host field names no host.")
-    return _request(asked[1], asked[2], host, fields)
+    return _request(match[1], match[2], host, fields)
 
 
 def _fields(lines: list[str]) -> dict[str, str] | Refused:

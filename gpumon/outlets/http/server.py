@@ -111,11 +111,9 @@ class HttpServer:
         self._exporter = exporter
         self._live = LiveState(clock, texts)
         listeners = _bound([parse_listen(word) for word in listen or (DEFAULT_LISTEN,)])
-        self.endpoints = tuple(Endpoint(*one.getsockname()[:2]) for one in listeners)
-        reached = [
-            Endpoint(_LOOPBACK_OF.get(one.host, one.host), one.port) for one in self.endpoints
-        ]
-        self.here = tuple(one for one in reached if is_loopback(one.host))
+        self.endpoints = tuple(Endpoint(*listener.getsockname()[:2]) for listener in listeners)
+        reached = [Endpoint(_LOOPBACK_OF.get(host, host), port) for host, port in self.endpoints]
+        self.here = tuple(endpoint for endpoint in reached if is_loopback(endpoint.host))
         self.host, self.port = (self.here or reached)[0]
         self._live.address = self.address
         routes = Routes(live=self._live, exporter=exporter, report=report, token=token)
@@ -139,7 +137,7 @@ class HttpServer:
     @property
     def beyond_loopback(self) -> bool:
         """Whether other machines can reach it."""
-        return not all(is_loopback(one.host) for one in self.endpoints)
+        return not all(is_loopback(endpoint.host) for endpoint in self.endpoints)
 
     def start(self) -> None:
         self._server.start()
@@ -164,45 +162,51 @@ def _bound(wanted: Sequence[Endpoint]) -> list[socket.socket]:
     taken: dict[Endpoint, Endpoint] = {}
     with contextlib.ExitStack() as on_failure:
         listeners = []
-        for one in wanted:
+        for endpoint in wanted:
             try:
-                there = _resolved(one)
-                _refuse_overlap(one, there, taken)
-                only_v6 = any(":" not in other.host and other.port == one.port for other in wanted)
-                listener = on_failure.enter_context(_listener(there, only_v6=only_v6))
+                address = _resolved(endpoint)
+                _refuse_overlap(endpoint, address, taken)
+                only_v6 = any(
+                    ":" not in other.host and other.port == endpoint.port for other in wanted
+                )
+                listener = on_failure.enter_context(_listener(address, only_v6=only_v6))
             except OSError as error:
-                raise GpumonError(_why_not(one, error)) from error
-            taken[there] = one
+                raise GpumonError(_why_not(endpoint, error)) from error
+            taken[address] = endpoint
             listeners.append(listener)
         on_failure.pop_all()
     return listeners
 
 
-def _resolved(one: Endpoint) -> Endpoint:
-    family = socket.AF_INET6 if ":" in one.host else socket.AF_INET
+def _resolved(endpoint: Endpoint) -> Endpoint:
+    family = socket.AF_INET6 if ":" in endpoint.host else socket.AF_INET
     try:
-        found = socket.getaddrinfo(one.host, one.port, family, socket.SOCK_STREAM)
+        found = socket.getaddrinfo(endpoint.host, endpoint.port, family, socket.SOCK_STREAM)
     except UnicodeError as error:
         raise OSError(0, "no such host") from error
-    return Endpoint(str(found[0][4][0]), one.port)
+    return Endpoint(str(found[0][4][0]), endpoint.port)
 
 
-def _refuse_overlap(one: Endpoint, there: Endpoint, taken: Mapping[Endpoint, Endpoint]) -> None:
+def _refuse_overlap(
+    endpoint: Endpoint, address: Endpoint, taken: Mapping[Endpoint, Endpoint]
+) -> None:
     for other, listed in taken.items():
-        same_family = (":" in other.host) == (":" in there.host)
-        is_inside = other.host == there.host or {other.host, there.host} & set(_LOOPBACK_OF)
-        if there.port and other.port == there.port and same_family and is_inside:
-            raise UsageError(f"--listen {listed} and --listen {one} overlap: leave one of them out")
+        same_family = (":" in other.host) == (":" in address.host)
+        is_inside = other.host == address.host or {other.host, address.host} & set(_LOOPBACK_OF)
+        if address.port and other.port == address.port and same_family and is_inside:
+            raise UsageError(
+                f"--listen {listed} and --listen {endpoint} overlap: leave one of them out"
+            )
 
 
-def _listener(there: Endpoint, *, only_v6: bool) -> socket.socket:
-    is_v6 = ":" in there.host
+def _listener(address: Endpoint, *, only_v6: bool) -> socket.socket:
+    is_v6 = ":" in address.host
     listener = socket.socket(socket.AF_INET6 if is_v6 else socket.AF_INET, socket.SOCK_STREAM)
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         if is_v6 and only_v6:  # else it takes IPv4, too, and the other one fails
             listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
-        listener.bind(there)
+        listener.bind(address)
         listener.listen(_BACKLOG)
     except BaseException:
         listener.close()
@@ -210,16 +214,16 @@ def _listener(there: Endpoint, *, only_v6: bool) -> socket.socket:
     return listener
 
 
-def _why_not(one: Endpoint, error: OSError) -> str:
-    where = f"port {one.port} on {one.host}"
+def _why_not(endpoint: Endpoint, error: OSError) -> str:
+    where = f"port {endpoint.port} on {endpoint.host}"
     if error.errno == errno.EADDRINUSE:
         return (
-            f"{where} is in use{by_whom(one.port)}: stop it, or take another port, "
+            f"{where} is in use{by_whom(endpoint.port)}: stop it, or take another port, "
             "try --listen 127.0.0.1:0"
         )
     if error.errno == errno.EACCES:
         return f"{where} may not be used: take one above 1023, try --listen 127.0.0.1:0"
-    return f"cannot listen on {one}: {error.strerror or error}"
+    return f"cannot listen on {endpoint}: {error.strerror or error}"
 
 
 def by_whom(port: int) -> str:

@@ -74,14 +74,17 @@ class CgroupLimits:
             for folder in self._v1
         ]
         throttled_ns = [
-            *(_value(self._text(one, "cpu.stat"), "throttled_usec", 1_000) for one in self._v2),
-            *(_value(self._text(one, "cpu.stat"), "throttled_time", 1) for one in self._v1),
+            *(
+                _value(self._text(folder, "cpu.stat"), "throttled_usec", 1_000)
+                for folder in self._v2
+            ),
+            *(_value(self._text(folder, "cpu.stat"), "throttled_time", 1) for folder in self._v1),
         ]
         stalled = stalled_us(self._text(self._v2[0], "memory.pressure")) if self._v2 else None
-        throttled = max((one for one in throttled_ns if one is not None), default=None)
+        throttled = max((ns for ns in throttled_ns if ns is not None), default=None)
         refaults = self._refaults_now()
         length_ns = now_ns - self._read_ns
-        self.quota_cores = min((one for one in quotas if one is not None), default=None)
+        self.quota_cores = min((quota for quota in quotas if quota is not None), default=None)
         self.throttled_ratio = _part(self._throttled_ns, throttled, length_ns)
         self.stalled_ratio = _part(self._stalled_us, stalled, length_ns // 1_000)
         grown = growth_of(self._refaults, refaults)

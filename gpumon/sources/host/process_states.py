@@ -16,7 +16,7 @@ from gpumon.sources.host.kept_files import KeptFiles
 _MOST_RUNS: Final = 64
 """Runs inspected in one tick. Where more are quiet, they take turns, fairly by owner."""
 _WCHAN_AFTER_NS: Final = 10 * NS_PER_S
-"""A run that has written nothing for so long is also asked which function it sleeps in."""
+"""After this time without a record, the kernel function in which a run sleeps is read, too."""
 _FIND_EVERY_NS: Final = 60 * NS_PER_S
 """How often the cgroup is looked up again: a process may be moved."""
 _STOPPED: Final = "T"
@@ -48,13 +48,13 @@ class ProcessStates:
 
     def inspect(self, readings: Iterable[RingReading], now_ns: int) -> dict[str, ProcessState]:
         """The states of quiet runs' processes, by ring key; a run that is left out can run."""
-        living = {one.key: one for one in readings if one.alive and one.is_pid_seen}
+        living = {run.key: run for run in readings if run.alive and run.is_pid_seen}
         for key in self._asked.keys() - living.keys():
             self._files.let_go(self._stat_of(self._asked.pop(key)))
-        by_key = {key: one for key, one in living.items() if not one.events}
+        by_key = {key: run for key, run in living.items() if not run.events}
         for key in self._runs.keys() - by_key.keys():
             self._let_go(self._runs.pop(key))
-        for key in self._turns.choose({key: one.owner_uid for key, one in by_key.items()}):
+        for key in self._turns.choose({key: run.owner_uid for key, run in by_key.items()}):
             self._turns.note(key)
             run = self._runs.setdefault(key, _Run(now_ns))
             run.state, self._asked[key] = _RUNS, by_key[key].host_pid
@@ -98,7 +98,7 @@ class ProcessStates:
                     found += [(f"{root}{inside}/cgroup.events", "frozen 1") for root in roots]
                 elif "freezer" in controllers.split(","):
                     found.append((f"{self._cgroups}/freezer{inside}/freezer.state", "FROZEN"))
-        return tuple([one for one in found if Path(one[0]).is_file()])
+        return tuple([pair for pair in found if Path(pair[0]).is_file()])
 
     def _stat_of(self, pid: int) -> str:
         return f"{self._proc}/{pid}/stat"

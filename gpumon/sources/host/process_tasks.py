@@ -1,7 +1,7 @@
 """One process as the kernel shows it: its threads, their time on cores, their state.
 
 Counters are kept between two inspections; a task that is seen for the first time has a rate only
-if it began since the last inspection. What the kernel does not show, as of other users'
+if it began since the last inspection. What the kernel hides, such as other users'
 processes, is ``None``.
 """
 
@@ -17,15 +17,15 @@ from gpumon.core.waits.evidence import MOST_TASKS, TaskSample
 from gpumon.sources.host.cgroup_limits import growth_of
 from gpumon.sources.host.kept_files import KeptFiles
 
-MOST_THREADS: Final = 512
-"""Threads of one process; of more, those that the kernel lists first."""
-MOST_ASKED: Final = 16
+MAX_THREADS: Final = 512
+"""Threads read of one process: those that the kernel lists first."""
+MAX_WITH_STATE: Final = 16
 """Tasks whose state is read."""
 _ACTIVE_CORES: Final = 0.02
 """Switches are read only of threads that want more of a core than this."""
 _RESTS_AFTER: Final = 3
-_ASKED_EVERY: Final = 8
-"""A thread that was idle in three inspections is read in every eighth only: most never wake."""
+_FULL_SCAN_EVERY: Final = 8
+"""A thread that was idle in three inspections is read only in every eighth: most never wake."""
 _SHORT: Final = 128
 """Bytes of a file of one line."""
 _SWITCHES: Final = b"\nvoluntary_ctxt_switches:"
@@ -53,13 +53,13 @@ def parse_stat(raw: bytes) -> ProcessCounts:
         ValueError: It is none.
     """
     # The name before it may hold anything, blanks and brackets included.
-    words = raw[raw.rindex(b")") + 1 :].split()
-    if len(words) < 20:
+    fields = raw[raw.rindex(b")") + 1 :].split()
+    if len(fields) < 20:
         raise ValueError("too short a stat")
     return ProcessCounts(
-        state=words[0].decode("ascii"),
-        major_faults=int(words[9]),
-        started_s=int(words[19]) / _TICKS_PER_SECOND,
+        state=fields[0].decode("ascii"),
+        major_faults=int(fields[9]),
+        started_s=int(fields[19]) / _TICKS_PER_SECOND,
     )
 
 
@@ -118,7 +118,7 @@ class _Task:
         self.raw, self.has_run, self.quiet_count = raw, True, 0
         ran, waited, _ = raw.split()
         counted_ns = int(ran), int(waited)
-        # Of a file that is not kept open, the id may be another thread's by now.
+        # If the file is not kept open, another thread may have the id by now.
         self.ran_ns = max(0, counted_ns[0] - self.counted_ns[0])
         self.waited_ns = max(0, counted_ns[1] - self.counted_ns[1])
         self.counted_ns = counted_ns
@@ -135,7 +135,7 @@ class ProcessTasks:
         self.pid = pid
         self._files, self._folder = files, f"{proc}/{pid}"
         self._tasks: dict[int, _Task] = {}
-        self._awake: dict[int, _Task] = {}  # those that are read in each inspection
+        self._awake: dict[int, _Task] = {}  # read in each inspection
         self._count = self._links = 0
         self._ran_ns = self._waited_ns = 0
         self._fetched: tuple[int | None, int | None] = None, None
@@ -143,7 +143,9 @@ class ProcessTasks:
     def __len__(self) -> int:
         return len(self._tasks)
 
-    def list_threads(self, inspected_boot_s: float | None = None, most: int = MOST_THREADS) -> None:
+    def list_threads(
+        self, inspected_boot_s: float | None = None, max_threads: int = MAX_THREADS
+    ) -> None:
         """List the threads, the first one at least; close the files of those that are gone.
 
         ``inspected_boot_s`` is the time of the last inspection, CLOCK_BOOTTIME.
@@ -153,7 +155,7 @@ class ProcessTasks:
         """
         self._links = self._links_now()
         with os.scandir(f"{self._folder}/task") as entries:
-            bound = max(1, min(most, MOST_THREADS))
+            bound = max(1, min(max_threads, MAX_THREADS))
             listed = {int(entry.name) for entry in islice(entries, bound)}
         for tid in self._tasks.keys() - listed:
             self._let_go(tid)
@@ -204,7 +206,7 @@ class ProcessTasks:
         """
         self._count += 1
         self._ran_ns = self._waited_ns = 0
-        if (self.pid + self._count) % _ASKED_EVERY == 0:
+        if (self.pid + self._count) % _FULL_SCAN_EVERY == 0:
             self._awake = self._tasks.copy()
         for tid, task in list(self._awake.items()):
             rested, is_first = task.quiet_count >= _RESTS_AFTER, task.raw is None
@@ -212,16 +214,17 @@ class ProcessTasks:
                 task.update(self._files.read(task.schedstat, _SHORT))
             except (OSError, ValueError):
                 self._let_go(tid)
-                self._links = 0  # another may have come in its place
+                self._links = 0  # another thread may have replaced it
                 if tid == self.pid:
                     raise
                 continue
             if rested or (is_first and not task.is_new):
-                task.ran_ns = task.waited_ns = 0  # of several inspections, or all its life
+                # The growth covers several inspections, or the thread's life, so it is not a rate.
+                task.ran_ns = task.waited_ns = 0
             self._ran_ns += task.ran_ns
             self._waited_ns += task.waited_ns
             if is_first and with_switches:
-                self._ask_switches(task, now_ns)
+                self._switch_rate(task, now_ns)
             if task.quiet_count >= _RESTS_AFTER:
                 del self._awake[tid]
 
@@ -232,32 +235,32 @@ class ProcessTasks:
             return False
         return True
 
-    def main(self, tid: int, span: Span, *, is_asked: bool, may_wait: bool) -> TaskSample | None:
-        """One thread; ``is_asked``: with its state. ``may_wait``: it may wait for a disk."""
+    def main(self, tid: int, span: Span, *, with_state: bool, may_wait: bool) -> TaskSample | None:
+        """One thread, with its state if requested; ``may_wait``: it may wait for a disk."""
         task = self._tasks.get(tid)
         if task is None:
             return None
-        return self._task_look(task, span, is_asked=is_asked, may_wait=may_wait)
+        return self._sample(task, span, with_state=with_state, may_wait=may_wait)
 
     def others(
-        self, tid: int, span: Span, *, is_asked: bool, may_wait: bool
+        self, tid: int, span: Span, *, with_state: bool, may_wait: bool
     ) -> tuple[TaskSample, ...]:
-        """The other threads that ran, the busiest first: the first ones with their state."""
+        """The other threads that ran, busiest first; the first have their state."""
         ran = [task for at, task in self._awake.items() if at != tid and task.grew_by_ns]
         ran.sort(key=lambda task: -task.grew_by_ns)
-        asked = ran[:MOST_ASKED] if is_asked else ()
+        stated = ran[:MAX_WITH_STATE] if with_state else ()
         least_ns = _ACTIVE_CORES * span.length_ns
-        busy = [task for task in ran[len(asked) : MOST_TASKS] if task.grew_by_ns > least_ns]
+        busy = [task for task in ran[len(stated) : MOST_TASKS] if task.grew_by_ns > least_ns]
         return tuple(
-            self._task_look(task, span, is_asked=task in asked, may_wait=may_wait)
-            for task in (*asked, *busy)
+            self._sample(task, span, with_state=task in stated, may_wait=may_wait)
+            for task in (*stated, *busy)
         )
 
-    def whole(self, span: Span, *, is_asked: bool, may_wait: bool) -> TaskSample:
+    def whole(self, span: Span, *, with_state: bool, may_wait: bool) -> TaskSample:
         """The process with all its threads as one task; its state is that of its first thread."""
         on_cpu, queued = self._ran_ns / span.length_ns, self._waited_ns / span.length_ns
         first = self._tasks[self.pid]
-        state, sleeps_in = self._state_of(first, may_wait=may_wait) if is_asked else (None, None)
+        state, sleeps_in = self._state_of(first, may_wait=may_wait) if with_state else (None, None)
         return TaskSample(on_cpu, queued, state=state, sleeps_in=sleeps_in)
 
     def fetched_since(self) -> tuple[int | None, int | None]:
@@ -294,11 +297,11 @@ class ProcessTasks:
     def _links_now(self) -> int:
         return os.lstat(f"{self._folder}/task").st_nlink
 
-    def _task_look(self, task: _Task, span: Span, *, is_asked: bool, may_wait: bool) -> TaskSample:
+    def _sample(self, task: _Task, span: Span, *, with_state: bool, may_wait: bool) -> TaskSample:
         on_cpu, queued = task.ran_ns / span.length_ns, task.waited_ns / span.length_ns
         is_active = on_cpu + queued > _ACTIVE_CORES
-        switches = self._ask_switches(task, span.end_ns) if is_active else None
-        state, sleeps_in = self._state_of(task, may_wait=may_wait) if is_asked else (None, None)
+        switches = self._switch_rate(task, span.end_ns) if is_active else None
+        state, sleeps_in = self._state_of(task, may_wait=may_wait) if with_state else (None, None)
         return TaskSample(on_cpu, queued, switches, state, sleeps_in)
 
     def _state_of(self, task: _Task, *, may_wait: bool) -> tuple[str | None, str | None]:
@@ -315,7 +318,7 @@ class ProcessTasks:
         except (OSError, ValueError):
             return None, sleeps_in
 
-    def _ask_switches(self, task: _Task, now_ns: int) -> float | None:
+    def _switch_rate(self, task: _Task, now_ns: int) -> float | None:
         before, before_ns = task.switches, task.switches_at_ns
         try:
             status = self._files.read(f"{task.folder}/status")

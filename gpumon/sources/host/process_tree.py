@@ -59,7 +59,7 @@ class ProcessTree:
         gone = [pid for pid, worker in self.workers.items() if not worker.advanced(now_ns)]
         for pid in gone:
             self.workers.pop(pid).close()
-            self._list_ns = 0  # others may have come in its place
+            self._list_ns = 0  # other processes may have replaced it
         return is_due
 
     def close(self) -> None:
@@ -75,9 +75,9 @@ class ProcessTree:
                     room += len(worker)
                     worker.list_threads(inspected_boot_s, room)
                     room -= len(worker)
-        asked = [self.root, *self.workers.values()]
-        while asked:
-            parent = asked.pop()
+        pending = [self.root, *self.workers.values()]
+        while pending:
+            parent = pending.pop()
             for pid in _children_of(parent):
                 if pid in self.workers or len(self.workers) >= MOST_WORKERS:
                     continue
@@ -86,7 +86,7 @@ class ProcessTree:
                     worker.list_threads(inspected_boot_s, room)
                     room -= len(worker)
                     self.workers[pid] = worker
-                    asked.append(worker)
+                    pending.append(worker)
 
 
 def _children_of(process: ProcessTasks) -> list[int]:

@@ -20,7 +20,7 @@ from gpumon.sources.host.process_tree import ProcessTree
 
 _DISK_MATTERS_FROM: Final = 0.25
 """A run can wait for a disk or memory only if that is busy or stalled for so much of the time."""
-_WORKERS_ASKED: Final = 4
+_WORKERS_WITH_STATE: Final = 4
 _LONGEST_NS: Final = 30 * NS_PER_S
 """A mean over more time than this does not describe a tick."""
 _SLACK_S: Final = 1.0
@@ -53,8 +53,8 @@ class RunInspection:
             # Count the processes that it started since it began.
             self._inspected_ns = reading.facts.started_ns
             self._inspected_boot_s = seconds(self._inspected_ns) + _asleep_s()
-        self._is_first, self._asked_disks = True, False
-        self._asked_from = 0
+        self._is_first, self._reads_disks = True, False
+        self._first_worker = 0
         self._check(reading)
 
     def inspect(
@@ -79,24 +79,24 @@ class RunInspection:
             self._usable_cores = self._cores()
         self._inspected_boot_s = time.clock_gettime(time.CLOCK_BOOTTIME)
         stalls = [machine.memory_stalled_ratio, self._limits.stalled_ratio]
-        stalled_ratio = min((one for one in stalls if one is not None), default=None)
+        stalled_ratio = min((ratio for ratio in stalls if ratio is not None), default=None)
         held_up_ratio = max(machine.disk_busy_ratio or 0.0, stalled_ratio or 0.0)
         # How busy a disk is takes two inspections.
         may_wait = self._is_first or held_up_ratio >= _DISK_MATTERS_FROM
         self._is_first = False
-        read, faults = self._fetched(is_asked=may_wait)
+        read, faults = self._fetched(is_wanted=may_wait)
         if before_ns is None or not 0 < now_ns - before_ns <= _LONGEST_NS:
             return None
         span, thread = Span(before_ns, now_ns), self._thread_here(tid)
         workers = self._workers(span, may_wait=may_wait)
-        workers_load = any(is_at_it(one, DEFAULT_SETTINGS.host) for one in workers)
+        workers_load = any(is_at_it(worker, DEFAULT_SETTINGS.host) for worker in workers)
         root = self._tree.root
         return HostEvidence(
             start_ns=before_ns,
             end_ns=now_ns,
             waiting_ratio=waiting_ratio,
-            main=root.main(thread, span, is_asked=is_waiting, may_wait=may_wait),
-            threads=root.others(thread, span, is_asked=not workers_load, may_wait=may_wait),
+            main=root.main(thread, span, with_state=is_waiting, may_wait=may_wait),
+            threads=root.others(thread, span, with_state=not workers_load, may_wait=may_wait),
             workers=workers,
             read_bytes_per_second=_per_second(read, span),
             major_faults_per_second=_per_second(faults, span),
@@ -134,22 +134,22 @@ class RunInspection:
             self._threads = self._tree.root.inner_numbers()
         return self._threads.get(tid, self._pid)
 
-    def _fetched(self, *, is_asked: bool) -> tuple[int | None, int | None]:
+    def _fetched(self, *, is_wanted: bool) -> tuple[int | None, int | None]:
         """Bytes read from disks, and major faults, of all processes since the last inspection."""
-        were_asked, self._asked_disks = self._asked_disks, is_asked
-        if not is_asked:
+        was_read, self._reads_disks = self._reads_disks, is_wanted
+        if not is_wanted:
             return None, None
         fetched = [process.fetched_since() for process in self._tree]
         read, faults = (total_of(column) for column in zip(*fetched, strict=True))
-        return (read, faults) if were_asked else (None, None)
+        return (read, faults) if was_read else (None, None)
 
     def _workers(self, span: Span, *, may_wait: bool) -> tuple[TaskSample, ...]:
-        """All workers; a few of them, in turns, are asked what they wait in: they are alike."""
+        """All workers. Their states are read for a few in turn, because workers are alike."""
         workers = [*self._tree.workers.values()]
-        self._asked_from = (self._asked_from + _WORKERS_ASKED) % max(1, len(workers))
-        in_turn = workers[self._asked_from :] + workers[: self._asked_from]
+        self._first_worker = (self._first_worker + _WORKERS_WITH_STATE) % max(1, len(workers))
+        in_turn = workers[self._first_worker :] + workers[: self._first_worker]
         tasks = [
-            worker.whole(span, is_asked=place < _WORKERS_ASKED, may_wait=may_wait)
+            worker.whole(span, with_state=place < _WORKERS_WITH_STATE, may_wait=may_wait)
             for place, worker in enumerate(in_turn)
         ]
         tasks.sort(key=lambda task: -task.wanted_cores)
@@ -160,7 +160,7 @@ class RunInspection:
             allowed: float | None = len(os.sched_getaffinity(self._pid))
         except OSError:
             allowed = None
-        known = [one for one in (allowed, self._limits.quota_cores) if one is not None]
+        known = [cores for cores in (allowed, self._limits.quota_cores) if cores is not None]
         return min(known, default=None)
 
 

@@ -41,13 +41,13 @@ class NvmlInventory:
     @property
     def is_uncertain(self) -> bool:
         """Whether an instance has just stopped answering: it may have been destroyed."""
-        return bool(self.instances) and any(one.is_uncertain for one in self.instances)
+        return bool(self.instances) and any(instance.is_uncertain for instance in self.instances)
 
     @property
     def devices(self) -> list[NvmlGpu | MigInstance]:
         """All of them, each GPU before its instances."""
         everything: list[NvmlGpu | MigInstance] = [*self.gpus, *self.instances]
-        return sorted(everything, key=lambda one: one.device.sort_key)
+        return sorted(everything, key=lambda device: device.device.sort_key)
 
     def update(self, library: NvmlLibrary, gpm: Gpm | None) -> None:
         """Match the GPUs that NVML lists with the known ones.
@@ -98,22 +98,22 @@ class NvmlInventory:
         return kept
 
     def _update_instances(self, library: NvmlLibrary, gpm: Gpm | None) -> None:
-        known = {one.listing: one for one in self.instances if one.library is library}
+        known = {kept.listing: kept for kept in self.instances if kept.library is library}
         instances = []
         for gpu in self.gpus:
             if gpu.gone or not gpu.is_partitioned:
                 continue
             listed = listed_instances(library, gpu.handle)
             for listing in self._instances_listed_before(gpu) if listed is None else listed:
-                one = known.pop(listing, None) or MigInstance(
+                instance = known.pop(listing, None) or MigInstance(
                     library, listing, gpu, gpm, self._context
                 )
-                one.is_uncertain = False
-                _rename(one, replace(one.device, index=gpu.device.index))
-                instances.append(one)
-        for one in self.instances:
-            if one not in instances:
-                one.end()
+                instance.is_uncertain = False
+                _rename(instance, replace(instance.device, index=gpu.device.index))
+                instances.append(instance)
+        for instance in self.instances:
+            if instance not in instances:
+                instance.end()
         self.instances = instances
 
     def _instances_listed_before(self, gpu: NvmlGpu) -> tuple[ListedInstance, ...]:
@@ -167,10 +167,10 @@ class NvmlInventory:
         return any(uuid not in (None, expected[index]) for index, uuid in found.items())
 
 
-def _rename(one: NvmlGpu | MigInstance, device: Device) -> None:
+def _rename(gpu: NvmlGpu | MigInstance, device: Device) -> None:
     """Replace the device only if it changed."""
-    if one.device != device:
-        one.device = device
+    if gpu.device != device:
+        gpu.device = device
 
 
 def _describe(

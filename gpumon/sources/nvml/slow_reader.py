@@ -112,22 +112,22 @@ class SlowReader:
     ) -> list[NvmlGpu | MigInstance]:
         """Read the devices that are due, now or after the round that is running; return them."""
         due = []
-        for place, one in enumerate(devices):
-            if now_ns < one.refresh_at_ns:
+        for place, device in enumerate(devices):
+            if now_ns < device.refresh_at_ns:
                 continue
-            due.append(one)
-            share = (place + 1) / len(devices) if one.refresh_at_ns == 0 else 1.0
-            one.refresh_at_ns = now_ns + int(self._context.slow_period_ns * share)
-            if one.failure:
-                one.release()
+            due.append(device)
+            share = (place + 1) / len(devices) if device.refresh_at_ns == 0 else 1.0
+            device.refresh_at_ns = now_ns + int(self._context.slow_period_ns * share)
+            if device.failure:
+                device.release()
         is_free = self._thread.is_free
-        for one in self._being_read:
-            one.note_hanging(now_ns)
+        for device in self._being_read:
+            device.note_hanging(now_ns)
         waiting = [*self.unread, *due]
-        self.unread = [one for one in devices if one in waiting and not one.failure]
+        self.unread = [device for device in devices if device in waiting and not device.failure]
         if is_free:
             self._being_read, self.unread = self.unread, []
-            work = [one.schedule.read_due for one in self._being_read]
+            work = [device.schedule.read_due for device in self._being_read]
             if self._may_measure:
                 work.append(self._measuring(devices, now_ns))
             if work:
@@ -138,15 +138,17 @@ class SlowReader:
         self, devices: Sequence[NvmlGpu | MigInstance], now_ns: int
     ) -> Callable[[], None]:
         """Measure PCIe where the driver does not count: 40 ms inside it, so one GPU a tick."""
-        readable = [one.fields for one in devices if isinstance(one, NvmlGpu) and not one.failure]
+        readable = [gpu.fields for gpu in devices if isinstance(gpu, NvmlGpu) and not gpu.failure]
         round_ns = len(readable) * self._context.period_ns
 
         def measure() -> None:
             waiting = [
-                one for one in readable if one.wants_measuring and now_ns >= one.measure_at_ns
+                fields
+                for fields in readable
+                if fields.wants_measuring and now_ns >= fields.measure_at_ns
             ]
             if waiting:
-                first = min(waiting, key=lambda one: one.measure_at_ns)
+                first = min(waiting, key=lambda fields: fields.measure_at_ns)
                 first.measure_at_ns = now_ns + self._context.slow_period_ns
                 first.measure_links(round_ns)
 

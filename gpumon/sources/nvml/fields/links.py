@@ -178,7 +178,9 @@ class LinkRates:
         if not counters.isdisjoint(_PCIE.counters):
             counters.update(_PCIE.counters)
             self.wants_window = True
-        self._bytes = {one: kept for one, kept in self._bytes.items() if one not in counters}
+        self._bytes = {
+            counter: kept for counter, kept in self._bytes.items() if counter not in counters
+        }
         self._call = CounterCall(self._calls, self._handle, list(self._bytes))
         return counters
 

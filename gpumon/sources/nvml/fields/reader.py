@@ -27,7 +27,7 @@ Read: TypeAlias = Callable[[int], Mapping[str, Any]]
 _IN_DETAILS: Final = frozenset(GpuDetails._fields)
 
 _RESTED_TIMES: Final = 50
-"""A field rests for so many times as long as it took: it gets 2 % of the time at most."""
+"""A field rests for this many times its reading's duration: it gets at most 2 % of the time."""
 
 _LONGEST_REST_NS: Final = 60 * NS_PER_S
 
@@ -168,33 +168,33 @@ class FieldSchedule:
         self._scheduled.append(_Scheduled(field, calls, read))
 
     def read_due(self) -> None:
-        for one in self._scheduled:
+        for scheduled in self._scheduled:
             now_ns = self._monotonic_ns()
-            if now_ns < one.rests_until_ns:
+            if now_ns < scheduled.rests_until_ns:
                 continue
             started_ns = perf_counter_ns()
-            values = self._read(one, now_ns)
+            values = self._read(scheduled, now_ns)
             rest_ns = min(_RESTED_TIMES * (perf_counter_ns() - started_ns), _LONGEST_REST_NS)
-            one.rests_until_ns = now_ns + rest_ns
+            scheduled.rests_until_ns = now_ns + rest_ns
             # A field that rests is read later, and expires later.
             later_ns = max(0, rest_ns - self.period_ns)
-            self._put(one.field, values, later_ns + valid_for_ns(self.period_ns))
+            self._put(scheduled.field, values, later_ns + valid_for_ns(self.period_ns))
 
     def read_now(self, field: str, calls: FieldCalls, read: Read, period_ns: int) -> None:
         """Read a field that the caller schedules."""
         values = self._read(_Scheduled(field, calls, read), self._monotonic_ns())
         self._put(field, values, valid_for_ns(max(period_ns, self.period_ns)))
 
-    def _read(self, one: _Scheduled, now_ns: int) -> Mapping[str, Any]:
-        calls = one.calls
+    def _read(self, scheduled: _Scheduled, now_ns: int) -> Mapping[str, Any]:
+        calls = scheduled.calls
         calls.begin()
-        self._under_way = one.field, now_ns
-        values = one.read(now_ns)
+        self._under_way = scheduled.field, now_ns
+        values = scheduled.read(now_ns)
         self._under_way = None
         if calls.error is not None:
-            self.faults.note(one.field, *calls.error, now_ns)
+            self.faults.note(scheduled.field, *calls.error, now_ns)
         elif calls.answered:
-            self.faults.end(one.field)
+            self.faults.end(scheduled.field)
         return values
 
     def _put(self, field: str, values: Mapping[str, Any], for_ns: int) -> None:

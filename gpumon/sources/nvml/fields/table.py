@@ -386,7 +386,9 @@ ALWAYS_ON: Final = "utilization"
 NvmlOptions: TypeAlias = frozenset[str]
 """The names of the fields that are read."""
 
-DEFAULT_OPTIONS: Final[NvmlOptions] = frozenset(one.name for one in NVML_FIELDS if not one.opt_in)
+DEFAULT_OPTIONS: Final[NvmlOptions] = frozenset(
+    field.name for field in NVML_FIELDS if not field.opt_in
+)
 
 
 def nvml_options(*, off: Iterable[str] = (), on: Iterable[str] = ()) -> NvmlOptions:

@@ -12,8 +12,8 @@ import pytest
 from gpumon.core.waits.evidence import TaskSample
 from gpumon.sources.host.kept_files import KeptFiles
 from gpumon.sources.host.process_tasks import (
-    MOST_ASKED,
-    MOST_THREADS,
+    MAX_THREADS,
+    MAX_WITH_STATE,
     ProcessTasks,
     Span,
     inner_number,
@@ -38,8 +38,8 @@ def listed(proc: FakeProc, pid: int = PID) -> ProcessTasks:
     return tasks
 
 
-def others(tasks: ProcessTasks, *, is_asked: bool = True) -> tuple[TaskSample, ...]:
-    return tasks.others(PID, SECOND, is_asked=is_asked, may_wait=False)
+def others(tasks: ProcessTasks, *, with_state: bool = True) -> tuple[TaskSample, ...]:
+    return tasks.others(PID, SECOND, with_state=with_state, may_wait=False)
 
 
 class TestAThread:
@@ -49,7 +49,7 @@ class TestAThread:
         proc.task(PID, ran_ns=s(5.3), queued_ns=s(1.5))
         tasks.advance(s(2))
 
-        look = tasks.main(PID, SECOND, is_asked=False, may_wait=False)
+        look = tasks.main(PID, SECOND, with_state=False, may_wait=False)
 
         assert look is not None
         assert look.on_cpu_cores == pytest.approx(0.3)
@@ -62,7 +62,7 @@ class TestAThread:
         proc.task(PID, wchan=wchan, state="D")
         tasks = listed(proc)
 
-        look = tasks.main(PID, SECOND, is_asked=True, may_wait=False)
+        look = tasks.main(PID, SECOND, with_state=True, may_wait=False)
 
         assert look is not None
         assert (look.state, look.sleeps_in) == ("D", None)
@@ -100,7 +100,7 @@ class TestAThread:
         proc.task(PID, ran_ns=s(0.1))
         tasks.advance(s(2))
 
-        look = tasks.main(PID, SECOND, is_asked=False, may_wait=False)
+        look = tasks.main(PID, SECOND, with_state=False, may_wait=False)
 
         assert look is not None
         assert look.wanted_cores == 0.0
@@ -108,17 +108,17 @@ class TestAThread:
 
 class TestManyThreads:
     def test_are_bounded(self, proc: FakeProc) -> None:
-        for tid in range(PID, PID + MOST_THREADS + 50):
+        for tid in range(PID, PID + MAX_THREADS + 50):
             proc.task(PID, tid, ran_ns=1)
 
         tasks = listed(proc)
-        for tid in range(PID, PID + MOST_THREADS + 50):
+        for tid in range(PID, PID + MAX_THREADS + 50):
             proc.task(PID, tid, ran_ns=2)
         tasks.advance(s(2))
         looks = others(tasks)
 
-        assert len(looks) == MOST_ASKED
-        assert len(tasks.inner_numbers()) <= MOST_THREADS
+        assert len(looks) == MAX_WITH_STATE
+        assert len(tasks.inner_numbers()) <= MAX_THREADS
 
 
 class TestAProcess:
@@ -132,7 +132,7 @@ class TestAProcess:
             tasks = ProcessTasks(PID, KeptFiles(), str(proc.folder))
             tasks.list_threads(inspected_boot_s)
             tasks.advance(s(2))
-            wanted.append(tasks.whole(SECOND, is_asked=False, may_wait=False).wanted_cores)
+            wanted.append(tasks.whole(SECOND, with_state=False, may_wait=False).wanted_cores)
 
         assert wanted == [0.5, 0.0, 0.0]
 
@@ -144,7 +144,7 @@ class TestAProcess:
         proc.task(PID, 8, ran_ns=s(0.3), queued_ns=s(0.1))
         tasks.advance(s(2))
 
-        assert tasks.whole(SECOND, is_asked=True, may_wait=False) == TaskSample(
+        assert tasks.whole(SECOND, with_state=True, may_wait=False) == TaskSample(
             0.5, 0.1, state="S", sleeps_in="wait_woken"
         )
 
@@ -190,7 +190,7 @@ class TestTheKernel:
             tasks.advance(began_ns)
             time.sleep(0.3)
             tasks.advance(now_ns := time.monotonic_ns())
-            burner = tasks.main(tids[0], Span(began_ns, now_ns), is_asked=True, may_wait=True)
+            burner = tasks.main(tids[0], Span(began_ns, now_ns), with_state=True, may_wait=True)
         finally:
             is_over.set()
             thread.join()

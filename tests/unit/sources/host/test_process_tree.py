@@ -100,7 +100,7 @@ class TestWorkers:
         proc.task(21, 26, ran_ns=s(0.5))
         tree.advance(s(21), None)
 
-        look = tree.workers[21].whole(Span(s(20), s(21)), is_asked=False, may_wait=False)
+        look = tree.workers[21].whole(Span(s(20), s(21)), with_state=False, may_wait=False)
 
         assert look.on_cpu_cores == pytest.approx(0.5)
 
