@@ -45,12 +45,12 @@ class GpuTotals(NamedTuple):
 
     Attributes:
         observed_ns: Time covered by valid samples.
-        busy_ns: Of it, time with at least one kernel running.
+        busy_ns: The part of it with at least one kernel running.
         idle_ns: Settled idle time by cause; causes with none are left out.
         pending_ns: Idle time whose cause is not decided yet.
         in_use_ns: Time from the first to the last active sample of each job,
             and longer while a tagged run goes on.
-        in_use_busy_ns: Busy part of it.
+        in_use_busy_ns: The busy part of ``in_use_ns``.
         suspected_ns: Unknown idle time in pauses that were more likely than not waits for input
             when they ended.
         resolved_ns: Idle time whose cause is shown by a sample that was idle and in one phase.
@@ -60,36 +60,38 @@ class GpuTotals(NamedTuple):
         hidden_input_wait_ns: Time the host waited for input while the device was busy.
         low_ns: In-use time covered by samples below ``DetectorSettings.low_below``.
         high_ns: In-use time covered by samples above ``DetectorSettings.high_above``.
+        gaps: Ended pauses as the histogram counts them: a blip splits a pause in two.
         starved_intervals: Pauses that were starved or are suspected, oldest first.
-        merged_intervals: How many neighbours were merged to keep that list short.
+        merged_intervals: How many adjacent intervals were merged to keep that list short.
         episodes: How often the GPU began to be starved.
         starved_now: Whether it is starved or suspected now (``is_starved_now``).
         irregular_ns: Unknown idle time in pauses that look like those between requests, and so
             are not suspected.
         cycle_ns: Time from one pause to the next if the last ones were regular; else ``None``.
-        pauses: Ended pauses as verdicts and messages count them: a blip splits none
-            (``PauseCount``). They hold the same time as ``gaps``, in as many or fewer.
+        pauses: The same idle time as verdicts and messages count it: a blip splits no pause
+            (``PauseCount``), so there are at most as many.
         first_input_wait_ns: Part of ``input_wait``: runs' waits for their very first batch,
             which are paid once, so that no verdict rests on them.
         validation_input_wait_ns: Part of ``input_wait`` in validation or prediction after
             the very first batch.
-        epoch_input_wait_ns: Part of ``input_wait`` at the start of epochs, except the first.
         within_step_by_reason_ns: ``within_step`` by reason, which can be ``gil_bound``.
+        suspicion: What the pauses of the job that probably lost most may be; ``None``: there
+            were too few, or these totals were counted elsewhere.
         may_be_less_ns: Part of ``idle_ns``, by cause, that may belong to another cause: if
             the device works while the host waits, idle time has no certain cause.
         may_be_more_ns: Idle time beyond ``idle_ns``, by cause, that may belong to it.
         hanging_ns: Time in which a run that uses the GPU hung, and no other one worked.
         hanging_idle_ns: Settled idle time in hangs, by cause.
+        hanging_now: Whether a run that uses the GPU hangs now, and no other one works.
+        epoch_input_wait_ns: Part of ``input_wait`` at the start of epochs, except the first.
         rank_wait_low_ns: Time in which it read as busy but certainly waited for another rank of
             its job.
         rank_wait_high_ns: The same, at most.
         low_levels: How often it worked at a low level for three samples or more, which is no pause.
         samples: How many rows of a log have its utilisation; ``None``: it was watched live.
         sample_distance_ns: The median time between two of them; ``None``: watched live.
-        unusable_samples: How many of its rows have none, with its share of the rows that name no
-            GPU; ``None``: watched live.
-        suspicion: What the pauses of the job that probably lost most may be; ``None``: there
-            were too few, or these totals were counted elsewhere.
+        unusable_samples: How many of its rows have none, with its share of the rows that name
+            no GPU; ``None``: watched live.
     """
 
     observed_ns: int = 0
@@ -152,15 +154,15 @@ class GpuTotals(NamedTuple):
         """The totals that a verdict rests on: without waits for the first batch and hangs."""
         if not self.first_input_wait_ns and not self.hanging_idle_ns:
             return self
-        left_out = dict(self.hanging_idle_ns)
-        hung_ns = left_out.get(IdleCause.INPUT_WAIT, 0)
-        left_out[IdleCause.INPUT_WAIT] = hung_ns + self.first_input_wait_ns
-        left_out_ns = sum(left_out.values())
-        idle_ns = {cause: ns - left_out.get(cause, 0) for cause, ns in self.idle_ns.items()}
+        excluded = dict(self.hanging_idle_ns)
+        hung_ns = excluded.get(IdleCause.INPUT_WAIT, 0)
+        excluded[IdleCause.INPUT_WAIT] = hung_ns + self.first_input_wait_ns
+        excluded_ns = sum(excluded.values())
+        idle_ns = {cause: ns - excluded.get(cause, 0) for cause, ns in self.idle_ns.items()}
         return self._replace(
-            observed_ns=self.observed_ns - left_out_ns,
-            in_use_ns=self.in_use_ns - left_out_ns,
-            low_ns=max(0, self.low_ns - left_out_ns),
+            observed_ns=self.observed_ns - excluded_ns,
+            in_use_ns=self.in_use_ns - excluded_ns,
+            low_ns=max(0, self.low_ns - excluded_ns),
             idle_ns=idle_ns,
             first_input_wait_ns=0,
             hanging_idle_ns=_NO_CAUSES,

@@ -42,17 +42,17 @@ class Together:
         """How common the pauses are: 0 as by chance, 1 fully, below 0 if they take turns."""
         if not self.in_use_gpu_ns:
             return 0.0
-        most_ns = self.in_use_ns * self.paused_gpu_ns / self.in_use_gpu_ns
-        if most_ns <= self.by_chance_ns:
+        max_ns = self.in_use_ns * self.paused_gpu_ns / self.in_use_gpu_ns
+        if max_ns <= self.by_chance_ns:
             return 0.0
-        return (self.all_paused_ns - self.by_chance_ns) / (most_ns - self.by_chance_ns)
+        return (self.all_paused_ns - self.by_chance_ns) / (max_ns - self.by_chance_ns)
 
 
 def together(gpus: Sequence[Iterable[tuple[int, GpuActivity]]], tolerance_ns: int) -> Together:
     """Compare what the GPUs did at the same time, in O(n log g) for n changes of g GPUs.
 
     GPUs are read one after another, so a common pause begins and ends a little apart: a stretch
-    shorter than the tolerance is neither a common pause nor idle time while a peer worked.
+    shorter than the tolerance counts as neither a common pause nor idle time while a peer worked.
 
     Args:
         gpus: The changes of state of each GPU, oldest first.

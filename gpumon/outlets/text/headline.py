@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 from gpumon.core.device.sm_utilisation import is_under_filled
 from gpumon.core.diagnosis import messages
@@ -78,20 +79,54 @@ def main_gpu(gpus: Sequence[GpuReport]) -> GpuReport | None:
     """
     known = diagnosed(gpus)
     readable = [gpu for gpu in known if not gpu.is_lost] or known
-    return min(readable, key=_how_well, default=None)
+    return min(readable, key=_precedence, default=None)
 
 
-def _how_well(gpu: GpuReport) -> tuple[int, bool, bool, int, int, int]:
-    lost_ns, place = gpu.totals.lost_ns, _ORDER.index(gpu.verdict.name)
+class _Precedence(NamedTuple):
+    """Sort key of GPUs for the headline: the least comes first.
+
+    Attributes:
+        state: 0: hangs or is suspended; 1: loses time; 2: lost time in its last job; 3: is well.
+        is_full: Whether it is well without low SM utilisation, or not well.
+        comes_later: Whether it waits for a late rank; of a GPU that is well, whether its job is
+            over.
+        verdict: Position of its verdict in ``_ORDER``; 0 if it loses time.
+        is_unheld: Whether it is well and no process holds it idle, or not well.
+        last_verdict: Position in ``_ORDER`` if it loses time; else 0.
+    """
+
+    state: int
+    is_full: bool = True
+    comes_later: bool = False
+    verdict: int = 0
+    minus_certain_loss_ns: int = 0
+    minus_loss_ns: int = 0
+    is_unheld: bool = True
+    last_verdict: int = 0
+
+
+def _precedence(gpu: GpuReport) -> _Precedence:
+    minus_loss_ns, verdict = -gpu.totals.lost_ns, _ORDER.index(gpu.verdict.name)
     if gpu.verdict.name is VerdictName.HANGING or gpu.is_suspended:
-        return 0, True, False, place, -lost_ns, True
+        return _Precedence(0, verdict=verdict, minus_loss_ns=minus_loss_ns)
     if is_well(gpu) and not ended_in_a_hang(gpu):
-        is_full = not is_under_filled(gpu.fill)
-        return 3, is_full, is_over(gpu), place, -lost_ns, gpu.held is None
+        return _Precedence(
+            3,
+            is_full=not is_under_filled(gpu.fill),
+            comes_later=is_over(gpu),
+            verdict=verdict,
+            minus_loss_ns=minus_loss_ns,
+            is_unheld=gpu.held is None,
+        )
     # A late rank comes before the GPUs that wait for it.
     waits = waits_for_rank(gpu) or gpu.verdict.main_cause is IdleCause.IMBALANCE
-    certain_ns = certain_lost_ns(gpu.totals.diagnosed)
-    return 2 if is_over(gpu) else 1, True, waits, -certain_ns, -lost_ns, place
+    return _Precedence(
+        2 if is_over(gpu) else 1,
+        comes_later=waits,
+        minus_certain_loss_ns=-certain_lost_ns(gpu.totals.diagnosed),
+        minus_loss_ns=minus_loss_ns,
+        last_verdict=verdict,
+    )
 
 
 def verdict_line(report: Report) -> str:

@@ -200,10 +200,10 @@ def ranks_with_a_loader_each(draw: Draw, seconds: float) -> list[Work]:
     for i in range(count):
         ended = requested
         for rank in ranks:
-            took = taken[rank]
-            ready[rank] = max(ready[rank], took[i]) + fetches_s[rank][i]
-            took.append(max(requested, ready[rank]))
-            computed[rank][i] = took[-1] + steps_s[rank][i]
+            taken_s = taken[rank]
+            ready[rank] = max(ready[rank], taken_s[i]) + fetches_s[rank][i]
+            taken_s.append(max(requested, ready[rank]))
+            computed[rank][i] = taken_s[-1] + steps_s[rank][i]
             ended = max(ended, computed[rank][i])
         ends.append(ended)
         requested = ended + 0.004

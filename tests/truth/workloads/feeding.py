@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-_FAIR: Final = (1.0,)
+_NO_SLOWDOWN: Final = (1.0,)
 _MINUTE_MS: Final = 60_000
 
 
@@ -40,13 +40,13 @@ class Loader:
         workers: At least 1.
         depth: Batches that may be loading or queued.
         since_ms: When its workers are ready.
-        weather: A factor on loading times for each minute of the workload; the last one stays.
+        slowdown_per_minute: A factor on loading times for each minute; the last one stays.
     """
 
     workers: int
     depth: int
     since_ms: int = 0
-    weather: Sequence[float] = _FAIR
+    slowdown_per_minute: Sequence[float] = _NO_SLOWDOWN
     next_turn: int = 0
     free_ms: list[int] = field(default_factory=list)
     taken_ms: deque[int] = field(default_factory=deque)
@@ -64,9 +64,10 @@ class Loader:
         room_ms = self.taken_ms[0] if self.depth else requested_ms
         if room_ms > begin_ms:
             begin_ms = room_ms
-        weather = self.weather
-        if len(weather) > 1:
-            cost_ms = int(cost_ms * weather[min(begin_ms // _MINUTE_MS, len(weather) - 1)])
+        slowdowns = self.slowdown_per_minute
+        if len(slowdowns) > 1:
+            minute = min(begin_ms // _MINUTE_MS, len(slowdowns) - 1)
+            cost_ms = int(cost_ms * slowdowns[minute])
         self.free_ms[worker] = ready_ms = begin_ms + cost_ms
         return ready_ms
 
@@ -108,7 +109,7 @@ class Training:
         """
         rows: list[tuple[int, int, int, int, int, int]] = []
         requested, free, runs_ahead = self.at_ms, self.device_free_ms, self.runs_ahead
-        took = loader.taken_ms.append
+        note_taken = loader.taken_ms.append
         columns = (column.tolist() for column in (costs_ms, steps_ms, host_ms))
         for cost, step, host in zip(*columns, strict=True):
             ready = loader.load(cost, requested)
@@ -119,7 +120,7 @@ class Training:
                 self.requested_in_vain_ms = requested
                 self.at_ms = until_ms
                 break
-            took(taken)
+            note_taken(taken)
             ended = begun + step
             rows.append((requested, ready, taken, free, begun, ended))
             requested = begun if runs_ahead else ended

@@ -169,7 +169,7 @@ def noisy_neighbour(draws: Draws, duration_ms: int) -> tuple[GpuTruth, ...]:
     plan = replace(
         waves(draws, wave, spread=0.005),
         costs_ms=steady(usual_ms, draws.uniform(0.005, 0.03)),
-        weather=_weather(draws, wave.cost_ms / usual_ms, duration_ms),
+        slowdown_per_minute=_slowdown_per_minute(draws, wave.cost_ms / usual_ms, duration_ms),
     )
     return one_run(draws, plan, duration_ms)
 
@@ -187,7 +187,7 @@ def starved_with_checkpoints(draws: Draws, duration_ms: int) -> tuple[GpuTruth, 
     return one_run(draws, plan, duration_ms)
 
 
-def _weather(draws: Draws, factor: float, duration_ms: int) -> tuple[float, ...]:
+def _slowdown_per_minute(draws: Draws, factor: float, duration_ms: int) -> tuple[float, ...]:
     """A factor for each minute: 1, or ``factor`` for 3 to 20 minutes."""
     bad_share = draws.log_uniform(0.02, 0.5)
     minutes: list[float] = []

@@ -70,7 +70,7 @@ class TrainingPlan:
         hold_phase: Phase of a stop.
         start_up_ms: From the process's start to its first request of a batch.
         shares: Time of each GPU, relative to the slowest one.
-        weather: Factor on loading, for each minute of the workload.
+        slowdown_per_minute: Factor on loading, for each minute of the workload.
         clock: Factor on steps, for each minute of the workload.
         peers_spin: Whether all GPUs but the first read busy while they wait for it (NCCL).
         lives_on_ms: How long its process stays after the training.
@@ -100,7 +100,7 @@ class TrainingPlan:
     validation: Validation | None = None
     start_up_ms: int = 10_000
     shares: Sequence[float] = (1.0,)
-    weather: Sequence[float] = (1.0,)
+    slowdown_per_minute: Sequence[float] = (1.0,)
     clock: Sequence[float] = (1.0,)
     memory_mib: int = 8_000
     peers_spin: bool = False
@@ -219,7 +219,12 @@ class TrainingRun:
         plan = self._plan
         start_ms = self._draws.skewed(plan.workers_start_ms, plan.workers_start_spread, 1)[0]
         since_ms = self._training.at_ms + int(start_ms)
-        return Loader(plan.workers, plan.depth, since_ms=since_ms, weather=plan.weather)
+        return Loader(
+            plan.workers,
+            plan.depth,
+            since_ms=since_ms,
+            slowdown_per_minute=plan.slowdown_per_minute,
+        )
 
     def _epoch(self, epoch: int) -> None:
         plan, left = self._plan, self._plan.steps_per_epoch
