@@ -87,7 +87,8 @@ class AnalyzeCommand:
         parser.add_argument(
             "--follow",
             action="store_true",
-            help="keep reading FILE as it grows, until Ctrl-C, also after a rotation; one log only",
+            help="keep reading FILE as it grows, until Ctrl-C, even after a log rotation; one log "
+            "only",
         )
         parser.add_argument(
             "--plot",

@@ -139,8 +139,8 @@ class DemoCommand:
     Starts a daemon and a real training loop that waits for a slow data store,
     then the same loop with prefetch, and prints both reports side by side. The
     loop is plain Python and needs nothing else. The GPU is simulated: its busy
-    time is when the compute ran, recorded below the hooks that gpumon reads.
-    Takes about a minute, a little more if all cores are busy.
+    time is recorded by the loop itself, independently of the hooks that gpumon
+    reads. Takes about a minute, a little more if all cores are busy.
     """
 
     example = "gpumon demo --keep      # keep the page up afterwards"

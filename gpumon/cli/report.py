@@ -53,9 +53,10 @@ class ReportCommand:
     a report saved with --json, or compares two of these files.
 
     As a gate for CI, --fail-if-starved-above and --fail-if-lost-above exit with 1
-    when a GPU waits for input, or idles for any reason, for more of its time in
-    use. A GPU that worked for less than 10 s has no verdict; if none has one, the
-    exit code is 5. The report is printed in any case.
+    when a GPU waits for input (or is suspected to), or idles for any reason, for
+    more than PERCENT of its time in use. A GPU in use for less than 10 s cannot be
+    compared with a limit; if none can, the exit code is 5. The report is printed in
+    any case.
 
     Exit codes: 0 success, 1 a limit is exceeded, or a file cannot be read or
     written, 2 wrong arguments, 4 no daemon, 5 no GPU had a verdict.
@@ -88,13 +89,14 @@ class ReportCommand:
             "--fail-if-starved-above",
             metavar="PERCENT",
             type=_PERCENT,
-            help="exit 1 if a GPU is starved, or suspected to be, for more of its time in use",
+            help="exit 1 if a GPU waits for input, or is suspected to, for more than PERCENT of "
+            "its time in use",
         )
         parser.add_argument(
             "--fail-if-lost-above",
             metavar="PERCENT",
             type=_PERCENT,
-            help="exit 1 if a GPU idles for more of its time in use",
+            help="exit 1 if a GPU idles for more than PERCENT of its time in use",
         )
         parser.add_argument(
             "--compare",

@@ -81,14 +81,15 @@ class ServeCommand:
             metavar="FILE",
             dest="token",
             type=read_token,
-            help="clients beyond loopback get everything with the token in this file, as HTTP "
-            "Basic password or as Bearer",
+            help="remote clients that send the token in this file, as HTTP Basic password or as "
+            "Bearer, get every endpoint",
         )
         add_period_argument(parser)
         parser.add_argument(
             "--wait-for-source",
             action="store_true",
-            help="if the source cannot be read, serve health and retry instead of exit 3",
+            help="if the source cannot be read, serve health and retry, instead of exiting with "
+            "code 3",
         )
         add_nvml_arguments(parser)
 

@@ -43,7 +43,7 @@ class GpuTracker:
         fill: How much of it works while it is busy.
         in_job: What its board showed while it worked for a job of several GPUs.
         errors: Its errors.
-        unlisted_since_ns: Since when the source lists it no longer; ``None`` while it does.
+        unlisted_since_ns: Since when the source no longer lists it; ``None`` while it does.
         rank_waits: Which ranks of its job it waited for.
         peers: Its work beside that of the other GPUs of its job.
     """

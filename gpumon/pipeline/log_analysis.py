@@ -212,13 +212,13 @@ class LogAnalysis:
     def _notes(self, gpus: Sequence[GpuReport], times: PeriodTimes, dropped: int) -> Iterator[str]:
         tracks = self._shown
         if dropped:
-            yield f"Dropped {counted(dropped, 'row', 'rows')} whose time did not rise."
+            yield f"Dropped {counted(dropped, 'row', 'rows')} whose time did not increase."
         holes = sum(track.holes for track in tracks)
         if holes:
             lost_s = seconds(sum(track.holes_ns for track in tracks))
             yield (
-                f"Not observed: {lost_s:,.1f} s in {counted(holes, 'hole', 'holes')} "
-                "without a row. No sum includes them."
+                f"Not observed: {lost_s:,.1f} s in {counted(holes, 'gap', 'gaps')}. "
+                "No sum includes them."
             )
         if any(track.period_is_assumed for track in tracks):
             yield "The log has too few rows to find the time between two: 1 s was assumed."

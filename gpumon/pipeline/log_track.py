@@ -184,7 +184,7 @@ class GpuTrack:
         samples: Rows with a utilisation.
         unanswered: Rows without one.
         newest_ratio: Of the newest sample; 0 before the first.
-        dropped: Rows whose time did not rise.
+        dropped: Rows whose time did not increase.
     """
 
     def __init__(self, settings: DetectorSettings, period_ns: int | None, room: ChangeRoom) -> None:

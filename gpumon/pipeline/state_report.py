@@ -176,7 +176,7 @@ def _refusals(state: MonitorState) -> Iterator[str]:
         one, it = len(runs) == 1, "it" if len(uuids) == 1 else "them"
         if hidden.isdisjoint(uuids):
             why = f"no process of that user is on {it}"
-            remedy = "If the work runs as another user, make the ring as that user."
+            remedy = "If another user's process does the computing, tag that process."
         else:
             why = f"/proc hides which user the processes on {it} belong to (hidepid)"
             remedy = (
@@ -226,7 +226,7 @@ def _gross_notes(state: MonitorState) -> Iterator[str]:
     for run in state.runs:
         if has_gross_waits(run.loader):
             yield (
-                f"The waits for input of {run.run} are gross: it fetches several batches an "
-                "execution, some while the GPU computes, and how much of those waits the GPU "
-                "felt is an estimate. With steps_per_execution=1 it is measured."
+                f"The input waits of {run.run} are upper bounds: it fetches several batches per "
+                "execution, partly while the GPU computes, so the time that the GPU lost is an "
+                "estimate. With steps_per_execution=1 it is measured."
             )

@@ -120,7 +120,9 @@ class TestBeyondLoopback:
             with page.expect_response(lambda answer: "/api/v1/stream" in answer.url) as stream:
                 answer = page.goto(f"{visit.origin}/")
             server.publish(recent(states[-1]))
-            page.wait_for_selector("text=waits for input", timeout=1_000 * PATIENCE_S)
+            page.wait_for_selector(
+                "text=of its time in use waiting for input", timeout=1_000 * PATIENCE_S
+            )
 
         assert answer is not None
         assert (answer.status, stream.value.status) == (200, 200)

@@ -65,7 +65,7 @@ OF_A_GPU: Final[dict[str, Change]] = {
     "the operating system blocks the GPU": losing(codes.OPERATING_SYSTEM, FIRST),
     "the GPU has too little external power": losing(INSUFFICIENT_POWER, FIRST),
     "this user may not read the GPU": failing(codes.NO_PERMISSION, DRAIN, RATES, POWER, gpu=FIRST),
-    "vanished: the driver lists it no longer": listing(SECOND),
+    "vanished: the driver no longer lists it": listing(SECOND),
 }
 ELSEWHERE: Final = {
     "the NVIDIA driver was replaced, and this process still has the library of the old one",

@@ -188,7 +188,9 @@ def test_headlines_of_pauses() -> Chapters:
 def test_headlines_of_gpus_in_trouble() -> Chapters:
     def printed(*gpus: GpuReport) -> str:
         one = replace(report(*gpus), origin_ns=0)
-        return "\n\n".join(filter(None, [blocks(one)[0], only("In trouble", one)]))
+        return "\n\n".join(
+            filter(None, [blocks(one)[0], only("In trouble", one), only("Earlier trouble", one)])
+        )
 
     def with_xid(*xids: tuple[int, int], index: int = 0, ago_s: float = 5.0) -> GpuReport:
         troubles = reported(*xids, ago_s=ago_s)

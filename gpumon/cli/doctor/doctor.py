@@ -109,7 +109,8 @@ class DoctorCommand:
     Reads the GPUs for about three seconds and changes nothing. For each field it shows how often
     gpumon reads it, what a reading takes inside the driver, and the value; at the end, what to
     type, most important first. Exit code 3 if no GPU can be read. With --rules it reads nothing:
-    it lists the rules behind each verdict, finding and advice, and where their numbers come from.
+    it lists the rules behind each verdict, finding and piece of advice, and where their numbers
+    come from.
     """
 
     example = "gpumon doctor --json"

@@ -187,7 +187,7 @@ def _not_asked(fields: Sequence[Finding], style: TextStyle) -> Iterator[str]:
     if not fields:
         return
     prices = [f"{one.what}{_in_brackets(one.detail)}" for one in fields]
-    text = f"{'; '.join(prices)}: --nvml-on FIELD,... asks them, here and in gpumon serve"
+    text = f"{'; '.join(prices)}: --nvml-on FIELD,... reads them, here and in gpumon serve"
     yield from _line(replace(fields[0], what="opt-in", detail=text), style)
 
 

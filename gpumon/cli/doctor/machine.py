@@ -174,7 +174,7 @@ def port_finding(listen: str = DEFAULT_LISTEN) -> Finding:
         return _found(name, f"gpumon serves there{by_whom(port)}")
     return _found(
         name,
-        f"in use{by_whom(port)}, and it is no gpumon",
+        f"in use{by_whom(port)}, which is not gpumon",
         status=MISSING,
         fix="gpumon serve --listen 127.0.0.1:0 takes a free port, and says which",
     )
@@ -262,7 +262,10 @@ def host_finding(visible: HostVisibility, *, others_train: bool) -> Finding:
     if not missing:
         detail = "why a training run waits can be seen"
         if not visible.opens_others:
-            detail += "; for other users' runs not whether for a network, or for latency"
+            detail += (
+                "; for other users' runs, gpumon cannot distinguish a wait for the network from "
+                "latency"
+            )
         return _found(_HOST, detail)
     return _found(
         _HOST,

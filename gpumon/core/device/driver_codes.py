@@ -142,7 +142,7 @@ UNREADABLE: Final[Mapping[int, CodeText]] = {
 """By NVML's code: why one GPU cannot be read, while others may work."""
 
 VANISHED: Final = CodeText(
-    "the driver lists it no longer", "unless it was removed, look for Xid in `dmesg`, then reboot"
+    "the driver no longer lists it", "unless it was removed, look for Xid in `dmesg`, then reboot"
 )
 
 

@@ -34,8 +34,8 @@ _SHORT_WATCH: Final = Counted(
 )
 _UNUSED: Final = Counted("{gpus} was not in use", "{gpus} were not in use")
 _RUNS_ON_NO_GPU: Final = Counted(
-    "the run {runs} used no GPU (GPUMON_GPUS names it)",
-    "the runs {runs} used no GPU (GPUMON_GPUS names it)",
+    "the run {runs} used no GPU (set GPUMON_GPUS to name the GPU)",
+    "the runs {runs} used no GPU (set GPUMON_GPUS to name the GPU)",
 )
 _JUST_SHORTER_NS: Final = _LEAST_NS - NS_PER_S // 10
 """The most that is printed of what is too short: no figure is rounded up to the limit."""
@@ -85,7 +85,7 @@ def compared(report: Report, limits: Limits) -> GateResult:
     failures: list[str] = []
     notes: list[str] = []
     if gpus and undiagnosed:
-        notes.append(f"not compared: {undiagnosed}")
+        notes.append(f"not checked: {undiagnosed}")
     if limits.starved is not None:
         what = "starved, or suspected to be, for more than {} of the time in use"
         failures += _above(what, limits.starved, [(gpu, _starved(gpu), "") for gpu in gpus])

@@ -124,7 +124,7 @@ def _all_pause(report: Report) -> Iterator[LogFinding]:
             time=in_time(joined.all_paused_ns),
             share=in_percent(joined.all_paused_ns / joined.in_use_ns),
         ),
-        remedy="Check the loader, the storage, checkpoints and barriers, not a single GPU.",
+        remedy="Check the loader, the storage, checkpoints and barriers rather than any one GPU.",
     )
 
 

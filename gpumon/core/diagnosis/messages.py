@@ -316,11 +316,12 @@ ROWS_USED: Final = Counted(
 # -- low SM utilisation --------------------------------------------------------------
 
 LOW_FILL: Final = (
-    "GPU {gpu} was busy {busy}, but on average only {share} of its multiprocessors had work."
+    "GPU {gpu} was busy {busy} of its time in use, but on average only {share} of its "
+    "multiprocessors had work."
 )
 LOW_POWER: Final = (
-    "GPU {gpu} was busy {busy}, but drew only {watts}, which suggests that few multiprocessors "
-    "were active."
+    "GPU {gpu} was busy {busy} of its time in use, but drew only {watts}, which suggests that "
+    "few multiprocessors were active."
 )
 FILL_FIGURES: Final = "While it was more than {busy} busy ({time}): {figures}."
 FILL_HINT: Final = (
@@ -353,8 +354,8 @@ FIND_THE_HANG_ELSEWHERE: Final = "Do the same for pid {pids}."
 LOOK_AT_RANK: Final = "If it waits for another rank, look at that rank."
 END_THE_HANG: Final = "If nothing moves, end it and restart from the last checkpoint."
 RESUME: Final = (
-    "resume {what} the way it was stopped: `fg`, `kill -CONT`, `docker unpause` or "
-    "`scontrol resume`."
+    "resume {what} with the counterpart of what stopped it: `fg`, `kill -CONT`, `docker unpause` "
+    "or `scontrol resume`."
 )
 
 # -- waits for a late rank -----------------------------------------------------------
@@ -422,9 +423,9 @@ IN_TF_DATA: Final = (
     "map with num_parallel_calls=tf.data.AUTOTUNE and end in .prefetch(tf.data.AUTOTUNE)"
 )
 IN_PROCESSES: Final = Counted(
-    "load in {count} process beside it (a DataLoader or a PyDataset with workers, or "
+    "load in {count} separate process (a DataLoader or a PyDataset with workers, or "
     "multiprocessing)",
-    "load in {count} processes beside it (a DataLoader or a PyDataset with workers, or "
+    "load in {count} separate processes (a DataLoader or a PyDataset with workers, or "
     "multiprocessing)",
 )
 
@@ -435,11 +436,11 @@ PREFETCH: Final = (
     "prepared data."
 )
 VALIDATION_INPUT: Final = (
-    "The validation data come late ({time}): prefetch in the validation pipeline too, give its "
+    "The validation data arrives late ({time}): prefetch in the validation pipeline too, give its "
     "loader workers, keep its prepared data in memory, or validate less often (validation_freq)."
 )
 VALIDATION_INPUT_OF: Final = (
-    "The validation data come late ({time}) from {loaders}: prefetch in the validation pipeline "
+    "The validation data arrives late ({time}) from {loaders}: prefetch in the validation pipeline "
     "too, give its loader workers, keep its prepared data in memory, or validate less often "
     "(validation_freq)."
 )
@@ -456,7 +457,7 @@ CPU_BOUND: Final = (
 CPU_BOUND_THREAD: Final = "Your training thread does its own loading, in {loader}: {how}."
 CPU_BOUND_WORKERS: Final = "Too few workers make the batches of {loader}: {how}."
 NO_MORE_CORES: Final = (
-    "It may use no more cores than that; {count} workers would keep the GPU busy, so make a batch "
+    "{count} workers would keep the GPU busy, but it may not use that many cores: make each batch "
     "cheaper, too."
 )
 SHORT_OF_CORES: Final = (
@@ -495,12 +496,13 @@ LATENCY_BOUND: Final = (
 )
 LATENCY_BOUND_THREAD: Final = (
     "Your training thread does its own loading, in {loader}, and waits for each read: {how}, or "
-    "prefetch in a thread. Reads sleep most of the time, so cores do not limit them."
+    "prefetch in a thread. Reads spend most of their time waiting, so the number of "
+    "cores does not limit them."
 )
 LATENCY_BOUND_WORKERS: Final = (
-    "Reads are small, and each waits for its answer: keep {count} times as many in flight, with as "
-    "many more workers for {loader} and a deeper prefetch. They sleep most of the time, so cores "
-    "do not limit them."
+    "Reads are small, and each waits for its answer. Keep {count} times as many in flight: give "
+    "{loader} {count} times as many workers, and prefetch deeper. Reads spend most of their time "
+    "waiting, so the number of cores does not limit them."
 )
 WORKERS_IN_A_LOCK: Final = (
     "The workers of {loader} spend {share} of their time asleep in a lock, or waiting for another "
@@ -516,11 +518,11 @@ SEEN_CPU_THREAD_OF: Final = (
     "use"
 )
 SEEN_CPU: Final = Counted(
-    "preprocessing: {tasks} wants {wanted} and gets {given}",
+    "preprocessing: {tasks} needs {wanted} and gets {given}",
     "preprocessing: {tasks} need {wanted} and get {given}",
 )
 SEEN_CPU_OF: Final = Counted(
-    "preprocessing: {tasks} wants {wanted} and gets {given} of the {usable} it may use",
+    "preprocessing: {tasks} needs {wanted} and gets {given} of the {usable} it may use",
     "preprocessing: {tasks} need {wanted} and get {given} of the {usable} they may use",
 )
 SEEN_GIL: Final = (
@@ -528,9 +530,9 @@ SEEN_GIL: Final = (
 )
 SEEN_DISK: Final = "the disk: {figures}"
 SEEN_DISK_ASLEEP: Final = "the disk: the loader sleeps until a device answers"
-SEEN_NETWORK: Final = "the network: the loader sleeps until data arrive"
+SEEN_NETWORK: Final = "the network: the loader sleeps until data arrives"
 SEEN_NETWORK_RATE: Final = (
-    "the network: the loader sleeps until data arrive, at {rate} MB per second"
+    "the network: the loader sleeps until data arrives, at {rate} MB per second"
 )
 SEEN_MEMORY: Final = "too little memory: {figures}"
 SEEN_MEMORY_DROPPED: Final = "too little memory: pages that were dropped for lack of it are reread"
@@ -557,19 +559,20 @@ ELSE_INPUT: Final = "Otherwise, batches may be late."
 ELSE_INPUT_OR_NO_WORK: Final = "Otherwise, batches may be late, or there was no work."
 ELSE_NO_WORK: Final = "Otherwise, there may have been no work."
 NO_LONGER_SUSPECTED: Final = (
-    "Earlier, their shape pointed to waits for input: {time} of them stays counted as suspected."
+    "Earlier, their shape pointed to waits for input: {time} in such pauses still counts as "
+    "suspected."
 )
 LOST_IN_PAUSES: Final = Tensed(
-    "GPU {gpu} loses {share} of its time in use, in {pauses}.",
-    "GPU {gpu} lost {share} of its time in use, in {pauses}.",
+    "GPU {gpu} is idle for {share} of its time in use, in {pauses}.",
+    "GPU {gpu} was idle for {share} of its time in use, in {pauses}.",
 )
 LOST_IN_PAUSES_EVERY: Final = Tensed(
-    "GPU {gpu} loses {share} of its time in use, in {pauses}, one every {cycle}.",
-    "GPU {gpu} lost {share} of its time in use, in {pauses}, one every {cycle}.",
+    "GPU {gpu} is idle for {share} of its time in use, in {pauses}, one every {cycle}.",
+    "GPU {gpu} was idle for {share} of its time in use, in {pauses}, one every {cycle}.",
 )
 LOST_IN_PAUSES_ABOUT: Final = Tensed(
-    "GPU {gpu} loses {share} of its time in use, in {pauses}, about one every {cycle}.",
-    "GPU {gpu} lost {share} of its time in use, in {pauses}, about one every {cycle}.",
+    "GPU {gpu} is idle for {share} of its time in use, in {pauses}, about one every {cycle}.",
+    "GPU {gpu} was idle for {share} of its time in use, in {pauses}, about one every {cycle}.",
 )
 
 # -- GPUs of a job that wait for a slower one ----------------------------------------
@@ -584,8 +587,8 @@ BALANCED_SINCE: Final = (
 )
 WAITED_FOR: Final = "In {runs}, {waits} waited for {slow}."
 RANKS_ELSEWHERE: Final = Counted(
-    "Another {count} rank of the job is not visible here, and may be slower still.",
-    "Another {count} ranks of the job are not visible here, and may be slower still.",
+    "{count} more rank of the job is not visible here, and may be slower still.",
+    "{count} more ranks of the job are not visible here, and may be slower still.",
 )
 BUSY_IN_STEPS: Final = "Busy in training steps: {shares} (skew {skew})."
 BUSY_IN_STEPS_SINCE: Final = (
@@ -613,9 +616,12 @@ SLOW_BY_OTHERS_PRESENT: Final = (
 SLOW_BY_SHARE: Final = "it gets {share} of each batch, and {peer} gets {peer_share}"
 SLOW_BY_MODEL: Final = "it is another model ({name}, {peer}: {peer_name})"
 FIX_FIRST: Final = "For {gpu}, first {ways}."
-UNTIL_FIXED: Final = "Until then, other ratios balance them."
+UNTIL_FIXED: Final = "Until that is fixed, different ratios would balance the GPUs."
 END_OR_MOVE: Final = "end or move {processes}"
-RAISE_POWER_LIMIT: Final = "give it the power limit of its peers (`nvidia-smi{which} -q -d POWER`)"
+RAISE_POWER_LIMIT: Final = (
+    "set its power limit to that of its peers (`nvidia-smi{which} -q -d POWER` shows the limits, "
+    "`nvidia-smi{which} -pl WATTS` sets one)"
+)
 CHECK_CLOCKS: Final = (
     "check what its clocks are set to (`nvidia-smi{which} -q -d CLOCK,PERFORMANCE`)"
 )
@@ -643,8 +649,8 @@ NOTE_WAITS_INSIDE_NCCL: Final = (
 # -- the verdict on a GPU ------------------------------------------------------------
 
 STARVED: Final = Tensed(
-    "GPU {gpu} waits for input {share} of its time in use.",
-    "GPU {gpu} waited for input {share} of its time in use.",
+    "GPU {gpu} spends {share} of its time in use waiting for input.",
+    "GPU {gpu} spent {share} of its time in use waiting for input.",
 )
 STALLED_MAINLY: Final = Tensed(
     "GPU {gpu} is idle {share} of its time in use, mainly {cause}.",
@@ -675,7 +681,7 @@ NOT_IN_LOG: Final = "The log does not show why."
 NOT_PROVED: Final = "Nothing proves why."
 TAGS_TOO_LITTLE: Final = "Tags explain too little of it."
 CAUSE_UNKNOWN: Final = "The cause is unknown."
-ONLY_HUNG: Final = "GPU {gpu} did little but hang in its time in use."
+ONLY_HUNG: Final = "The run on GPU {gpu} hung for almost all of the GPU's time in use."
 SHORT_USE: Final = Counted(
     "{gpus} was in use for less than {time}.", "{gpus} were in use for less than {time}."
 )
@@ -692,6 +698,7 @@ LITTLE_WORK: Final = Counted(
     "{gpus} were busy at most {share} of the time, too little to count as in use.",
 )
 LITTLE_LOST: Final = "{gpus} lost little time."
+LITTLE_LOST_AFTER_FIRST_BATCH: Final = "{gpus} lost little time after the first batch."
 LOST_LITTLE: Final = Counted(
     "{gpus} lost little of its time in use.", "{gpus} lost little of their time in use."
 )
@@ -745,8 +752,8 @@ NO_DATA: Final = Counted(
     "unknown: {gpus} do not report how busy they are.",
 )
 WHY_NO_DATA: Final = (
-    "A board reports that for a MIG instance through GPM, from Hopper on, and for one that shares "
-    "its GPU instance with no other."
+    "Only Hopper and newer boards report this for a MIG instance (through GPM), and only if it has "
+    "its GPU instance to itself."
 )
 WHY_MIG_IN_LOG: Final = (
     "With MIG on, the driver reports no utilisation of the whole GPU, and the log has none of its "
@@ -797,16 +804,17 @@ UNUSED_BEFORE: Final = "GPU {gpu} was not in use before that."
 IDLE_BEFORE: Final = "Before that, GPU {gpu} was idle for {part} in use."
 STEPS_BY_THEN: Final = "{run} had counted {steps} by then."
 BEFORE_THAT: Final = "Before that, it was {verdict}."
-SINCE_START: Final = "Since {time}, it was idle {lost} of its {in_use} in use."
+SINCE_START: Final = "Since {time}, it has been idle for {lost} of its {in_use} in use."
 SINCE_START_STARVED: Final = (
-    "Since {time}, it was idle {lost} of its {in_use} in use, and waited for input {starved}."
+    "Since {time}, it has been idle for {lost} of its {in_use} in use, and has waited for input "
+    "for {starved}."
 )
 
 # -- next: what to do where no advice fits -------------------------------------------
 
 NAME_THE_GPU: Final = (
     "say which GPU it trains on, with GPUMON_GPUS=0 in its environment or PhaseTagger(gpus=[0]). "
-    "If it is named, it is not watched, or the run did next to nothing there."
+    "If you have already named it, then gpumon does not watch that GPU, or the run hardly used it."
 )
 WATCH_INSTANCES: Final = (
     "watch its instances: `gpumon serve` on that machine reads those that the board reports, and "
@@ -824,6 +832,9 @@ LOG_FOR_LONGER: Final = "log for longer, to see whether such pauses come again."
 LOG_NEEDS_NO_CHANGE: Final = "nothing in this log calls for a change."
 NO_CHANGE: Final = "nothing needs to change."
 GAIN: Final = "At most {times} times as fast."
+GAIN_OF_FIRST_BATCH: Final = (
+    "At most {times} times as fast here, but this wait comes once per run: a longer run gains less."
+)
 GAIN_OR_MORE: Final = "{times} times as fast, or more."
 
 # -- runs ----------------------------------------------------------------------------
@@ -838,7 +849,7 @@ RUN_ON_CPU: Final = Tensed(
 )
 RUN_WITHOUT_GPU: Final = Tensed("It is bound to no GPU so far.", "It was bound to no GPU.")
 RUN_REFUSED: Final = (
-    "It names {gpus}, where no process of its user is known, so it does not count there."
+    "It names {gpus}, but its user has no known process there, so its tags are ignored for {gpus}."
 )
 RUN_SHARES: Final = "Its shares of each batch: {shares}."
 RUN_SHARES_CHANGED: Final = Counted(

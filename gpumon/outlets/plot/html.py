@@ -39,7 +39,7 @@ from gpumon.outlets.text.report_lines import (
     shown_notes,
 )
 from gpumon.outlets.text.statements import word_in_table
-from gpumon.outlets.text.trouble_lines import trouble_paragraphs
+from gpumon.outlets.text.trouble_lines import title_of_troubles, trouble_paragraphs
 
 
 def _variables(palette: Palette) -> str:
@@ -120,7 +120,7 @@ def html_page(report: Report, lanes: Lanes | None) -> bytes:
         f"<p><b>Next:</b> {escape(capital(next_line(report)))}</p>",
         f'<p class="quiet">{escape(observed_sentences(report))}</p>',
         *_picture(report, lanes),
-        *_list("In trouble", trouble_paragraphs(report)),
+        *_list(title_of_troubles(report), trouble_paragraphs(report)),
         *_list("Why input was late", _reasons(report.gpus)),
         *([f"<p>{escape(machine)}</p>"] if (machine := machine_line(report)) else []),
         *_list("Other losses", other_advice(report)),

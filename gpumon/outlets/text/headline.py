@@ -139,7 +139,7 @@ def verdict_line(report: Report) -> str:
     if not (grave or lesser):
         return time
     if gpu is not None and gpu.is_lost:
-        time = f"until then {time}"
+        time = f"before that: {time}"
     elif gpu is None or (is_well(gpu) and (grave or not is_under_filled(gpu.fill))):
         # A machine with a broken GPU is not "healthy": the verdict on time is left out.
         grave, lesser = joined([grave, lesser]), ""

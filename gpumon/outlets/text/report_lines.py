@@ -22,6 +22,7 @@ from gpumon.core.diagnosis.silence_messages import silence_sentence
 from gpumon.core.report.job_balance import JobBalance, balances
 from gpumon.core.report.report import (
     BESIDE_CAUSES,
+    FIRST_INPUT_WAIT,
     HANGING,
     LATE_RANK,
     OPEN_SPLIT,
@@ -149,6 +150,8 @@ def _gain(advice: Advice) -> str:
     if bound is None or bound < 1.005:
         return ""
     row = messages.GAIN_OR_MORE if advice.may_be_more else messages.GAIN
+    if advice.cause == FIRST_INPUT_WAIT:
+        row = messages.GAIN_OF_FIRST_BATCH
     return row.format(times=f"{bound:.{2 if bound < 10 else 0}f}")
 
 

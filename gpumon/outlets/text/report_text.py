@@ -43,7 +43,12 @@ from gpumon.outlets.text.report_lines import (
 )
 from gpumon.outlets.text.statements import LOSS_LIMITS, word_in_table
 from gpumon.outlets.text.style import WIDTH, TextStyle, bullets, wrapped
-from gpumon.outlets.text.trouble_lines import trouble_paragraphs, trouble_words, worst_of
+from gpumon.outlets.text.trouble_lines import (
+    title_of_troubles,
+    trouble_paragraphs,
+    trouble_words,
+    worst_of,
+)
 
 _BAR: Final = 21
 _WHOLE_TABLES: Final = 4
@@ -58,7 +63,7 @@ def render_report(report: Report, style: TextStyle) -> str:
     report = replace(report, runs=report.observed_runs)
     blocks = [_headline(report, style), "\n".join(wrapped(observed_sentences(report)))]
     machine = "\n".join(wrapped(machine_line(report)))
-    troubles = bullets("In trouble:", trouble_paragraphs(report))
+    troubles = bullets(f"{title_of_troubles(report)}:", trouble_paragraphs(report))
     blocks += filter(None, [machine, troubles])
     shown = report.gpus
     if len(diagnosed(report.gpus)) > _WHOLE_TABLES:
@@ -160,7 +165,7 @@ def _table(gpu: GpuReport, style: TextStyle) -> str:
             lines += _details(split, idle_ns, totals.observed_ns)
     if not is_next_to_nothing(totals.pending_ns, totals.observed_ns):
         lines.append(_row("idle, pending", totals.pending_ns, totals.observed_ns, style))
-    lines.append(_sum_row(gpu))
+    lines += _sum_rows(gpu)
     if waits_much(gpu):
         lines.append(f"  of the busy time, waiting for another rank: {wait_in_time(totals)}")
     if not is_next_to_nothing(totals.hanging_ns, totals.observed_ns):
@@ -180,7 +185,7 @@ def _fill(gpu: GpuReport) -> list[str]:
     text = f"While it was busy: {figures}." if figures else ""
     least_ns = DEFAULT_FILL_SETTINGS.min_busy_ns
     if text and fill.observed_ns < least_ns:
-        text += f" Less than {seconds(least_ns):.0f} s of that is too short to judge it by."
+        text += f" Under {seconds(least_ns):.0f} s of busy time is too little to assess it."
     return wrapped(text, first="  ") + wrapped(clocks_held_sentence(fill), first="  ")
 
 
@@ -258,12 +263,14 @@ def _details(split: _Split, whole_ns: int, like_ns: int) -> list[str]:
     ]
 
 
-def _sum_row(gpu: GpuReport) -> str:
+def _sum_rows(gpu: GpuReport) -> list[str]:
     totals, ratio = gpu.totals, gpu.verdict.coverage_ratio
     total_ns = totals.busy_ns + totals.idle_total_ns + totals.pending_ns
-    coverage = "" if ratio is None else in_percent(ratio, DEFAULT_SETTINGS.min_coverage)
     row = _amount("sum = observed", total_ns, totals.observed_ns)
-    return f"{row}  coverage {coverage}" if coverage else row
+    if ratio is None:
+        return [row]
+    coverage = in_percent(ratio, DEFAULT_SETTINGS.min_coverage)
+    return [row, f"  coverage of the time in use: {coverage}"]
 
 
 def _hidden(gpu: GpuReport) -> str:

@@ -39,8 +39,8 @@ def is_well(gpu: GpuReport) -> bool:
 
 
 def is_past(gpu: GpuReport) -> bool:
-    """Whether its job is over, as any of a log is."""
-    return is_over(gpu) or is_of_a_log(gpu)
+    """Whether its job is over, as any of a log or of a lost GPU is."""
+    return is_over(gpu) or is_of_a_log(gpu) or gpu.is_lost
 
 
 def is_of_a_log(gpu: GpuReport) -> bool:
@@ -55,6 +55,8 @@ def verdict_word(gpu: GpuReport) -> str:
         return "held"
     if gpu.verdict.name is VerdictName.NOT_IN_USE and gpu.is_hardly_observed:
         return WORD_OF_VERDICT[VerdictName.TOO_SHORT_TO_JUDGE]
+    if gpu.verdict.name is VerdictName.NOT_IN_USE and gpu.totals.in_use_ns:
+        return "hardly used"
     return WORD_OF_VERDICT[gpu.verdict.name]
 
 
@@ -199,9 +201,26 @@ def _healthy(gpus: Sequence[GpuReport]) -> str:
     low = [gpu for gpu in gpus if is_under_filled(gpu.fill)]
     full = [gpu for gpu in gpus if gpu not in low and not has_trouble(gpu)]
     if not low and not full:
-        return about(messages.LOST_LITTLE, gpus)
-    lost_little = about(messages.LITTLE_LOST, full)
+        row = (
+            messages.LITTLE_LOST_AFTER_FIRST_BATCH
+            if _lost_before_work(gpus)
+            else messages.LOST_LITTLE
+        )
+        return about(row, gpus)
+    row = (
+        messages.LITTLE_LOST_AFTER_FIRST_BATCH if _lost_before_work(full) else messages.LITTLE_LOST
+    )
+    lost_little = about(row, full)
     return joined([*map(low_fill_sentence, low[:_MOST_LOW]), lost_little])
+
+
+def _lost_before_work(gpus: Sequence[GpuReport]) -> bool:
+    """Whether one lost much time, with the wait for its first batch."""
+    share = DEFAULT_SETTINGS.lost_share
+    return any(
+        gpu.totals.first_input_wait_ns and gpu.totals.lost_ns >= share * gpu.totals.in_use_ns
+        for gpu in gpus
+    )
 
 
 def _busy_in_log(gpus: Sequence[GpuReport]) -> str:

@@ -45,6 +45,12 @@ def trouble_title(report: Report) -> str:
     return "rows end early" if kinds == {TroubleKind.ENDED} else "GPU in trouble"
 
 
+def title_of_troubles(report: Report) -> str:
+    """The title of the list of all troubles."""
+    is_past = worst_of(report) is Severity.NONE
+    return "Earlier trouble (no action needed if it does not recur)" if is_past else "In trouble"
+
+
 def trouble_sentences(report: Report, severity: Severity) -> str:
     """What is wrong with the GPUs whose worst trouble is that grave; empty where there is none."""
     groups = _groups(report, severity)

@@ -78,7 +78,7 @@ const isDiagnosable = (gpu) => !isCut(gpu) && !isMute(gpu);
 // The sentence on such a GPU instead of figures; null: it has figures.
 export function migSentence(gpu, gpus) {
   if (isMute(gpu)) {
-    return "no utilisation data: a board reports it for a MIG instance through GPM, from Hopper on";
+    return "no utilisation data: only Hopper and newer boards report it for a MIG instance";
   }
   if (!isCut(gpu)) return null;
   return gpus.some((other) => other.parent_uuid === gpu.uuid)

@@ -65,7 +65,7 @@ class TestALostGpu:
         line = first_line([*at_work(60), *[message] * 20], tool)
 
         assert line.startswith(f"GPU lost: GPU 0 cannot be read: {MESSAGES[message]} (line ")
-        assert "Until then healthy: GPU 0 was busy almost all the time." in line
+        assert "Before that: healthy: GPU 0 was busy almost all the time." in line
 
     @pytest.mark.parametrize(
         ("tool", "cell"), [("table", "ERR!"), ("dmon", "ERR!"), *[("csv", cell) for cell in CELLS]]
@@ -74,7 +74,7 @@ class TestALostGpu:
         line = first_line([*at_work(60), *[[cell]] * 20], tool)
 
         assert line.startswith(f"GPU lost: GPU 0 cannot be read: {CELLS[cell]} (line ")
-        assert "Until then healthy" in line
+        assert "Before that: healthy" in line
 
     @pytest.mark.parametrize(
         ("tool", "newest", "when"),
@@ -279,7 +279,7 @@ class TestAGpuThatComesBack:
 
         assert line.startswith(
             "GPU lost: GPU 0 cannot be read: the GPU is lost (line 184, from 2026-03-02 09:03:02 "
-            "on; 2 times before that). Until then healthy"
+            "on; 2 times before that). Before that: healthy"
         )
 
     @pytest.mark.parametrize(

@@ -244,7 +244,6 @@ def _order_notes(gpus: Collection[_GpuOrder], equal: _EqualStamps) -> tuple[int,
             f"{plainly(seconds(equal.period_ns))} s."
         )
     dropped = (
-        (equal.copies, "there twice"),
         (equal.contradictions, "with a time that another row has"),
         (equal.standing, "while the clock stood still"),
         (sum(gpu.strays for gpu in gpus), "whose time is far after that of the last row"),
@@ -254,8 +253,10 @@ def _order_notes(gpus: Collection[_GpuOrder], equal: _EqualStamps) -> tuple[int,
             "set back",
         ),
     )
+    if equal.copies:
+        notes.append(f"Dropped {counted(equal.copies, 'duplicate row', 'duplicate rows')}.")
     notes += [f"Dropped {counted(count, 'row', 'rows')} {why}." for count, why in dropped if count]
-    return sum(count for count, _ in dropped), tuple(notes)
+    return equal.copies + sum(count for count, _ in dropped), tuple(notes)
 
 
 @dataclass(slots=True)

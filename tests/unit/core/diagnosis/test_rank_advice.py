@@ -131,5 +131,5 @@ class TestTheHeadline:
         late = gpu(60, {IdleCause.INPUT_WAIT: 40}, index=2)
         one = report(waiting(60, 60), late, runs=RUNS)
 
-        assert "GPU 2 waits for input" in verdict_line(one)
+        assert "GPU 2 spends 40 % of its time in use waiting for input" in verdict_line(one)
         assert "GPU 0 loses time too" in verdict_line(one)

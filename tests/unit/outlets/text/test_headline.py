@@ -50,7 +50,7 @@ class TestFigures:
         wait_s = explained_s - 40
         one = report(gpu(40, {UNKNOWN: 60 - wait_s, WAIT: wait_s}))
 
-        assert line_with("sum = observed", one).endswith(words)
+        assert line_with("coverage of the time", one).endswith(words)
 
     def test_of_a_loss_are_never_rounded_to_a_share_that_it_does_not_reach(self) -> None:
         assert " 19.8 % " in verdict_line(report(gpu(80.2, {SAVE: 19.8})))

@@ -106,8 +106,8 @@ class TestTheTitle:
 
     def test_keeps_its_severity_between_the_threshold_to_begin_and_that_to_end(self) -> None:
         assert verdict_line(live(at_work(STARVED, {WAIT: 4}))) == (
-            "starved since 14:03 UTC (moderate loss): GPU 0 waits for input 4.0 % of its time in "
-            "use."
+            "starved since 14:03 UTC (moderate loss): GPU 0 spends 4.0 % of its time in use "
+            "waiting for input."
         )
 
     @pytest.mark.parametrize("one", [HANGS, STOPPED, live(at_work(STARVED, {WAIT: 40}))])

@@ -91,13 +91,13 @@ ORDERS: dict[str, tuple[Any, ...]] = {
     ),
     **{
         f"a late row does not hide the copy of row {at:,}": (
-            with_a_copy(at), every_second(0, 2_300), ("late back", "1 row there twice")
+            with_a_copy(at), every_second(0, 2_300), ("late back", "1 duplicate row")
         )
         for at in (1_930, 1_970, 2_010)
     },
     "copies count once": (
         [*every_second(0.5, 5), *every_second(2.5, 8)], every_second(0.5, 10),
-        ("late back", "3 rows there twice"),
+        ("late back", "3 duplicate rows"),
     ),
     "a row with the time of another one is dropped if the clock is fine": (
         [row(1.5), row(2.5), row(2.5, 0.0), row(3.5)], every_second(1.5, 3), ("1 row with a time",)
@@ -111,7 +111,7 @@ ORDERS: dict[str, tuple[Any, ...]] = {
     },
     "the hour that comes twice at the end of summer time counts once": (
         FROM_SUMMER, every_second(TEN, 19_400),
-        ("late back", "64 rows there twice", "3,536 rows that came more than 64 rows late"),
+        ("late back", "64 duplicate rows", "3,536 rows that came more than 64 rows late"),
     ),
     "a clock that stood still for a while is read on": (
         [*LOG[:100], *[LOG[99]] * 8_000, *LOG[100:]], LOG, None
@@ -119,7 +119,7 @@ ORDERS: dict[str, tuple[Any, ...]] = {
     "the begin of summer time is a hole": (TO_SUMMER, TO_SUMMER, ()),
     "time that a clock repeats after it is set back counts once": (
         [*every_second(TEN, 500), *every_second(TEN + 300, 2_000)], every_second(TEN, 2_300),
-        ("late back", "65 rows there twice", "135 rows that came more than 64 rows late"),
+        ("late back", "65 duplicate rows", "135 rows that came more than 64 rows late"),
     ),
 }  # fmt: skip
 """Rows of the file, rows that are kept, and a part of each note (``None``: any)."""
