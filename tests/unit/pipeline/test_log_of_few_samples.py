@@ -226,7 +226,7 @@ class TestRowsThatCannotBeUsed:
         )
         assert (document["samples"], document["unusable_samples"]) == (240, 60)
         most = log_with(bad_row, lambda at: pausing(at) == 0 or at % 10 == 0)
-        assert " can tell: In the rows that can be used: GPU 0 lost " in verdict_line(most)
+        assert " can tell: In the rows that can be used: GPU 0 was idle for " in verdict_line(most)
         assert only_gpu(most).verdict.severity is Severity.MODERATE
 
     def test_may_have_been_work(self, bad_row: str) -> None:
