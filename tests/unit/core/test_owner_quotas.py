@@ -55,7 +55,7 @@ class TestTooManyRings:
         assert {one.place[2] for one in choice.taken} == {0, 50, 51}
         assert choice.left_out == {}
 
-    def test_that_ended_make_no_room_for_another_owner(self) -> None:
+    def test_make_no_room_for_another_owner_by_having_ended(self) -> None:
         ended = [ring(BOB, number, freed_ns=number) for number in range(128)]
 
         choice = choose_rings(rings(ALICE, 300, since=500) + ended, SLOTS)
@@ -140,7 +140,7 @@ def run(
 
 
 class TestSlots:
-    def test_of_a_greedy_owner_leave_the_others_theirs(self) -> None:
+    def test_stay_with_their_owners_beside_a_greedy_one(self) -> None:
         slots = FairSlots[str](64)
         many = [run(f"a{number}", ALICE) for number in range(300)]
         others = [run(f"b{number}", BOB) for number in range(20)]
@@ -161,7 +161,7 @@ class TestSlots:
         ended = run("first", ALICE, is_alive=False)
         assert slots.choose([ended, run("newer", ALICE)]) == {"newer"}
 
-    def test_of_living_runs_are_not_taken_by_ended_ones(self) -> None:
+    def test_are_not_taken_from_living_runs_by_ended_ones(self) -> None:
         slots = FairSlots[str](64)
         living = [run(f"a{number}", ALICE) for number in range(64)]
         over = [run(f"b{number}", BOB, written_ns=9, is_alive=False) for number in range(40)]
@@ -176,7 +176,7 @@ class TestSlots:
 
         assert slots.choose(ended) == {"b"}
 
-    def test_with_too_many_owners_are_kept_by_owners_that_have_one(self) -> None:
+    def test_are_kept_by_owners_that_have_one_if_owners_are_too_many(self) -> None:
         slots = FairSlots[str](2)
         slots.choose([run("b", BOB), run("c", CAROL)])
 

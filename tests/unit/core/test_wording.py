@@ -22,13 +22,13 @@ from gpumon.core.wording import (
 )
 
 
-class TestNoPowerOfTen:
+class TestAPowerOfTen:
     @pytest.mark.parametrize(
         ("duration_ns", "expected"),
         [(74_000, "0.000074 s"), (70_000, "0.00007 s"), (1, "0.000000001 s"), (0, "0 s"),
          (40_000_000, "0.04 s"), (94_999_999, "0.09 s"), (-70_000, "-0.00007 s")],
     )  # fmt: skip
-    def test_is_in_a_short_time(self, duration_ns: int, expected: str) -> None:
+    def test_is_not_in_a_short_time(self, duration_ns: int, expected: str) -> None:
         assert in_time(duration_ns) == expected
 
     @pytest.mark.parametrize(
@@ -36,20 +36,20 @@ class TestNoPowerOfTen:
         [(86_400.0, 6, "86,400"), (1_036_800.0, 6, "1,036,800"), (0.25, 6, "0.25"), (1.0, 6, "1"),
          (5e-06, 6, "0.000005"), (0.0, 6, "0"), (86_412.0, 3, "86,400"), (0.0123456, 3, "0.0123")],
     )  # fmt: skip
-    def test_is_in_a_number(self, value: float, digits: int, expected: str) -> None:
+    def test_is_not_in_a_number(self, value: float, digits: int, expected: str) -> None:
         assert plainly(value, digits) == expected
 
     @given(st.integers(min_value=-(10**6), max_value=10**20))
-    def test_is_in_any_time(self, duration_ns: int) -> None:
+    def test_is_in_no_time(self, duration_ns: int) -> None:
         for words in (in_time, in_about, in_gpu_time):
             assert "e" not in words(duration_ns).split()[0]
 
-    def test_is_in_a_share_however_near_it_is_to_a_limit(self) -> None:
+    def test_is_not_in_a_share_near_a_limit(self) -> None:
         assert in_percent(0.05 - 1e-7, 0.05) == "4.99999 %"
         assert in_percent(0.05 - 1e-12, 0.05) == "5.000000 %"
 
     @given(st.floats(0.0, 1e9))
-    def test_is_in_any_share(self, ratio: float) -> None:
+    def test_is_in_no_share(self, ratio: float) -> None:
         assert "e" not in in_percent(ratio)
 
 
@@ -103,7 +103,7 @@ class TestTextFromOutside:
     def test_loses_unsafe_characters(self, character: str) -> None:
         assert label_text(f"a{character}b") == "a�b"
 
-    def test_that_is_long_ends_with_an_ellipsis(self) -> None:
+    def test_ends_with_an_ellipsis_if_long(self) -> None:
         assert label_text("x" * 1_000_000) == "x" * (MAX_LABEL_LENGTH - 1) + "…"
 
     @given(st.text(st.characters(), max_size=300))

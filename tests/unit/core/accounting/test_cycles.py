@@ -79,7 +79,7 @@ class TestHowMuchBurstsVary:
         else:
             assert shape.burst_variation == pytest.approx(variation, rel=0.05)
 
-    def test_of_a_low_level_is_unknown_in_short_pauses(self) -> None:
+    def test_is_unknown_of_a_low_level_in_short_pauses(self) -> None:
         short = shape_of([(10.0, 2.0)] * 30, busy_s=1.0)
         long = shape_of([(10.0, 4.0)] * 30, busy_s=1.0)
 

@@ -28,7 +28,7 @@ SECOND = SharedIdle({INPUT_WAIT: s(1)})
 
 
 def live(*ratios: float, period_s: float = 1.0) -> GpuLedger:
-    """Of a live GPU after one sample a period."""
+    """The ledger of a live GPU after one sample a period."""
     ledger = GpuLedger()
     ledger.observe(every(period_s, ratios))
     return ledger
@@ -62,7 +62,7 @@ IDLE: dict[str, tuple[list[float], float, float, IdleCause | None]] = {
 
 class TestIdleTime:
     @pytest.mark.parametrize("what", IDLE)
-    def test_is(self, what: str) -> None:
+    def test_is_counted_as(self, what: str) -> None:
         ratios, period_s, idle_s, cause = IDLE[what]
 
         totals = observed(*ratios, period_s=period_s)
@@ -71,11 +71,11 @@ class TestIdleTime:
         assert totals.pending_ns == (s(idle_s) if cause is None else 0)
 
 
-class TestIdleTimeIsPending:
-    def test_until_the_log_ends_and_then_not_in_use(self) -> None:
+class TestPendingIdleTime:
+    def test_is_not_in_use_once_the_log_ends(self) -> None:
         assert settled(every(1.0, [1.0, 0.0])).idle_ns == {NOT_IN_USE: s(1)}
 
-    def test_as_long_as_a_process_of_the_job_is_on_the_gpu(self) -> None:
+    def test_is_pending_as_long_as_a_process_of_the_job_is_on_the_gpu(self) -> None:
         ledger = live(1.0)
         ledger.processes_seen(True)
         ledger.observe(every(1.0, [0.0] * 600, start_s=1.0))
@@ -86,14 +86,14 @@ class TestIdleTimeIsPending:
 
         assert ledger.snapshot().idle_ns == {NOT_IN_USE: s(600)}
 
-    def test_for_sixty_seconds_if_the_list_never_named_a_process(self) -> None:
+    def test_is_pending_for_sixty_seconds_if_the_list_never_named_a_process(self) -> None:
         ledger = live(1.0)
         ledger.processes_seen(False)
         ledger.observe(every(1.0, [0.0] * 30, start_s=1.0))
 
         assert ledger.snapshot().pending_ns == s(30)
 
-    def test_for_sixty_seconds_if_the_list_goes_away(self) -> None:
+    def test_is_pending_for_sixty_seconds_if_the_list_goes_away(self) -> None:
         ledger = live(1.0)
         ledger.processes_seen(True)
         for sample in every(1.0, [0.0] * 100, start_s=1.0):
@@ -103,8 +103,8 @@ class TestIdleTimeIsPending:
         assert ledger.snapshot().idle_ns == {NOT_IN_USE: s(100)}
 
 
-class TestIdleTimeSettlesAtOnce:
-    def test_with_the_cause_of_the_phase_that_covers_it(self) -> None:
+class TestExplainedIdleTime:
+    def test_settles_with_the_cause_of_the_phase_that_covers_it(self) -> None:
         ledger = live(1.0)
         share = SharedIdle({IdleCause.CHECKPOINT: s(1)}, resolved_ns=s(1))
         ledger.observe_shared(BusySample(s(1), s(2), 0.0), share)
@@ -115,7 +115,7 @@ class TestIdleTimeSettlesAtOnce:
         assert totals.resolved_ns == s(1)
         assert totals.in_use_ns == s(2)
 
-    def test_only_as_far_as_the_phase_covers_it(self) -> None:
+    def test_settles_only_as_far_as_the_phase_covers_it(self) -> None:
         ledger = live(1.0)
         ledger.observe_shared(BusySample(s(1), s(2), 0.0), SharedIdle({INPUT_WAIT: s(0.25)}))
 
@@ -239,14 +239,14 @@ class TestPauses:
         assert totals.gaps.total_ns == s(120)
         assert totals.starved_intervals[0] == (s(2.5), s(6.5))
 
-    def test_that_a_tag_explains_are_starved_and_not_suspected(self) -> None:
+    def test_are_starved_and_not_suspected_if_tagged_as_input_wait(self) -> None:
         totals = tagged(INPUT_WAIT)
 
         assert totals.starved_ns == s(8)
         assert totals.suspected_ns == 0
         assert len(totals.starved_intervals) == 4
 
-    def test_of_a_checkpoint_are_gaps_but_not_starved(self) -> None:
+    def test_are_gaps_but_not_starved_if_tagged_as_checkpoint(self) -> None:
         totals = tagged(IdleCause.CHECKPOINT)
 
         assert totals.gaps.count == 4
@@ -263,7 +263,7 @@ class TestAnImpossibleSample:
             *(BusySample(s(2), s(3), ratio) for ratio in (math.nan, -0.1, 2.55, math.inf)),
             BusySample(s(1), s(2), 0.0),
         ],
-        ids=["no number", "less than nothing", "255 %", "infinite", "of time already taken"],
+        ids=["no number", "less than nothing", "255 %", "infinite", "overlapping"],
     )
     def test_is_rejected_and_never_idle(self, refused: BusySample) -> None:
         ledger = GpuLedger()

@@ -40,7 +40,7 @@ BLIPS: dict[str, tuple[list[list[float]], int]] = {
 
 class TestABlip:
     @pytest.mark.parametrize("what", BLIPS)
-    def test(self, what: str) -> None:
+    def test_has_the_expected_pauses(self, what: str) -> None:
         stretches, pauses = BLIPS[what]
 
         assert counted(*stretches).pauses.count == pauses
@@ -117,7 +117,7 @@ class TestALowLevel:
     }  # fmt: skip
 
     @pytest.mark.parametrize("what", LEVELS)
-    def test_is_no_pause_and_keeps_its_idle_time(self, what: str) -> None:
+    def test_has_the_expected_pauses_and_keeps_its_idle_time(self, what: str) -> None:
         stretches, pauses = self.LEVELS[what]
         ratios = [level for stretch in stretches for level in stretch]
 
@@ -128,7 +128,7 @@ class TestALowLevel:
         assert totals.idle_ns == {IdleCause.UNKNOWN: idle_ns}
         assert totals.busy_ns + idle_ns == totals.observed_ns == totals.in_use_ns
 
-    def test_is_counted_and_if_repeated_the_gpu_is_not_healthy(self) -> None:
+    def test_is_counted_and_makes_the_gpu_not_healthy_if_repeated(self) -> None:
         often = counted(*[[1.0] * 20, [0.25] * 10] * 5, [1.0])
         once = counted([1.0] * 60, [0.25] * 20, [1.0] * 60)
 
@@ -143,7 +143,7 @@ class TestALowLevel:
         assert totals.suspicion is None
         assert not totals.starved_intervals
 
-    def test_that_tags_explain_is_a_pause_as_before(self) -> None:
+    def test_is_a_pause_if_tags_explain_it(self) -> None:
         ledger = GpuLedger()
         waits = SharedIdle(idle_ns={IdleCause.INPUT_WAIT: s(0.8)}, resolved_ns=s(0.8))
         for sample in every(1.0, [1.0] * 5 + [0.2] * 4 + [1.0] * 5):

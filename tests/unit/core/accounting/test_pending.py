@@ -35,7 +35,7 @@ class TestWhatWasSettled:
 
         assert (unsettled.until_ns, unsettled.causes) == ((3, 6), (WAIT, SAVE))
 
-    def test_of_long_ago_counts_as_the_oldest_that_is_known(self) -> None:
+    def test_counts_as_the_oldest_known_if_long_ago(self) -> None:
         ancient = [(UNUSED, 1), (WAIT, 1)]
         unsettled = settled(*ancient, *[(WAIT, 1), (SAVE, 1)] * 100)
 

@@ -71,7 +71,7 @@ def _without_flag(ledger: GpuLedger) -> GpuTotals:
     return ledger.snapshot()._replace(starved_now=False, episodes=0)
 
 
-class TestRuns:
+class TestStretches:
     def columns(self, *samples: BusySample) -> tuple[SampleColumns, int]:
         return SampleColumns.of(samples, Levels(DEFAULT_SETTINGS), 0)
 
@@ -98,5 +98,5 @@ class TestRuns:
 
         assert (list(columns.ends_ns), rejected) == ([4, 9], 4)
 
-    def test_of_nothing_are_none(self) -> None:
+    def test_are_none_without_samples(self) -> None:
         assert self.columns()[0].stretches == []

@@ -93,7 +93,7 @@ class TestTheModel:
 
 
 class TestOtherPauses:
-    def test_that_come_every_n_steps_are_reported_and_not_suspected(self) -> None:
+    def test_are_reported_and_not_suspected_if_they_come_every_n_steps(self) -> None:
         totals = totals_of(CHECKPOINTS)
         verdict = diagnose(totals._replace(low_ns=totals.in_use_ns // 10))
 

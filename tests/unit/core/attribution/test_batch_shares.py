@@ -28,7 +28,7 @@ ratio_lists = st.lists(
 batches = st.integers(0, 100_000)
 
 
-class TestABatchIsSplit:
+class TestABatch:
     @pytest.mark.parametrize(
         ("total", "ratios", "counts"),
         [
@@ -43,13 +43,13 @@ class TestABatchIsSplit:
             (3, [1_000, 1, 1], (1, 1, 1)),  # the slowest has one before the fastest has two
         ],
     )
-    def test_by_its_ratios_and_too_few_samples_one_by_one(
+    def test_is_split_by_its_ratios_and_too_few_samples_one_by_one(
         self, total: int, ratios: list[float], counts: tuple[int, ...]
     ) -> None:
         assert split_counts(total, ratios) == counts
 
     @given(batches, ratio_lists)
-    def test_completely_and_leaves_no_gpu_empty_if_there_are_enough_samples(
+    def test_is_split_completely_and_leaves_no_gpu_empty_if_there_are_enough_samples(
         self, total: int, ratios: list[float]
     ) -> None:
         counts = split_counts(total, ratios)
@@ -59,7 +59,7 @@ class TestABatchIsSplit:
         assert math.isclose(math.fsum(shares_of(ratios)), 1.0)
 
     @given(batches, st.lists(st.integers(1, 2_000), min_size=1, max_size=16))
-    def test_to_within_one_sample_of_the_ratio_if_all_have_some(
+    def test_is_split_within_one_sample_of_the_ratio_if_all_have_some(
         self, total: int, ratios: list[int]
     ) -> None:
         exact = [total * ratio / sum(ratios) for ratio in ratios]
@@ -82,7 +82,7 @@ REFUSED: list[tuple[Any, str]] = [
 
 class TestRatios:
     @pytest.mark.parametrize(("ratios", "message"), REFUSED, ids=[repr(one) for one, _ in REFUSED])
-    def test_that_are_invalid_are_refused_with_the_reason(self, ratios: Any, message: str) -> None:
+    def test_are_refused_with_the_reason_if_invalid(self, ratios: Any, message: str) -> None:
         with pytest.raises(ValueError, match=message):
             checked_ratios(ratios, 2)
 
@@ -93,7 +93,9 @@ class TestRatios:
             ([3, 0], "0 is not one; start fewer ranks where one is to have nothing"),
         ],
     )
-    def test_of_ranks_are_refused_without_mentioning_gpus(self, ratios: Any, sentence: str) -> None:
+    def test_are_refused_for_ranks_without_mentioning_gpus(
+        self, ratios: Any, sentence: str
+    ) -> None:
         with pytest.raises(ValueError, match=sentence) as refused:
             checked_ratios(ratios, 2, each="rank")
 

@@ -145,7 +145,7 @@ def of_steps_to_come(rank: Rank) -> list[RingEvent]:
 
 class TestFalseDeviceMarks:
     @pytest.mark.parametrize("lie", [early, of_steps_to_come])
-    def test_that_the_driver_contradicts_decide_nothing(
+    def test_decide_nothing_if_the_driver_contradicts_them(
         self, lie: Callable[[Rank], list[RingEvent]]
     ) -> None:
         rank = asynchronous(60, counts_batches=True)
@@ -155,7 +155,7 @@ class TestFalseDeviceMarks:
         assert not loop.timeline.has_marks
         assert loop.totals.low_ns[INPUT_WAIT] <= true_idle_ns(rank)[INPUT_WAIT]
 
-    def test_that_stop_decide_nothing_64_steps_later(self) -> None:
+    def test_decide_nothing_64_steps_after_they_stop(self) -> None:
         rank = synchronous(300, wait_ms=40, step_ms=60)
         marks = [device_done(end_ns, step) for step, (_, end_ns) in enumerate(rank.busy[:20], 1)]
         loop = followed(rank, marks=marks)

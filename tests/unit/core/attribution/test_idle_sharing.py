@@ -53,14 +53,14 @@ GOES: dict[str, Case] = {
 }  # fmt: skip
 
 
-class TestIdleTimeGoes:
+class TestIdleTime:
     @pytest.mark.parametrize("where", GOES)
-    def test(self, where: str) -> None:
+    def test_goes(self, where: str) -> None:
         idle_ns, parts, shared_ns = GOES[where]
 
         assert share_idle(idle_ns, parts).idle_ns == shared_ns
 
-    def test_to_imbalance_as_far_as_a_peer_was_busier(self) -> None:
+    def test_goes_to_imbalance_as_far_as_a_peer_was_busier(self) -> None:
         parts = WindowParts(waits={INPUT_WAIT: 100}, step_ns=900)
 
         shared = share_idle(500, parts, peer_excess_ns=250).idle_ns
@@ -84,7 +84,7 @@ class TestResolved:
         ],
         ids=["wait beside the step", "second phase", "phase that says nothing"],
     )
-    def test_is_no_window_with_a(self, parts: WindowParts) -> None:
+    def test_is_not_a_window_with(self, parts: WindowParts) -> None:
         assert share_idle(1000, parts, wholly_idle=True).resolved_ns == 0
 
 

@@ -100,9 +100,9 @@ NOTHING_KNOWN: dict[str, Callable[[Rank], object]] = {
 }
 
 
-class TestNothingIsKnown:
+class TestTheEffectOnTheJob:
     @pytest.mark.parametrize("when", NOTHING_KNOWN)
-    def test(self, when: str) -> None:
+    def test_is_unknown(self, when: str) -> None:
         rank = Rank()
         NOTHING_KNOWN[when](rank)
 
@@ -141,7 +141,7 @@ class TestRecords:
     def test_may_be_split_between_ticks_in_any_way(self, records_per_tick: int) -> None:
         assert Rank().steps(100, early).delays(records_per_tick=records_per_tick) is False
 
-    def test_that_are_skipped_leave_no_part_of_a_step(self) -> None:
+    def test_leave_no_part_of_a_step_if_skipped(self) -> None:
         rank = Rank().steps(1, early)
         rank.delays()
         for _ in range(1_000):

@@ -131,7 +131,7 @@ def trace(*windows: LoopWindow, has_own_steps: bool = False) -> LoopTrace:
 
 class TestTheModel:
     @pytest.mark.parametrize("name", LOOPS)
-    def test_of_a_loop_fits_its_windows_best_and_gives_each_cause_its_idle_time(
+    def test_fits_the_windows_of_its_loop_best_and_gives_each_cause_its_idle_time(
         self, name: str
     ) -> None:
         rank, loop = trace_of(LOOPS[name])
@@ -152,7 +152,7 @@ class TestTheModel:
             assert sum(fit.idle_ns.values()) == pytest.approx(idle_ns, abs=fit.missed_ns + 10)
             assert all(0 <= part <= 1 for part in loop.idle_parts(fit).values())
 
-    def test_that_queues_at_entry_ends_all_work_at_a_synchronisation(self) -> None:
+    def test_ends_all_queued_work_at_a_synchronisation(self) -> None:
         synchronised, unknown = (entry_error(SYNC), entry_error(STEP))
 
         assert synchronised < 0.15 < unknown

@@ -43,7 +43,7 @@ class TestCodes:
         assert [*codes] == [START_UP_CODE, INPUT_WAIT_CODE, TRAIN_STEP_CODE, INPUT_WAIT_CODE]
 
     @pytest.mark.parametrize("value", [len(TrainingMode), 255])
-    def test_of_an_unknown_mode_are_those_of_training(self, value: int) -> None:
+    def test_treat_an_unknown_mode_as_training(self, value: int) -> None:
         assert codes_of(entered(WAIT, value)) == codes_of(entered(WAIT, TRAIN))
 
     @pytest.mark.parametrize("mode", TrainingMode)

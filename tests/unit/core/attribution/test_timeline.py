@@ -95,7 +95,7 @@ PARTS: dict[str, tuple[list[RingEvent], tuple[int, int], WindowParts]] = {
 
 class TestAPhase:
     @pytest.mark.parametrize("what", PARTS)
-    def test(self, what: str) -> None:
+    def test_has_the_expected_parts(self, what: str) -> None:
         events, (start_ns, end_ns), parts = PARTS[what]
 
         assert timeline(*events, until_ns=1000).parts(start_ns, end_ns) == parts
@@ -140,7 +140,7 @@ ENDED: dict[str, tuple[list[RingEvent], tuple[int, int], int, int]] = {
 
 class TestMarksOfStepEnds:
     @pytest.mark.parametrize("what", ENDED)
-    def test(self, what: str) -> None:
+    def test_expose_the_wait_behind_device_work(self, what: str) -> None:
         events, (start_ns, end_ns), exposed_ns, hidden_ns = ENDED[what]
 
         parts = timeline(*events, until_ns=end_ns).parts(start_ns, end_ns)

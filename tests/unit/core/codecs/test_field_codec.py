@@ -123,7 +123,7 @@ class TestRefusals:
         with pytest.raises(MalformedError, match=f"^{next(iter(change))}: "):
             CODEC.decode(document(**change))
 
-    def test_of_the_codec_itself_are_an_unsupported_type_and_an_unknown_name(self) -> None:
+    def test_by_the_codec_itself_are_of_an_unsupported_type_and_an_unknown_name(self) -> None:
         class Odd(NamedTuple):
             when: bytes
 

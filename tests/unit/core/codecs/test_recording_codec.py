@@ -262,7 +262,7 @@ class TestAMalformedBlock:
 
         assert list(reader.read(blocks[1]).readings) == TRAINING[4:8]
 
-    def test_of_another_schema_has_its_own_error(self) -> None:
+    def test_has_its_own_error_if_of_another_schema(self) -> None:
         with pytest.raises(OtherSchemaError, match=r"gpumon\.recording/2"):
             BlockReader().read(first_block(line(0, schema="gpumon.recording/2")))
 

@@ -72,7 +72,7 @@ class TestADocument:
             "period_seconds": 60.0, "shortest_visible_pause_seconds": 120.0, "is_coarse": True,
         }  # fmt: skip
 
-    def test_of_an_older_version_may_lack_these_parts(self, document: dict[str, Any]) -> None:
+    def test_may_lack_these_parts_if_of_an_older_version(self, document: dict[str, Any]) -> None:
         for name in ("machine", "sampling", "findings"):
             del document[name]
         for one in document["gpus"]:

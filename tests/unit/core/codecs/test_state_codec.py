@@ -69,7 +69,7 @@ class TestTheValues:
             "input_wait": 33.0, "train_step": 45.0, "checkpoint": 8.0,
         }  # fmt: skip
 
-    def test_of_a_lost_gpu_are_only_its_counters(self) -> None:
+    def test_are_only_its_counters_for_a_lost_gpu(self) -> None:
         gone = of_gpu(starved_gpu(present=False, error="NVML 15"))
 
         assert (gone["busy_ns"], gone["error"]) == (40 * S, "NVML 15")

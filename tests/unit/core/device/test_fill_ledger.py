@@ -91,7 +91,7 @@ class TestActivity:
         assert sums_of(sample._replace(activity=stretch)).sm_active.known_ns == 0
 
     @pytest.mark.parametrize("nothing", [None, math.nan])
-    def test_without_an_answer_counts_for_nothing(self, nothing: float | None) -> None:
+    def test_counts_for_nothing_without_an_answer(self, nothing: float | None) -> None:
         sample = next(seconds_of(1))._replace(
             activity=ActivitySample(s(1), s(6), 1.0, nothing, 0.5, 0.5, 0.5)
         )
@@ -127,7 +127,7 @@ class TestPower:
         assert fill.throttled_by_ns == ({"hw_thermal_slowdown": s(90)} if is_held else {})
         assert are_clocks_reduced(fill) is is_held
 
-    def test_of_a_burst_counts_in_the_ticks_that_it_fills(self) -> None:
+    def test_counts_in_the_ticks_that_a_burst_fills(self) -> None:
         # Six seconds at work, then half a second idle: bursts end at varying points of a tick.
         fill = sums_of(*ticks_of(lambda at_s: at_s % 6.5 < 6.0, watts=(390.0, 60.0), seconds=390))
 
@@ -136,7 +136,7 @@ class TestPower:
         assert s(200) < fill.power_ns < s(300)
 
     @pytest.mark.parametrize("tick_s", [0.1, 1.0, 3.0])
-    def test_of_the_pause_after_a_burst_is_not_that_of_the_burst(self, tick_s: float) -> None:
+    def test_counts_none_of_the_pause_after_a_burst(self, tick_s: float) -> None:
         # Utilisation is known 0.15 s later than power: the last tick of a burst may hold a pause.
         samples = ticks_of(
             lambda at_s: at_s % 8.0 < 7.0, watts=(390.0, 60.0), seconds=240, tick_s=tick_s,
@@ -145,7 +145,7 @@ class TestPower:
 
         assert sums_of(*samples).drawn_watts == pytest.approx(390.0)
 
-    def test_of_time_that_is_partly_not_observed_does_not_count(self) -> None:
+    def test_does_not_count_in_partly_observed_time(self) -> None:
         samples = [*seconds_of(40, watts=180.0)]
         with_holes = [sample for at, sample in enumerate(samples) if at % 4]
 

@@ -48,12 +48,12 @@ class TestATenant:
         assert found.tenants == (ProcessOnGpu(1, 1000, s(2), s(2), s(0.75)),)
         assert found.tenants[0].computing_ratio == 0.375
 
-    def test_is_another_one_if_another_user_reuses_its_pid(self) -> None:
+    def test_is_a_new_one_if_another_user_reuses_its_pid(self) -> None:
         found = after(second(0, process(1, uid=1000)), second(1, process(1, uid=1001)))
 
         assert [(one.uid, one.present_ns) for one in found.tenants] == [(1000, s(1)), (1001, s(1))]
 
-    def test_with_an_impossible_share_is_clamped_or_unknown(self) -> None:
+    def test_is_clamped_or_unknown_if_its_share_is_impossible(self) -> None:
         found = after(second(0, process(1, float("nan")), process(2, 7.0)))
 
         assert [one.computing_ratio for one in found.tenants] == [None, 1.0]

@@ -54,14 +54,14 @@ def kinds(one: GpuReport) -> list[tuple[str, int | None]]:
 
 class TestAnXid:
     @pytest.mark.parametrize("xid", [48, 62, 74, 79, 95, 119, 140, 154, 777])
-    def test_of_the_board_is_severe(self, xid: int) -> None:
+    def test_is_severe_if_the_board_failed(self, xid: int) -> None:
         (trouble,) = reported((xid, 2))
 
         assert (trouble.severity, trouble.code, trouble.times) == (Severity.HIGH, xid, 2)
         assert trouble.text.startswith(f"reported XID {xid} (")
 
     @pytest.mark.parametrize("xid", [*OF_PROGRAMS, 63, 94])
-    def test_of_a_program_or_one_that_can_wait_is_moderate(self, xid: int) -> None:
+    def test_is_moderate_if_a_program_failed_or_it_can_wait(self, xid: int) -> None:
         assert worst(reported((xid, 1))) is Severity.MODERATE
 
     @pytest.mark.parametrize(("ago_s", "severity"), [(DAY_S, "high"), (DAY_S + 1, "none")])
@@ -103,13 +103,13 @@ class TestMemoryErrors:
     def test_are_none_where_none_is_counted(self, counts: tuple[int | None, ...]) -> None:
         assert self.observed(*counts) == ()
 
-    def test_that_come_while_gpumon_watches_are_severe(self) -> None:
+    def test_are_severe_if_they_come_while_gpumon_watches(self) -> None:
         (trouble,) = self.observed(0, 0, 2)
 
         assert (trouble.kind, trouble.severity) == (TroubleKind.ECC, Severity.HIGH)
         assert (trouble.times, trouble.last_ns, trouble.reason) == (2, s(2), "uncorrected")
 
-    def test_that_are_older_are_moderate_until_the_gpu_is_reset(self) -> None:
+    def test_are_moderate_until_the_gpu_is_reset_if_older(self) -> None:
         (trouble,) = self.observed(2, 2)
 
         assert (trouble.severity, trouble.times, trouble.last_ns) == (Severity.MODERATE, 2, None)
@@ -139,7 +139,7 @@ class TestAThrottledGpu:
         assert " 40 % " in trouble.text
 
     @pytest.mark.parametrize("reason", sorted({*THROTTLE_REASONS.values()} - {*SLOWDOWNS}))
-    def test_is_in_none_by_intended_limits(self, reason: str) -> None:
+    def test_is_not_in_trouble_by_intended_limits(self, reason: str) -> None:
         fill = gpm_fill(0.9, held=0.9)
 
         assert (
@@ -190,7 +190,7 @@ class TestTheDocument:
 
         assert encode_report(decode_report(document)) == document
 
-    def test_of_an_older_daemon_shows_a_lost_gpu_all_the_same(self) -> None:
+    def test_shows_a_lost_gpu_even_if_of_an_older_daemon(self) -> None:
         document = encode_report(self.ONE)
         for one in document["gpus"]:
             del one["troubles"]
@@ -204,7 +204,7 @@ class TestTheDocument:
         "damage",
         [{"kind": "bad luck"}, {"count": "many"}, {"last_seen_at": "now"}, {"severity": None}],
     )
-    def test_that_is_damaged_is_refused(self, damage: dict[str, object]) -> None:
+    def test_is_refused_if_damaged(self, damage: dict[str, object]) -> None:
         document = encode_report(self.ONE)
         document["gpus"][0]["troubles"][1] |= damage
 

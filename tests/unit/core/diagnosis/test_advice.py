@@ -69,7 +69,7 @@ class TestTheGain:
 
         assert first(fine, starved).speedup_upper_bound == 2.0
 
-    def test_of_a_shorter_start_up_counts_from_the_start(self) -> None:
+    def test_counts_from_the_start_for_a_shorter_start_up(self) -> None:
         found = first(gpu(40, {WAIT: 20, START_UP: 60}))
 
         assert (found.cause, found.lost_seconds, found.speedup_upper_bound) == ("start_up", 60, 2.0)
@@ -100,7 +100,7 @@ class TestALostGpu:
         ],
         ids=["starved", "cause unknown", "under-filled", "not in use"],
     )
-    def test_gets_none(self, one: GpuReport) -> None:
+    def test_gets_no_advice(self, one: GpuReport) -> None:
         assert advise([one], [])
 
         for lost_one in (
@@ -110,7 +110,7 @@ class TestALostGpu:
         ):
             assert advise([lost_one], []) == ()
 
-    def test_leaves_that_on_the_others(self) -> None:
+    def test_leaves_the_advice_on_the_others(self) -> None:
         gone = replace(gpu(30, {WAIT: 30}), error="the GPU is lost (NVML 15)")
 
         (advice,) = advise([gone, gpu(30, {WAIT: 30}, index=1)], [])
@@ -122,7 +122,7 @@ class TestTheFirstBatch:
     def late(self, first_s: float, **more: Any) -> GpuReport:
         return with_totals(gpu(60, {WAIT: first_s}), first_input_wait_ns=s(first_s), **more)
 
-    def test_that_came_late_has_an_advice_of_its_own_on_a_healthy_gpu_too(self) -> None:
+    def test_has_its_own_advice_if_late_even_on_a_healthy_gpu(self) -> None:
         (advice,) = advise([self.late(20)], ())
 
         assert (advice.cause, advice.lost_seconds) == ("first_input_wait", 20)
@@ -138,5 +138,5 @@ class TestTheFirstBatch:
             ("first_input_wait", 20),
         ]
 
-    def test_that_took_less_than_a_tenth_has_none(self) -> None:
+    def test_has_no_advice_if_it_took_less_than_a_tenth(self) -> None:
         assert causes(self.late(6)) == []

@@ -127,12 +127,12 @@ class TestALossVerdict:
 
 
 class TestSince:
-    def test_of_a_first_verdict_is_when_the_job_began(self, gpu: Gpu) -> None:
+    def test_is_when_the_job_began_for_a_first_verdict(self, gpu: Gpu) -> None:
         gpu.works(300, 0.5)
 
         assert (gpu.now.name, gpu.now.since_ns) == (STARVED, 0)
 
-    def test_of_a_later_verdict_is_when_it_began(self, gpu: Gpu) -> None:
+    def test_is_when_a_later_verdict_began(self, gpu: Gpu) -> None:
         gpu.works(600)
         gpu.works(600, 0.5)
 
@@ -140,7 +140,7 @@ class TestSince:
 
 
 class TestAJob:
-    def test_that_ended_is_diagnosed_in_full(self, gpu: Gpu) -> None:
+    def test_is_diagnosed_in_full_once_it_ended(self, gpu: Gpu) -> None:
         gpu.works(1_000, 0.5)
         gpu.works(1_000)
         gpu.idles(300)
@@ -149,7 +149,7 @@ class TestAJob:
         assert gpu.now.since_ns == gpu.now.ended_ns == s(2_000)
         assert gpu.now.totals.in_use_ns == s(2_000)
 
-    def test_that_follows_starts_without_history(self, gpu: Gpu) -> None:
+    def test_starts_without_the_history_of_the_last_one(self, gpu: Gpu) -> None:
         gpu.works(1_000, 0.9)
         gpu.idles(300)
         gpu.jobs = 2
@@ -170,20 +170,20 @@ class TestAJob:
 
 
 class TestAStandstill:
-    def test_of_a_suspended_process_is_no_use_of_the_gpu(self, gpu: Gpu) -> None:
+    def test_is_not_in_use_if_the_process_is_suspended(self, gpu: Gpu) -> None:
         gpu.works(600, 0.5)
         gpu.works(300, 1.0, suspended_since_s=600)
 
         assert (gpu.now.name, gpu.now.since_ns) == (UNUSED, s(600))
         assert (gpu.now.is_suspended, gpu.now.verdict.name) == (True, STARVED)
 
-    def test_of_a_hang_lasts_since_the_last_step(self, gpu: Gpu) -> None:
+    def test_began_at_the_last_step_if_the_run_hangs(self, gpu: Gpu) -> None:
         gpu.works(600)
         gpu.works(100, 1.0, hanging_since_s=570)
 
         assert (gpu.now.name, gpu.now.since_ns, gpu.now.before) == (HANGING, s(570), HEALTHY)
 
-    def test_that_is_over_is_no_recovery(self, gpu: Gpu) -> None:
+    def test_is_not_followed_by_a_recovery(self, gpu: Gpu) -> None:
         gpu.works(600)
         gpu.works(100, 1.0, suspended_since_s=600)
         gpu.works(100)

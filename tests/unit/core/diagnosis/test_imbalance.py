@@ -129,12 +129,12 @@ class TestAnotherTenant:
 
         assert [type(one) for one in found] == [OtherTenant]
 
-    def test_is_no_reason_where_the_peer_has_one_as_well(self) -> None:
+    def test_is_not_a_reason_if_the_peer_has_one_as_well(self) -> None:
         both = tenants(ITSELF, (77, 1001, 0.5))
 
         assert causes(both, both) == ()
 
-    def test_is_no_rank_of_the_job_itself(self) -> None:
+    def test_is_not_a_rank_of_the_job_itself(self) -> None:
         ranks = [rank_of(0, 0.5), rank_of(1, 1.0)]
         on_slow = tenants((4712, 1000, 0.5), (4711, 1000, 0.2))
 
@@ -142,7 +142,7 @@ class TestAnotherTenant:
 
         assert found.causes == ()
 
-    def test_is_no_child_that_trains_for_the_run(self) -> None:
+    def test_is_not_a_child_that_trains_for_the_run(self) -> None:
         owned = replace(EVEN, owner_uid=1000)
 
         assert causes({}, tenants((9, 1000, 0.9)), owned) == ()
@@ -158,7 +158,7 @@ class TestAnotherTenant:
 class TestASlowerBoard:
     FAST, SLOW = "NVIDIA GeForce GTX 1080 Ti", "NVIDIA GeForce GTX 1080"
 
-    def test_that_has_less_work_already_is_slower_still(self) -> None:
+    def test_is_slower_still_if_it_has_less_work_already(self) -> None:
         found = causes({"name": self.FAST}, {"name": self.SLOW}, shared_run([0.5, 1.0], [0.6, 0.4]))
 
         assert [type(one) for one in found] == [SlowerBoard]
@@ -209,7 +209,7 @@ class TestBetweenTwoReports:
 
 
 class TestWhatABoardReportedForAnotherJob:
-    def test_is_no_reason_in_this_one(self) -> None:
+    def test_is_not_a_reason_in_this_one(self) -> None:
         hot = {"fill": clocked(0.5, held=0.8), **tenants(ITSELF, (77, 1001, 0.5))}
 
         assert causes({}, {**hot, "jobs": ("j0",)}) == ()

@@ -87,7 +87,7 @@ class TestTheNumberOfWorkers:
     @pytest.mark.parametrize(
         ("gain", "tasks", "count"), [(2.0, 1, 2), (2.0, 4, 8), (1.3, 4, 6), (1.01, 4, 4)]
     )
-    def test_is_as_many_as_make_batches_as_fast_as_the_gpu_takes_them(
+    def test_makes_batches_as_fast_as_the_gpu_needs_them(
         self, gain: float, tasks: int, count: int
     ) -> None:
         assert workers_needed(loss(cpu(tasks=tasks), gain)) == count
@@ -96,7 +96,7 @@ class TestTheNumberOfWorkers:
     def test_takes_a_wait_off_the_thread_that_trains(self, gain: float, count: int) -> None:
         assert workers_needed(loss(cpu(tasks=1, place=TRAINING), gain)) == count
 
-    def test_of_threads_that_share_the_gil_is_by_the_core_they_share(self) -> None:
+    def test_counts_one_core_for_threads_that_share_the_gil(self) -> None:
         shared = wait(GIL, tasks=8, wanted=1.4, given=1.0, usable=16.0)
 
         assert workers_needed(loss(shared, 3.0)) == 3

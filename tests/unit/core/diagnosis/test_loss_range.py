@@ -77,7 +77,7 @@ class TestWhatACauseCost:
 
         assert cost_ns(totals, WAIT) == most_ns(totals, WAIT) == s(5)
 
-    def test_of_what_nothing_explains_is_all_of_it(self) -> None:
+    def test_is_all_of_the_time_that_nothing_explains(self) -> None:
         totals = used({UNKNOWN: 30}, less_s={UNKNOWN: 20})
 
         assert cost_ns(totals, UNKNOWN) == s(30)

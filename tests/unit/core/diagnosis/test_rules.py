@@ -138,7 +138,7 @@ class TestEachRule:
 
 
 class TestTheRules:
-    def test_of_the_verdicts_are_the_verdicts_in_their_order(self) -> None:
+    def test_include_one_per_verdict_in_their_order(self) -> None:
         assert [rule.id for rule in VERDICT_RULES] == [name.value for name in VerdictName]
         assert {rule.kind for rule in VERDICT_RULES} == {RuleKind.VERDICT}
 

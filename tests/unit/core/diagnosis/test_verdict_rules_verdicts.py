@@ -137,7 +137,7 @@ class TestALossInFewPauses:
         assert found.lost_ratio == pytest.approx(30 * pauses / (90 * pauses + 30))
         assert found.severity is severity
 
-    def test_is_no_pattern_where_a_blip_splits_one_of_two(self) -> None:
+    def test_is_not_a_pattern_if_a_blip_splits_one_of_two(self) -> None:
         found = verdict(self.TWO_AND_A_BLIP)
 
         assert found.lost_ratio == pytest.approx(75 / 136)

@@ -86,7 +86,7 @@ class TestAPause:
 
 
 class TestASample:
-    def test_of_time_that_is_taken_changes_nothing(self) -> None:
+    def test_changes_nothing_if_it_overlaps_an_earlier_one(self) -> None:
         first, late = BusySample(s(0), s(2), 1.0), BusySample(s(1), s(3), 0.0)
 
         assert list(changes_of([BusySample(-(1 << 70), 0, 0.0), first, late])) == list(
@@ -94,8 +94,8 @@ class TestASample:
         )
 
 
-class TestTheRoom:
-    def test_that_is_full_keeps_nothing_of_any_gpu(self) -> None:
+class TestTheCapacity:
+    def test_keeps_nothing_of_any_gpu_once_full(self) -> None:
         room = ChangeRoom(limit=6)
         first, second = (changes_of(samples_of([1, 0, 1, 0, 1]), room) for _ in range(2))
 

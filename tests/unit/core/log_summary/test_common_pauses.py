@@ -54,22 +54,22 @@ class TestGpusThatPauseAtTheSameTime:
         assert found.common_share == pytest.approx(1.0)
         assert found.idle_beside_peer_ns == (0, 0)
 
-    def test_do_so_too_where_their_stamps_are_milliseconds_apart(self) -> None:
+    def test_pause_together_if_their_stamps_are_milliseconds_apart(self) -> None:
         found = joined(*([*RHYTHM, 1] for _ in range(4)), offset_s=0.004)
 
         assert found.idle_beside_peer_ns == (0, 0, 0, 0)
         assert found.all_paused_ns == pytest.approx(s(24), rel=0.01)
         assert found.common_share > 0.98
 
-    def test_do_so_beside_one_that_is_not_in_use(self) -> None:
+    def test_pause_together_though_another_gpu_is_not_in_use(self) -> None:
         found = joined([*RHYTHM, 1], [*RHYTHM, 1], [0.0] * 61)
 
         assert found.all_paused_ns == s(24)
         assert found.in_use == (0, 1)
 
 
-class TestGpusThatKnowNothingOfEachOther:
-    def test_have_next_to_nothing_in_common_though_they_pause_at_once_now_and_then(self) -> None:
+class TestIndependentGpus:
+    def test_have_next_to_nothing_in_common_despite_chance_overlaps(self) -> None:
         chance = Random(7)
         one, other = ([float(chance.random() > 0.6) for _ in range(20_000)] for _ in range(2))
 
@@ -78,7 +78,7 @@ class TestGpusThatKnowNothingOfEachOther:
         assert found.all_paused_ns == pytest.approx(s(7_200), rel=0.1)
         assert found.common_share == pytest.approx(0.0, abs=0.05)
 
-    def test_have_less_than_that_in_common_where_they_take_turns(self) -> None:
+    def test_have_less_than_nothing_in_common_if_they_take_turns(self) -> None:
         assert joined([1, 0] * 40, [0, 1] * 40).common_share < 0
 
 
@@ -94,7 +94,7 @@ BESIDE: dict[str, tuple[Sequence[float | None], Sequence[float | None], float]] 
 }
 
 
-class TestAGpuBesideOneThatWorks:
+class TestAGpuWhosePeerWorks:
     @pytest.mark.parametrize(("peer", "gpu", "idle_s"), BESIDE.values(), ids=BESIDE)
     def test_idles(
         self, peer: Sequence[float | None], gpu: Sequence[float | None], idle_s: float

@@ -33,7 +33,7 @@ class TestTheSkew:
     def test_is_unknown_if_no_gpu_was_busy(self) -> None:
         assert balance([0.0, 0.0]).skew_ratio is None
 
-    def test_of_one_percent_is_balanced(self) -> None:
+    def test_is_balanced_at_one_percent(self) -> None:
         assert balance([0.99, 1.0]).is_level
         assert not balance([0.97, 1.0]).is_level
 
@@ -44,7 +44,7 @@ class TestTheBalancedRatios:
             {"GPU-0": 0.6, "GPU-1": 0.4}
         )
 
-    def test_with_peers_on_another_machine_are_parts_of_the_local_share(self) -> None:
+    def test_are_parts_of_the_local_share_if_peers_are_on_another_machine(self) -> None:
         here = balance([2 / 3, 1.0], [0.1, 0.1])
 
         assert here.balanced_ratios == pytest.approx({"GPU-0": 0.6, "GPU-1": 0.4})
@@ -85,10 +85,10 @@ def job(*runs: RunReport) -> JobBalance:
 
 
 class TestAJob:
-    def test_of_one_gpu_has_no_balance(self) -> None:
+    def test_has_no_balance_with_one_gpu(self) -> None:
         assert balances([shared_run([1.0])]) == {}
 
-    def test_with_the_same_id_of_two_users_is_two_jobs(self) -> None:
+    def test_is_one_of_two_if_two_users_share_its_id(self) -> None:
         runs = [replace(shared_run([0.5, 1.0]), owner_uid=uid) for uid in (1000, 1001)]
 
         assert [*balances(runs)] == [("j1", 1000), ("j1", 1001)]
@@ -107,7 +107,7 @@ class TestAJob:
             ("huggingface", False),  # may have put its layers on several GPUs
         ],
     )
-    def test_of_one_process_is_even_only_with_some_frameworks(
+    def test_is_even_in_one_process_only_with_some_frameworks(
         self, framework: str, is_even: bool
     ) -> None:
         one = job(shared_run([0.5, 1.0], framework=framework))
@@ -115,13 +115,13 @@ class TestAJob:
         assert (one.has_reported_shares, one.shares is not None) == (False, is_even)
 
     @pytest.mark.parametrize(("framework", "is_even"), [("lightning", True), ("loop", False)])
-    def test_of_ranks_is_ordered_by_rank(self, framework: str, is_even: bool) -> None:
+    def test_is_ordered_by_rank(self, framework: str, is_even: bool) -> None:
         one = job(rank_of(1, 0.5, framework=framework), rank_of(0, 1.0, framework=framework))
 
         assert list(one.busy_ratios.items()) == [("GPU-0", 1.0), ("GPU-1", 0.5)]
         assert (one.shares is not None) is is_even
 
-    def test_with_unknown_shares_is_not_assumed_to_be_even(self) -> None:
+    def test_is_not_assumed_to_be_even_if_shares_are_unknown(self) -> None:
         one = job(rank_of(0, 1.0, framework="lightning", share=0.8), rank_of(1, 0.5))
 
         assert one.shares is None

@@ -46,7 +46,7 @@ class TestFacts:
 
     @given(st.text(max_size=400), st.lists(st.text(max_size=90), max_size=9))
     @example("\N{GRINNING FACE}" * 600, ["GPU"])
-    def test_of_any_length_fit_the_first_page(self, text: str, gpus: list[str]) -> None:
+    def test_fit_the_first_page_whatever_their_length(self, text: str, gpus: list[str]) -> None:
         facts = replace(
             FACTS,
             run=text,
@@ -178,7 +178,7 @@ class TestUntrustedFacts:
             ),
         )
     )
-    def test_of_any_values_are_read_or_refused(self, values: dict[str, object]) -> None:
+    def test_are_read_or_refused_whatever_their_values(self, values: dict[str, object]) -> None:
         try:
             facts = parse_facts(changed(**values))
         except RingError:
@@ -212,7 +212,7 @@ class TestTheVisibleDevices:
         assert parse_facts(encode_facts(facts)).loader == LOADER
         assert not have_room_for_gpus(facts)
 
-    def test_that_an_older_writer_truncated_are_ignored(self) -> None:
+    def test_are_ignored_if_an_older_writer_truncated_them(self) -> None:
         raw = encode_facts(replace(run_facts(), visible_devices="0,GPU-8932"))
         cut = raw.replace(b"GPU-8932", "GPU-8932\N{HORIZONTAL ELLIPSIS}".encode())
 

@@ -63,7 +63,7 @@ class TestTheHeader:
             (header(head=SEQUENCE_MASK + 1), "impossible number"),
         ],
     )
-    def test_of_anything_else_is_refused(self, raw: bytes, reason: str) -> None:
+    def test_is_refused_if_it_is_anything_else(self, raw: bytes, reason: str) -> None:
         with pytest.raises(RingError, match=reason):
             parse_header(raw)
 
@@ -122,7 +122,7 @@ class TestTheTotals:
         assert totals.generation == generation
         assert totals.phase_ns[PHASE_NUMBER[TrainingPhase.INPUT_WAIT]] == 100 * generation
 
-    def test_of_a_phase_that_does_not_exist_are_refused(self) -> None:
+    def test_are_refused_if_a_phase_does_not_exist(self) -> None:
         no_mode = len(TrainingMode) << 8
         copies = page_with(totals_copy(4, word_1=len(PHASES)), totals_copy(5, word_1=no_mode))
 

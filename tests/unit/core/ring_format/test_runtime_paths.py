@@ -39,7 +39,7 @@ class TestAWriter:
 
 
 class TestADaemon:
-    def test_of_the_superuser_uses_the_system_folder(self) -> None:
+    def test_uses_the_system_folder_if_run_by_the_superuser(self) -> None:
         assert daemon_folders(SESSION, 0) == (Path("/run/gpumon"),)
 
 
@@ -58,24 +58,24 @@ def folder(mode: int, owner_uid: int = 7, kind: int = stat.S_IFDIR) -> os.stat_r
     return os.stat_result((kind | mode, 0, 0, 1, owner_uid, 0, 0, 0, 0, 0))
 
 
-class TestAFolderIsTrusted:
+class TestATrustedFolder:
     @pytest.mark.parametrize(
         "facts", [folder(0o700), folder(0o755), folder(0o1777, 0), folder(0o755, 0)]
     )
-    def test_if_only_its_owner_or_the_superuser_may_write(self, facts: os.stat_result) -> None:
+    def test_is_writable_only_by_its_owner_or_the_superuser(self, facts: os.stat_result) -> None:
         assert distrust(FOLDER, facts, uid=7, explicit=False) is None
 
-    def test_of_another_user_if_it_was_named(self) -> None:
+    def test_may_be_another_users_if_the_user_named_it(self) -> None:
         assert distrust(FOLDER, folder(0o1777, 8), uid=7, explicit=True) is None
 
     @pytest.mark.parametrize("path", [SYSTEM_FOLDER, SYSTEM_FOLDER / PHASES])
-    def test_if_the_service_of_this_machine_made_it(self, path: Path) -> None:
+    def test_may_be_made_by_the_service_of_this_machine(self, path: Path) -> None:
         of_the_service = folder(0o1777, owner_uid=990)
 
         assert distrust(path, of_the_service, uid=7, explicit=False) is None
 
 
-class TestAFolderIsNotTrusted:
+class TestAFolder:
     @pytest.mark.parametrize(
         ("facts", "explicit", "reason"),
         [
@@ -87,5 +87,7 @@ class TestAFolderIsNotTrusted:
             (folder(0o770), False, "others"),
         ],
     )
-    def test_if(self, facts: os.stat_result, explicit: bool, reason: str) -> None:
+    def test_is_refused_with_the_reason(
+        self, facts: os.stat_result, explicit: bool, reason: str
+    ) -> None:
         assert reason in (distrust(FOLDER, facts, uid=7, explicit=explicit) or "")

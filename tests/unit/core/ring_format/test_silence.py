@@ -149,32 +149,32 @@ class TestARunThatCountsNoStep:
             assert run.hangs is hangs
 
 
-class TestItIsNoHang:
+class TestASilentRun:
     @pytest.mark.parametrize("phase", UNTIMED)
-    def test_to_compile_or_start_up_for_any_time(self, run: Run, phase: TrainingPhase) -> None:
+    def test_may_compile_or_start_up_for_any_time(self, run: Run, phase: TrainingPhase) -> None:
         run.passes(400, phase)
         assert run.silence is None
         run.passes(30, STEP)
         assert not run.hangs
 
-    def test_before_its_first_step_except_in_the_first_wait(self) -> None:
+    def test_does_not_hang_before_its_first_step_except_in_the_first_wait(self) -> None:
         run = Run()
         run.passes(400, STEP)
 
         assert run.silence is None
 
-    def test_once_training_is_over(self, run: Run) -> None:
+    def test_does_not_hang_once_training_is_over(self, run: Run) -> None:
         run.passes(100, OTHER, is_over=True)
 
         assert run.silence is None
 
-    def test_while_its_process_is_stopped_which_counts_for_nothing(self, run: Run) -> None:
+    def test_does_not_hang_while_its_process_is_stopped(self, run: Run) -> None:
         run.passes(20, WAIT)
         run.passes(100, WAIT, stopped=True)
 
         assert run.hangs_after(10, WAIT)
 
-    def test_after_the_last_batch_of_its_loop(self, run: Run) -> None:
+    def test_does_not_hang_after_the_last_batch_of_its_loop(self, run: Run) -> None:
         run.passes(1, STEP, steps=1, marks=[LOOP_BEGAN])
         run.passes(100, OTHER, marks=[LOOP_ENDED])
 

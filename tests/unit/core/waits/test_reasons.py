@@ -45,7 +45,7 @@ class TestSplitting:
 
         assert reasons.split(INPUT, s(0), s(2), s(2)) == {CPU: s(1.5), UNKNOWN: s(0.5)}
 
-    def test_of_steps_knows_only_the_gil(self) -> None:
+    def test_attributes_steps_only_to_the_gil(self) -> None:
         reasons = RunReasons()
         reasons.observe(evidence(workers=CROWDED, at_s=1))
         reasons.observe(evidence(threads=gil_threads(2), at_s=2))

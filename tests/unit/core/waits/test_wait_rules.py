@@ -57,7 +57,7 @@ class TestAMeasuredCondition:
 
         assert (diagnosis.reasons, diagnosis.place) == (reasons, place)
 
-    def test_of_threads_that_delay_steps(self) -> None:
+    def test_is_the_gil_if_threads_delay_steps(self) -> None:
         burners = evidence(task(0.05, sleeps_in=QUEUE), threads=gil_threads(2), waiting=0.0)
 
         assert diagnose_wait([burners]).is_gil_bound
@@ -74,7 +74,7 @@ NO_REASON = {
 
 
 @pytest.mark.parametrize(("seen", "reason"), NO_REASON.values(), ids=NO_REASON.keys())
-def test_no_run_waits_for(seen: HostEvidence, reason: InputWaitReason) -> None:
+def test_a_run_does_not_wait_for(seen: HostEvidence, reason: InputWaitReason) -> None:
     assert diagnose_wait([seen]).reasons == (reason,)
 
 
@@ -89,7 +89,7 @@ class TestTheShareOfWorkersInALock:
 
 
 class TestAReasonWithoutEvidence:
-    def test_is_unknown(self) -> None:
+    def test_has_an_unknown_reason(self) -> None:
         hidden = evidence(
             task(0.01, state="S"),
             workers=(task(0.02, state="S"),),
