@@ -26,7 +26,7 @@ from typing import NamedTuple
 
 from tests.fakenvml.build import build_fake, fake_env
 from tests.fakenvml.control import FakeNvml
-from tests.half_open import half_open_clients, quantile, scrape_times
+from tests.half_open_clients import half_open_clients, quantile, scrape_times
 
 GPUS = 8
 WARM_UP_S = 5.0

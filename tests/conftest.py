@@ -10,7 +10,7 @@ from pathlib import Path
 import hypothesis
 import pytest
 
-from tests import left_processes, measured_again
+from tests import leftover_processes, retry_measured
 from tests.command_line import Shell
 from tests.fakenvml.build import NoCompilerError, build_fake
 from tests.fakenvml.control import FakeNvml
@@ -63,8 +63,8 @@ signal.signal(signal.SIGHUP, signal.SIG_DFL)
 def pytest_configure(config: pytest.Config) -> None:
     """Ignore the shell's variables, and report what tests leave behind."""
     forget_the_shell()
-    config.pluginmanager.register(left_processes)
-    config.pluginmanager.register(measured_again)
+    config.pluginmanager.register(leftover_processes)
+    config.pluginmanager.register(retry_measured)
 
 
 @pytest.hookimpl(wrapper=True)

@@ -15,7 +15,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from tests.patience import PATIENCE_S, wait_until
+from tests.waiting import PATIENCE_S, wait_until
 from trainer_hooks.examples.busy_spans import BusySpans
 
 if TYPE_CHECKING:

@@ -25,7 +25,7 @@ from gpumon.outlets.text.page_text import page_text
 from gpumon.pipeline.state_report import report_of
 from tests.builders.state import StoppedClock
 from tests.needs import missing
-from tests.patience import PATIENCE_S
+from tests.waiting import PATIENCE_S
 
 _LIMITS = ServerLimits()
 

@@ -8,9 +8,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.patience import until
 from tests.shell_environment import SWITCHES
 from tests.tools.run_suites import time_limit
+from tests.waiting import until
 
 ROOT = Path(__file__).resolve().parent.parent
 OF_A_SHELL = {
@@ -81,7 +81,7 @@ class TestVariablesOfTheShell:
 class TestAProcessThatOutlivesItsTest:
     def test_is_reported_and_killed_and_fails_the_run(self, tmp_path: Path) -> None:
         (tmp_path / "test_leaving.py").write_text(LEAVING)
-        (tmp_path / "conftest.py").write_text("from tests.left_processes import *\n")
+        (tmp_path / "conftest.py").write_text("from tests.leftover_processes import *\n")
 
         done = run_pytest("-n", "1", f"--rootdir={tmp_path}", folder=tmp_path)
 
@@ -122,9 +122,9 @@ def test_a_test_that_hangs_fails_with_its_stack_and_the_others_run(tmp_path: Pat
 
 UNSTEADY = """
 import collections, pytest, time
-from tests import measured_again
+from tests import retry_measured
 attempts, stalled_s = collections.Counter(), 0.0
-measured_again.seconds_stalled = lambda: stalled_s
+retry_measured.seconds_stalled = lambda: stalled_s
 @pytest.fixture
 def attempt(request):
     global stalled_s
@@ -146,10 +146,10 @@ def test_that_is_not_marked(attempt):
     assert attempt == 3
 """
 REGISTERED = """
-from tests import measured_again
+from tests import retry_measured
 def pytest_configure(config):
     config.addinivalue_line("markers", "measured")
-    config.pluginmanager.register(measured_again)
+    config.pluginmanager.register(retry_measured)
 """
 
 

@@ -13,9 +13,9 @@ from pathlib import Path
 from gpumon.core.ring_format.events import RingsReading
 from gpumon.sources.ring_reader.phase_rings import PhaseRingReader
 from gpumon.sources.system_clock import read_boot_id
-from tests.patience import PATIENCE_S
 from tests.processes import ending
 from tests.programs import ran
+from tests.waiting import PATIENCE_S
 
 ROOT = Path(__file__).resolve().parents[1]
 

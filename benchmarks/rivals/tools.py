@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from benchmarks.rivals.environments import GPUPROF, ROOT, TRACEML, has_rival, rivals_python
 from tests.daemon import RunningDaemon
-from tests.patience import wait_until
+from tests.waiting import wait_until
 
 SCRIPT = ROOT / "benchmarks" / "rivals" / "torch_training.py"
 PINNED = {"traceml": TRACEML, "gpuprof": GPUPROF}

@@ -20,7 +20,7 @@ from gpumon.sources.nvml.fields.table import NVML_FIELDS, NvmlOptions, nvml_opti
 from gpumon.sources.nvml.source import NvmlSource
 from tests.builders.monitor import monitor, reading
 from tests.fakenvml.control import FakeNvml
-from tests.patience import PATIENCE_S
+from tests.waiting import PATIENCE_S
 
 EVERY_FIELD = nvml_options(on=[field.name for field in NVML_FIELDS if field.opt_in])
 

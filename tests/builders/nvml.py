@@ -11,7 +11,7 @@ from gpumon.sources.nvml.fields.table import DEFAULT_OPTIONS, SLOW_PERIOD_S, Nvm
 from gpumon.sources.nvml.source import NvmlSource
 from gpumon.sources.system_clock import SystemClock
 from tests.fakenvml.control import FakeNvml
-from tests.patience import PATIENCE_S
+from tests.waiting import PATIENCE_S
 
 MS = 1_000_000
 UNUSED_PID = (1 << 22) + 1

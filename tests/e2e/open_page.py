@@ -15,9 +15,9 @@ from gpumon.outlets.http.server import HttpServer
 from gpumon.outlets.text.page_text import page_text
 from gpumon.pipeline.state_report import report_of
 from tests.builders.state import RunningClock, S, monitor_state
-from tests.patience import PATIENCE_S
 from tests.serving import serving
-from tests.story_of_states import starved_and_healthy
+from tests.state_sequence import starved_and_healthy
+from tests.waiting import PATIENCE_S
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page

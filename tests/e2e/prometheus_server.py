@@ -13,9 +13,9 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from tests.patience import PATIENCE_S, until
 from tests.processes import ending
 from tests.serving import free_port
+from tests.waiting import PATIENCE_S, until
 
 Sample = dict[str, Any]
 

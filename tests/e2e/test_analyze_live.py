@@ -19,8 +19,8 @@ import pytest
 
 from tests.builders.logs import HEADER, smi_log, smi_stamp
 from tests.e2e.pty_terminal import on_a_terminal
-from tests.patience import PATIENCE_S, wait_until
 from tests.processes import ending
+from tests.waiting import PATIENCE_S, wait_until
 
 WRITER = f"""
 import sys, time

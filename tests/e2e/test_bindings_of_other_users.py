@@ -19,8 +19,8 @@ from tests.e2e.ring_programs import ON_A_WAVE, wave_words
 from tests.fakenvml.build import fake_env
 from tests.fakenvml.control import FakeNvml
 from tests.other_users import OTHER_UID, as_root, become, hiding, needs_hidepid
-from tests.patience import wait_until
 from tests.processes import ending
+from tests.waiting import wait_until
 
 ADA = 12_345
 ROUND_S, BUSY_RATIO = 1.0, 0.6

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.patience import wait_until
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.slow
 
@@ -29,4 +29,4 @@ def test_leaves_nothing_where_it_is_ended(number: signal.Signals, tmp_path: Path
         _, errors = demo.communicate(timeout=30)
 
     assert (demo.returncode, errors.strip()) == (130, "")
-    assert list(tmp_path.iterdir()) == []  # and no process: see tests/left_processes.py
+    assert list(tmp_path.iterdir()) == []  # and no process: see tests/leftover_processes.py

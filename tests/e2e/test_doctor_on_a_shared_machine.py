@@ -16,9 +16,9 @@ from gpumon.core.ring_format.format import RING_BYTES
 from tests.builders.state import StoppedClock
 from tests.e2e.ring_programs import DEAD, JUNK, THIRD_UID, by, daemon_in
 from tests.other_users import OTHER_UID, as_root, shared_runtime_folder
-from tests.patience import wait_until
 from tests.programs import ran_python
 from tests.training_processes import TRAINING, process
+from tests.waiting import wait_until
 
 pytestmark = as_root
 

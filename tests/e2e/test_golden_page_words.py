@@ -31,7 +31,7 @@ from tests.builders.state import (
 )
 from tests.e2e.open_page import ADVICE, recent, showing
 from tests.golden_files import Chapters, golden_story
-from tests.story_of_states import machine
+from tests.state_sequence import machine
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 

@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from tests.daemon import RunningDaemon
-from tests.patience import PATIENCE_S
 from tests.programs import gpumon
 from tests.serving import own_address
+from tests.waiting import PATIENCE_S
 
 HEALTHY = ("--source", "simulated:healthy", "--period", "0.5")
 

@@ -20,9 +20,9 @@ from gpumon.outlets.text.report_lines import next_line
 from gpumon.pipeline.state_report import report_of
 from tests.builders.state import RunningClock, run
 from tests.e2e.open_page import ADVICE, Show, Visit, now, recent, story
-from tests.patience import PATIENCE_S
 from tests.serving import own_address, serving
-from tests.story_of_states import machine
+from tests.state_sequence import machine
+from tests.waiting import PATIENCE_S
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser

@@ -9,7 +9,7 @@ import pytest
 
 from tests.builders.state import S, jittered_states
 from tests.e2e.open_page import Show, Visit, story
-from tests.story_of_states import starved_and_healthy
+from tests.state_sequence import starved_and_healthy
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 

@@ -13,7 +13,7 @@ from gpumon.core.state import MonitorState
 from gpumon.core.verdict import VerdictName
 from tests.builders.state import device, healthy_gpu
 from tests.e2e.open_page import Show, Visit, now, recent
-from tests.story_of_states import machine
+from tests.state_sequence import machine
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 

@@ -18,9 +18,9 @@ import pytest
 
 from gpumon.sources.recording import RecordingFile
 from tests.daemon import RunningDaemon
-from tests.patience import PATIENCE_S, wait_until
 from tests.processes import ending
 from tests.programs import gpumon, ran_python
+from tests.waiting import PATIENCE_S, wait_until
 
 STEPS = 8
 STILL_WRITTEN, OVER = "still being written", "recording ended"

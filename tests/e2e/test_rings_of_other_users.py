@@ -12,11 +12,11 @@ from subprocess import Popen
 import pytest
 
 from gpumon.sources.ring_reader.phase_rings import PhaseRingReader
-from tests.calls import calls_of
+from tests.call_count import count_calls
 from tests.e2e.ring_programs import JUNK, MANY, THIRD_UID, by, daemon_in
 from tests.other_users import OTHER_UID, as_root, shared_runtime_folder
-from tests.patience import until, wait_until
 from tests.training_processes import TRAINING, process, read, reader_of
+from tests.waiting import until, wait_until
 
 REPORTED = f"4,745 phase rings are not read, for there are more than 256: 4,745 of uid {OTHER_UID}"
 
@@ -82,7 +82,7 @@ class TestFilesOfAnotherUser:
         reader = reader_of(shared)
         with junk(5_000):
             read(reader)
-            called = [calls_of(lambda: read(reader)) for _ in range(20)]
+            called = [count_calls(lambda: read(reader)) for _ in range(20)]
 
         assert max(called) < MOST_CALLS
 

@@ -21,9 +21,9 @@ from tests.daemon import RunningDaemon
 from tests.e2e.ring_programs import answer
 from tests.needs import needed
 from tests.other_users import as_root, become, shared_runtime_folder
-from tests.patience import PATIENCE_S, until
 from tests.programs import ran, ran_python
 from tests.training_processes import TRAINING, process, read, reader_of
+from tests.waiting import PATIENCE_S, until
 
 FULL_SPEED = """
 import sys, time

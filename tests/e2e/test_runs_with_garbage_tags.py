@@ -11,7 +11,7 @@ import pytest
 
 from tests.daemon import LONG_STEP_S, FollowingDaemon
 from tests.e2e.hurried_daemon import ROOT, started_training
-from tests.patience import wait_until
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.slow
 

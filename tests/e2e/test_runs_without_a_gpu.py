@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from tests.daemon import RunningDaemon
-from tests.patience import wait_until
 from tests.programs import ran_python
+from tests.waiting import wait_until
 
 IMPORTS = "import time\nfrom trainer_hooks import phase, step, timed\n"
 LOOPS = {

@@ -14,8 +14,8 @@ import pytest
 
 from tests.e2e.hurried_daemon import ROOT, HurriedDaemon, started_training
 from tests.e2e.run_without_progress import STEPS_BEFORE_HANG
-from tests.patience import wait_until
 from tests.programs import gpumon
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.slow
 

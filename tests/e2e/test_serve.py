@@ -16,8 +16,8 @@ import pytest
 
 from tests.daemon import RunningDaemon
 from tests.needs import without_driver
-from tests.patience import wait_until
 from tests.programs import gpumon as ran_gpumon
+from tests.waiting import wait_until
 
 
 @pytest.fixture(scope="module")

@@ -18,8 +18,8 @@ import pytest
 from tests.daemon import RunningDaemon
 from tests.e2e.runs_under_serve import Training, training
 from tests.needs import missing
-from tests.patience import wait_until
 from tests.training_processes import read, reader_of
+from tests.waiting import wait_until
 from trainer_hooks.examples.busy_spans import imbalance_seconds
 
 pytestmark = [pytest.mark.multi_gpu, pytest.mark.alone]

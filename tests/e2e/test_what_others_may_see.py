@@ -20,10 +20,10 @@ from gpumon.core.clock import NS_PER_S
 from gpumon.sources.daemon import find_state_file
 from tests.daemon import RunningDaemon
 from tests.other_users import OTHER_UID, as_root, become, shared_runtime_folder
-from tests.patience import PATIENCE_S, wait_until
 from tests.processes import ending
 from tests.programs import ran_python
 from tests.training_processes import ROOT, TRAINING, process
+from tests.waiting import PATIENCE_S, wait_until
 
 SECRET = "hunter2-on-the-command-line"
 EVERYTHING = ("/metrics", "/", "/api/v1/state", "/api/v1/report", "/api/v1/history")

@@ -13,7 +13,7 @@ from tests.builders.driver_faults import BOTH
 from tests.daemon import RunningDaemon
 from tests.fakenvml.control import FakeNvml
 from tests.faults.faulty_machine import Machine
-from tests.patience import wait_until
+from tests.waiting import wait_until
 
 PERIOD_S = 0.2
 SERVE = ("--source", "simulated:healthy", "--period", str(PERIOD_S))

@@ -13,7 +13,7 @@ from tests.daemon import RunningDaemon
 from tests.fakenvml.build import fake_env
 from tests.fakenvml.control import FakeNvml
 from tests.fakenvml.generations import PRESENT_DRIVER, DriverGeneration
-from tests.patience import wait_until
+from tests.waiting import wait_until
 
 COLLECTOR_SUCCESS = 'gpumon_collector_success{collector="nvml"}'
 

@@ -21,7 +21,7 @@ from tests.faults.faulty_machine import (
     observed_ns,
 )
 from tests.needs import without_driver
-from tests.patience import wait_until
+from tests.waiting import wait_until
 
 SERVE, DOCTOR = ("serve", "--listen", "127.0.0.1:0"), ("doctor",)
 WAIT, ENERGY = "nvmlEventSetWait_v2", "nvmlDeviceGetTotalEnergyConsumption"

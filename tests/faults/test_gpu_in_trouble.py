@@ -22,9 +22,9 @@ from tests.builders.driver import DriverStory
 from tests.builders.driver_faults import FIRST, SECOND, Change
 from tests.daemon import RunningDaemon
 from tests.faults.faulty_machine import Machine, gpu
-from tests.patience import wait_until
 from tests.processes import ending
 from tests.serving import no_texts
+from tests.waiting import wait_until
 
 Troubles = list[list[tuple[str, str]]]
 """Kind and severity of each trouble of each GPU."""

@@ -16,8 +16,8 @@ import pytest
 from gpumon.outlets.http.bounded_server import ServerLimits
 from gpumon.outlets.http.server import HttpServer
 from tests.builders.state import monitor_state, starved_gpu
-from tests.patience import until
 from tests.serving import ask, dial, is_open, own_address, serving
+from tests.waiting import until
 
 TCP_CLOSE = 7
 REPORT = b"GET /api/v1/report HTTP/1.1\r\nHost: localhost\r\n\r\n"

@@ -14,8 +14,8 @@ import pytest
 from gpumon.core.ring_format.format import RING_BYTES
 from tests.needs import with_a_mount
 from tests.other_users import as_root
-from tests.patience import PATIENCE_S
 from tests.training_processes import run_to_its_end
+from tests.waiting import PATIENCE_S
 
 NO_ROOM = os.strerror(errno.ENOSPC)
 TRAINING = """
@@ -90,7 +90,7 @@ import json, subprocess, sys
 from pathlib import Path
 from tests.daemon import RunningDaemon
 from tests.other_users import become
-from tests.patience import wait_until
+from tests.waiting import wait_until
 from tests.training_processes import TRAINING, process
 
 folder, runtime = Path(sys.argv[1]), Path(sys.argv[2])

@@ -15,8 +15,8 @@ from tests.daemon import RunningDaemon
 from tests.faults.conftest import SERVE, remove_folder_of
 from tests.needs import with_a_mount
 from tests.other_users import as_root, become
-from tests.patience import PATIENCE_S
 from tests.training_processes import ROOT, TRAINING, process, run_to_its_end
+from tests.waiting import PATIENCE_S
 
 GOES_ON = """
 import sys, time

@@ -17,8 +17,8 @@ from tests.daemon import RunningDaemon
 from tests.faults.conftest import PERIOD_S, SERVE, remove_folder_of
 from tests.needs import needed
 from tests.other_users import OTHER_UID, as_root, become, shared_runtime_folder
-from tests.patience import PATIENCE_S, until, wait_until
 from tests.training_processes import TRAINING, process
+from tests.waiting import PATIENCE_S, until, wait_until
 
 SUCCESS = 'gpumon_collector_success{collector="state_file"}'
 

@@ -18,7 +18,7 @@ from tests.builders.recording import blocks_of
 from tests.fuzz.checks import check_report, checked_output, parsed
 from tests.fuzz.fuzzing import Case, Fuzz, for_seconds_and_minutes, fuzz_here
 from tests.fuzz.mutations import BYTES, LINES, mutated, with_other_value
-from tests.patience import no_hang
+from tests.waiting import no_hang
 
 _CI_SECONDS = 1.5
 _MOST_GROWTH_KIB = 32_768

@@ -14,7 +14,7 @@ from typing import Final
 from tests.daemon import RunningDaemon
 from tests.fuzz.fuzzing import Case, Fuzz, Growth, for_seconds_and_minutes
 from tests.fuzz.mutations import BYTES, LINES, NUMBERS, SIGNS, mutated
-from tests.patience import until
+from tests.waiting import until
 
 _MOST_BYTES: Final = 300_000
 _PATHS: Final = (

@@ -8,7 +8,7 @@ from tests.fuzz.checks import check_report, checked_output, parsed
 from tests.fuzz.fuzzing import Case, Fuzz, for_seconds_and_minutes, fuzz_here
 from tests.fuzz.mutations_of_logs import mutated_log
 from tests.logs.test_samples import SAMPLES
-from tests.patience import no_hang
+from tests.waiting import no_hang
 
 _MOST_GROWTH_KIB = 65_536
 """Inputs are up to 1 MiB, and lie in different places of the heap."""

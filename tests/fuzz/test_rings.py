@@ -33,8 +33,8 @@ from tests.builders.ring import BOOT_ID, now, phases_folder
 from tests.fuzz.checks import check_report, parsed
 from tests.fuzz.forged_rings import HONEST_PID, other_user, valid_run
 from tests.fuzz.fuzzing import Case, Fuzz, Growth, for_seconds_and_minutes
-from tests.patience import no_hang
 from tests.serving import no_texts
+from tests.waiting import no_hang
 
 _MOST_GROWTH_KIB = 32_768
 _FEW_CASES = 50

@@ -18,7 +18,7 @@ from gpumon.core.ring_format.events import RingKind
 from tests.keras.later import b, keras, tf
 from tests.keras.later import on_tensorflow as t
 from tests.keras.test_phase_tagger_harmless import data_of
-from tests.patience import lateness_ns
+from tests.waiting import lateness_ns
 
 pytestmark = pytest.mark.keras_tensorflow
 MS = 1_000_000

@@ -11,7 +11,7 @@ import pytest
 
 from tests.builders.prefetch import readers
 from tests.keras.later import b, keras
-from tests.patience import until
+from tests.waiting import until
 from trainer_hooks.prefetch import prefetch_to_device
 
 LENGTH = 10

@@ -19,7 +19,7 @@ from gpumon.sources.logs.table import headings
 from gpumon.sources.logs.table.headings import column_named
 from tests.builders.logs import NO_OPTIONS, analyse_file
 from tests.logs.test_samples import FOLDER
-from tests.patience import no_hang
+from tests.waiting import no_hang
 
 BYTES = 250_000
 WORDS = ("loss", "step", "the", "model", "GPU", "memory", "epoch", "12", "0.1", "learning")

@@ -12,8 +12,8 @@ from typing import Any
 from gpumon.core.phase import PHASES
 from gpumon.core.ring_format.events import RingKind, RunFacts
 from gpumon.core.ring_format.format import RingTotals
-from tests.patience import held_up_ns
 from tests.ring_contents import records_in, totals_in
+from tests.waiting import held_up_ns
 from trainer_hooks.ring import process_ring
 from trainer_hooks.ring.ring_writer import RingWriter
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.daemon import RunningDaemon
-from tests.half_open import half_open_clients, quantile, scrape_times
+from tests.half_open_clients import half_open_clients, quantile, scrape_times
 
 pytestmark = pytest.mark.soak
 

@@ -25,8 +25,8 @@ from gpumon.sources.ring_reader.phase_rings import leave_alone
 from gpumon.sources.simulated import SimulatedSource
 from tests.builders import recording as built
 from tests.command_line import Shell, Terminal
-from tests.patience import wait_until
 from tests.unit.outlets.report_lines import PLAIN
+from tests.waiting import wait_until
 
 SHORTLY = ["--source", "simulated:healthy", "--period", "0.05", "--for", "0.3"]
 

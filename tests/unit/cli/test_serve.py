@@ -12,7 +12,7 @@ import pytest
 from gpumon.cli.serve import Daemon
 from gpumon.errors import GpumonError
 from gpumon.sources.nvml.fields.table import DEFAULT_OPTIONS
-from tests.patience import PATIENCE_S, wait_until
+from tests.waiting import PATIENCE_S, wait_until
 
 
 def daemon_at(listen: str) -> Daemon:

@@ -12,7 +12,7 @@ import pytest
 
 from gpumon.core.ring_format.runtime_paths import MAX_STATE_BYTES
 from tests.builders.dstat import DASHES, Table, gpu, publish, this_boot
-from tests.patience import no_hang
+from tests.waiting import no_hang
 
 
 class TestWhereItLooks:

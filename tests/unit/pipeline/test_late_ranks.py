@@ -29,7 +29,7 @@ from gpumon.core.verdict import VerdictName
 from gpumon.core.waits.evidence import HostReading, ProcessState
 from tests.builders.monitor import gpu, monitor, reading, ring_reading
 from tests.builders.time import s
-from tests.calls import calls_of
+from tests.call_count import count_calls
 
 WAIT, STEP = TrainingPhase.INPUT_WAIT, TrainingPhase.TRAIN_STEP
 _BEGAN_NS: Final = s(1000)
@@ -356,7 +356,7 @@ def test_the_cost_grows_with_the_ranks_of_a_job_and_no_faster() -> None:
         waits_s = [LATE_S if number == 2 else EARLY_S for number in range(ranks)]
         work = RanksAtWork(*(Rank(number, wait_s) for number, wait_s in enumerate(waits_s)))
         work.train(12)
-        return calls_of(lambda: work.train(2))
+        return count_calls(lambda: work.train(2))
 
     assert calls(36) < 1.1 * 3 * calls(12)
 

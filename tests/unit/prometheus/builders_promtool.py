@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 from tests.needs import needed
-from tests.patience import HANG_S
+from tests.waiting import HANG_S
 
 RULES = Path(__file__).resolve().parents[3] / "prometheus"
 STEP_S = 5

@@ -17,7 +17,7 @@ from tests.builders.nvml import Open, Refusals
 from tests.builders.ring import BOOT_ID
 from tests.fakenvml.generations import PRESENT_DRIVER
 from tests.fakenvml.in_process import shown_to_this_process
-from tests.patience import PATIENCE_S
+from tests.waiting import PATIENCE_S
 
 
 @pytest.fixture

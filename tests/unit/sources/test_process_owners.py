@@ -10,8 +10,8 @@ import pytest
 
 from gpumon.sources.process_owners import ProcessOwners
 from tests.other_users import OTHER_UID, READER_GROUP, as_root, become, hiding, needs_hidepid
-from tests.patience import wait_until
 from tests.processes import ending
+from tests.waiting import wait_until
 
 HOST_PIDS = "pid:[4026531836]"
 

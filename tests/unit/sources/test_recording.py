@@ -16,7 +16,7 @@ from gpumon.core.sample import Reading
 from gpumon.errors import UnreadableLogError
 from gpumon.sources.recording import RecordingFile, is_recording
 from tests.builders.recording import blocks_of, plain_readings, record, training_readings
-from tests.patience import PATIENCE_S
+from tests.waiting import PATIENCE_S
 
 READINGS = plain_readings(26)
 """The first in its own block, then five blocks of five seconds."""

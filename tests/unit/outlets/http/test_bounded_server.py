@@ -21,7 +21,7 @@ from gpumon.outlets.http.bounded_server import (
 )
 from gpumon.outlets.http.clients import Client
 from gpumon.outlets.http.faults import FaultLog
-from tests.patience import PATIENCE_S, until
+from tests.waiting import PATIENCE_S, until
 
 ANSWER = b"HTTP/1.1 200 OK\r\n\r\nwell\n"
 BAD = b"GET /bad HTTP/1.1\r\n\r\n"

@@ -15,8 +15,8 @@ from gpumon.outlets.http.clients import WebToken, is_loopback
 from gpumon.outlets.http.server import DEFAULT_LISTEN, HttpServer, parse_listen
 from gpumon.outlets.metrics.prometheus import MetricsExporter
 from tests.builders.state import StoppedClock, monitor_state
-from tests.patience import PATIENCE_S, until
 from tests.serving import ask, dial, no_report, no_texts, own_address, serving
+from tests.waiting import PATIENCE_S, until
 
 TOKEN = "correct-horse-battery-staple"
 

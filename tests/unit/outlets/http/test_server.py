@@ -26,8 +26,8 @@ from tests.builders.state import (
     run,
     starved_gpu,
 )
-from tests.patience import until
 from tests.serving import ask, dial, got, own_address, read_events, serving
+from tests.waiting import until
 
 SCRIPTS = ["page", "figures", "gpus", "lanes", "order", "tables", "troubles", "words"]
 METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"

@@ -17,8 +17,8 @@ from gpumon.sources.host.kept_files import KeptFiles
 from gpumon.sources.host.process_states import ProcessStates
 from tests.builders.proc import PID, FakeProc, reading_of
 from tests.builders.time import s
-from tests.patience import until
 from tests.processes import ending
+from tests.waiting import until
 
 STOPPED = ProcessState(is_stopped=True)
 WROTE = RingRecords.of([RingEvent(RingKind.STEP, 1, TrainingPhase.OTHER, 1)])

@@ -14,7 +14,7 @@ from gpumon.sources.nvml.events import NvmlEvents
 from tests.builders.driver import DriverStory, Fake
 from tests.fakenvml import codes
 from tests.fakenvml.work import XID
-from tests.patience import until
+from tests.waiting import until
 
 WAIT, OLDER_WAIT = "nvmlEventSetWait_v2", "nvmlEventSetWait"
 CREATE, REGISTER = "nvmlEventSetCreate", "nvmlDeviceRegisterEvents"

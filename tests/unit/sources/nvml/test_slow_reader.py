@@ -14,7 +14,7 @@ from gpumon.sources.nvml.slow_reader import SlowThread
 from tests.builders.driver import EVERY_FIELD, DriverStory, Fake, answered
 from tests.builders.driver_faults import BOTH, INIT, LIST, RATES
 from tests.fakenvml import codes
-from tests.patience import PATIENCE_S, wait_until
+from tests.waiting import PATIENCE_S, wait_until
 
 FOREVER_US = 60_000_000
 HANGS = "has not returned"

@@ -15,7 +15,7 @@ from tests.builders.driver_faults import DRAIN, INIT, LIST, POWER, RATES
 from tests.builders.nvml import MS, UNUSED_PID, Open, read_for, samples_of
 from tests.fakenvml import codes
 from tests.fakenvml.signals import clock_offset_us
-from tests.patience import PATIENCE_S
+from tests.waiting import PATIENCE_S
 
 NO_RING = {DRAIN: codes.NOT_SUPPORTED}
 NOT_THE_SOURCES = (INIT, "nvmlEventSetWait_v2")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.patience import until
+from tests.waiting import until
 from trainer_hooks.examples.busy_spans import BusySpans
 from trainer_hooks.examples.example_run import example_parser, read_ahead
 

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from tests.builders.prefetch import Source, most_ahead, readers
-from tests.patience import until
 from tests.programs import ran_python
+from tests.waiting import until
 from trainer_hooks.prefetch.ahead import Host, ahead
 
 LEFT_OPEN = """

@@ -13,7 +13,7 @@ import pytest
 
 from gpumon.core.ring_format.format import RING_BYTES, WORD_FACTS_CRC, WORD_VERSION
 from tests.builders.ring import BOOT_ID, held_by_a_process, phases_folder, run_facts
-from tests.patience import until
+from tests.waiting import until
 from trainer_hooks.ring import other_rings
 from trainer_hooks.ring.mapped_file import RingFolder, make_ring
 from trainer_hooks.ring.other_rings import MOST_LOOKED_AT, sweep_dead_rings

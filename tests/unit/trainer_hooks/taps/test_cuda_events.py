@@ -14,7 +14,7 @@ import pytest
 
 from tests.cuda_driver import show_driver
 from tests.cuda_queue import Event, Gpu, Training
-from tests.patience import until
+from tests.waiting import until
 from trainer_hooks.taps.cuda_events import CudaEvents, events_of_this_device
 
 A_LOT_OF_STEPS = 500

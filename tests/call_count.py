@@ -6,7 +6,7 @@ import cProfile
 from collections.abc import Callable
 
 
-def calls_of(work: Callable[[], object]) -> int:
+def count_calls(work: Callable[[], object]) -> int:
     """How many Python and C functions are called."""
     with cProfile.Profile() as profile:
         work()

@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from tests.patience import PATIENCE_S
+from tests.waiting import PATIENCE_S
 
 BEGUN = b"GET / HTTP/1.1\r\nHost: localhost\r\n"
 _RENEWED_EVERY_S = 1.5

@@ -16,7 +16,7 @@ from typing import Any, Final
 import psutil
 import pytest
 
-from tests.patience import until
+from tests.waiting import until
 
 MARK: Final = "STARTED_BY_THE_TESTS_OF"
 PATIENCE_S: Final = 2.0
