@@ -88,7 +88,7 @@ class PhaseRingReader:
     the lock that shows that the process lives.
 
     Where there are more rings than can be read, each owner has a fair share
-    (``core.ring_format.fair_share``), in which bad files count, too. A ring that was
+    (``core.owner_quotas``), in which bad files count, too. A ring that was
     removed while its process lives is followed until the process has ended.
     """
 
