@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from gpumon.cli.command import can_draw, check_path, complain, period_argument
+from gpumon.cli.command import can_draw, check_path, period_argument, print_error
 from gpumon.cli.live_line import LiveLine, ended_by_signals
 from gpumon.cli.reading_progress import ReadingProgress
 from gpumon.core.clock import nanoseconds
@@ -258,7 +258,7 @@ class _Reports:
 
     def _fail(self, error: GpumonError) -> None:
         self.has_failed = True
-        complain(error)
+        print_error(error)
 
 
 def _print_text(reports: _Reports, *, many: bool) -> None:
@@ -279,7 +279,7 @@ def _check_follow(paths: list[str]) -> None:
     if path == STANDARD_INPUT:
         raise UsageError("--follow is for a file; the standard input is read until it ends anyway")
     if is_regular(path) and not os.path.lexists(path):
-        complain(f"{path}: does not exist yet: waiting for it; Ctrl-C ends it")
+        print_error(f"{path}: does not exist yet: waiting for it; Ctrl-C ends it")
 
 
 # -- a followed file that is replaced ----------------------------------------------

@@ -43,7 +43,7 @@ class Command(Protocol):
         ...
 
 
-def complain(sentence: object) -> None:
+def print_error(sentence: object) -> None:
     """Print a message on standard error, as one safe line."""
     print(f"gpumon: {label_text(sentence, _LONGEST_SENTENCE)}", file=sys.stderr)
 
@@ -161,7 +161,7 @@ def can_draw() -> bool:
     try:
         import gpumon.outlets.plot.html  # noqa: F401
     except ImportError:
-        complain(
+        print_error(
             "cannot write a picture or page without matplotlib: install it with "
             f"`{sys.executable} -m pip install 'matplotlib>=3.8'`"
         )

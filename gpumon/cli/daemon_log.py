@@ -29,11 +29,11 @@ class _Recovery(Generic[_Key]):
     def __init__(self) -> None:
         self._since_ns: dict[_Key, int] = {}
 
-    def interrupt(self, key: _Key) -> None:
+    def mark_present(self, key: _Key) -> None:
         self._since_ns.pop(key, None)
 
-    def ended_ns(self, key: _Key, now_ns: int) -> int | None:
-        """Return when an absent trouble ended; ``None``: it may still come back."""
+    def note_absent(self, key: _Key, now_ns: int) -> int | None:
+        """Record an absence; return when the trouble ended; ``None``: it may come back."""
         since_ns = self._since_ns.setdefault(key, now_ns)
         if now_ns - since_ns < _STABLE_NS:
             return None
@@ -60,18 +60,18 @@ class CollectorLog:
         """Log new messages, except those that another log has ``logged``."""
         for collector in collectors:
             if not collector.success and collector.message in logged:
-                self._recovery.interrupt(collector.name)
+                self._recovery.mark_present(collector.name)
             elif not collector.success:
                 self._failed(collector.name, collector.message or "failed")
             else:
                 name = collector.name
-                if name in self._failures and self._recovery.ended_ns(name, now_ns) is not None:
+                if name in self._failures and self._recovery.note_absent(name, now_ns) is not None:
                     del self._failures[name]
                     self._log.info("%s: works again", name)
                 self._note(collector, now_ns)
 
     def _failed(self, name: str, message: str) -> None:
-        self._recovery.interrupt(name)
+        self._recovery.mark_present(name)
         failures = self._failures.setdefault(name, [])
         if message not in failures and len(failures) < _MAX_MESSAGES:
             failures.append(message)
@@ -112,14 +112,14 @@ class XidLog:
             uuid, label = gpu.device.uuid, gpu.device.label
             # Schedulers create and destroy instances.
             if not gpu.listed and gpu.device.parent_uuid is None:
-                self._recovery.interrupt(uuid)
+                self._recovery.mark_present(uuid)
                 if uuid not in self._vanished:
                     self._vanished.add(uuid)
                     trouble = vanished()
                     self._log.warning(
                         "GPU %s (%s) %s. What to do: %s.", label, uuid, trouble.text, trouble.advice
                     )
-            elif uuid in self._vanished and self._recovery.ended_ns(uuid, now_ns) is not None:
+            elif uuid in self._vanished and self._recovery.note_absent(uuid, now_ns) is not None:
                 self._vanished.remove(uuid)
                 self._log.info("GPU %s (%s) is listed again", label, uuid)
             for xid, _ in gpu.xid_errors:
@@ -156,16 +156,16 @@ class FieldLog:
                 for fault in gpu.latest.faults:
                     failing[gpu.device.uuid, fault.field] = gpu.device, fault
         for key, (device, fault) in failing.items():
-            self._recovery.interrupt(key)
+            self._recovery.mark_present(key)
             if key not in self._faults:
                 self._faults[key] = device, fault
                 self._log.warning("%s", fault_sentence(device, fault))
         for key in [*self._faults]:
             if key[0] not in known:  # a destroyed instance
                 del self._faults[key]
-                self._recovery.interrupt(key)
+                self._recovery.mark_present(key)
             elif key not in failing and key[0] in answering:
-                ended_ns = self._recovery.ended_ns(key, now_ns)
+                ended_ns = self._recovery.note_absent(key, now_ns)
                 if ended_ns is not None:
                     self._log.info("%s", recovery_sentence(*self._faults.pop(key), ended_ns))
-        self.sentences = frozenset(fault_sentence(*one) for one in failing.values())
+        self.sentences = frozenset(fault_sentence(*fault) for fault in failing.values())

@@ -52,10 +52,10 @@ class DstatCommand:
     def run(self, args: argparse.Namespace) -> int:
         hosts = find_hosts(os.environ)
         if args.action == "install":
-            _at_each_copy(_copy_to, _ELSEWHERE)
+            _for_each_copy(_copy_to, _ELSEWHERE)
             _print_hosts(hosts)
         elif args.action == "uninstall":
-            _at_each_copy(_remove_from, "")
+            _for_each_copy(_remove_from, "")
         elif args.json:
             print(json.dumps({"hosts": [_as_json(host) for host in hosts]}, indent=2))
         else:
@@ -75,16 +75,16 @@ def _remove_from(path: Path) -> str:
     return f"nothing  {path}" if was is CopyState.ABSENT else f"left     {path}: {was.value}"
 
 
-def _at_each_copy(act: Callable[[Path], str], what_to_do: str) -> None:
+def _for_each_copy(action: Callable[[Path], str], error_suffix: str) -> None:
     """Act on every copy, even if one fails."""
     failures = []
     for path in home_copies(os.environ):
         try:
-            print(act(path))
+            print(action(path))
         except GpumonError as error:  # noqa: PERF203  (four of them)
             failures.append(str(error))
     if failures:
-        raise GpumonError(f"{'; '.join(failures)}{what_to_do}")
+        raise GpumonError(f"{'; '.join(failures)}{error_suffix}")
 
 
 def _print_hosts(hosts: tuple[DstatHost, ...], *, with_paths: bool = False) -> None:

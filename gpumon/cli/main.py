@@ -11,7 +11,7 @@ from inspect import cleandoc
 from pathlib import Path
 
 from gpumon import __version__
-from gpumon.cli.command import Command, complain
+from gpumon.cli.command import Command, print_error
 from gpumon.cli.environment import CommandParser
 from gpumon.errors import GpumonError
 
@@ -84,14 +84,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         code: int = args.run(args)
         sys.stdout.flush()
     except GpumonError as error:
-        complain(error)
+        print_error(error)
         return error.exit_code
     except BrokenPipeError:
         # The reader has closed the pipe; avoid an error of the interpreter at exit.
         _close_output()
         return 0
     except OSError as error:  # such as a full disk
-        complain(error.strerror or error)
+        print_error(error.strerror or error)
         _close_output()
         return 1
     except KeyboardInterrupt:

@@ -12,8 +12,8 @@ from pathlib import Path
 from gpumon.cli.command import (
     can_draw,
     check_path,
-    complain,
     number_argument,
+    print_error,
     time_argument,
 )
 from gpumon.core.codecs.report_codec import (
@@ -201,7 +201,7 @@ def _print_both(before: Report, after: Report, *, as_json: bool) -> None:
     from gpumon.outlets.text.style import style_for
 
     if before == after:
-        complain("note: both are the same report")
+        print_error("note: both are the same report")
     if as_json:
         print(json.dumps(comparison(before, after), indent=2))
     else:
@@ -334,7 +334,7 @@ def _compare_with_limits(report: Report, *percents: float | None) -> int:
     if not found.is_any_diagnosed:
         raise NothingToJudgeError(f"no verdict: {found.undiagnosed}")
     for sentence in found.failures:
-        complain(sentence)
+        print_error(sentence)
     for note in found.notes:
-        complain(f"note: {note}")
+        print_error(f"note: {note}")
     return 1 if found.failures else 0

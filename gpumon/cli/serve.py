@@ -213,14 +213,14 @@ class Daemon:
         others = [collector for collector in last.collectors if collector.name not in names]
         state = last._replace(collectors=(*others, *own))
         if is_published:
-            self._state_file.write(self._watch.left(state))
+            self._state_file.write(self._watch.for_state_file(state))
         else:
             self._reports.follow(state)
             self._publish(state)
 
     def _publish(self, state: MonitorState) -> None:
-        self._state_file.write(self._watch.left(state))
-        self._http.publish(self._watch.shown(state))
+        self._state_file.write(self._watch.for_state_file(state))
+        self._http.publish(self._watch.for_display(state))
         self._field_log.follow(state.gpus, state.taken_at_ns)
         collectors = [one for one in state.collectors if one.name != WEB_SERVER]  # logs itself
         self._log.follow(collectors, state.taken_at_ns, logged=self._field_log.sentences)

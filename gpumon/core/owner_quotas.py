@@ -235,6 +235,16 @@ def largest_owners(counts: Mapping[Any, int]) -> tuple[tuple[int | None, int], .
     return (*ranked[:MAX_OWNERS_LISTED], *(((None, others),) if others else ()))
 
 
+def owner_counts_text(counts: Sequence[tuple[int | None, int]]) -> str:
+    """List counts by owner.
+
+    >>> owner_counts_text(((65534, 400), (None, 3)))
+    '400 of uid 65534 and 3 of others'
+    """
+    texts = [f"{n:,} of {'others' if uid is None else f'uid {uid}'}" for uid, n in counts]
+    return listed(texts, most=5)
+
+
 def left_out_message(left_out: Sequence[tuple[int | None, int]], slots: int) -> str:
     """Whose rings are not read, and why.
 
@@ -242,9 +252,8 @@ def left_out_message(left_out: Sequence[tuple[int | None, int]], slots: int) -> 
     '401 phase rings are not read, for there are more than 256: 400 of uid 65534 and 1 of uid 1000'
     """
     total = sum(count for _, count in left_out)
-    whose = [f"{n:,} of {'others' if uid is None else f'uid {uid}'}" for uid, n in left_out]
     what = counted(total, "phase ring is", "phase rings are")
-    return f"{what} not read, for there are more than {slots:,}: {listed(whose, most=5)}"
+    return f"{what} not read, for there are more than {slots:,}: {owner_counts_text(left_out)}"
 
 
 def _importance(ring: RingCandidate) -> tuple[bool, int, tuple[str, str, int]]:

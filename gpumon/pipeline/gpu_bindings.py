@@ -123,7 +123,7 @@ class GpuBindings:
         newest: GpuSample,
         answered_at_ns: int,
         *,
-        lists_work: bool,
+        driver_lists_processes: bool,
     ) -> None:
         """Compare these runs with the GPU's processes, as far as it has worked.
 
@@ -131,7 +131,7 @@ class GpuBindings:
             runs: Runs that may be on this GPU, alive or just ended.
             newest: Its newest sample.
             answered_at_ns: When it answered last.
-            lists_work: Whether a list of this machine ever named a process.
+            driver_lists_processes: Whether a list of this machine ever named a process.
         """
         uuid = newest.device.uuid
         undecided = [run for run in runs if run.bindings.get(uuid) is not GpuBinding.SEEN]
@@ -139,7 +139,7 @@ class GpuBindings:
             return  # there is no new list
         self._open_from_ns = None
         read_at_ns = answered_at_ns if newest.processes_at_ns is None else newest.processes_at_ns
-        listed = ProcessList(newest.processes, read_at_ns, lists_work)
+        listed = ProcessList(newest.processes, read_at_ns, driver_lists_processes)
         samples = [*self._deferred_samples(), *newest.busy]
         for run in undecided:
             run.undecided_on.discard(uuid)

@@ -110,10 +110,12 @@ class GpuTracker:
         """Estimate its busy time in a window; ``None``: nothing of it is known."""
         return self.peers.busy_ns_within(start_ns, end_ns, self.newest.busy)
 
-    def decide(self, runs: Sequence[TrackedRun], *, lists_work: bool) -> None:
+    def decide(self, runs: Sequence[TrackedRun], *, driver_lists_processes: bool) -> None:
         """Decide which of these runs are bound to it: see ``GpuBindings``."""
         answered_at_ns = self._answered_at_ns or 0
-        self._bindings.decide(runs, self.newest, answered_at_ns, lists_work=lists_work)
+        self._bindings.decide(
+            runs, self.newest, answered_at_ns, driver_lists_processes=driver_lists_processes
+        )
 
     # -- settling --------------------------------------------------------------
 
@@ -157,7 +159,7 @@ class GpuTracker:
             if over_ns is None or run.left_ns.get(uuid) != over_ns
         ]
         owners = frozenset([run.reading.owner_uid for run in waits_for])
-        self._stop_awaiting(self._awaited.owners - owners)
+        self._drop_waiting_owners(self._awaited.owners - owners)
         ledger.set_run_waiting(bool(waits_for))
         if not waits_for:
             self._awaited.forget()
@@ -170,8 +172,9 @@ class GpuTracker:
                 if not sample.may_follow(ledger.last_end_ns):
                     ledger.observe((sample,))  # which counts it as rejected
                     continue
-                self._settle_sample(sample, runs, peers)
-                self._end_jobs(overs_ns, is_active=self._is_active(sample))
+                is_active = self._is_active(sample)
+                self._settle_sample(sample, runs, peers, is_active=is_active)
+                self._end_jobs(overs_ns, is_active=is_active)
             if not tick.busy:
                 self._end_jobs(overs_ns, is_active=False)
         elif tick.busy:
@@ -180,38 +183,46 @@ class GpuTracker:
         ledger.processes_seen(None if has_processes is None else has_processes or is_bound)
         self._awaited.note_pending(owners, ledger.awaited_ns)
 
-    def _stop_awaiting(self, owners: Collection[int]) -> None:
-        """These users did not work: idle time that only they waited for was not start-up."""
+    def _drop_waiting_owners(self, owners: Collection[int]) -> None:
+        """Drop idle time as start-up if only runs of these users, who did no work, waited."""
         if owners:
             self.ledger.give_up_awaiting(self._awaited.drop(owners))
 
     def _settle_sample(
-        self, sample: BusySample, runs: tuple[TrackedRun, ...], peers: Sequence[GpuTracker]
+        self,
+        sample: BusySample,
+        runs: tuple[TrackedRun, ...],
+        peers: Sequence[GpuTracker],
+        *,
+        is_active: bool,
     ) -> None:
         """Settle one sample by what the runs at work did; without one, keep it for later."""
-        uuid, is_active = self.uuid, self._is_active(sample)
-        here = [run for run in runs if run.is_under_way_in(sample)]
-        here = self._without_workers(here, sample, is_active=is_active)
+        uuid = self.uuid
+        candidates = self._without_workers(
+            [run for run in runs if run.is_under_way_in(sample)], sample, is_active=is_active
+        )
         if is_active:
-            for run in here:
+            for run in candidates:
                 if run.is_bound_to(uuid):
                     run.used_uuids.add(uuid)
                     run.timeline.note_activity(sample.start_ns, sample.end_ns)
-        at_work = [run for run in here if uuid in run.used_uuids]
+        at_work = [run for run in candidates if uuid in run.used_uuids]
         if len(at_work) > 1:  # a run that stands still, or is over, has no part in others' losses
             at_work = [run for run in at_work if self._goes_on(run, sample)] or at_work
-        if is_active and len(at_work) < len(here):
+        if is_active and len(at_work) < len(candidates):
             owners_at_work = {run.reading.owner_uid for run in at_work}
-            self._stop_awaiting({run.reading.owner_uid for run in here} - owners_at_work)
+            self._drop_waiting_owners(
+                {run.reading.owner_uid for run in candidates} - owners_at_work
+            )
         hung_ns = self._hang.overlap_ns(sample)
         if not at_work:
-            if here and not is_active:
-                self._awaited.add(sample, here)
+            if candidates and not is_active:
+                self._awaited.add(sample, candidates)
             self.ledger.observe_shared(sample, _NOT_SHARED, hung_ns=hung_ns)
             return
         if self._awaited.is_known:
             self.ledger.explain_pending(self._awaited.settle(at_work))
-        shared, bounds, narrowed = self._share(sample, at_work, peers)
+        shared, bounds, narrowed = self._share(sample, at_work, peers, is_active=is_active)
         may_wait = not all(run.timeline.tags_waits for run in at_work)
         self.ledger.observe_shared(
             sample, shared, bounds=bounds, hung_ns=hung_ns, may_wait=may_wait
@@ -223,20 +234,20 @@ class GpuTracker:
         return sample.busy_ratio > self._settings.active_above
 
     def _without_workers(
-        self, here: list[TrackedRun], sample: BusySample, *, is_active: bool
+        self, candidates: list[TrackedRun], sample: BusySample, *, is_active: bool
     ) -> list[TrackedRun]:
         """Leave out runs that have counted no step, where another one works on this GPU.
 
         They are a loader's workers, or about to begin.
         """
-        if len(here) < 2:
-            return here
-        uuid, at_work = self.uuid, [run for run in here if run.works_by(sample.end_ns)]
+        if len(candidates) < 2:
+            return candidates
+        uuid, at_work = self.uuid, [run for run in candidates if run.works_by(sample.end_ns)]
         for run in at_work:
             is_on = uuid in run.used_uuids or (is_active and run.is_bound_to(uuid))
             if is_on and self._goes_on(run, sample):
                 return at_work
-        return here
+        return candidates
 
     def _goes_on(self, run: TrackedRun, sample: BusySample) -> bool:
         """Whether a run neither stands still nor was over before that sample."""
@@ -246,7 +257,12 @@ class GpuTracker:
         return over_ns is None or over_ns > sample.start_ns
 
     def _share(
-        self, sample: BusySample, at_work: list[TrackedRun], peers: Sequence[GpuTracker]
+        self,
+        sample: BusySample,
+        at_work: list[TrackedRun],
+        peers: Sequence[GpuTracker],
+        *,
+        is_active: bool,
     ) -> tuple[SharedIdle, Bounds | None, Narrowed | None]:
         """Share a sample's idle time between causes; return how certain that is, too."""
         start_ns, end_ns, _ = sample
@@ -261,9 +277,7 @@ class GpuTracker:
             done_ns = only_run.timeline.drained_ns(start_ns, end_ns)
             self.peers.spun_ns += max(0, done_ns - idle_ns)
         excess_ns = self.peers.excess_ns(sample, window, idle_ns, leads_ns)
-        shared = share_idle(
-            idle_ns, window, peer_excess_ns=excess_ns, wholly_idle=not self._is_active(sample)
-        )
+        shared = share_idle(idle_ns, window, peer_excess_ns=excess_ns, wholly_idle=not is_active)
         bounds = narrowed = None
         if only_run is not None and len(only_run.used_uuids) == 1:
             bounds, narrowed = only_run.bounds.observe(

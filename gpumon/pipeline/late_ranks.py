@@ -20,7 +20,7 @@ from gpumon.core.settings.detector import DetectorSettings
 from gpumon.pipeline.gpu_tracker import GpuTracker
 from gpumon.pipeline.tracked_run import TrackedRun
 
-_LATE_IN: Final = (
+_LATE_CAUSES: Final = (
     IdleCause.INPUT_WAIT,
     IdleCause.HOST_TO_DEVICE,
     IdleCause.CALLBACKS,
@@ -29,12 +29,12 @@ _LATE_IN: Final = (
     IdleCause.BETWEEN_EPOCHS,
 )
 """Causes that make a rank late; idle time within a step may itself be a wait for others."""
-_AS_MANY: Final = 0.02
+_EQUAL_BATCH_TOLERANCE: Final = 0.02
 _EVERY_NS: Final = 2 * NS_PER_S
-_MOST_AHEAD: Final = 1
-"""Ranks that meet in each step are at most this many steps ahead of another, ..."""
-_AHEAD_SHARE: Final = 0.02
-"""... or this part of the steps, as rings are read one after the other."""
+_MAX_STEPS_AHEAD: Final = 1
+_MAX_AHEAD_RATIO: Final = 0.02
+"""Ranks that synchronise in each step are at most this far ahead of each other: one step, plus this
+part of the steps, because rings are not read at the same time."""
 
 
 class _Sums(NamedTuple):
@@ -42,19 +42,19 @@ class _Sums(NamedTuple):
     idle_ns: int
     step_idle_ns: int
     late_ns: dict[IdleCause, int]
-    late_most_ns: int
+    max_late_ns: int
     spun_ns: int
 
 
-class _Grown(NamedTuple):
-    """Growth since the last comparison; how long it was late, for certain and at most."""
+class _Growth(NamedTuple):
+    """A rank's growth since the last comparison: ``late_ns`` at least, ``max_late_ns`` at most."""
 
     busy_ns: int
     idle_ns: int
     step_idle_ns: int
     late_ns: int
-    late_most_ns: int
-    late_in: str
+    max_late_ns: int
+    late_cause: str
     spun_ns: int
     steps: int
 
@@ -66,13 +66,13 @@ class _Rank:
         self.run, self.gpu = run, gpu
         self.own_time = OwnTime()
         self.excess = LastingExcess()
-        # By the run that may be late: for how long this one waited, at least and at most, if so.
+        # Least and longest waits for each run that is not yet known to be late.
         self._open_ns: dict[str, tuple[int, int]] = {}
         self._before = self._sums()
         self._until_ns = run.reading.known_until_ns
         self._steps = run.reading.steps
 
-    def grown(self) -> _Grown:
+    def growth(self) -> _Growth:
         before, now = self._before, self._sums()
         late_ns = {cause: ns - before.late_ns.get(cause, 0) for cause, ns in now.late_ns.items()}
         until_ns = self.run.reading.known_until_ns
@@ -81,19 +81,19 @@ class _Rank:
         steps, self._steps = self.run.reading.steps - self._steps, self.run.reading.steps
         longest = max(late_ns, key=late_ns.__getitem__)
         is_stopped = stopped_ns > late_ns[longest]
-        return _Grown(
+        return _Growth(
             now.busy_ns - before.busy_ns,
             now.idle_ns - before.idle_ns,
             now.step_idle_ns - before.step_idle_ns,
             max(0, sum(late_ns.values())) + stopped_ns,
-            max(0, now.late_most_ns - before.late_most_ns) + stopped_ns,
+            max(0, now.max_late_ns - before.max_late_ns) + stopped_ns,
             SUSPENDED if is_stopped else longest.value,
             now.spun_ns - before.spun_ns,
             steps,
         )
 
     def count(self, wait: RankWait, low_ns: int, high_ns: int, *, is_known: bool) -> None:
-        """Count a wait for another rank; unless it is known, the least is kept open."""
+        """Count a wait for another rank; keep its lower bound open unless the delay is known."""
         open_low_ns, open_high_ns = self._open_ns.pop(wait.run, (0, 0))
         if is_known:
             low_ns += open_low_ns
@@ -109,15 +109,13 @@ class _Rank:
 
     def _sums(self) -> _Sums:
         totals = self.gpu.ledger.idle_only()
-        late_ns = {cause: totals.bounds_ns(cause)[0] for cause in _LATE_IN}
+        late_ns = {cause: totals.bounds_ns(cause)[0] for cause in _LATE_CAUSES}
         late_ns[IdleCause.INPUT_WAIT] = totals.starved_ns
         used_ns = totals.idle_total_ns - totals.idle_ns.get(IdleCause.NOT_IN_USE, 0)
         in_step = (IdleCause.IMBALANCE, IdleCause.WITHIN_STEP)
         step_ns = sum(totals.idle_ns.get(cause, 0) for cause in in_step)
-        late_most_ns = min(used_ns, sum(totals.bounds_ns(cause)[1] for cause in _LATE_IN))
-        return _Sums(
-            totals.busy_ns, used_ns, step_ns, late_ns, late_most_ns, self.gpu.peers.spun_ns
-        )
+        max_late_ns = min(used_ns, sum(totals.bounds_ns(cause)[1] for cause in _LATE_CAUSES))
+        return _Sums(totals.busy_ns, used_ns, step_ns, late_ns, max_late_ns, self.gpu.peers.spun_ns)
 
     def wait(self, cause: str) -> RankWait:
         """The wait of others for this rank."""
@@ -172,46 +170,47 @@ class LateRanks:
 
     def _compare(self, ranks: Sequence[_Rank]) -> _Rank | None:
         """Count the waits of a job's ranks; return the rank that others may have waited for."""
-        grown = [(rank, rank.grown()) for rank in ranks]
+        growths = [(rank, rank.growth()) for rank in ranks]
         if all(rank.run.timeline.has_marks for rank in ranks):
-            _count_spun(grown)
+            _count_spun(growths)
             return None
-        late, most = max(grown, key=lambda pair: pair[1].late_ns + pair[1].late_most_ns)
-        delays = True if most.late_in == SUSPENDED else late.own_time.delays
-        most_steps = (1 + _AHEAD_SHARE) * most.steps + _MOST_AHEAD
+        late_rank, latest = max(growths, key=lambda pair: pair[1].late_ns + pair[1].max_late_ns)
+        is_suspended = latest.late_cause == SUSPENDED
+        delays = True if is_suspended else late_rank.own_time.delays
+        max_steps = (1 + _MAX_AHEAD_RATIO) * latest.steps + _MAX_STEPS_AHEAD
         others = [
-            (rank, one) for rank, one in grown if rank is not late and one.steps <= most_steps
+            (rank, growth)
+            for rank, growth in growths
+            if rank is not late_rank and growth.steps <= max_steps
         ]
-        wait, is_late = late.wait(most.late_in), False
+        wait, is_late = late_rank.wait(latest.late_cause), False
         if delays is False:
             for rank, _ in others:
                 rank.forget(wait)
-            return late
-        for rank, one in others:
-            own_ns = max(one.idle_ns, one.late_most_ns)
-            high_ns = min(one.busy_ns, max(0, most.late_most_ns - own_ns))
-            busier_ns = rank.excess.of(wait.run, one.busy_ns - most.busy_ns, most.busy_ns)
-            surely_ns = min(high_ns, busier_ns, max(0, most.late_ns - one.idle_ns))
-            is_sure = most.late_in == SUSPENDED or _compute_alike(rank, late)
-            low_ns = surely_ns if is_sure else 0
+            return late_rank
+        for rank, growth in others:
+            own_ns = max(growth.idle_ns, growth.max_late_ns)
+            high_ns = min(growth.busy_ns, max(0, latest.max_late_ns - own_ns))
+            excess_ns = rank.excess.of(wait.run, growth.busy_ns - latest.busy_ns, latest.busy_ns)
+            certain_ns = min(high_ns, excess_ns, max(0, latest.late_ns - growth.idle_ns))
+            low_ns = certain_ns if is_suspended or _compute_alike(rank, late_rank) else 0
             rank.count(wait, low_ns, high_ns, is_known=bool(delays))
-            waits_ns = most.late_most_ns - own_ns + one.step_idle_ns
-            least_ns = self._settings.advice.min_share * (one.busy_ns + one.idle_ns)
-            is_worth_it = waits_ns > least_ns
-            if is_worth_it:
-                rank.gpu.peers.late_peer = late.run
+            waits_ns = latest.max_late_ns - own_ns + growth.step_idle_ns
+            least_ns = self._settings.advice.min_share * (growth.busy_ns + growth.idle_ns)
+            if waits_ns > least_ns:
+                is_late = True
+                rank.gpu.peers.late_peer = late_rank.run
                 rank.gpu.note_rank_wait(wait, waits_ns)
-            is_late = is_late or is_worth_it
-        return late if is_late else None
+        return late_rank if is_late else None
 
 
-def _count_spun(grown: Sequence[tuple[_Rank, _Grown]]) -> None:
-    """Count waits by marks of the device, which show how long each waited for the last one."""
-    last, least = min(grown, key=lambda pair: pair[1].spun_ns)
-    is_late = 2 * least.late_ns > max(one.spun_ns for _, one in grown)
-    wait = last.wait(least.late_in if is_late else ITS_STEP)
-    for rank, one in grown:
-        spun_ns = one.spun_ns - least.spun_ns
+def _count_spun(growths: Sequence[tuple[_Rank, _Growth]]) -> None:
+    """Count waits from the device's marks, which show how long each rank waited for the last."""
+    last_rank, last = min(growths, key=lambda pair: pair[1].spun_ns)
+    is_late = 2 * last.late_ns > max(growth.spun_ns for _, growth in growths)
+    wait = last_rank.wait(last.late_cause if is_late else ITS_STEP)
+    for rank, growth in growths:
+        spun_ns = growth.spun_ns - last.spun_ns
         rank.gpu.note_rank_wait(wait, spun_ns)
         rank.gpu.ledger.wait_for_rank(spun_ns, spun_ns)
 
@@ -229,4 +228,4 @@ def _have_equal_batches(one: RingReading, other: RingReading) -> bool:
     if not (one.samples and one.steps and other.samples and other.steps):
         return False
     ratio = one.samples / one.steps / (other.samples / other.steps)
-    return abs(ratio - 1) < _AS_MANY
+    return abs(ratio - 1) < _EQUAL_BATCH_TOLERANCE

@@ -152,7 +152,9 @@ class Monitor:
         """Settle a frame once every GPU's sample is known, because a peer's work counts too."""
         for sample in frame.gpus:
             uuid = sample.device.uuid
-            self._gpus[uuid].decide(self._runs.on(uuid), lists_work=self._has_listed_process)
+            self._gpus[uuid].decide(
+                self._runs.on(uuid), driver_lists_processes=self._has_listed_process
+            )
         busiest_of_job = self._busiest_of_jobs()
         for sample in frame.gpus:
             uuid = sample.device.uuid

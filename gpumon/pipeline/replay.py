@@ -165,11 +165,11 @@ class ReplayWatch(Watch):
             ),
         )
 
-    def shown(self, state: MonitorState) -> MonitorState:
+    def for_display(self, state: MonitorState) -> MonitorState:
         """With timestamps that start at the start of the replay."""
         return self._moved(state, self._ahead_ns or 0)
 
-    def left(self, state: MonitorState) -> MonitorState:
+    def for_state_file(self, state: MonitorState) -> MonitorState:
         """With the newest timestamp at the present, for readers that know no other clock."""
         return self._moved(state, self._system_clock.monotonic_ns() - state.taken_at_ns)
 

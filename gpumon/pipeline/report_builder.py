@@ -32,9 +32,9 @@ from gpumon.pipeline.history import (
 )
 from gpumon.pipeline.state_report import NO_COUNTS, report_of
 
-_MOST_FINISHED: Final = 64
-_MOST_BESIDE: Final = 64
-"""Names of other runs on the same GPU: a run of weeks may see thousands of short ones."""
+_MAX_FINISHED: Final = 64
+_MAX_CONCURRENT_RUNS: Final = 64
+"""Names kept of other runs on the same GPU: thousands of short ones may run in a few weeks."""
 _PATIENCE_NS: Final = 10 * NS_PER_S
 """Longest time until the samples of a GPU pass the end of a run."""
 
@@ -47,13 +47,13 @@ class _Open:
         before: Snapshot of the tick before its first; ``None``: the daemon began later.
         gone_ns: When its end was first noticed.
         counted: GPUs for which it was counted.
-        beside: Runs that were on one of its GPUs at the same time.
+        concurrent_runs: Runs that were on one of its GPUs at the same time.
     """
 
     before: Snapshot | None
     gone_ns: int | None = None
     counted: set[str] = field(default_factory=set)
-    beside: set[str] = field(default_factory=set)
+    concurrent_runs: set[str] = field(default_factory=set)
 
 
 class RunReports:
@@ -90,8 +90,10 @@ class RunReports:
                 key, name = named[0], name_of_run(*named[0])
                 run = _run_of(key, now) if key in self._open else None
                 report = _alone(self._open[key], now, run) if run else self._finished[key]
-                alike = [one for one in newest_first if one != key and name_of_run(*one) == name]
-                return _beside(alike, report, key)
+                namesakes = [
+                    other for other in newest_first if other != key and name_of_run(*other) == name
+                ]
+                return _with_namesake_note(report, key, namesakes)
             names = list(dict.fromkeys(name for name, _ in [*self._open, *self._finished]))
         if any(run.ended_before and label in (run.run, str(run.pid)) for run in now.runs):
             raise UsageError(
@@ -137,14 +139,16 @@ class RunReports:
         for gone in self._runs_on.keys() - uuids:  # MIG instances are recreated all day long
             del self._runs_on[gone]
         self._begin(listed_now)
-        living_on = _living_on(state.runs)
+        living_runs_on = _living_runs_on(state.runs)
         over = []
         for key, opened in self._open.items():
             run = listed_now[key]
             self._runs_on.update(set(run.gpu_uuids) - opened.counted)
             opened.counted.update(run.gpu_uuids)
-            if len(opened.beside) < _MOST_BESIDE:
-                opened.beside.update(*(living_on[uuid] for uuid in run.gpu_uuids if run.alive))
+            if len(opened.concurrent_runs) < _MAX_CONCURRENT_RUNS:
+                opened.concurrent_runs.update(
+                    *(living_runs_on[uuid] for uuid in run.gpu_uuids if run.alive)
+                )
             if not run.alive and _is_over(opened, run, state):
                 over.append(key)
         if over:
@@ -166,11 +170,11 @@ class RunReports:
             self._finished.pop(key, None)  # the newest comes last
             # If its label was taken, its last state may be from before its end.
             self._finished[key] = _alone(opened, now, replace(run, alive=False))
-        if len(self._finished) > _MOST_FINISHED:
+        if len(self._finished) > _MAX_FINISHED:
             del self._finished[next(iter(self._finished))]
 
 
-def _living_on(runs: Iterable[RunState]) -> dict[str, set[str]]:
+def _living_runs_on(runs: Iterable[RunState]) -> dict[str, set[str]]:
     living: defaultdict[str, set[str]] = defaultdict(set)
     for run in runs:
         for uuid in run.gpu_uuids if run.alive else ():
@@ -194,7 +198,7 @@ def _run_of(key: RunKey, report: Report) -> RunReport | None:
     return next((run for run in report.runs if (run.run, run.pid) == key), None)
 
 
-def _beside(namesakes: Sequence[RunKey], report: Report, key: RunKey) -> Report:
+def _with_namesake_note(report: Report, key: RunKey, namesakes: Sequence[RunKey]) -> Report:
     if not namesakes:
         return report
     pids, name = [str(pid) for _, pid in namesakes], name_of_run(*key)
@@ -227,7 +231,7 @@ def _alone(opened: _Open, now: Report, run: RunReport) -> Report:
         notes.append("It may be older than the daemon: what was before that is not observed.")
     else:
         part = report_after(opened.before, now)
-    others = sorted(opened.beside - {run.run})
+    others = sorted(opened.concurrent_runs - {run.run})
     if others:
         notes.append(f"On the same GPU at the same time: {listed(others)}. That counts here too.")
     gpus = tuple(

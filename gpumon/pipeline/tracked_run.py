@@ -107,7 +107,7 @@ class TrackedRun:
         return self.reading.facts.job, self.reading.owner_uid
 
     def over_ns(self, patience_ns: int) -> int | None:
-        """Time since which training is over, though its process may live; ``None`` while it trains.
+        """When training ended; ``None`` while it trains. Its process may still live.
 
         Without marks, it is over after ``patience_ns`` without a record.
         """

@@ -23,7 +23,7 @@ from gpumon.sources.ring_reader.phase_rings import PhaseRingReader
 
 _FIRST_ANSWER_S: Final = 10.0
 _STOP_PATIENCE_S: Final = 1.0
-_LONGEST_BACK_OFF_S: Final = 60.0
+_MAX_BACK_OFF_S: Final = 60.0
 
 
 class Watch(Protocol):
@@ -60,11 +60,11 @@ class Watch(Protocol):
         """Its own collectors, besides the monitor's."""
         return ()
 
-    def shown(self, state: MonitorState) -> MonitorState:
+    def for_display(self, state: MonitorState) -> MonitorState:
         """The state for outlets, under the boot id of this machine."""
         return state
 
-    def left(self, state: MonitorState) -> MonitorState:
+    def for_state_file(self, state: MonitorState) -> MonitorState:
         """The state for other processes, which compare it with CLOCK_MONOTONIC."""
         return state
 
@@ -109,9 +109,9 @@ class MachineWatch(Watch):
             raise self._source.restart_needed
         began_ns = time.perf_counter_ns()  # after the source, so that phases cover all samples
         rings = self._rings.read(self._clock.monotonic_ns())
-        took_seconds = seconds(time.perf_counter_ns() - began_ns)
+        read_seconds = seconds(time.perf_counter_ns() - began_ns)
         host = self._host.inspect(rings.rings, tick.frames, self._clock.monotonic_ns())
-        return Reading(tick, rings, self._clock.wall_time_s(), took_seconds, host)
+        return Reading(tick, rings, self._clock.wall_time_s(), read_seconds, host)
 
     def _tick(self) -> Tick:
         now_ns, period_ns, skipped = self._clock.monotonic_ns(), self.facts.period_ns, 0
@@ -173,8 +173,8 @@ class SourceThread:
         self._clock = clock
         self._source: GpuSource | None = None
         self._retry_at_ns, self._back_off_s = 0, 1.0
-        self._asked = threading.Event()
-        self._answered = threading.Event()
+        self._read_requested = threading.Event()
+        self._read_done = threading.Event()
         self._lock = threading.Lock()
         self._frames: list[Frame] = []
         self._error: str | None = None
@@ -189,8 +189,8 @@ class SourceThread:
         """Start a read, unless one is under way."""
         if self.idle:
             self.idle = False
-            self._answered.clear()
-            self._asked.set()
+            self._read_done.clear()
+            self._read_requested.set()
 
     def collect(self, patience_s: float) -> tuple[tuple[Frame, ...], str | None, float]:
         """Wait for the read, at most ``patience_s``.
@@ -199,7 +199,7 @@ class SourceThread:
             All frames since the last call, the error if the newest read
             failed, and how long that read took, in seconds.
         """
-        self._answered.wait(patience_s)
+        self._read_done.wait(patience_s)
         with self._lock:
             frames, self._frames = tuple(self._frames), []
             return frames, self._error, self._duration_seconds
@@ -207,13 +207,13 @@ class SourceThread:
     def stop(self, patience_s: float) -> None:
         """Close the source if its last read returns in time; else it ends with the process."""
         self._stopping = True
-        self._asked.set()
+        self._read_requested.set()
         self._thread.join(patience_s)
 
     def _work(self) -> None:
         while True:
-            self._asked.wait()
-            self._asked.clear()
+            self._read_requested.wait()
+            self._read_requested.clear()
             if self._stopping:
                 break
             began_ns = self._clock.monotonic_ns()
@@ -224,7 +224,7 @@ class SourceThread:
                 if frame is not None:
                     self._frames.append(frame)
                 self.idle = True
-            self._answered.set()
+            self._read_done.set()
         if self._source is not None:
             self._source.close()
 
@@ -239,7 +239,7 @@ class SourceThread:
         except Exception as trouble:  # noqa: BLE001 - whatever a driver raises, sampling goes on
             if self._source is None:
                 self._retry_at_ns = now_ns + nanoseconds(self._back_off_s)
-                self._back_off_s = min(self._back_off_s * 2, _LONGEST_BACK_OFF_S)
+                self._back_off_s = min(self._back_off_s * 2, _MAX_BACK_OFF_S)
             if isinstance(trouble, RestartNeededError):
                 self.restart_needed = trouble
             if isinstance(trouble, GpumonError):

@@ -57,7 +57,7 @@ _PATIENCE_S: Final = 30.0
 
 _Found = TypeVar("_Found")
 BeforeCall = Callable[[str], None]
-"""Receives what is asked next."""
+"""Receives what is read next."""
 
 
 def patiently(read: Callable[[BeforeCall], _Found], *, patience_s: float = _PATIENCE_S) -> _Found:
@@ -69,11 +69,11 @@ def patiently(read: Callable[[BeforeCall], _Found], *, patience_s: float = _PATI
         SourceUnavailableError: A call has not returned for ``patience_s``.
     """
     found: Future[_Found] = Future()
-    asked, asked_at_s = "the driver", monotonic()
+    target, since_s = "the driver", monotonic()
 
     def before_call(what: str) -> None:
-        nonlocal asked, asked_at_s
-        asked, asked_at_s = what, monotonic()
+        nonlocal target, since_s
+        target, since_s = what, monotonic()
 
     def work() -> None:
         try:
@@ -84,10 +84,10 @@ def patiently(read: Callable[[BeforeCall], _Found], *, patience_s: float = _PATI
     threading.Thread(target=work, daemon=True).start()
     with _progress_line() as show:
         while not wait([found], _SHOWN_EVERY_S).done:
-            show(f"asking {asked}")
-            if monotonic() - asked_at_s > patience_s:
+            show(f"reading {target}")
+            if monotonic() - since_s > patience_s:
                 raise SourceUnavailableError(
-                    f"the driver has not answered for {patience_s:.0f} s ({asked}): read "
+                    f"the driver has not answered for {patience_s:.0f} s ({target}): read "
                     "`dmesg`, and reboot if processes that use the GPU cannot be ended"
                 )
     return found.result()
@@ -99,7 +99,7 @@ def _progress_line() -> Iterator[Callable[[str], None]]:
     if not sys.stderr.isatty():
         yield lambda _: None
         return
-    with Status("asking the driver", console=Console(stderr=True)) as status:
+    with Status("reading the driver", console=Console(stderr=True)) as status:
         yield status.update
 
 
@@ -161,7 +161,7 @@ def _examine(source: str, options: NvmlOptions) -> tuple[list[Finding], DriverAn
     if source == "nvml":
         findings += driver_findings(read_driver_files(), driver, frames)
     else:
-        simulated = f"not asked: the GPUs of {source} are simulated"
+        simulated = f"not read: the GPUs of {source} are simulated"
         findings.append(finding_of(DRIVER, "driver", simulated, status=OFF))
     return findings, driver
 

@@ -19,7 +19,7 @@ from gpumon.sources.nvml.codes import NO_PERMISSION, NOT_SUPPORTED, SUCCESS, cod
 from gpumon.sources.nvml.fields.table import PROCESS_SHARES, field_called
 
 _READ_LOGS: Final = "see nvidia-smi and dmesg"
-_NEWER_DRIVER: Final = "install a newer NVIDIA driver, which has more to ask"
+_NEWER_DRIVER: Final = "install a newer NVIDIA driver, which has more values"
 _FIXES: Final = {
     13: _NEWER_DRIVER,
     25: _NEWER_DRIVER,
@@ -217,7 +217,7 @@ def _field(field: FieldAnswer, gpu: GpuAnswers, newest: GpuSample) -> Finding:
 
 def _refusal(field: FieldAnswer, gpu: GpuAnswers) -> str:
     if field.refusal is None:
-        return "the driver gave no value" if field.calls else "it was not asked"
+        return "the driver gave no value" if field.calls else "it was not read"
     function, code = field.refusal
     if field.field.name == "activity" and gpu.has_gpm is False and code == NOT_SUPPORTED:
         return f"no GPM on this board: Hopper and later have it ({code_name(code)})"

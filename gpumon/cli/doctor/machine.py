@@ -19,6 +19,7 @@ from gpumon.cli.dstat_hosts import (
     loaded_copies,
 )
 from gpumon.core.device.troubles import TroubleKind
+from gpumon.core.owner_quotas import owner_counts_text
 from gpumon.core.ring_format.events import RingReading
 from gpumon.core.ring_format.runtime_paths import (
     PHASES,
@@ -227,9 +228,8 @@ def _described(seen: RingSurvey, places: str) -> tuple[str, str, str | None]:
 
 
 def _by_uid(counts: Sequence[tuple[int | None, int]]) -> str:
-    whose = [f"{n:,} of {'others' if uid is None else f'uid {uid}'}" for uid, n in counts]
     verb = "is" if sum(count for _, count in counts) == 1 else "are"
-    return f"{listed(whose, most=5)} {verb}"
+    return f"{owner_counts_text(counts)} {verb}"
 
 
 def _whose(ring: RingReading) -> str:

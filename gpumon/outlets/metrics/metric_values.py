@@ -217,7 +217,7 @@ def _by_owner(counts: Iterable[tuple[int | None, int]]) -> Iterator[Row]:
         yield ("_other" if uid is None else uid,), count
 
 
-def _lives(run: RunState, state: MonitorState) -> bool:
+def _may_still_be_scraped(run: RunState, state: MonitorState) -> bool:
     """Whether it is alive, or ended so recently that its end may not have been scraped."""
     return run.alive is True or state.taken_at_ns - run.written_ns < _SCRAPED_WITHIN_NS
 
@@ -238,16 +238,20 @@ class LabelBudget:
         for gpu in state.gpus:
             if len(gpu.xid_errors) > MAX_XIDS:
                 self._dropped[_XIDS] += len(gpu.xid_errors) - MAX_XIDS
-        call_seconds = self._keep("gpumon_nvml_call", state.call_seconds, lambda one: one[0])
+        call_seconds = self._keep("gpumon_nvml_call", state.call_seconds, lambda call: call[0])
         called = dict(call_seconds)
         return MetricView(
             state=state,
             gpus=self._keep("gpumon_gpu", state.gpus, lambda gpu: gpu.device.uuid),
             runs=self._runs_with_series(state),
-            collectors=self._keep("gpumon_collector", state.collectors, lambda one: one.name),
+            collectors=self._keep(
+                "gpumon_collector", state.collectors, lambda collector: collector.name
+            ),
             call_seconds=call_seconds,
-            call_counts=tuple(one for one in state.call_counts if one[0] in called),
-            call_errors=self._keep(_ERRORS, state.call_errors, lambda one: f"{one[0]} {one[1]}"),
+            call_counts=tuple(call for call in state.call_counts if call[0] in called),
+            call_errors=self._keep(
+                _ERRORS, state.call_errors, lambda error: f"{error[0]} {error[1]}"
+            ),
             dropped=tuple(self._dropped.items()),
             runs_left_out=largest_owners(self._places.left_out),
         )
@@ -259,7 +263,9 @@ class LabelBudget:
         kept = {run.run: run for run in distinct}
         chosen = self._places.choose(
             [
-                RunCandidate(run.run, run.owner_uid, _lives(run, state), run.written_ns)
+                RunCandidate(
+                    run.run, run.owner_uid, _may_still_be_scraped(run, state), run.written_ns
+                )
                 for run in state.runs
                 if kept.get(run.run) is run
             ]

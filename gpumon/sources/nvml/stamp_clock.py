@@ -167,12 +167,12 @@ class StampClock:
         best_width_ns, offset_ns = math.inf, 0
         for _ in range(3):
             before_ns = self._monotonic_ns()
-            there_ns = self._read_clock_ns(clock_id)
+            stamp_ns = self._read_clock_ns(clock_id)
             width_ns = self._monotonic_ns() - before_ns
             if width_ns < _GOOD_PAIR_NS:
-                return there_ns - before_ns - width_ns // 2
+                return stamp_ns - before_ns - width_ns // 2
             if width_ns < best_width_ns:
-                best_width_ns, offset_ns = width_ns, there_ns - before_ns - width_ns // 2
+                best_width_ns, offset_ns = width_ns, stamp_ns - before_ns - width_ns // 2
         return offset_ns
 
     def _estimate(self, stamps_us: list[int], now_ns: int) -> None:

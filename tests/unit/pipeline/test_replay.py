@@ -142,7 +142,7 @@ class TestReplayWatch:
         assert (states[0].boot_id, states[0].source) == (facts().boot_id, f"replay:{path}")
         assert states[0].taken_at_ns == BEGAN_NS + NS_PER_S
         player = Player(path, speed=10.0)
-        shown = [player.watch.shown(state) for state in player.states()]
+        shown = [player.watch.for_display(state) for state in player.states()]
 
         assert [one.taken_at_ns - player.began_ns for one in shown] == [
             second * NS_PER_S for second in range(10)
@@ -163,7 +163,7 @@ class TestReplayWatch:
             latest=sample, xid_errors=((79, 1),), errors=ErrorTimes(((79, at_ns),), 1, at_ns)
         )
 
-        shown = player.watch.shown(state._replace(gpus=(gpu,)))
+        shown = player.watch.for_display(state._replace(gpus=(gpu,)))
 
         board, now_ns = board_document(shown.gpus[0]), shown.taken_at_ns
         assert now_ns != at_ns
@@ -178,7 +178,7 @@ class TestReplayWatch:
     def test_leaves_the_present_time_for_other_processes(self, path: Path) -> None:
         player = Player(path, speed=10.0)
         for state in player.states():
-            left, shown = player.watch.left(state), player.watch.shown(state)
+            left, shown = player.watch.for_state_file(state), player.watch.for_display(state)
             assert left.taken_at_ns == left.gpus[0].last_sample_at_ns == player.clock.now_ns
             assert player.watch.clock.monotonic_ns() == shown.taken_at_ns
 

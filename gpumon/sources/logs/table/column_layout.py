@@ -231,5 +231,5 @@ def _position_of(heading: str, headings: Sequence[str], name: str) -> int:
     texts = [text.strip() for text in headings]
     if heading.strip() in texts:
         return texts.index(heading.strip())
-    there = ", ".join(text for text in texts if text)[:200]
-    raise UsageError(f"--column {name}={heading}: the log has no such column; it has {there}")
+    headers = ", ".join(text for text in texts if text)[:200]
+    raise UsageError(f"--column {name}={heading}: the log has no such column; it has {headers}")
