@@ -61,7 +61,7 @@ BeforeCall = Callable[[str], None]
 
 
 def patiently(read: Callable[[BeforeCall], _Found], *, patience_s: float = _PATIENCE_S) -> _Found:
-    """Return what ``read`` returns; a terminal shows on standard error what it asks meanwhile.
+    """Return what ``read`` returns; a terminal shows on standard error what it reads.
 
     It runs on a thread of its own, so that a driver that hangs can be reported.
 
