@@ -32,7 +32,7 @@ FIRST_SEED = 5_000_000
 MACHINES = 300
 INTERVALS = 40
 GOAL = 0.98
-MOST_CHANGES = 10
+MAX_CHANGES = 10
 NOISY_MAY_MISS = 0.01
 
 Rows = tuple[list[Balanced], list[Balanced], list[float]]
@@ -60,7 +60,7 @@ def show(name: str, outcomes: list[Balanced], even: list[float], *, may_miss: fl
         f"{name:<28}{len(parts):>6}{median(parts):>9.2%}{min(parts):>9.2%}{below:>8}"
         f"{median(changes):>9.1f}{max(changes):>6}{equal}"
     )
-    return below <= may_miss * len(parts) and max(changes) <= MOST_CHANGES
+    return below <= may_miss * len(parts) and max(changes) <= MAX_CHANGES
 
 
 def show_both(name: str, rows: Rows, *, may_miss: float = 0.0) -> bool:
@@ -92,7 +92,7 @@ def main() -> int:
                 balanced_twice(machine, total, Random(seed), rows)
             met.append(show_both(f"{gpus} GPUs drawn{suffix}", rows, may_miss=may_miss))
     print(
-        f"goal: at least {GOAL:.0%} of the best within {MOST_CHANGES} changes, "
+        f"goal: at least {GOAL:.0%} of the best within {MAX_CHANGES} changes, "
         f"all without noise and {1 - NOISY_MAY_MISS:.0%} with it"
     )
     return int(not all(met))

@@ -12,9 +12,9 @@ from typing import Final
 
 from gpumon.core.clock import NS_PER_S, seconds
 
-_MOST_DIGITS: Final = 6
+_MAX_DIGITS: Final = 6
 """A share closer to a limit than this is shown as the limit."""
-_LEAST_SHOWN_SHARE: Final = 0.0005
+_MIN_SHOWN_SHARE: Final = 0.0005
 _NS_OF_UNIT: Final = {"s": NS_PER_S, "min": 60 * NS_PER_S, "h": 3600 * NS_PER_S}
 _SECONDS_BELOW_S: Final = 90
 _MINUTES_BELOW_S: Final = 90 * 60
@@ -181,7 +181,7 @@ def is_next_to_nothing(amount_ns: int, whole_ns: int) -> bool:
     >>> is_next_to_nothing(190_000_000, 400_000_000_000), is_next_to_nothing(40_000_000, 10**9)
     (True, False)
     """
-    return amount_ns < _LEAST_SHOWN_SHARE * whole_ns or not amount_ns
+    return amount_ns < _MIN_SHOWN_SHARE * whole_ns or not amount_ns
 
 
 def in_percent(ratio: float | None, *limits: float) -> str:
@@ -206,7 +206,7 @@ def in_percent(ratio: float | None, *limits: float) -> str:
     if 99.5 <= percent < 100.0:
         digits, percent = 2, min(percent, 99.99)  # never rounded to a whole that was not reached
     passed = [100.0 * limit for limit in limits if ratio != limit]
-    while digits < _MOST_DIGITS and any(
+    while digits < _MAX_DIGITS and any(
         _side(round(percent, digits), limit) != _side(percent, limit) for limit in passed
     ):
         digits += 1

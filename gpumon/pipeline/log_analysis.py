@@ -12,7 +12,7 @@ from gpumon.core.clock import NS_PER_S, seconds
 from gpumon.core.device.troubles import Trouble, ended_in_log, error_of
 from gpumon.core.diagnosis.advice import advise
 from gpumon.core.diagnosis.verdict_rules import diagnose, has_too_few_samples
-from gpumon.core.log_summary.activity import MOST_CHANGES, ChangeRoom
+from gpumon.core.log_summary.activity import MAX_CHANGES, ChangeRoom
 from gpumon.core.log_summary.common_pauses import Together, together
 from gpumon.core.report.lanes import Lanes
 from gpumon.core.report.report import TOO_FEW_SAMPLES, Advice, GpuReport, Report, sampling_of
@@ -40,7 +40,7 @@ _UNTIL_THEN: Final[Mapping[VerdictName, str]] = {
 class LogAnalysis:
     """Settles the rows of one log, GPU by GPU.
 
-    Memory does not grow with the log, except for 8 bytes a change of state, up to ``MOST_CHANGES``.
+    Memory does not grow with the log, except for 8 bytes a change of state, up to ``MAX_CHANGES``.
 
     Args:
         period_ns: Time between two rows of one GPU, if the user gives it; ``None``: see the stamps.
@@ -228,7 +228,7 @@ class LogAnalysis:
             yield f"The time between two rows changes: {listed(parts)} of GPU time."
         if len(tracks) > 1 and self._room.is_full:
             yield (
-                f"The GPUs started or stopped working more than {MOST_CHANGES:,} times: their "
+                f"The GPUs started or stopped working more than {MAX_CHANGES:,} times: their "
                 "pauses were not compared."
             )
         merged = sum(gpu.totals.merged_intervals for gpu in gpus)

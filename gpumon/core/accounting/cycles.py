@@ -12,7 +12,7 @@ from gpumon.core.clock import NS_PER_S, nanoseconds
 from gpumon.core.settings.detector import DetectorSettings
 from gpumon.core.settings.input_model import EQUAL_BELOW, VARIES_FROM_GRAINS
 
-_LEAST_S: Final = 0.05
+_MIN_S: Final = 0.05
 """No driver's window shows shorter times: they count as this."""
 _UPPER: Final = 5 / 6
 _LEVEL_FROM_GRAINS: Final = 3.0
@@ -122,12 +122,12 @@ class Cycles:
         low_s = paused_s + sum(cycle.pause_busy_s for cycle in last)
         return PauseShape(
             pauses=self.count,
-            grain_s=max(sample_s, _LEAST_S),
-            burst_s=max(_at(bursts_s, 0.5), _LEAST_S),
+            grain_s=max(sample_s, _MIN_S),
+            burst_s=max(_at(bursts_s, 0.5), _MIN_S),
             burst_width_s=_width(bursts_s),
-            pause_s=max(_at(pauses_s, 0.5), _LEAST_S),
+            pause_s=max(_at(pauses_s, 0.5), _MIN_S),
             pause_width_s=_width(pauses_s),
-            paused_ratio=paused_s / max(sum(cycle.length_s for cycle in last), _LEAST_S),
+            paused_ratio=paused_s / max(sum(cycle.length_s for cycle in last), _MIN_S),
             level_ratio=1 - paused_s / low_s if low_s else 0.0,
         )
 

@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 
 from gpumon.core.phase import IdleCause
 
-_MOST_SETTLEMENTS: Final = 128
+_MAX_SETTLEMENTS: Final = 128
 """How many are kept: pauses of ten minutes at one every five seconds."""
 
 
@@ -86,5 +86,5 @@ class PendingTime:
             return
         self._until_ns.append(self._settled_ns)
         self._causes.append(cause)
-        if len(self._causes) > _MOST_SETTLEMENTS:
+        if len(self._causes) > _MAX_SETTLEMENTS:
             del self._until_ns[0], self._causes[0]

@@ -54,21 +54,21 @@ class LastingExcess:
     lasting excess is hardly reduced by that.
 
     >>> excess = LastingExcess()
-    >>> [excess.of("GPU-1", amount, most_ns=100) for amount in (-30, 20, 30, -500, 50, 60)]
+    >>> [excess.of("GPU-1", amount, max_ns=100) for amount in (-30, 20, 30, -500, 50, 60)]
     [0, 0, 20, 0, 0, 10]
     """
 
     def __init__(self) -> None:
         self._short_ns: dict[str, int] = {}  # 0 or less
 
-    def of(self, name: str, amount_ns: int, most_ns: int) -> int:
+    def of(self, name: str, amount_ns: int, max_ns: int) -> int:
         """The lasting excess in one window; call it once for each.
 
         Args:
             name: Name of the peer.
             amount_ns: Excess in this window; below 0: shortfall.
-            most_ns: The longer window of the two: no more is cancelled.
+            max_ns: The longer window of the two: no more is cancelled.
         """
         amount_ns += self._short_ns.get(name, 0)
-        self._short_ns[name] = min(0, max(amount_ns, -most_ns))
+        self._short_ns[name] = min(0, max(amount_ns, -max_ns))
         return max(0, amount_ns)

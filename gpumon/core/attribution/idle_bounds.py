@@ -40,19 +40,19 @@ _EARLY_COMPARISONS: Final = frozenset({1, 2, 4, 8})
 """... and after these, if each of them was idle for as long as the host waited."""
 _ENOUGH: Final = 16
 """Windows that no model fits after which the rest of the block is not compared."""
-_MOST_WINDOWS: Final = 4 * _BLOCK
+_MAX_WINDOWS: Final = 4 * _BLOCK
 _GRAIN: Final = 0.05
 """Error of drivers and clocks, as a part of a window."""
 _HAS_RANGE: Final = 0.01
-_LEAST_ERROR: Final = 0.003
+_MIN_ERROR: Final = 0.003
 """Error of rounding to percent, ..."""
 _ERROR_OF_ONE: Final = 0.05
 """... and by chance, divided by the number of windows."""
 _WORSE_OF_ONE: Final = 8.0
 """n windows rule a model out if its error is 1 + 8 / sqrt(n) times that of the best one."""
-_MOST_COMPARED: Final = 1_024
+_MAX_COMPARED: Final = 1_024
 """Windows by which models are compared: older ones count for less."""
-_MOST_ERROR: Final = 0.02
+_MAX_ERROR: Final = 0.02
 """If even the best model has a greater error, none is used."""
 _ALIKE: Final = 0.02
 """Shares that differ by no more than this part of the windows are the same."""
@@ -60,14 +60,14 @@ _TELLING: Final = 0.1
 """Least part of a window that must be waits, and that must not be, for it to be evidence."""
 _TRACKED: Final = 16
 """Windows in a row that were idle for as long as the host waited, after which all will be."""
-_MOST_ODD: Final = 3
+_MAX_ODD: Final = 3
 """One in this many windows of such a loop may differ."""
 _REMEMBERED: Final = (1 << 64) - 1
-_MOST_OVERLAPS: Final = 6
+_MAX_OVERLAPS: Final = 6
 """How many of the last 64 windows with waits may be busier than the waits leave room for."""
-_MOST_SKIPPED: Final = 4_096
+_MAX_SKIPPED: Final = 4_096
 """Longest pause between comparisons, in windows with a range, while no model fits."""
-_MOST_BLOCKS: Final = 16
+_MAX_BLOCKS: Final = 16
 """How many blocks are remembered that may be narrowed later."""
 _OF_STEPS: Final = {IdleCause.WITHIN_STEP, IdleCause.IMBALANCE}
 """The split between these does not depend on when the device works."""
@@ -97,7 +97,7 @@ class _OpenBlock:
 
     @property
     def is_full(self) -> bool:
-        return self.ranges >= _BLOCK or len(self.kept) >= _MOST_WINDOWS
+        return self.ranges >= _BLOCK or len(self.kept) >= _MAX_WINDOWS
 
     def trace(self, *, has_own_steps: bool) -> LoopTrace:
         return LoopTrace(
@@ -120,14 +120,14 @@ class _Block:
         self._fitted = all_of(one.bounds for one, yes in pairs if yes)
         self._others = all_of(one.bounds for one, yes in pairs if not yes)
         self._usual_ns = sums_of(one.usual_ns for one, yes in pairs if yes)
-        self._most_ns = _ALIKE * trace.fitted_ns
+        self._max_ns = _ALIKE * trace.fitted_ns
         of_these = {fit.name: (fit.squares, float(fit.windows)) for fit in fits}
         self.may_be_usual = any(self.is_usual([name]) for name in _believed(of_these))
 
     def is_usual(self, models: Iterable[str]) -> bool:
         """Whether all these models agree with ``share_idle``."""
         return all(
-            abs(fit.idle_ns.get(cause, 0) - self._usual_ns.get(cause, 0)) <= self._most_ns
+            abs(fit.idle_ns.get(cause, 0) - self._usual_ns.get(cause, 0)) <= self._max_ns
             for fit in self._named(models)
             for cause in {*self._usual_ns, *fit.idle_ns} - _OF_STEPS
         )
@@ -290,7 +290,7 @@ class IdleBounds:
         if hidden_ns:  # by marks, the device worked in waits, so it cannot have been idle
             is_overlap = is_overlap or sample.idle_ns + hidden_ns > (1 + _GRAIN) * length_ns
         self._overlaps = (self._overlaps << 1 | is_overlap) & _REMEMBERED
-        is_overlapped = self._overlaps.bit_count() > _MOST_OVERLAPS
+        is_overlapped = self._overlaps.bit_count() > _MAX_OVERLAPS
         if is_overlapped and (self.is_exact or timeline.has_marks):
             timeline.distrust_marks()
             self.is_exact, timeline.keeps_steps = False, True
@@ -329,10 +329,10 @@ class IdleBounds:
         if not self._block.is_full and not fits_none:
             return None
         # If no model fits, compare again later, at growing intervals.
-        self._skips = min(_MOST_SKIPPED, 4 * self._skips or _BLOCK) if fits_none else 0
+        self._skips = min(_MAX_SKIPPED, 4 * self._skips or _BLOCK) if fits_none else 0
         self._skipped = self._skips
         self._errors = errors
-        self._past = [*self._past, block][-_MOST_BLOCKS:]
+        self._past = [*self._past, block][-_MAX_BLOCKS:]
         self._block = _OpenBlock()
         return together([one.by_models(believed) for one in self._past])
 
@@ -348,7 +348,7 @@ class IdleBounds:
     def _still_waits_alone(self, idle_ns: int, waited_ns: int, length_ns: int) -> bool:
         """Whether a window is like that; if too many are not, start over."""
         is_alike = abs(idle_ns - waited_ns) <= _GRAIN * length_ns
-        self._tracked = min(_TRACKED, self._tracked + 1) if is_alike else self._tracked - _MOST_ODD
+        self._tracked = min(_TRACKED, self._tracked + 1) if is_alike else self._tracked - _MAX_ODD
         if self._tracked < -_TRACKED:
             self._is_idle_in_waits_alone = False
             self._start_over()
@@ -368,7 +368,7 @@ class IdleBounds:
         for fit in fits:
             squares, count = self._errors.get(fit.name, (0.0, 0.0))
             squares, count = squares + fit.squares, count + fit.windows
-            fading = min(1.0, _MOST_COMPARED / count) if count else 1.0
+            fading = min(1.0, _MAX_COMPARED / count) if count else 1.0
             errors[fit.name] = squares * fading, count * fading
         return errors
 
@@ -391,8 +391,8 @@ def _believed(errors: Mapping[str, tuple[float, float]]) -> list[str]:
     count = max((count for _, count in errors.values()), default=0.0)
     if not count:
         return [*error_of]
-    best, by_chance = min(error_of.values()), _LEAST_ERROR + _ERROR_OF_ONE / count
-    if best > max(_MOST_ERROR, by_chance):
+    best, by_chance = min(error_of.values()), _MIN_ERROR + _ERROR_OF_ONE / count
+    if best > max(_MAX_ERROR, by_chance):
         return []
     limit = max(by_chance, best * (1 + _WORSE_OF_ONE / sqrt(count)))
     ranked = sorted(error_of, key=error_of.__getitem__)

@@ -47,7 +47,7 @@ def _cause(label: SpanLabel) -> IdleCause:
 
 
 _CAUSES: Final = [_cause(label) for label in LABELS]
-_LEAST_OWN_STEP_NS: Final = 50_000
+_MIN_OWN_STEP_NS: Final = 50_000
 """Shorter untagged code between two tags is overhead of the tags."""
 
 Span = tuple[float, float]
@@ -347,7 +347,7 @@ class _StepFinder:
         """Add a part of a step; ``None``: it began before this window, or ends after it."""
         begin, self._cut = begin or self._cut, None
         if self._has_waited and begin is not None:
-            if length_ns >= _LEAST_OWN_STEP_NS:
+            if length_ns >= _MIN_OWN_STEP_NS:
                 self.entries.append(begin)
                 self._has_waited, self._is_open, self._sliver = False, True, None
             elif is_tagged and end is None:

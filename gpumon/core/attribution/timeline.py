@@ -26,7 +26,7 @@ _STEP_CODES: Final = tuple(
     PHASE_NUMBER[phase] for phase in (TrainingPhase.TRAIN_STEP, TrainingPhase.DEVICE_SYNC)
 )
 _MAX_SPANS = 65_536
-_MOST_BEHIND: Final = 64
+_MAX_BEHIND: Final = 64
 """If a device seems to be more steps behind its host, its marks have stopped."""
 _WITHOUT_STEPS: Final = frozenset({TrainingPhase.BETWEEN_EPOCHS, TrainingPhase.OTHER})
 
@@ -332,7 +332,7 @@ class PhaseTimeline:
         amounts[cause] = amounts.get(cause, 0) + amount_ns
 
     def _count_steps(self, counted: int, at_ns: int) -> None:
-        if self.has_marks and counted - self._steps_done > _MOST_BEHIND:
+        if self.has_marks and counted - self._steps_done > _MAX_BEHIND:
             self.distrust_marks()
         self._steps_counted, self._last_step_ns = counted, at_ns
         self._steps_begun = max(self._steps_begun, counted)

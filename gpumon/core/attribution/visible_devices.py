@@ -11,7 +11,7 @@ from gpumon.core.sample import Device
 from gpumon.core.wording import gpus_named, label_text, listed
 
 _LEADING_NUMBER: Final = re.compile(r"\+?0*([0-9]{1,9})")
-_MOST_NAMES: Final = 1_024
+_MAX_NAMES: Final = 1_024
 WHAT_TO_SET: Final = "GPUMON_GPUS=0 in its environment, or gpus=[0] in its tagger"
 WHAT_TO_CHECK: Final = (
     "check that its framework is built for CUDA, and that no variable such as CUDA_VISIBLE_DEVICES "
@@ -20,7 +20,7 @@ WHAT_TO_CHECK: Final = (
 BEGINNING_NS: Final = 10 * NS_PER_S
 """A younger run may not have been matched with its GPUs yet."""
 _MAX_LISTED: Final = 4
-_MOST_LENGTH: Final = 48
+_MAX_LENGTH: Final = 48
 
 
 def cuda_devices(visible: str | None, devices: Sequence[Device]) -> tuple[Device, ...]:
@@ -45,7 +45,7 @@ def cuda_devices(visible: str | None, devices: Sequence[Device]) -> tuple[Device
     if visible is None:
         chosen = [_first_of(gpu, devices) for gpu in _whole(devices)]
     else:
-        names = [name.strip() for name in visible.split(",", _MOST_NAMES)[:_MOST_NAMES]]
+        names = [name.strip() for name in visible.split(",", _MAX_NAMES)[:_MAX_NAMES]]
         chosen = _named(names, devices)
     usable = [one for one in chosen if not one.mig_enabled]
     instances = [one for one in usable if one.mig_index is not None]
@@ -177,7 +177,7 @@ def problem_with_work(
 
 
 def _shown(name: str) -> str:
-    shown = label_text(name, _MOST_LENGTH)
+    shown = label_text(name, _MAX_LENGTH)
     return f"GPU {shown}" if shown[:1].isdigit() else repr(shown)
 
 

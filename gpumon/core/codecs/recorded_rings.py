@@ -40,7 +40,7 @@ from gpumon.core.ring_format.events import (
 )
 from gpumon.core.ring_format.facts import encode_facts, parse_facts
 from gpumon.core.waits.evidence import (
-    MOST_TASKS,
+    MAX_TASKS,
     NO_READING,
     HostEvidence,
     HostReading,
@@ -332,7 +332,7 @@ def decode_host(document: object) -> HostReading:
     for one in of_run.values():
         if not 0 < one.end_ns - one.start_ns <= _MAX_READING_NS:
             raise MalformedError("host evidence over an impossible time")
-        if max(len(one.threads), len(one.workers)) > MOST_TASKS:
+        if max(len(one.threads), len(one.workers)) > MAX_TASKS:
             raise MalformedError("host evidence of too many tasks")
     message = fields.get("message")
     return HostReading(

@@ -260,16 +260,16 @@ class FillLedger:
 
     def is_under_filled_now(self, now_ns: int) -> bool:
         """Whether SM utilisation was low in the last minute or two of busy time, not long ago."""
-        fill, least_ns = self.snapshot(), self._settings.min_busy_ns
+        fill, min_ns = self.snapshot(), self._settings.min_busy_ns
         if fill is None:
             return False
         if fill.observed_ns != self._checked_ns:
             self._checked_ns = fill.observed_ns
             older, newer = self._marks
             self._is_now = is_under_filled(fill_since(older, fill), self._settings)
-            if fill.observed_ns - newer.observed_ns >= least_ns:
+            if fill.observed_ns - newer.observed_ns >= min_ns:
                 self._marks = newer, fill
-        return self._is_now and now_ns - self._measured_at_ns <= least_ns
+        return self._is_now and now_ns - self._measured_at_ns <= min_ns
 
     def _add_busy(self, sample: GpuSample) -> None:
         """Apply the board's values of this tick to the busy time of the tick."""
@@ -303,13 +303,13 @@ class FillLedger:
         if following.start_ns > since_ns or following.busy_ratio <= self._settings.busy_above:
             return
         fill, (length_ns, drawn_mw, limit_mw) = self._fill, power
-        full_ns, most_mw = (length_ns, limit_mw) if limit_mw else (0, 0)
+        full_ns, max_mw = (length_ns, limit_mw) if limit_mw else (0, 0)
         counted = fill._replace(
             drawn_ns=fill.drawn_ns + length_ns,
             drawn_mw_ns=fill.drawn_mw_ns + drawn_mw * length_ns,
             power_ns=fill.power_ns + full_ns,
-            power_mw_ns=fill.power_mw_ns + min(drawn_mw, most_mw) * full_ns,
-            power_limit_mw_ns=fill.power_limit_mw_ns + most_mw * full_ns,
+            power_mw_ns=fill.power_mw_ns + min(drawn_mw, max_mw) * full_ns,
+            power_limit_mw_ns=fill.power_limit_mw_ns + max_mw * full_ns,
         )
         self._note(counted, since_ns)
 
@@ -392,5 +392,5 @@ def _busy_ratio_within(
         if inside_ns > 0:
             busy_ns += busy_ratio * inside_ns
             known_ns += inside_ns
-    least_ns = min_cover * (activity.end_ns - activity.start_ns)
-    return busy_ns / known_ns if known_ns and known_ns >= least_ns else None
+    min_ns = min_cover * (activity.end_ns - activity.start_ns)
+    return busy_ns / known_ns if known_ns and known_ns >= min_ns else None

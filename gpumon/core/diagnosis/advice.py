@@ -50,7 +50,7 @@ from gpumon.core.wording import counted, gpus_named, in_about, in_percent, in_ti
 
 _LIMITS: Final = DEFAULT_SETTINGS.advice
 
-_MOST_NAMED: Final = 3
+_MAX_NAMED: Final = 3
 
 
 def advise(gpus: Sequence[GpuReport], runs: Sequence[RunReport]) -> tuple[Advice, ...]:
@@ -206,7 +206,7 @@ def _evidence(cause: IdleCause, gpus: Sequence[GpuReport], loss: LossReason | No
     shares = [
         _share(row, gpu, cost_ns(gpu.totals, cause), _working_ns(gpu, cause)) for gpu in worst_first
     ]
-    named = listed(shares, most=_MOST_NAMED)
+    named = listed(shares, most=_MAX_NAMED)
     sentences = [messages.EVIDENCE.format(cause=WORD_OF_CAUSE[cause], shares=named)]
     worst = worst_first[0].totals
     in_pauses = cause in (IdleCause.INPUT_WAIT, IdleCause.UNKNOWN) and worst.pauses.count
@@ -310,7 +310,7 @@ def _hanging_runs(gpus: Sequence[GpuReport], runs: Sequence[RunReport]) -> Advic
         cause=HANGING,
         lost_seconds=seconds(sum(sum(gpu.totals.hanging_idle_ns.values()) for gpu in hit)),
         speedup_upper_bound=None,
-        evidence=" ".join(silence_sentence(*pair) for pair in hanging[:_MOST_NAMED]),
+        evidence=" ".join(silence_sentence(*pair) for pair in hanging[:_MAX_NAMED]),
         text=hanging_text([run for run, _ in hanging]),
         gpus=tuple(gpu.label for gpu in hit),
     )
@@ -332,7 +332,7 @@ def _late_first_batch(gpus: Sequence[GpuReport]) -> Advice | None:
             speedup_upper_bound(in_use_ns, wait_ns) for wait_ns, in_use_ns in times_ns
         ),
         evidence=messages.EVIDENCE.format(
-            cause=messages.WORD_OF_FIRST_WAIT, shares=listed(shares, most=_MOST_NAMED)
+            cause=messages.WORD_OF_FIRST_WAIT, shares=listed(shares, most=_MAX_NAMED)
         ),
         text=messages.FIRST_BATCH,
     )

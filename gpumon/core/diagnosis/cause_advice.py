@@ -20,8 +20,8 @@ from gpumon.core.report.report import GpuReport, RunReport, idle_in, runs_concer
 from gpumon.core.settings.detector import DEFAULT_SETTINGS
 from gpumon.core.wording import capital, gpus_named, in_percent, in_time, listed
 
-_MOST_CALLBACKS: Final = 3
-_MOST_RUNS: Final = 2
+_MAX_CALLBACKS: Final = 3
+_MAX_RUNS: Final = 2
 _LIMITS: Final = DEFAULT_SETTINGS.advice
 _ANY_WAYS: Final = "compile the step, run several steps per call where the framework can"
 _WAYS_OF_FRAMEWORK: Final = {
@@ -76,10 +76,10 @@ def slowest_callbacks(run: RunReport) -> str:
     )
     if spent_ns < _LIMITS.min_callbacks_share * run.wall_ns:
         return ""
-    least_ns = max(1.0, _LIMITS.min_class_share * sum(run.callback_ns.values()))
+    min_ns = max(1.0, _LIMITS.min_class_share * sum(run.callback_ns.values()))
     slowest = sorted(run.callback_ns.items(), key=lambda item: -item[1])
     return listed(
-        [f"{name} {in_time(ns)}" for name, ns in slowest if ns >= least_ns], most=_MOST_CALLBACKS
+        [f"{name} {in_time(ns)}" for name, ns in slowest if ns >= min_ns], most=_MAX_CALLBACKS
     )
 
 
@@ -199,9 +199,9 @@ def unused_text(unused: Sequence[GpuReport], runs: Sequence[RunReport]) -> str:
         return " ".join(sentences)
     waiting = [run for run in runs if run.alive and not run.gpu_uuids]
     at_steps = [run for run in runs if run.steps and (run in waiting or run.uses_no_gpu)]
-    sentences += map(_text_on_steps_without_gpu, at_steps[:_MOST_RUNS])
+    sentences += map(_text_on_steps_without_gpu, at_steps[:_MAX_RUNS])
     if coming := [run for run in waiting if not run.steps]:
-        names = capital(listed([run_named(run) for run in coming], most=_MOST_RUNS))
+        names = capital(listed([run_named(run) for run in coming], most=_MAX_RUNS))
         sentences.append(messages.RUNS_COMING.of(len(coming), runs=names))
     if len(idle) > len(waiting):
         row = messages.IDLE_BESIDE_RUNS if waiting else messages.IDLE

@@ -31,7 +31,7 @@ _FEWER_KERNELS: Final = {
     "huggingface": "compile the model (torch_compile=True)",
 }
 _ANY_FEWER_KERNELS: Final = "compile the step (jit, torch.compile), or use CUDA graphs"
-_MOST_NAMED: Final = 3
+_MAX_NAMED: Final = 3
 
 
 def low_fill_sentence(gpu: GpuReport) -> str:
@@ -98,7 +98,7 @@ def low_fill_advice(gpus: Sequence[GpuReport], runs: Sequence[RunReport]) -> Adv
     if not found:
         return None
     found.sort(key=_fullness)
-    evidence = [low_fill_sentence(gpu) for gpu in found[:_MOST_NAMED]]
+    evidence = [low_fill_sentence(gpu) for gpu in found[:_MAX_NAMED]]
     evidence.insert(1, fill_reason(found[0]))
     return Advice(
         cause=UNDER_FILLED,

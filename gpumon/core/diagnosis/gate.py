@@ -13,8 +13,8 @@ from gpumon.core.report.report import GpuReport, Report
 from gpumon.core.settings.detector import DEFAULT_SETTINGS
 from gpumon.core.wording import gpus_named, in_percent, in_time, label_text, listed, plainly
 
-_LEAST_NS: Final = DEFAULT_SETTINGS.min_in_use_ns
-_TOO_SHORT: Final = f"less than {seconds(_LEAST_NS):g} s"
+_MIN_NS: Final = DEFAULT_SETTINGS.min_in_use_ns
+_TOO_SHORT: Final = f"less than {seconds(_MIN_NS):g} s"
 _MIG_EMPTY: Final = Counted(
     "{gpus} is MIG-partitioned without an instance",
     "{gpus} are MIG-partitioned without an instance",
@@ -37,10 +37,10 @@ _RUNS_ON_NO_GPU: Final = Counted(
     "the run {runs} used no GPU (set GPUMON_GPUS to name the GPU)",
     "the runs {runs} used no GPU (set GPUMON_GPUS to name the GPU)",
 )
-_JUST_SHORTER_NS: Final = _LEAST_NS - NS_PER_S // 10
+_JUST_SHORTER_NS: Final = _MIN_NS - NS_PER_S // 10
 """The most that is printed of what is too short: no figure is rounded up to the limit."""
 _SUSPECTED: Final = "suspected to wait for input"
-_MOST_NAMED: Final = 16
+_MAX_NAMED: Final = 16
 _MAX_ERROR: Final = 200
 
 
@@ -116,7 +116,7 @@ def _above(claim: str, limit: float, gpus: Sequence[tuple[GpuReport, float, str]
     ]
     # As it was typed: `in_percent` would round 12.5.
     percent = f"{plainly(round(100.0 * limit, 6))} %"
-    return [f"{claim.format(percent)}: {listed(above, most=_MOST_NAMED)}"] if above else []
+    return [f"{claim.format(percent)}: {listed(above, most=_MAX_NAMED)}"] if above else []
 
 
 def _starved(gpu: GpuReport) -> float:

@@ -10,8 +10,8 @@ from gpumon.core.report.report import HELD, Advice, GpuReport
 from gpumon.core.settings.detector import DEFAULT_SETTINGS
 from gpumon.core.wording import gpus_named, in_gibibytes, in_time, label_text
 
-_MOST_NAMED: Final = 3
-_LEAST_SHOWN_BYTES: Final = (1 << 30) // 20
+_MAX_NAMED: Final = 3
+_MIN_SHOWN_BYTES: Final = (1 << 30) // 20
 """Less memory than that reads as 0.0 GiB."""
 
 
@@ -30,7 +30,7 @@ def held_advice(gpus: Sequence[GpuReport]) -> Advice | None:
             gpus=gpus_named(gpu.label for gpu in held),
             time=in_time(DEFAULT_SETTINGS.held_after_ns),
         ),
-        text=" ".join(_text(held_by_one) for _, held_by_one in by_holder[:_MOST_NAMED]),
+        text=" ".join(_text(held_by_one) for _, held_by_one in by_holder[:_MAX_NAMED]),
         gpus=tuple(gpu.label for gpu in held),
     )
 
@@ -56,7 +56,7 @@ def memory_of(gpus: Sequence[GpuReport]) -> str:
     """The memory that the holder of these GPUs has on them; empty: unknown, or next to nothing."""
     amounts = [gpu.held.memory_bytes for gpu in gpus if gpu.held is not None]
     known = [amount for amount in amounts if amount is not None]
-    is_known = len(known) == len(amounts) and sum(known) >= _LEAST_SHOWN_BYTES
+    is_known = len(known) == len(amounts) and sum(known) >= _MIN_SHOWN_BYTES
     return in_gibibytes(sum(known)) if is_known else ""
 
 

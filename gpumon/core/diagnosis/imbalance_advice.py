@@ -31,7 +31,7 @@ from gpumon.core.wording import in_percent, in_time, label_text, listed
 _KERAS_ON_TENSORFLOW: Final = "keras/tensorflow"
 _MEETS_IN_NCCL_ALONE: Final = "keras/jax"
 """One process of it, too, adds gradients up by NCCL."""
-_MOST_SLOW: Final = 3
+_MAX_SLOW: Final = 3
 _POWER_CAP: Final = "sw_power_cap"
 
 
@@ -138,7 +138,7 @@ def _of_job(
         yield messages.RANKS_ELSEWHERE.of(found.missing_ranks)
     row = messages.BUSY_IN_STEPS_SINCE if has_changed else messages.BUSY_IN_STEPS
     yield row.format(shares=shares, skew=in_percent(balance.skew_ratio))
-    slowest = found.slow[:_MOST_SLOW]
+    slowest = found.slow[:_MAX_SLOW]
     for one in slowest:
         yield from _why(one, found, labels)
     to_fix = [(one.uuid, ways) for one in slowest if (ways := _ways(one, labels))]

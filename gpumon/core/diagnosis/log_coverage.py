@@ -13,7 +13,7 @@ from gpumon.core.verdict import VerdictName
 from gpumon.core.wording import counted, gpus_named, in_percent, in_time
 
 _LIMITS: Final = DEFAULT_SETTINGS.log
-_MOST_GROUPS: Final = 3
+_MAX_GROUPS: Final = 3
 """So many groups of GPUs with the same number of samples are reported apart."""
 
 
@@ -39,11 +39,11 @@ def few_samples_sentences(gpus: Sequence[GpuReport]) -> str:
     for gpu in gpus:
         groups.setdefault(samples_of(gpu), []).append(gpu)
     sentences = []
-    for samples, alike in [*groups.items()][:_MOST_GROUPS]:
+    for samples, alike in [*groups.items()][:_MAX_GROUPS]:
         row = messages.FEW_SAMPLES if alike[0].totals.samples else messages.NO_SAMPLES
         names = gpus_named(gpu.label for gpu in alike)
         sentences.append(row.of(len(alike), gpus=names, samples=samples))
-    more = sum(map(len, [*groups.values()][_MOST_GROUPS:]))
+    more = sum(map(len, [*groups.values()][_MAX_GROUPS:]))
     sentences += [messages.MORE_WITH_FEW_SAMPLES.of(more)] if more else []
     return " ".join(sentences)
 

@@ -18,7 +18,7 @@ def cost_ns(totals: GpuTotals, cause: IdleCause) -> int:
     return max(0, totals.bounds_ns(cause)[0] - totals.hanging_idle_ns.get(cause, 0))
 
 
-def most_ns(totals: GpuTotals, cause: IdleCause) -> int:
+def max_cost_ns(totals: GpuTotals, cause: IdleCause) -> int:
     """What it can have cost at most, likewise."""
     low_ns, high_ns = totals.bounds_ns(cause)
     return cost_ns(totals, cause) + high_ns - low_ns
@@ -30,7 +30,7 @@ def is_wide(
     """Whether both differ by so much that one figure would mislead."""
     if cause is IdleCause.UNKNOWN:
         return False
-    range_ns = most_ns(totals, cause) - cost_ns(totals, cause)
+    range_ns = max_cost_ns(totals, cause) - cost_ns(totals, cause)
     return range_ns > settings.wide_range * totals.in_use_ns
 
 
@@ -43,13 +43,13 @@ def is_split_open(totals: GpuTotals) -> bool:
 
 def possible_causes(totals: GpuTotals) -> list[IdleCause]:
     """The known causes of a loss whose split is open, which can have cost most coming first."""
-    least_ns = max(1, DEFAULT_SETTINGS.advice.min_share * totals.in_use_ns)
+    min_ns = max(1, DEFAULT_SETTINGS.advice.min_share * totals.in_use_ns)
     causes = [
         cause
         for cause in {**totals.idle_ns, **totals.may_be_more_ns}
-        if cause not in UNPROVED and most_ns(totals, cause) >= least_ns
+        if cause not in UNPROVED and max_cost_ns(totals, cause) >= min_ns
     ]
-    return sorted(causes, key=lambda cause: -most_ns(totals, cause))
+    return sorted(causes, key=lambda cause: -max_cost_ns(totals, cause))
 
 
 def cost_in_time(totals: GpuTotals, cause: IdleCause) -> str:
@@ -57,7 +57,7 @@ def cost_in_time(totals: GpuTotals, cause: IdleCause) -> str:
     low_ns = cost_ns(totals, cause)
     if not is_wide(totals, cause):
         return in_time(low_ns)
-    return time_range(low_ns, most_ns(totals, cause))
+    return time_range(low_ns, max_cost_ns(totals, cause))
 
 
 def cost_in_percent(totals: GpuTotals, cause: IdleCause, *limits: float) -> str:
@@ -65,7 +65,7 @@ def cost_in_percent(totals: GpuTotals, cause: IdleCause, *limits: float) -> str:
     low_ns, in_use_ns = cost_ns(totals, cause), totals.in_use_ns
     if not is_wide(totals, cause):
         return in_percent(low_ns / in_use_ns, *limits)
-    return percent_range(low_ns / in_use_ns, most_ns(totals, cause) / in_use_ns, *limits)
+    return percent_range(low_ns / in_use_ns, max_cost_ns(totals, cause) / in_use_ns, *limits)
 
 
 def cost_of_use(totals: GpuTotals, cause: IdleCause) -> str:

@@ -105,7 +105,7 @@ def loss_in_pauses(
 def _pauses_of(gpu: GpuReport, sampling: Sampling | None) -> str:
     pauses = gpu.totals.pauses
     text = counted(pauses.count, "pause", "pauses")
-    if pauses.p50_ns and pauses.p50_ns >= least_visible_ns(sampling):
+    if pauses.p50_ns and pauses.p50_ns >= min_visible_ns(sampling):
         return f"{text} of {in_about(pauses.p50_ns)}"
     return text
 
@@ -130,6 +130,6 @@ def _whole_periods(cycle_ns: int, sampling: Sampling | None) -> int:
     return max(1, round(cycle_ns / period_ns)) * period_ns
 
 
-def least_visible_ns(sampling: Sampling | None) -> int:
+def min_visible_ns(sampling: Sampling | None) -> int:
     """The shortest pause whose length can be trusted."""
     return sampling.shortest_visible_pause_ns if sampling and sampling.is_coarse else 1

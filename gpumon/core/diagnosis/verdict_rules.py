@@ -146,8 +146,8 @@ def is_starved(totals: GpuTotals, settings: DetectorSettings) -> bool:
 )
 def is_stalled(totals: GpuTotals, settings: DetectorSettings) -> bool:
     """Whether tags prove a loss worth a verdict, of any cause: mostly others than input."""
-    least_ns = settings.lost_share * totals.in_use_ns
-    return proved_ns(totals) >= least_ns or totals.rank_wait_low_ns >= least_ns
+    min_ns = settings.lost_share * totals.in_use_ns
+    return proved_ns(totals) >= min_ns or totals.rank_wait_low_ns >= min_ns
 
 
 @rule(
@@ -237,10 +237,10 @@ def _first_that_holds(totals: GpuTotals, settings: DetectorSettings) -> VerdictN
 
 def main_cause(totals: GpuTotals) -> IdleCause | None:
     """What most of the idle time in use went to; ``None``: there is none, or that is open."""
-    greatest, most_ns, idle_ns = None, 0, totals.idle_ns
+    greatest, max_ns, idle_ns = None, 0, totals.idle_ns
     for cause, cause_ns in idle_ns.items():
-        if cause_ns > most_ns and cause not in OUT_OF_USE:
-            greatest, most_ns = cause, cause_ns
+        if cause_ns > max_ns and cause not in OUT_OF_USE:
+            greatest, max_ns = cause, cause_ns
     if greatest is None or not totals.may_be_more_ns:
         return greatest
     low_ns, more_ns = totals.bounds_ns(greatest)[0], totals.may_be_more_ns

@@ -12,7 +12,7 @@ from gpumon.core.accounting.sample_columns import ACTIVE, Levels, SampleColumns
 from gpumon.core.sample import BusySample
 from gpumon.core.settings.detector import DetectorSettings
 
-MOST_CHANGES: Final = 6_000_000
+MAX_CHANGES: Final = 6_000_000
 """Most changes kept for all GPUs of a log, 8 bytes each."""
 _STATE_BITS: Final = 2
 _LATEST_NS: Final = 1 << (62 - _STATE_BITS)
@@ -34,7 +34,7 @@ class GpuActivity(IntEnum):
 class ChangeRoom:
     """The number of changes that the GPUs of a log may still keep in total."""
 
-    def __init__(self, limit: int = MOST_CHANGES) -> None:
+    def __init__(self, limit: int = MAX_CHANGES) -> None:
         self.left = limit
 
     @property

@@ -13,7 +13,7 @@ from gpumon.core.accounting.sample_columns import ACTIVE, Levels, SampleColumns
 from gpumon.core.sample import BusySample
 from gpumon.core.settings.detector import DEFAULT_SETTINGS, DetectorSettings
 
-MOST_CELLS: Final = 2_000
+MAX_CELLS: Final = 2_000
 """About one and a half times the columns of a picture; folding halves them at worst."""
 
 
@@ -53,7 +53,7 @@ class BusyLane:
     """
 
     def __init__(
-        self, limit: int = MOST_CELLS, settings: DetectorSettings = DEFAULT_SETTINGS
+        self, limit: int = MAX_CELLS, settings: DetectorSettings = DEFAULT_SETTINGS
     ) -> None:
         self._limit = max(2, limit)
         self._levels = Levels(settings)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
-MOST_TASKS: Final = 64
+MAX_TASKS: Final = 64
 """Threads, and worker processes, of one run in a sample: the busiest."""
 
 

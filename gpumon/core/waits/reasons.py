@@ -24,7 +24,7 @@ WITH_REASONS: Final = (IdleCause.INPUT_WAIT, IdleCause.WITHIN_STEP)
 """Causes that have reasons which the machine shows."""
 _MORE_SAMPLES: Final = 4
 """Of so many more samples, some fall into the steps of a run, and do not see its loader."""
-_MOST_SAMPLES: Final = 4_096
+_MAX_SAMPLES: Final = 4_096
 """Kept until their time is settled: an hour of them where a GPU is never read."""
 
 
@@ -156,7 +156,7 @@ class RunReasons:
             start_ns = max(start_ns, self._samples[-1].end_ns)
         if start_ns < evidence.end_ns:
             self._samples.append(_Sample(start_ns, evidence.end_ns, diagnosis, figures))
-            del self._samples[:-_MOST_SAMPLES]
+            del self._samples[:-_MAX_SAMPLES]
 
     def forget_before(self, time_ns: int) -> None:
         if self._recent and time_ns - self._recent[-1].end_ns > self._settings.look_ns:

@@ -16,7 +16,7 @@ from gpumon.core.diagnosis.loss_range import (
     possible_causes,
 )
 from gpumon.core.diagnosis.messages import WORD_OF_CAUSE
-from gpumon.core.diagnosis.pause_messages import clockwork, least_visible_ns, likely_text
+from gpumon.core.diagnosis.pause_messages import clockwork, likely_text, min_visible_ns
 from gpumon.core.diagnosis.rank_advice import wait_in_time
 from gpumon.core.diagnosis.verdict_rules import is_mostly_in_pauses
 from gpumon.core.phase import IdleCause
@@ -176,7 +176,7 @@ def _pauses(gpu: GpuReport, report: Report) -> str:
     """Its pauses, with the longest; of a log that is too coarse, only one that is visible."""
     pauses = gpu.totals.pauses
     text = counted(pauses.count, "pause", "pauses")
-    if pauses.longest_ns < least_visible_ns(report.sampling):
+    if pauses.longest_ns < min_visible_ns(report.sampling):
         return text
     return f"{text}, the longest {in_about(pauses.longest_ns)}"
 

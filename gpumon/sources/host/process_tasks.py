@@ -13,7 +13,7 @@ from itertools import islice
 from typing import Final, NamedTuple
 
 from gpumon.core.clock import NS_PER_S
-from gpumon.core.waits.evidence import MOST_TASKS, TaskSample
+from gpumon.core.waits.evidence import MAX_TASKS, TaskSample
 from gpumon.sources.host.cgroup_limits import growth_of
 from gpumon.sources.host.kept_files import KeptFiles
 
@@ -250,7 +250,7 @@ class ProcessTasks:
         ran.sort(key=lambda task: -task.grew_by_ns)
         stated = ran[:MAX_WITH_STATE] if with_state else ()
         least_ns = _ACTIVE_CORES * span.length_ns
-        busy = [task for task in ran[len(stated) : MOST_TASKS] if task.grew_by_ns > least_ns]
+        busy = [task for task in ran[len(stated) : MAX_TASKS] if task.grew_by_ns > least_ns]
         return tuple(
             self._sample(task, span, with_state=task in stated, may_wait=may_wait)
             for task in (*stated, *busy)

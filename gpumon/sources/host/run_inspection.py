@@ -10,7 +10,7 @@ from typing import Final
 from gpumon.core.clock import NS_PER_S, seconds
 from gpumon.core.ring_format.events import RingReading
 from gpumon.core.settings.detector import DEFAULT_SETTINGS
-from gpumon.core.waits.evidence import MOST_TASKS, HostEvidence, TaskSample
+from gpumon.core.waits.evidence import MAX_TASKS, HostEvidence, TaskSample
 from gpumon.core.waits.wait_rules import is_at_it
 from gpumon.sources.host.cgroup_limits import CgroupLimits, total_of
 from gpumon.sources.host.kept_files import KeptFiles
@@ -153,7 +153,7 @@ class RunInspection:
             for place, worker in enumerate(in_turn)
         ]
         tasks.sort(key=lambda task: -task.wanted_cores)
-        return tuple(tasks[:MOST_TASKS])
+        return tuple(tasks[:MAX_TASKS])
 
     def _cores(self) -> float | None:
         try:

@@ -17,7 +17,7 @@ from gpumon.core.diagnosis.loss_range import (
     cost_of_use,
     is_split_open,
     is_wide,
-    most_ns,
+    max_cost_ns,
     possible_causes,
     speedup_upper_bound,
 )
@@ -56,13 +56,13 @@ class TestWhatACauseCost:
     def test_lies_between_what_is_certain_and_what_is_possible(
         self, cause: IdleCause, bounds_s: tuple[float, float]
     ) -> None:
-        assert (cost_ns(OPEN, cause), most_ns(OPEN, cause)) == tuple(map(s, bounds_s))
+        assert (cost_ns(OPEN, cause), max_cost_ns(OPEN, cause)) == tuple(map(s, bounds_s))
 
     @pytest.mark.parametrize("cause", IdleCause)
     def test_is_one_figure_where_nothing_is_open(self, cause: IdleCause) -> None:
         totals = used({cause: 20}) if cause is not NOT_IN_USE else used({WAIT: 20})
 
-        assert cost_ns(totals, cause) == most_ns(totals, cause)
+        assert cost_ns(totals, cause) == max_cost_ns(totals, cause)
         assert not is_wide(totals, cause)
         assert " to " not in cost_in_time(totals, cause)
         assert " to " not in cost_in_percent(totals, cause)
@@ -70,12 +70,12 @@ class TestWhatACauseCost:
     def test_leaves_out_the_first_batch_of_both_bounds(self) -> None:
         totals = used({WAIT: 30}, less_s={WAIT: 10}, first_input_wait_ns=s(12))
 
-        assert (cost_ns(totals, WAIT), most_ns(totals, WAIT)) == (s(8), s(18))
+        assert (cost_ns(totals, WAIT), max_cost_ns(totals, WAIT)) == (s(8), s(18))
 
     def test_leaves_out_what_passed_in_a_hang(self) -> None:
         totals = used({WAIT: 30})._replace(hanging_idle_ns={WAIT: s(25)})
 
-        assert cost_ns(totals, WAIT) == most_ns(totals, WAIT) == s(5)
+        assert cost_ns(totals, WAIT) == max_cost_ns(totals, WAIT) == s(5)
 
     def test_is_all_of_the_time_that_nothing_explains(self) -> None:
         totals = used({UNKNOWN: 30}, less_s={UNKNOWN: 20})

@@ -25,7 +25,7 @@ from trainer_hooks.trainer_bench.simulated_gpus import (
     article_machine,
 )
 
-MOST_CHANGES = 10
+MAX_CHANGES = 10
 OF_THE_BEST = 0.98
 FIRST_SEED = 4_000_000
 MACHINES = 70 if os.environ.get("GPUMON_WHOLE_TABLE") else 20
@@ -55,7 +55,7 @@ class TestTheArticlesPair:
         balanced = balance(machine, controller)
 
         assert balanced.part_of_best >= OF_THE_BEST
-        assert len(balanced.changes) <= MOST_CHANGES
+        assert len(balanced.changes) <= MAX_CHANGES
         assert simple_ratios(controller.counts) == (3, 2)  # the ratio its author settled on
 
     def test_row_12_gains_at_least_20_percent_and_is_balanced_again_after_a_slow_down(self) -> None:
@@ -69,7 +69,7 @@ class TestTheArticlesPair:
         slow_down(machine, 0, by=1.4)
         balanced = balance(machine, controller)
         assert balanced.part_of_best >= OF_THE_BEST
-        assert 1 <= len(balanced.changes) <= MOST_CHANGES
+        assert 1 <= len(balanced.changes) <= MAX_CHANGES
 
 
 class TestUnknownMachines:
@@ -82,7 +82,7 @@ class TestUnknownMachines:
         outcomes = balanced_twice(gpus, noise=0.0)
 
         assert min(outcome.part_of_best for outcome in outcomes) >= OF_THE_BEST
-        assert max(len(outcome.changes) for outcome in outcomes) <= MOST_CHANGES
+        assert max(len(outcome.changes) for outcome in outcomes) <= MAX_CHANGES
 
     @in_make_truth
     @pytest.mark.parametrize("gpus", [2, 3, 4])
@@ -93,7 +93,7 @@ class TestUnknownMachines:
         parts = sorted(outcome.part_of_best for outcome in outcomes)
         assert parts[len(parts) // 100] >= OF_THE_BEST
         assert parts[0] >= 0.95
-        assert max(len(outcome.changes) for outcome in outcomes) <= MOST_CHANGES
+        assert max(len(outcome.changes) for outcome in outcomes) <= MAX_CHANGES
 
 
 def balanced_twice(gpus: int, *, noise: float | None) -> list[Balanced]:
@@ -119,7 +119,7 @@ class TestConstantSpeeds:
         first = balance(machine, controller, intervals=40)
         later = balance(machine, controller, intervals=20)
 
-        assert len(first.changes) <= MOST_CHANGES
+        assert len(first.changes) <= MAX_CHANGES
         assert later.changes == ()
         splits = [change.new for change in first.changes]
         assert len(set(splits[:-1])) == len(splits[:-1]), "only the last may be tried twice"
