@@ -25,7 +25,10 @@ _NO_DATA: Final = Counted(
 _UNREADABLE: Final = "{gpus} cannot be read: {error}"
 _UNOBSERVED: Final = Counted("{gpus} was not observed", "{gpus} were not observed")
 _HANGS: Final = Counted("{gpus} has a run that hangs", "{gpus} have runs that hang")
-_ONLY_HUNG: Final = "{gpus} did little but hang"
+_ONLY_HUNG: Final = Counted(
+    "the run on {gpus} hung for almost all of the GPU's time in use",
+    "the runs on {gpus} hung for almost all of the GPUs' time in use",
+)
 _SHORT_USE: Final = Counted(
     "{gpus} was in use for {time}, {limit}", "{gpus} were in use for {time}, {limit}"
 )
