@@ -49,15 +49,15 @@ def fair_shares(wanted: Mapping[_Owner, int], slots: int) -> dict[_Owner, int]:
     """
     shares = dict.fromkeys(wanted, 0)
     wanting = [owner for owner, count in wanted.items() if count > 0]
-    left = slots
-    while wanting and left >= len(wanting):
-        more = left // len(wanting)
+    free_slots = slots
+    while wanting and free_slots >= len(wanting):
+        more = free_slots // len(wanting)
         for owner in wanting:
-            given = min(more, wanted[owner] - shares[owner])
-            shares[owner] += given
-            left -= given
+            added = min(more, wanted[owner] - shares[owner])
+            shares[owner] += added
+            free_slots -= added
         wanting = [owner for owner in wanting if shares[owner] < wanted[owner]]
-    for owner in wanting[:left]:
+    for owner in wanting[:free_slots]:
         shares[owner] += 1
     return shares
 
@@ -79,12 +79,12 @@ def choose_fairly(
     items = [*items]
     wanted = Counter(owner_of(item) for item in items)
     wanted.update(unlisted or {})
-    left = fair_shares(wanted, slots)
+    remaining = fair_shares(wanted, slots)
     chosen = []
     for item in items:
         owner = owner_of(item)
-        if left[owner]:
-            left[owner] -= 1
+        if remaining[owner]:
+            remaining[owner] -= 1
             chosen.append(item)
     return chosen
 

@@ -161,7 +161,7 @@ def _unit_of(duration_ns: int, digits: int) -> tuple[int, str]:
 
 
 def _to_digits(value: float, digits: int) -> str:
-    """So many digits, or all of a whole number that has more."""
+    """Write a value with ``digits`` digits, or all of a longer integer."""
     has_more = value >= 10 ** (digits - 1) - 0.05
     return f"{value:,.0f}" if has_more else plainly(value, digits)
 

@@ -12,7 +12,7 @@ from gpumon.core.clock import NS_PER_S, seconds
 from gpumon.core.device.troubles import Trouble, ended_in_log, error_of
 from gpumon.core.diagnosis.advice import advise
 from gpumon.core.diagnosis.verdict_rules import diagnose, has_too_few_samples
-from gpumon.core.log_summary.activity import MAX_CHANGES, ChangeRoom
+from gpumon.core.log_summary.activity import MAX_CHANGES, ChangeBudget
 from gpumon.core.log_summary.common_pauses import Together, together
 from gpumon.core.report.lanes import Lanes
 from gpumon.core.report.report import TOO_FEW_SAMPLES, Advice, GpuReport, Report, sampling_of
@@ -49,7 +49,7 @@ class LogAnalysis:
     def __init__(self, settings: DetectorSettings, period_ns: int | None = None) -> None:
         self._settings = settings
         self._period_ns = period_ns
-        self._room = ChangeRoom()
+        self._change_budget = ChangeBudget()
         self._tracks: list[GpuTrack] = []
         self._shown: list[GpuTrack] = []
         self._zero_ns: int | None = None
@@ -73,7 +73,7 @@ class LogAnalysis:
     def _track_of(self, gpu: int) -> GpuTrack:
         tracks = self._tracks
         while gpu >= len(tracks):
-            tracks.append(GpuTrack(self._settings, self._period_ns, self._room))
+            tracks.append(GpuTrack(self._settings, self._period_ns, self._change_budget))
             for track in tracks:
                 track.share_memory(1 << len(tracks).bit_length())
         return tracks[gpu]
@@ -179,7 +179,7 @@ class LogAnalysis:
         return tuple(track.newest_ratio for track in self._shown)
 
     def _together(self, tracks: Sequence[GpuTrack]) -> Together | None:
-        if len(tracks) < 2 or self._room.is_full:
+        if len(tracks) < 2 or self._change_budget.is_full:
             return None
         # Rows may be closer than the driver's windows, which are not aligned between GPUs.
         longest_ns = max(LONGEST_WINDOW_NS, *(track.times.usual_ns for track in tracks))
@@ -226,7 +226,7 @@ class LogAnalysis:
         if len(periods) > 1:
             parts = [f"{in_time(period_ns)} for {in_time(time)}" for period_ns, time in periods]
             yield f"The time between two rows changes: {listed(parts)} of GPU time."
-        if len(tracks) > 1 and self._room.is_full:
+        if len(tracks) > 1 and self._change_budget.is_full:
             yield (
                 f"The GPUs started or stopped working more than {MAX_CHANGES:,} times: their "
                 "pauses were not compared."

@@ -12,7 +12,7 @@ from gpumon.core.accounting.job_end import MemoryRelease
 from gpumon.core.accounting.ledger import GpuLedger
 from gpumon.core.accounting.sample_columns import SampleColumns
 from gpumon.core.clock import NS_PER_S
-from gpumon.core.log_summary.activity import ChangeRoom, StateChanges
+from gpumon.core.log_summary.activity import ChangeBudget, StateChanges
 from gpumon.core.log_summary.busy_lane import BusyLane
 from gpumon.core.log_summary.held_memory import HeldMemory, HeldMemoryTracker
 from gpumon.core.sample import BusySample
@@ -170,7 +170,7 @@ class GpuTrack:
 
     Args:
         period_ns: Time between two rows, if the user gives it: then it does not change.
-        room: Limits the changes of state of all GPUs of the log.
+        budget: Limits the changes of state of all GPUs of the log.
 
     Attributes:
         ledger: Where the time went.
@@ -187,10 +187,12 @@ class GpuTrack:
         dropped: Rows whose time did not increase.
     """
 
-    def __init__(self, settings: DetectorSettings, period_ns: int | None, room: ChangeRoom) -> None:
+    def __init__(
+        self, settings: DetectorSettings, period_ns: int | None, budget: ChangeBudget
+    ) -> None:
         self.ledger = GpuLedger(settings)
         self.lane = BusyLane(settings=settings)
-        self.changes = StateChanges(settings, room)
+        self.changes = StateChanges(settings, budget)
         self.held: HeldMemory | None = None
         self.first_ns: int | None = None
         self.times = PeriodTimes()

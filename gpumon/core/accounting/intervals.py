@@ -49,9 +49,9 @@ class IntervalList:
         self.extend(())
 
     def pop_all(self) -> tuple[Interval, ...]:
-        taken = tuple(self._intervals)
+        intervals = tuple(self._intervals)
         self._intervals, self._snapshot = [], ()
-        return taken
+        return intervals
 
     def snapshot(self) -> tuple[Interval, ...]:
         """All intervals, oldest first. The same tuple until the list changes."""

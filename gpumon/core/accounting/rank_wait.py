@@ -46,7 +46,7 @@ class RankWaits:
 
 
 class LastingExcess:
-    """By how much one GPU lastingly exceeds another, from window to window.
+    """How much one GPU lastingly exceeds another, from window to window.
 
     Each GPU has its own sample windows, so a peer's work in one of ours is known to about one
     window only: two GPUs that pause in the same step seem busier than each other in turn. A

@@ -84,11 +84,11 @@ def window_bounds(idle_ns: int, length_ns: int, parts: WindowParts, shared: Shar
     less_ns: Amounts = {}
     more_ns: Amounts = {}
     busy_ns = length_ns - idle_ns
-    beside_ns = best_ns.get(IdleCause.IMBALANCE, 0)
+    imbalance_ns = best_ns.get(IdleCause.IMBALANCE, 0)
     for cause, part_ns in _lengths(parts):
         own_ns = share_ns = best_ns.get(cause, 0)
-        if beside_ns and cause is IdleCause.WITHIN_STEP:
-            share_ns += beside_ns  # a slower peer's part is taken from the step
+        if imbalance_ns and cause is IdleCause.WITHIN_STEP:
+            share_ns += imbalance_ns  # a slower peer's part is taken from the step
         if own_ns:
             unsure_ns = share_ns - part_ns + busy_ns if part_ns > busy_ns else share_ns
             if unsure_ns > 0:
@@ -96,8 +96,8 @@ def window_bounds(idle_ns: int, length_ns: int, parts: WindowParts, shared: Shar
         room_ns = (part_ns if part_ns < idle_ns else idle_ns) - share_ns
         if room_ns > 0:
             more_ns[cause] = room_ns
-    if beside_ns:
-        unsure_ns = beside_ns - max(0, parts.step_ns - busy_ns)
+    if imbalance_ns:
+        unsure_ns = imbalance_ns - max(0, parts.step_ns - busy_ns)
         if unsure_ns > 0:
             less_ns[IdleCause.IMBALANCE] = unsure_ns
     return Bounds(best_ns, less_ns, more_ns)
@@ -142,17 +142,20 @@ def split_by(idle_parts: Mapping[IdleCause, float], bounds: Bounds) -> Bounds:
     causes = [*best_ns, *(cause for cause in more_ns if cause not in best_ns)]
     lows = {cause: best_ns.get(cause, 0) - less_ns.get(cause, 0) for cause in causes}
     rooms = {cause: less_ns.get(cause, 0) + more_ns.get(cause, 0) for cause in causes}
-    left_ns = sum(less_ns.values())
+    unassigned_ns = sum(less_ns.values())
     weights = {cause: room_ns * idle_parts.get(cause, 0.0) for cause, room_ns in rooms.items()}
     total = sum(weights.values())
     if total <= 0:
         return bounds
-    shares = {cause: min(rooms[cause], int(left_ns * w / total)) for cause, w in weights.items()}
-    left_ns -= sum(shares.values())
-    for cause in sorted(causes, key=lambda one: shares[one] - rooms[one]):
-        more = min(left_ns, rooms[cause] - shares[cause])
+    shares = {
+        cause: min(rooms[cause], int(unassigned_ns * weight / total))
+        for cause, weight in weights.items()
+    }
+    unassigned_ns -= sum(shares.values())
+    for cause in sorted(causes, key=lambda cause: shares[cause] - rooms[cause]):
+        more = min(unassigned_ns, rooms[cause] - shares[cause])
         shares[cause] += more
-        left_ns -= more
+        unassigned_ns -= more
     return Bounds(
         {cause: lows[cause] + shares[cause] for cause in causes},
         {cause: ns for cause, ns in shares.items() if ns},

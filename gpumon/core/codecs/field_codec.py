@@ -319,7 +319,7 @@ def time_ns(value: object) -> int:
 
 
 def bounded(text: str) -> str:
-    """As much of a text as ``text`` accepts."""
+    """A text, truncated to what ``text`` accepts."""
     return text[:_MAX_TEXT]
 
 
@@ -347,7 +347,7 @@ KEPT: Final = Style(in_seconds=False, writes_none=False, text=ValueCodec(bounded
 PUBLIC: Final = Style(in_seconds=True, writes_none=True, text=shown(MAX_LABEL_LENGTH))
 """For other programs: base units, every field, and text that is safe to show."""
 OWN_SENTENCES: Final = PUBLIC._replace(text=ValueCodec(_unchanged, shown(_MAX_SENTENCES).read))
-"""As ``PUBLIC``, for sentences that gpumon wrote: safe as they are, until read from a file."""
+"""Like ``PUBLIC``, for sentences that gpumon wrote: safe as they are, until read from a file."""
 
 _SIMPLE: Final[Mapping[object, ValueCodec]] = {
     int: ValueCodec(_unchanged, whole),
@@ -422,7 +422,7 @@ def _codec_of_list(one: ValueCodec) -> ValueCodec:
 
 
 def _codec_of_row(inner: Sequence[ValueCodec]) -> ValueCodec:
-    """Of a tuple of fixed length."""
+    """The codec of a tuple of fixed length."""
     return ValueCodec(
         lambda values: [one.write(value) for one, value in zip(inner, values, strict=True)],
         lambda values: tuple(

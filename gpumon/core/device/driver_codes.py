@@ -139,7 +139,7 @@ UNREADABLE: Final[Mapping[int, CodeText]] = {
         "look for Xid in `dmesg`, then reset the GPU or reboot",
     ),
 }
-"""By NVML's code: why one GPU cannot be read, while others may work."""
+"""Why one GPU cannot be read while others may work, by NVML's code."""
 
 VANISHED: Final = CodeText(
     "the driver no longer lists it", "unless it was removed, look for Xid in `dmesg`, then reboot"

@@ -207,7 +207,7 @@ def fill_since(before: GpuFill | None, after: GpuFill | None) -> GpuFill | None:
 
 
 def _grown(before: Any, after: Any) -> Any:  # noqa: ANN401
-    """By how much a field of ``GpuFill`` grew."""
+    """How much a field of ``GpuFill`` grew."""
     if isinstance(after, Mean):
         return Mean(*map(sub, after, before))
     if isinstance(after, Mapping):

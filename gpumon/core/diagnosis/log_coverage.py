@@ -14,7 +14,7 @@ from gpumon.core.wording import counted, gpus_named, in_percent, in_time
 
 _LIMITS: Final = DEFAULT_SETTINGS.log
 _MAX_GROUPS: Final = 3
-"""So many groups of GPUs with the same number of samples are reported apart."""
+"""How many groups of GPUs with the same number of samples are reported apart."""
 
 
 def is_few(gpu: GpuReport) -> bool:

@@ -126,7 +126,7 @@ def _less(amounts: Mapping[_Key, int], less: Mapping[_Key, int]) -> dict[_Key, i
 def _reasons_since(
     before: Mapping[str, int], after: Mapping[str, int], earlier_ns: int
 ) -> dict[str, int]:
-    """By reason, without what passed earlier: that is taken off what has no known reason first."""
+    """Subtract earlier time, by reason: from time without a known reason first."""
     grown = _less(after, before)
     unknown = InputWaitReason.UNKNOWN.value
     for reason in sorted(grown, key=lambda name: (name != unknown, -grown[name])):

@@ -137,7 +137,7 @@ def _pace(label: str, runs: Sequence[RunReport]) -> RunPace:
 
 
 def compute_speedup(before: Report, after: Report) -> float | None:
-    """By how much the compute of a step itself became faster: no advice on waiting did that.
+    """How much faster the compute of a step itself became: no advice on waiting did that.
 
     ``None`` where it is not known what of the busy time was whose.
     """

@@ -270,7 +270,7 @@ def is_mostly_in_pauses(totals: GpuTotals) -> bool:
 
 
 def certain_lost_ns(totals: GpuTotals) -> int:
-    """Of the time it lost, what is certainly idle: proved by tags, or in pauses.
+    """The part of its loss that is certainly idle: proved by tags, or in pauses.
 
     A level below full use is a mean: it may be many small kernels.
     """

@@ -31,16 +31,16 @@ class GpuActivity(IntEnum):
     """In an active sample. The idle part of a sample next to a pause belongs to the pause."""
 
 
-class ChangeRoom:
+class ChangeBudget:
     """The number of changes that the GPUs of a log may still keep in total."""
 
     def __init__(self, limit: int = MAX_CHANGES) -> None:
-        self.left = limit
+        self.remaining = limit
 
     @property
     def is_full(self) -> bool:
         """Whether the limit was exceeded: then no change is kept any more."""
-        return self.left < 0
+        return self.remaining < 0
 
 
 class StateChanges:
@@ -53,11 +53,11 @@ class StateChanges:
 
     Args:
         settings: When a sample is active, and when a job is over.
-        room: Shared by all GPUs of the log.
+        budget: Shared by all GPUs of the log.
     """
 
-    def __init__(self, settings: DetectorSettings, room: ChangeRoom) -> None:
-        self._settings, self._room = settings, room
+    def __init__(self, settings: DetectorSettings, budget: ChangeBudget) -> None:
+        self._settings, self._budget = settings, budget
         self._levels = Levels(settings)
         self._changes = array("q")
         self._is_active: bool | None = None
@@ -137,10 +137,10 @@ class StateChanges:
                 changes[position] = at_ns << _STATE_BITS | GpuActivity.OUT_OF_USE
 
     def _add(self, at_ns: int, state: GpuActivity) -> None:
-        room = self._room
-        room.left -= 1
-        if room.left < 0 or at_ns >= _LATEST_NS:
-            room.left = -1
+        budget = self._budget
+        budget.remaining -= 1
+        if budget.remaining < 0 or at_ns >= _LATEST_NS:
+            budget.remaining = -1
             self._changes = array("q")
             self._pause_from = 0
             return

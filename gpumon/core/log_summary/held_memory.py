@@ -45,7 +45,7 @@ class HeldMemoryTracker:
         self.observe_columns(SampleColumns.of(samples, self._levels, -1)[0], used_bytes)
 
     def observe_columns(self, columns: SampleColumns, used_bytes: Sequence[int | None]) -> None:
-        """As ``observe``, of columns."""
+        """Add samples as columns; otherwise like ``observe``."""
         held_from = self._settings.log.held_from_bytes
         bridged_ns = self._settings.idle_job_ends_after_ns
         for begin, end in columns.stretches:

@@ -442,12 +442,12 @@ class Report:
 
     @property
     def in_use_busy_ns(self) -> int:
-        """Of it, busy time."""
+        """Busy part of the time in use."""
         return sum(gpu.totals.in_use_busy_ns for gpu in self.gpus)
 
     @property
     def lost_ns(self) -> int:
-        """Of it, idle time."""
+        """Idle part of the time in use."""
         return self.in_use_ns - self.in_use_busy_ns
 
     def wall_time(self, at_ns: int) -> datetime | None:

@@ -23,7 +23,7 @@ from gpumon.core.waits.wait_rules import (
 WITH_REASONS: Final = (IdleCause.INPUT_WAIT, IdleCause.WITHIN_STEP)
 """Causes that have reasons which the machine shows."""
 _MORE_SAMPLES: Final = 4
-"""Of so many more samples, some fall into the steps of a run, and do not see its loader."""
+"""Additional samples: some fall into the steps of a run and do not show its loader."""
 _MAX_SAMPLES: Final = 4_096
 """Kept until their time is settled: an hour of them where a GPU is never read."""
 

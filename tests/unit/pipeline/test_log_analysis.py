@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from gpumon.core.codecs.report_codec import encode_report
-from gpumon.core.log_summary.activity import ChangeRoom
+from gpumon.core.log_summary.activity import ChangeBudget
 from gpumon.core.report.report import Report
 from gpumon.core.verdict import Pattern, VerdictName
 from gpumon.errors import UnreadableLogError
@@ -138,7 +138,7 @@ class TestWhatGpusDoTogether:
     def test_is_unknown_with_a_note_if_several_changed_too_often(
         self, monkeypatch: pytest.MonkeyPatch, gpus: int
     ) -> None:
-        monkeypatch.setattr(log_analysis, "ChangeRoom", lambda: ChangeRoom(limit=100))
+        monkeypatch.setattr(log_analysis, "ChangeBudget", lambda: ChangeBudget(limit=100))
 
         report = report_of(in_ticks(*(rows_of(at, RHYTHM) for at in range(gpus))), TWO[:gpus])
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpumon.core.log_summary.activity import ChangeRoom, GpuActivity
+from gpumon.core.log_summary.activity import ChangeBudget, GpuActivity
 from gpumon.core.report.report import Report
 from gpumon.core.sample import BusySample
 from gpumon.core.settings.detector import DEFAULT_SETTINGS, DetectorSettings
@@ -189,7 +189,7 @@ periods_s = st.sampled_from([0.1, 0.25, 1.0, 5.0, 60.0])
 
 def tracked(story: list[Row], period_s: float, *, gpus: int = 1, block: int = 1) -> GpuTrack:
     """One GPU of a log of so many, with its rows in blocks."""
-    track = GpuTrack(DEFAULT_SETTINGS, None, ChangeRoom())
+    track = GpuTrack(DEFAULT_SETTINGS, None, ChangeBudget())
     track.share_memory(gpus)
     rows = [row for row in story for _ in range(row.times)]
     stamps_ns = [s(BEGAN_S + at * period_s) for at in range(len(rows))]

@@ -6,7 +6,7 @@ import pytest
 
 from gpumon.core.accounting.job_end import MemoryRelease
 from gpumon.core.accounting.ledger import GpuLedger
-from gpumon.core.log_summary.activity import ChangeRoom, GpuActivity, StateChanges
+from gpumon.core.log_summary.activity import ChangeBudget, GpuActivity, StateChanges
 from gpumon.core.phase import IdleCause
 from gpumon.core.settings.detector import DEFAULT_SETTINGS
 from tests.builders.time import every, s
@@ -53,7 +53,7 @@ class TestHowLongAJobMayBeIdle:
         self, idle_samples: int, is_over: bool
     ) -> None:
         samples = every(10.0, [1.0, *[0.0] * idle_samples, 1.0])
-        ledger, changes = GpuLedger(), StateChanges(DEFAULT_SETTINGS, ChangeRoom())
+        ledger, changes = GpuLedger(), StateChanges(DEFAULT_SETTINGS, ChangeBudget())
         ledger.observe(samples)
         changes.observe(samples)
         changes.finish()

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpumon.core.accounting.ledger import GpuLedger
-from gpumon.core.log_summary.activity import ChangeRoom, GpuActivity, StateChanges
+from gpumon.core.log_summary.activity import ChangeBudget, GpuActivity, StateChanges
 from gpumon.core.sample import BusySample
 from gpumon.core.settings.detector import DEFAULT_SETTINGS
 from tests.builders.time import every, s
@@ -26,8 +26,8 @@ def samples_of(ratios: Sequence[float | None], period_s: float = 1.0) -> list[Bu
     ]
 
 
-def changes_of(samples: Sequence[BusySample], room: ChangeRoom | None = None) -> StateChanges:
-    changes = StateChanges(DEFAULT_SETTINGS, room or ChangeRoom())
+def changes_of(samples: Sequence[BusySample], budget: ChangeBudget | None = None) -> StateChanges:
+    changes = StateChanges(DEFAULT_SETTINGS, budget or ChangeBudget())
     changes.observe(samples)
     changes.finish()
     return changes
@@ -68,7 +68,7 @@ class TestAPause:
         assert states(1, *[0] * 60, 1)[1] == (1, PAUSED)
 
     def test_is_none_where_the_job_is_known_to_have_ended(self) -> None:
-        changes = StateChanges(DEFAULT_SETTINGS, ChangeRoom())
+        changes = StateChanges(DEFAULT_SETTINGS, ChangeBudget())
 
         changes.observe(every(1, [0.5, 0, 0]))
         changes.end_job()
@@ -96,25 +96,25 @@ class TestASample:
 
 class TestTheCapacity:
     def test_keeps_nothing_of_any_gpu_once_full(self) -> None:
-        room = ChangeRoom(limit=6)
-        first, second = (changes_of(samples_of([1, 0, 1, 0, 1]), room) for _ in range(2))
+        budget = ChangeBudget(limit=6)
+        first, second = (changes_of(samples_of([1, 0, 1, 0, 1]), budget) for _ in range(2))
 
-        assert room.is_full
+        assert budget.is_full
         assert list(second) == []
         assert len(list(first)) == 6
 
     def test_is_not_used_by_a_state_that_lasts(self) -> None:
-        room = ChangeRoom()
+        budget = ChangeBudget()
 
-        changes_of(samples_of([1] * 1_000), room)
+        changes_of(samples_of([1] * 1_000), budget)
 
-        assert ChangeRoom().left - room.left == 2
+        assert ChangeBudget().remaining - budget.left == 2
 
     def test_does_not_hold_times_that_no_user_lives_to_see(self) -> None:
-        room = ChangeRoom()
+        budget = ChangeBudget()
 
-        assert list(changes_of([BusySample(1 << 62, 1 << 63, 1.0)], room)) == []
-        assert room.is_full
+        assert list(changes_of([BusySample(1 << 62, 1 << 63, 1.0)], budget)) == []
+        assert budget.is_full
 
 
 rows = st.lists(st.none() | st.sampled_from([0.0, 0.05, 0.06, 0.3, 0.5, 1.0]), max_size=200)
@@ -126,7 +126,7 @@ class TestLaws:
         self, ratios: list[float | None], batch: int, period_s: float, ends: set[int]
     ) -> None:
         samples = samples_of(ratios, period_s)
-        ledger, changes = GpuLedger(), StateChanges(DEFAULT_SETTINGS, ChangeRoom())
+        ledger, changes = GpuLedger(), StateChanges(DEFAULT_SETTINGS, ChangeBudget())
         for at in range(0, len(samples), batch):
             ledger.observe(samples[at : at + batch])
             changes.observe(samples[at : at + batch])

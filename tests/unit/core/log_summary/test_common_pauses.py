@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpumon.core.log_summary.activity import ChangeRoom, StateChanges
+from gpumon.core.log_summary.activity import ChangeBudget, StateChanges
 from gpumon.core.log_summary.common_pauses import Together, together
 from gpumon.core.sample import BusySample
 from gpumon.core.settings.detector import DEFAULT_SETTINGS
@@ -21,7 +21,7 @@ HALF_A_PERIOD = s(0.5)
 
 def changes_of(ratios: Sequence[float | None], offset_s: float = 0.0) -> StateChanges:
     """What a GPU did: a ratio a second, ``None`` if unknown."""
-    changes = StateChanges(DEFAULT_SETTINGS, ChangeRoom())
+    changes = StateChanges(DEFAULT_SETTINGS, ChangeBudget())
     changes.observe(
         [
             BusySample(s(at + offset_s), s(at + offset_s + 1), ratio)
