@@ -108,7 +108,7 @@ class TestTheCapacity:
 
         changes_of(samples_of([1] * 1_000), budget)
 
-        assert ChangeBudget().remaining - budget.left == 2
+        assert ChangeBudget().remaining - budget.remaining == 2
 
     def test_does_not_hold_times_that_no_user_lives_to_see(self) -> None:
         budget = ChangeBudget()
