@@ -188,18 +188,18 @@ class TestAKerasRun:
     def test_has_the_device_end_of_nearly_every_step(self) -> None:
         from gpumon.core.phase import TrainingPhase
         from gpumon.core.ring_format.events import RingKind
-        from tests.keras import builders_keras as b
+        from tests.keras import builders_keras as builders
 
-        model = b.small_model()
-        b.fit(model, b.SlowBatches(0.0), steps=3, epochs=1)
-        b.fit(model, b.SlowBatches(0.02), b.tagger(), steps=50, epochs=1)
+        model = builders.small_model()
+        builders.fit(model, builders.SlowBatches(0.0), steps=3, epochs=1)
+        builders.fit(model, builders.SlowBatches(0.02), builders.tagger(), steps=50, epochs=1)
 
         begun = [
             e.at_ns
-            for e in b.records()
+            for e in builders.records()
             if e.kind is RingKind.ENTER and e.phase is TrainingPhase.TRAIN_STEP
         ]
-        done = {e.value: e.at_ns for e in b.records() if e.kind is RingKind.DEVICE_DONE}
+        done = {e.value: e.at_ns for e in builders.records() if e.kind is RingKind.DEVICE_DONE}
         assert len(done) >= 45
         assert all(at_ns > begun[step - 1] for step, at_ns in done.items())
         # The next batch comes 20 ms later: long after such a small step is done.

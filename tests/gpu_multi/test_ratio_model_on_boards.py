@@ -11,7 +11,7 @@ import pytest
 
 from tests.gpu_multi.conftest import MEASURED
 from tests.imported_later import ImportedLater
-from tests.multi_gpu.later import b, keras, multi_gpu, tf
+from tests.multi_gpu.later import builders, keras, multi_gpu, tf
 
 ran: Any = ImportedLater("tests.multi_gpu.operations_run")
 bench: Any = ImportedLater("trainer_hooks.trainer_bench.keras_engine")
@@ -35,11 +35,11 @@ class TestTwoBoards:
     def test_learn_evaluate_and_predict_like_one(
         self, pair: tuple[str, ...], ratios: tuple[int, ...]
     ) -> None:
-        training = b.Training(compiled={"optimizer": lambda: keras.optimizers.SGD(0.05)})
+        training = builders.Training(compiled={"optimizer": lambda: keras.optimizers.SGD(0.05)})
         with tf.device(pair[0]):
-            alone = training.on(b.dense())
+            alone = training.on(builders.dense())
 
-        together = training.on(b.parallel(b.dense(), pair, ratios))
+        together = training.on(builders.parallel(builders.dense(), pair, ratios))
 
         furthest = together.furthest_from(alone)
         assert max(furthest.values()) <= CLOSE, furthest
@@ -48,25 +48,25 @@ class TestTwoBoards:
         usual = keras.config.dtype_policy()
         keras.config.set_dtype_policy("mixed_float16")
         try:
-            training = b.Training()
+            training = builders.Training()
             with tf.device(pair[0]):
-                alone = training.on(b.dense())
-            together = training.on(b.parallel(b.dense(), pair, (4, 3)))
+                alone = training.on(builders.dense())
+            together = training.on(builders.parallel(builders.dense(), pair, (4, 3)))
         finally:
             keras.config.set_dtype_policy(usual)
 
         assert together.furthest_from(alone)["weights"] <= MIXED
 
     def test_keep_batch_norm_finite_with_a_last_batch_of_one(self, pair: tuple[str, ...]) -> None:
-        model = b.parallel(b.normalized(), pair, (4, 3))
+        model = builders.parallel(builders.normalized(), pair, (4, 3))
 
-        b.Training().on(model)
+        builders.Training().on(model)
 
         assert all(np.isfinite(weight).all() for weight in model.template.get_weights())
 
     def test_accept_new_ratios_without_a_new_trace(self, pair: tuple[str, ...]) -> None:
-        x, y, _ = b.rows(28)
-        model = b.parallel(b.dense(), pair, (1, 1))
+        x, y, _ = builders.rows(28)
+        model = builders.parallel(builders.dense(), pair, (1, 1))
         model.compile(optimizer="sgd", loss="sparse_categorical_crossentropy")
         model.fit(x, y, batch_size=28, verbose=0)
 
@@ -100,7 +100,7 @@ class TestTheEngine:
         """The article's model, with equal parts, each strategy in turns."""
         with tf.distribute.MirroredStrategy(list(pair)).scope():
             plain = compiled(bench.maxing_net(bench.FULL))
-        ours = compiled(b.parallel(bench.maxing_net(bench.FULL), pair, None))
+        ours = compiled(builders.parallel(bench.maxing_net(bench.FULL), pair, None))
         for model in (plain, ours):
             fit_seconds(model, 2)  # is traced
         rounds = [(step_seconds(plain), step_seconds(ours)) for _ in range(ROUNDS)]
@@ -119,7 +119,7 @@ class TestTheBalancer:
     def test_finds_a_split_at_least_as_fast_as_equal_parts(
         self, pair: tuple[str, ...], measured: MEASURED
     ) -> None:
-        model = compiled(b.parallel(bench.maxing_net(bench.FULL), pair, (3, 1)))
+        model = compiled(builders.parallel(bench.maxing_net(bench.FULL), pair, (3, 1)))
         balancer = multi_gpu.RatioBalancer(every=STEPS, verbose=0)
         fit_seconds(model, 2)  # is traced
         poor_s = step_seconds(model)
@@ -144,8 +144,8 @@ class TestTheBalancer:
 
 
 def trained_once(boards: tuple[str, ...]) -> None:
-    x, y, _ = b.rows(9 * len(boards))
-    model = b.parallel(b.dense(), boards, None)
+    x, y, _ = builders.rows(9 * len(boards))
+    model = builders.parallel(builders.dense(), boards, None)
     model.compile(optimizer="sgd", loss="sparse_categorical_crossentropy")
     model.fit(x, y, batch_size=len(x), verbose=0)
 

@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from gpumon.core.phase import TrainingMode, TrainingPhase
 from gpumon.core.ring_format.events import RingKind
-from tests.keras import builders_keras as b
+from tests.keras import builders_keras as builders
 
 MS = 1_000_000
 STEPS = 16
@@ -35,7 +35,7 @@ def prefetched(source: Any) -> Any:
 
 def dataset(batches: Callable[[], Any], *, prefetches: bool = False) -> Any:
     """``tf.data`` over a generator, of a length that it does not know."""
-    spec = tf.TensorSpec((b.BATCH, b.FEATURES)), tf.TensorSpec((b.BATCH, 1))
+    spec = tf.TensorSpec((builders.BATCH, builders.FEATURES)), tf.TensorSpec((builders.BATCH, 1))
     data = tf.data.Dataset.from_generator(batches, output_signature=spec)
     options = tf.data.Options()
     options.autotune.enabled = prefetches
@@ -45,7 +45,7 @@ def dataset(batches: Callable[[], Any], *, prefetches: bool = False) -> Any:
 
 def py_dataset(workers: int) -> Callable[[Any], Any]:
     """Makes a ``PyDataset`` as slow as a source."""
-    return lambda source: b.SlowSequence(STEPS, seconds=source.seconds, workers=workers)
+    return lambda source: builders.SlowSequence(STEPS, seconds=source.seconds, workers=workers)
 
 
 SOURCES: dict[str, Callable[[Any], Any]] = {
@@ -57,7 +57,7 @@ SOURCES: dict[str, Callable[[Any], Any]] = {
 
 def recorded_waits_ns(mode: TrainingMode = TrainingMode.TRAIN) -> list[int]:
     """Length of each stretch of ``input_wait`` in a mode, in order, after Keras' own peeks."""
-    entered = [event for event in b.records() if event.kind is RingKind.ENTER]
+    entered = [event for event in builders.records() if event.kind is RingKind.ENTER]
     return [
         after.at_ns - event.at_ns
         for event, after in pairwise(entered)
@@ -69,7 +69,7 @@ def recorded_waits_ns(mode: TrainingMode = TrainingMode.TRAIN) -> list[int]:
 
 def gross_waits_ns() -> list[int]:
     """The wait recorded inside each step, without executions that only find the end of the data."""
-    recorded = [event for event in b.records() if event.kind is not RingKind.SAMPLES]
+    recorded = [event for event in builders.records() if event.kind is not RingKind.SAMPLES]
     return [
         event.value
         for event, after in pairwise(recorded)
@@ -103,11 +103,14 @@ def _gaps_and_recorded_ns(
     make: Callable[[Any], Any], compute: Any, pause_s: float
 ) -> tuple[list[int], list[int]]:
     """From a batch's callbacks to its compute, and the recorded wait between."""
-    model, begins = b.small_model(compute), b.Does(lambda _: None, "on_train_batch_begin")
-    model.fit(make(b.SlowBatches(0.0)), verbose=0, steps_per_epoch=STEPS)
+    model, begins = (
+        builders.small_model(compute),
+        builders.Does(lambda _: None, "on_train_batch_begin"),
+    )
+    model.fit(make(builders.SlowBatches(0.0)), verbose=0, steps_per_epoch=STEPS)
     compute.spans_ns.clear()
-    before, data = len(recorded_waits_ns()), make(b.SlowBatches(pause_s))
-    model.fit(data, verbose=0, steps_per_epoch=STEPS, callbacks=[begins, b.tagger()])
+    before, data = len(recorded_waits_ns()), make(builders.SlowBatches(pause_s))
+    model.fit(data, verbose=0, steps_per_epoch=STEPS, callbacks=[begins, builders.tagger()])
     gaps_ns = [
         computed_ns - begun_ns
         for (begun_ns, _), (computed_ns, _) in zip(begins.spans_ns, compute.spans_ns, strict=True)

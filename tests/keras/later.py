@@ -11,19 +11,28 @@ if TYPE_CHECKING:
     import tensorflow as tf
     import torch
 
-    from tests.keras import builders_batches as w
-    from tests.keras import builders_keras as b
+    from tests.keras import builders_batches as batch_builders
+    from tests.keras import builders_keras as builders
     from tests.keras import builders_tensorflow as on_tensorflow
     from tests.keras import builders_torch as on_torch
-    from trainer_hooks.keras import nan_guard as g
+    from trainer_hooks.keras import nan_guard
 else:
     keras = ImportedLater("keras")
     tf = ImportedLater("tensorflow")
     torch = ImportedLater("torch")
-    w = ImportedLater("tests.keras.builders_batches")
-    g = ImportedLater("trainer_hooks.keras.nan_guard")
-    b = ImportedLater("tests.keras.builders_keras")
+    batch_builders = ImportedLater("tests.keras.builders_batches")
+    nan_guard = ImportedLater("trainer_hooks.keras.nan_guard")
+    builders = ImportedLater("tests.keras.builders_keras")
     on_tensorflow = ImportedLater("tests.keras.builders_tensorflow")
     on_torch = ImportedLater("tests.keras.builders_torch")
 
-__all__ = ["b", "g", "keras", "on_tensorflow", "on_torch", "tf", "torch", "w"]
+__all__ = [
+    "batch_builders",
+    "builders",
+    "keras",
+    "nan_guard",
+    "on_tensorflow",
+    "on_torch",
+    "tf",
+    "torch",
+]

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from gpumon.core.phase import TrainingPhase
-from tests.keras.later import b, keras
+from tests.keras.later import builders, keras
 
 
 class Slept:
@@ -23,7 +23,7 @@ class Slept:
             began_ns = time.monotonic_ns()
             time.sleep(0.1)
             self.spans_ns.append((began_ns, time.monotonic_ns()))
-        return b.rows_and_sums(8, seed=index)
+        return builders.rows_and_sums(8, seed=index)
 
     def generator(self) -> Any:
         yield from map(self.batch, range(6))
@@ -52,15 +52,15 @@ def test_the_wait_for_the_first_batch_is_recorded_and_keras_is_as_before(kind: s
 
     FirstFetches.remove()  # a tagger of another test may wait for a run that never came
     before, source = functions_of_keras(), Slept()
-    tagger = b.tagger()
+    tagger = builders.tagger()
     around = functions_of_keras()
     settings = {"steps_per_epoch": 6, "shuffle": False, "verbose": 0}
-    b.small_model().fit(getattr(source, kind)(), callbacks=[tagger], **settings)
+    builders.small_model().fit(getattr(source, kind)(), callbacks=[tagger], **settings)
 
     assert all(one is not other for one, other in zip(before, around, strict=True))
     assert functions_of_keras() == before
-    (first_phase,) = {phase for phase, _ in b.phases_within(source.spans_ns[:1])}
+    (first_phase,) = {phase for phase, _ in builders.phases_within(source.spans_ns[:1])}
     assert first_phase is TrainingPhase.INPUT_WAIT
-    recorded_ns = b.timeline().first_input_wait_ns
+    recorded_ns = builders.timeline().first_input_wait_ns
     assert recorded_ns is not None
-    assert recorded_ns >= sum(b.lengths_ns(source.spans_ns[:1]))
+    assert recorded_ns >= sum(builders.lengths_ns(source.spans_ns[:1]))

@@ -9,7 +9,7 @@ import pytest
 
 import trainer_hooks
 from tests.keras.fake_daemon import FakeDaemon
-from tests.keras.later import b
+from tests.keras.later import builders
 
 pytestmark = pytest.mark.keras_torch  # they are looked up before anything of a framework
 
@@ -36,9 +36,9 @@ def test_two_fits_have_one_warning_and_are_tagged(
 
     tagger = trainer_hooks.PhaseTagger(gpus=gpus)
     for _ in range(2):
-        b.fit_rows(b.small_model(), 32, tagger, epochs=2)
+        builders.fit_rows(builders.small_model(), 32, tagger, epochs=2)
 
     texts = [str(one.message) for one in recwarn if str(one.message).startswith("to gpumon")]
     assert len(texts) == (named is not None)
     assert all(name in texts[0] for name in named or ())
-    assert b.recorded_steps() == 8
+    assert builders.recorded_steps() == 8

@@ -18,7 +18,7 @@ from gpumon.core.ring_format.events import RingKind
 from tests.keras import acts_in_the_middle as acts
 from tests.keras.acts_in_the_middle import CHOSEN, EPOCHS, Training
 from tests.keras.fake_daemon import FakeDaemon
-from tests.keras.later import b, g, keras, w
+from tests.keras.later import batch_builders, builders, keras, nan_guard
 from tests.needs import in_make_truth
 from trainer_hooks.batches import fixed_batches
 from trainer_hooks.prefetch import prefetch_to_device
@@ -28,8 +28,8 @@ pytestmark = pytest.mark.usefixtures("each_backend")
 SIZE, STEPS = 4, 5
 
 HOOKS: dict[str, Callable[[], Any]] = {
-    "PhaseTagger": lambda: b.tagger(gpus=["GPU-0"], logs=True),
-    "NaNGuard": lambda: g.NaNGuard(every=1, on_found="raise"),
+    "PhaseTagger": lambda: builders.tagger(gpus=["GPU-0"], logs=True),
+    "NaNGuard": lambda: nan_guard.NaNGuard(every=1, on_found="raise"),
 }
 """Callbacks."""
 MADE: dict[str, Callable[[Any], Any]] = {
@@ -41,17 +41,19 @@ MADE: dict[str, Callable[[Any], Any]] = {
 
 def new_training(hook: str, folder: Path) -> Training:
     of = MADE.get(hook, lambda data: data)
-    data, aside = ({"x": of(w.Source(SIZE * steps, SIZE))} for steps in (STEPS, STEPS + 3))
-    x, y = w.rows_and_targets(8)
+    data, aside = (
+        {"x": of(batch_builders.Source(SIZE * steps, SIZE))} for steps in (STEPS, STEPS + 3)
+    )
+    x, y = batch_builders.rows_and_targets(8)
     hooks = [HOOKS[hook]()] if hook in HOOKS else []
-    models = w.a_model(), w.a_model()
+    models = batch_builders.a_model(), batch_builders.a_model()
     return Training(*models, folder, data, aside, {"x": x, "y": y}, hooks, of)
 
 
 def runs_out_of_input(training: Training) -> None:
     def broken() -> Any:
         for _ in range(CHOSEN + 1):
-            yield w.rows_and_targets(SIZE)
+            yield batch_builders.rows_and_targets(SIZE)
         raise OSError("server gone")
 
     assert training.of is not None
@@ -136,8 +138,8 @@ def test_a_run_is_the_same_as_without_the_hook(
 
 def assert_is_tagged(training: Training, steps: int) -> None:
     """The steps of its own fits are counted, each epoch has its wait, and nothing is left open."""
-    assert b.marks(RingKind.STEP)[-1] == steps >= EPOCHS * STEPS
+    assert builders.marks(RingKind.STEP)[-1] == steps >= EPOCHS * STEPS
     assert len(training.waits) == EPOCHS
     assert all(0 <= wait <= 1 for wait in training.waits)
-    assert b.phase_ns()["train_step"] > 0
-    assert b.records()[-1].phase.value not in ("train_step", "input_wait")
+    assert builders.phase_ns()["train_step"] > 0
+    assert builders.records()[-1].phase.value not in ("train_step", "input_wait")

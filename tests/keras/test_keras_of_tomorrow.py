@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.keras.later import b, g, keras
+from tests.keras.later import builders, keras, nan_guard
 from trainer_hooks import prefetch_to_device
 from trainer_hooks.taps import keras_private
 
@@ -29,19 +29,19 @@ def as_py_dataset() -> Any:
             return self.num_batches
 
         def __getitem__(self, index: int) -> Any:
-            return b.rows_and_sums(b.BATCH, seed=index)
+            return builders.rows_and_sums(builders.BATCH, seed=index)
 
     return Dataset()
 
 
 def left_by(*callbacks: Any, reads_ahead: bool, **compiled: Any) -> list[bytes]:
     """Weights after training on a ``PyDataset``, and a prediction."""
-    model, data = b.small_model(**compiled), as_py_dataset()
+    model, data = builders.small_model(**compiled), as_py_dataset()
     if reads_ahead:
         data = prefetch_to_device(data, depth=2)
     model.fit(data, epochs=2, shuffle=False, verbose=0, callbacks=list(callbacks))
     taggers = [one for one in callbacks if "PhaseTagger" in type(one).__name__]
-    outputs = model.predict(b.rows_and_sums(32)[0], verbose=0, callbacks=taggers)
+    outputs = model.predict(builders.rows_and_sums(32)[0], verbose=0, callbacks=taggers)
     return [outputs.tobytes(), *(weight.tobytes() for weight in model.get_weights())]
 
 
@@ -67,7 +67,7 @@ def test_training_goes_on_where_keras_has_another_name(
 
     with warnings.catch_warnings(record=True) as warned:
         warnings.simplefilter("always")
-        left = left_by(b.tagger(), g.NaNGuard(every=1), reads_ahead=True, **settings)
+        left = left_by(builders.tagger(), nan_guard.NaNGuard(every=1), reads_ahead=True, **settings)
 
     assert left == bare
     assert len([one for one in warned if "gpumon" in str(one.message)]) <= 1

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.keras.later import b, g, keras, w
+from tests.keras.later import batch_builders, builders, keras, nan_guard
 
 pytestmark = pytest.mark.usefixtures("each_backend")
 
@@ -18,18 +18,22 @@ ACTS_AT, ODD = 3, 7
 
 
 def evaluates(model: Any, guard: Any) -> None:
-    model.evaluate(*w.rows_and_targets(8), verbose=0, callbacks=[guard])
+    model.evaluate(*batch_builders.rows_and_targets(8), verbose=0, callbacks=[guard])
 
 
 def fits(model: Any, guard: Any) -> None:
     """Longer than the fit around it has lasted by then, in batches and in epochs."""
-    model.fit(*w.rows_and_targets(SIZE * 12), SIZE, epochs=2, verbose=0, callbacks=[guard])
+    model.fit(
+        *batch_builders.rows_and_targets(SIZE * 12), SIZE, epochs=2, verbose=0, callbacks=[guard]
+    )
 
 
 def fits_and_fails(model: Any, guard: Any) -> None:
-    fails = b.raising(ValueError, "on_train_batch_end")
+    fails = builders.raising(ValueError, "on_train_batch_end")
     with pytest.raises(ValueError):  # noqa: PT011 (it says nothing)
-        model.fit(*w.rows_and_targets(SIZE * 20), SIZE, verbose=0, callbacks=[guard, fails])
+        model.fit(
+            *batch_builders.rows_and_targets(SIZE * 20), SIZE, verbose=0, callbacks=[guard, fails]
+        )
 
 
 ACTS: dict[str, tuple[str, Callable[[Any, Any], None]]] = {
@@ -42,8 +46,8 @@ ACTS: dict[str, tuple[str, Callable[[Any, Any], None]]] = {
 def trained(act: str, guard: Any, odd: int) -> Any:
     """The model, and the losses of its epochs; the numbers of one batch (from 1) are infinite."""
     which, acts = ACTS[act]
-    model, other = w.a_model(), w.a_model()
-    rows, targets = w.rows_and_targets(STEPS * SIZE)
+    model, other = batch_builders.a_model(), batch_builders.a_model()
+    rows, targets = batch_builders.rows_and_targets(STEPS * SIZE)
     rows[(odd - 1) * SIZE] = np.inf
     left = [1]
 
@@ -65,7 +69,7 @@ def trained(act: str, guard: Any, odd: int) -> Any:
 @pytest.mark.parametrize("act", ACTS)
 class TestABatchThatSpoilsTheWeights:
     def test_is_named_afterwards_and_the_run_is_stopped(self, act: str) -> None:
-        guard = g.NaNGuard(every=1)
+        guard = nan_guard.NaNGuard(every=1)
         model, losses = trained(act, guard, ODD)
 
         found = guard.found
@@ -75,7 +79,7 @@ class TestABatchThatSpoilsTheWeights:
         assert len(losses) == 1
 
     def test_is_found_at_the_end_of_its_epoch(self, act: str) -> None:
-        guard = g.NaNGuard(every=1_000)
+        guard = nan_guard.NaNGuard(every=1_000)
         _, losses = trained(act, guard, STEPS)
 
         assert guard.found is not None
@@ -84,11 +88,15 @@ class TestABatchThatSpoilsTheWeights:
 
 
 def test_a_fit_inside_needs_a_guard_of_its_own() -> None:
-    model, other, guard = w.a_model(), w.a_model(), g.NaNGuard(every=1)
-    inside = b.Does(lambda _: fits(other, guard), "on_epoch_end")
+    model, other, guard = (
+        batch_builders.a_model(),
+        batch_builders.a_model(),
+        nan_guard.NaNGuard(every=1),
+    )
+    inside = builders.Does(lambda _: fits(other, guard), "on_epoch_end")
 
     with pytest.warns(RuntimeWarning, match="not a fit inside .* give that one its own NaNGuard"):
-        model.fit(*w.rows_and_targets(8), 4, verbose=0, callbacks=[guard, inside])
+        model.fit(*batch_builders.rows_and_targets(8), 4, verbose=0, callbacks=[guard, inside])
 
 
 def test_a_fit_after_one_that_failed_is_guarded_with_the_same() -> None:
@@ -96,11 +104,11 @@ def test_a_fit_after_one_that_failed_is_guarded_with_the_same() -> None:
         assert own.model  # on JAX, asking for it brings the weights back to it
         raise ValueError("a callback")
 
-    model, guard = w.a_model(), g.NaNGuard(every=1)
-    fails = b.Does(fail, "on_train_batch_end")
+    model, guard = batch_builders.a_model(), nan_guard.NaNGuard(every=1)
+    fails = builders.Does(fail, "on_train_batch_end")
     with pytest.raises(ValueError, match="a callback") as kept:
-        model.fit(*w.rows_and_targets(8), 4, verbose=0, callbacks=[guard, fails])
-    rows, targets = w.rows_and_targets(8)
+        model.fit(*batch_builders.rows_and_targets(8), 4, verbose=0, callbacks=[guard, fails])
+    rows, targets = batch_builders.rows_and_targets(8)
     rows[0] = np.inf
     with pytest.warns(RuntimeWarning, match="is not finite"):
         model.fit(rows, targets, 4, verbose=0, callbacks=[guard])

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from tests.borders import Borders, broken
-from tests.keras.later import b, g, keras
+from tests.keras.later import builders, keras, nan_guard
 from trainer_hooks.ring import process_ring
 
 BATCH, ROWS = 8, 32
@@ -39,7 +39,7 @@ _BROKEN: set[str] = set()
 
 
 def batches() -> Iterator[Any]:
-    rows, sums = b.rows_and_sums(ROWS)
+    rows, sums = builders.rows_and_sums(ROWS)
     for at in range(0, ROWS, BATCH):
         yield rows[at : at + BATCH], sums[at : at + BATCH]
 
@@ -61,15 +61,15 @@ class Training:
     """One that can be made again, from the same weights, on what was traced and compiled once."""
 
     def __init__(self, way: str) -> None:
-        self.model = b.small_model(jit_compile=False, **WAYS[way])
+        self.model = builders.small_model(jit_compile=False, **WAYS[way])
         self._way = way
         self._weights = self.model.get_weights()
-        self._nan_guard = g.NaNGuard()
+        self._nan_guard = nan_guard.NaNGuard()
 
     def left(self, *callbacks: Any) -> list[bytes]:
         """Train and validate; the weights after it."""
         self.model.set_weights(self._weights)
-        rows, sums = b.rows_and_sums(ROWS)
+        rows, sums = builders.rows_and_sums(ROWS)
         data: dict[str, Any] = {"x": rows, "y": sums, "batch_size": BATCH}
         if self._way in ("a generator", "a PyDataset"):
             data = {"x": batches() if self._way == "a generator" else as_py_dataset()}
@@ -84,8 +84,8 @@ class Training:
             def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
                 """Writing a file takes longer than all else here."""
 
-        beside = [b.an_ordinary_callback(), Saves("never_written.keras")]
-        return self.left(b.tagger(), self._nan_guard, *beside)
+        beside = [builders.an_ordinary_callback(), Saves("never_written.keras")]
+        return self.left(builders.tagger(), self._nan_guard, *beside)
 
 
 def warnings_of_ours(train: Callable[[], Any]) -> tuple[Any, list[str]]:

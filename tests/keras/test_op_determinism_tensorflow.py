@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.keras.later import b, tf
+from tests.keras.later import builders, tf
 
 pytestmark = pytest.mark.keras_tensorflow
 ROWS = 7 * 16
@@ -31,12 +31,12 @@ class Training:
     """One model, whose steps with dropout and momentum each leave other numbers behind."""
 
     def __init__(self) -> None:
-        self.model = b.normalized_model(steps_per_execution=4)
+        self.model = builders.normalized_model(steps_per_execution=4)
 
     def fit(self, *callbacks: Any) -> list[Any]:
         """Train for two epochs; what that leaves behind."""
-        rows, sums = b.rows_and_sums(ROWS)
-        settings = {"batch_size": b.BATCH, "shuffle": False, "epochs": 2, "verbose": 0}
+        rows, sums = builders.rows_and_sums(ROWS)
+        settings = {"batch_size": builders.BATCH, "shuffle": False, "epochs": 2, "verbose": 0}
         history = self.model.fit(rows, sums, callbacks=list(callbacks), **settings).history
         return [history, *(weight.tobytes() for weight in self.model.get_weights())]
 
@@ -46,35 +46,41 @@ class TestATrainingRunEqualsThatOfBareKeras:
         forbid_clocks()
         bare = Training().fit()
 
-        with b.one_warning("op determinism"):
-            tagged = Training().fit(b.tagger())
+        with builders.one_warning("op determinism"):
+            tagged = Training().fit(builders.tagger())
 
         assert tagged == bare
 
     def test_where_it_is_switched_on_between_two_fits_or_within_one(self) -> None:
         bare, tagged = Training(), Training()
-        assert tagged.fit(b.tagger()) == bare.fit()
-        switching = b.Does(lambda _: forbid_clocks(), "on_train_batch_end")
+        assert tagged.fit(builders.tagger()) == bare.fit()
+        switching = builders.Does(lambda _: forbid_clocks(), "on_train_batch_end")
 
-        with b.one_warning("op determinism"):
-            left = tagged.fit(b.tagger(), switching)
+        with builders.one_warning("op determinism"):
+            left = tagged.fit(builders.tagger(), switching)
 
         assert left == bare.fit()
 
 
 class TestAGraph:
     def test_that_was_traced_with_clocks_runs_without_a_tagger_too(self) -> None:
-        model, (rows, sums) = b.small_model(steps_per_execution=4), b.rows_and_sums(ROWS)
-        model.fit(rows, sums, verbose=0, callbacks=[b.tagger()])
+        model, (rows, sums) = (
+            builders.small_model(steps_per_execution=4),
+            builders.rows_and_sums(ROWS),
+        )
+        model.fit(rows, sums, verbose=0, callbacks=[builders.tagger()])
         forbid_clocks()
 
         model.fit(rows, sums, verbose=0)
 
     def test_has_no_clock_where_none_is_allowed(self) -> None:
         forbid_clocks()
-        model, (rows, sums) = b.small_model(steps_per_execution=4), b.rows_and_sums(ROWS)
-        with b.one_warning("op determinism"):
-            model.fit(rows, sums, verbose=0, callbacks=[b.tagger()])
+        model, (rows, sums) = (
+            builders.small_model(steps_per_execution=4),
+            builders.rows_and_sums(ROWS),
+        )
+        with builders.one_warning("op determinism"):
+            model.fit(rows, sums, verbose=0, callbacks=[builders.tagger()])
 
         from trainer_hooks.taps.tensorflow.functions import form_of
 

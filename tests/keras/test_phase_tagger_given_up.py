@@ -15,7 +15,7 @@ import pytest
 
 import trainer_hooks
 from gpumon.core.ring_format.events import RingKind
-from tests.keras.later import b
+from tests.keras.later import builders
 from trainer_hooks import phase
 from trainer_hooks.ring.process_ring import process_ring
 
@@ -25,7 +25,7 @@ STEPS = 4
 @pytest.fixture(autouse=True)
 def collected_only_where_a_test_says_so(framework: str) -> Iterator[None]:
     """Nor is the framework itself looked through for it."""
-    b.small_model()  # all that there is to import
+    builders.small_model()  # all that there is to import
     gc.disable()
     gc.freeze()
     yield
@@ -39,9 +39,11 @@ def fail() -> None:
 
 def fit(does: Callable[[], None], *callbacks: Any) -> None:
     """Something is done at the end of its one epoch."""
-    last = b.Does(lambda _: does(), "on_epoch_end")
-    callbacks = (b.tagger(), *callbacks, last)
-    b.fit(b.small_model(), b.SlowBatches(0.0), *callbacks, steps=STEPS, epochs=1)
+    last = builders.Does(lambda _: does(), "on_epoch_end")
+    callbacks = (builders.tagger(), *callbacks, last)
+    builders.fit(
+        builders.small_model(), builders.SlowBatches(0.0), *callbacks, steps=STEPS, epochs=1
+    )
 
 
 def fit_that_raises(*callbacks: Any) -> list[BaseException]:
@@ -74,7 +76,7 @@ def let_go_of(kept: list[BaseException]) -> None:
 
 def present() -> tuple[str, int]:
     """The phase under way, and its mode."""
-    entered = [e for e in b.records() if e.kind is RingKind.ENTER]
+    entered = [e for e in builders.records() if e.kind is RingKind.ENTER]
     return entered[-1].phase.value, entered[-1].value
 
 
@@ -82,7 +84,7 @@ def present() -> tuple[str, int]:
 class TestAFitThatRaised:
     @here_and_there
     def test_reports_its_phase_until_it_is_known_to_be_over(self, where: Any) -> None:
-        sleeper = b.SleepingCallback("on_train_batch_end", seconds=0.01)
+        sleeper = builders.SleepingCallback("on_train_batch_end", seconds=0.01)
         kept = fit_that_raises(sleeper)
 
         assert present() == ("callbacks", 0)
@@ -90,7 +92,7 @@ class TestAFitThatRaised:
         assert present() == ("other", 0)
         assert sleeper.times == STEPS
         if where is here:  # another thread writes no times
-            assert b.facts().callback_ns["SleepingCallback"] >= sleeper.spent_ns
+            assert builders.facts().callback_ns["SleepingCallback"] >= sleeper.spent_ns
 
 
 @pytest.mark.keras_torch
@@ -126,7 +128,7 @@ class TestAFitThatIsCollectedOnAnotherThread:
 
         assert seen == [("callbacks", 0)]
         assert present() == ("other", 0)
-        assert max(b.marks(RingKind.STEP)) == 2 * STEPS
+        assert max(builders.marks(RingKind.STEP)) == 2 * STEPS
 
 
 @pytest.mark.keras_torch
@@ -137,7 +139,7 @@ class TestATaggerThatWasNotSetUp:
                 """It calls no other, as callbacks of Keras need not."""
 
         with pytest.warns(RuntimeWarning, match="gpumon tags no phases"):
-            history = b.fit_rows(b.small_model(), 32, Forgetful())
+            history = builders.fit_rows(builders.small_model(), 32, Forgetful())
 
         assert len(history.history["loss"]) == 1
 
@@ -147,15 +149,15 @@ class TestInsideARegionOfTheUsersOwn:
     def test_an_evaluation_by_a_callback_with_a_tagger_of_its_own_goes_back_to_the_callback(
         self,
     ) -> None:
-        data, other = b.rows_and_sums(32), b.small_model()
+        data, other = builders.rows_and_sums(32), builders.small_model()
         seen: list[Any] = []
 
         def evaluate() -> None:
             with phase("checkpoint"):
-                other.evaluate(*data, verbose=0, callbacks=[b.tagger()])
+                other.evaluate(*data, verbose=0, callbacks=[builders.tagger()])
                 seen.append(present())
             seen.append(present())
-            other.evaluate(*data, verbose=0, callbacks=[b.tagger()])
+            other.evaluate(*data, verbose=0, callbacks=[builders.tagger()])
             seen.append(present())
 
         fit(evaluate)

@@ -11,8 +11,7 @@ import pytest
 
 from gpumon.core.phase import TrainingPhase
 from gpumon.core.ring_format.events import RingKind
-from tests.keras.later import b, keras, tf
-from tests.keras.later import on_torch as t
+from tests.keras.later import builders, keras, on_torch, tf
 from tests.needs import in_make_truth
 
 MS = 1_000_000
@@ -64,7 +63,7 @@ def cell(backend: str, *values: str, in_ci: bool = True) -> Any:
 
 
 def uneven_batches() -> Iterator[Any]:
-    rows, sums = b.rows_and_sums(60)
+    rows, sums = builders.rows_and_sums(60)
     for first in range(0, 60, 16):
         yield rows[first : first + 16], sums[first : first + 16]
 
@@ -74,8 +73,8 @@ def of_unknown_length() -> dict[str, Any]:
     if backend == "jax":
         return {"x": uneven_batches(), "epochs": 1}
     if backend == "torch":
-        return {"x": t.loader_of(t.RowsThatEnd(60))}
-    spec = tf.TensorSpec((None, b.FEATURES)), tf.TensorSpec((None, 1))
+        return {"x": on_torch.loader_of(on_torch.RowsThatEnd(60))}
+    spec = tf.TensorSpec((None, builders.FEATURES)), tf.TensorSpec((None, 1))
     return {"x": tf.data.Dataset.from_generator(uneven_batches, output_signature=spec)}
 
 
@@ -83,32 +82,32 @@ def data_of(kind: str) -> dict[str, Any]:
     """What ``fit`` is called with; but for the generator's and the sequence's, the last batch
     is smaller.
     """
-    rows, sums = b.rows_and_sums(60)
+    rows, sums = builders.rows_and_sums(60)
     arrays = {"x": rows, "y": sums, "batch_size": 16}
     weighted = {"y": (sums > 0).astype("int32"), "class_weight": {0: 1.0, 1: 3.0}}
     made: dict[str, Any] = {
         "arrays": lambda: arrays,
         "class weight": lambda: {**arrays, **weighted},
         "validation split": lambda: {**arrays, "validation_split": 0.2},
-        "generator": lambda: {"x": iter(b.SlowBatches(0.0)), "steps_per_epoch": 4},
+        "generator": lambda: {"x": iter(builders.SlowBatches(0.0)), "steps_per_epoch": 4},
         "unknown length": of_unknown_length,
         "tf.data": lambda: {"x": tf.data.Dataset.from_tensor_slices((rows, sums)).batch(16)},
-        "loader": lambda: {"x": t.loader_of(t.SlowRows(60))},
+        "loader": lambda: {"x": on_torch.loader_of(on_torch.SlowRows(60))},
         "shuffled by workers": lambda: {
-            "x": t.loader_of(t.SlowRows(60), num_workers=2, shuffle=True)
+            "x": on_torch.loader_of(on_torch.SlowRows(60), num_workers=2, shuffle=True)
         },
-        "sequence": lambda: {"x": b.SlowSequence(4, seconds=0.0, workers=2)},
+        "sequence": lambda: {"x": builders.SlowSequence(4, seconds=0.0, workers=2)},
     }
     return {"epochs": 2, **made[kind]()}
 
 
 def numbers_of(kind: str, way: str, *callbacks: Any) -> dict[str, Any]:
     """Everything that training leaves behind, and what the model computes then."""
-    model = b.normalized_model(**WAYS[way])
-    numbers = b.left_by(model, *callbacks, **data_of(kind))
+    model = builders.normalized_model(**WAYS[way])
+    numbers = builders.left_by(model, *callbacks, **data_of(kind))
     # What fit was given is nothing to these two.
     if kind == "arrays":
-        rows, sums = b.rows_and_sums(32)
+        rows, sums = builders.rows_and_sums(32)
         numbers["evaluate"] = model.evaluate(rows, sums, verbose=0, callbacks=list(callbacks))
         asked = model.predict(rows, verbose=0, callbacks=list(callbacks))
         numbers["predict"] = asked.tobytes()
@@ -130,7 +129,7 @@ class TestResultsDoNotChange:
         ],
     )
     def test_with_the_hook(self, kind: str, way: str) -> None:
-        assert numbers_of(kind, way, b.tagger()) == numbers_without(kind, way)
+        assert numbers_of(kind, way, builders.tagger()) == numbers_without(kind, way)
 
     @pytest.mark.versions
     @pytest.mark.parametrize(
@@ -138,7 +137,7 @@ class TestResultsDoNotChange:
         [cell(backend, kind) for backend, of in BESIDE_AN_ORDINARY_CALLBACK.items() for kind in of],
     )
     def test_with_the_hook_and_an_ordinary_callback(self, kind: str) -> None:
-        with_hook = numbers_of(kind, "compiled", b.an_ordinary_callback(), b.tagger())
+        with_hook = numbers_of(kind, "compiled", builders.an_ordinary_callback(), builders.tagger())
 
         assert with_hook == numbers_without(kind, "compiled")
 
@@ -150,53 +149,55 @@ class TestAFitThatRaises:
         try:
             model.get_weights()
         except TypeError:
-            return b.small_model()
+            return builders.small_model()
         return model
 
     def test_in_its_data_leaves_the_model_as_it_was_and_can_be_followed_by_another(self) -> None:
         def broken() -> Iterator[Any]:
-            for _, batch in zip(range(9), b.SlowBatches(0.0), strict=False):
+            for _, batch in zip(range(9), builders.SlowBatches(0.0), strict=False):
                 yield batch
             raise OSError("disk")
 
         def error_of(model: Any, *callbacks: Any) -> type[BaseException]:
             with pytest.raises(Exception, match="disk") as raised:
-                b.fit(model, broken(), *callbacks)
+                builders.fit(model, broken(), *callbacks)
             return raised.type
 
-        model, hook = b.warmed_model(), b.tagger()
+        model, hook = builders.warmed_model(), builders.tagger()
         bare = model.train_function
 
-        assert error_of(model, hook) is error_of(b.small_model())
+        assert error_of(model, hook) is error_of(builders.small_model())
         assert model.train_function is bare
-        assert b.present_phase() is TrainingPhase.OTHER
-        b.fit(self.still_usable(model), b.SlowBatches(0.01), hook, steps=5, epochs=1)
+        assert builders.present_phase() is TrainingPhase.OTHER
+        builders.fit(self.still_usable(model), builders.SlowBatches(0.01), hook, steps=5, epochs=1)
 
         assert model.train_function is bare
-        assert b.marks(RingKind.EPOCH) == [0, 0]
-        assert b.phase_ns()["input_wait"] >= 3 * 10 * MS  # Keras peeked at the other two
+        assert builders.marks(RingKind.EPOCH) == [0, 0]
+        assert builders.phase_ns()["input_wait"] >= 3 * 10 * MS  # Keras peeked at the other two
 
     @pytest.mark.parametrize("is_kept", [True, False], ids=["kept", "forgotten"])
     def test_in_a_callback_can_be_followed_by_another(self, is_kept: bool) -> None:
-        model, hook = b.warmed_model(), b.tagger()
+        model, hook = builders.warmed_model(), builders.tagger()
         bare = model.train_function
 
         with pytest.raises(KeyError) as kept:
-            b.fit(model, b.SlowBatches(0.0), hook, b.raising(KeyError), steps=3)
+            builders.fit(
+                model, builders.SlowBatches(0.0), hook, builders.raising(KeyError), steps=3
+            )
         if not is_kept:  # whoever keeps it keeps the frames of the fit alive
             del kept
             gc.collect()
-        b.fit(model, b.SlowBatches(0.0), hook, steps=5, epochs=1)
+        builders.fit(model, builders.SlowBatches(0.0), hook, steps=5, epochs=1)
 
         assert model.train_function is bare
-        assert b.present_phase() is TrainingPhase.OTHER
-        assert b.marks(RingKind.STEP) == list(range(1, 9))
+        assert builders.present_phase() is TrainingPhase.OTHER
+        assert builders.marks(RingKind.STEP) == list(range(1, 9))
 
 
 @pytest.mark.usefixtures("each_backend")
 class TestTheTraining:
     def test_may_be_trained_evaluated_and_asked_by_a_users_callback(self) -> None:
-        rows, sums = b.rows_and_sums(32)
+        rows, sums = builders.rows_and_sums(32)
         after: list[TrainingPhase] = []
 
         def meddle(own: Any) -> None:
@@ -207,12 +208,12 @@ class TestTheTraining:
                 "test_on_batch": (rows, sums),
             }.items():
                 getattr(own.model, call)(*data)
-                after.append(b.present_phase())
+                after.append(builders.present_phase())
 
-        meddling = b.Does(meddle, "on_epoch_end")
+        meddling = builders.Does(meddle, "on_epoch_end")
         split = {"validation_split": 0.2, "epochs": 2}
-        b.fit_rows(b.small_model(), 60, b.tagger(), meddling, **split)
+        builders.fit_rows(builders.small_model(), 60, builders.tagger(), meddling, **split)
 
         assert after == [TrainingPhase.CALLBACKS] * 4 * 2
-        assert b.marks(RingKind.STEP) == [1, 2, 3, 4, 5, 6]
-        assert b.present_phase() is TrainingPhase.OTHER
+        assert builders.marks(RingKind.STEP) == [1, 2, 3, 4, 5, 6]
+        assert builders.present_phase() is TrainingPhase.OTHER

@@ -18,7 +18,7 @@ import pytest
 import trainer_hooks
 from gpumon.core.phase import TrainingMode, TrainingPhase
 from gpumon.core.ring_format.events import RingKind
-from tests.keras.later import b, keras
+from tests.keras.later import builders, keras
 
 pytestmark = pytest.mark.keras_jax
 MS = 1_000_000
@@ -26,16 +26,16 @@ MS = 1_000_000
 
 class TestSeveralStepsAnExecution:
     def test_have_an_exact_wait_before_each_execution_and_gross_ones_inside(self) -> None:
-        source = b.SlowBatches(0.01)
-        model = b.small_model(b.SleepingCompute(0.002), steps_per_execution=4)
+        source = builders.SlowBatches(0.01)
+        model = builders.small_model(builders.SleepingCompute(0.002), steps_per_execution=4)
 
-        b.fit(model, source, b.tagger(), steps=16, epochs=1)
+        builders.fit(model, source, builders.tagger(), steps=16, epochs=1)
 
         for at, span in enumerate(source.spans_ns[2:], 2):  # Keras reads two to see what they are
             mode = TrainingMode.TRAIN if at % 4 == 0 else TrainingMode.BESIDE_STEP
-            assert b.phases_within([span]) == {(TrainingPhase.INPUT_WAIT, mode)}
-        assert b.marks(RingKind.STEP) == [4, 8, 12, 16]
-        assert b.facts().loader["input_wait"] == "gross"
+            assert builders.phases_within([span]) == {(TrainingPhase.INPUT_WAIT, mode)}
+        assert builders.marks(RingKind.STEP) == [4, 8, 12, 16]
+        assert builders.facts().loader["input_wait"] == "gross"
 
 
 @pytest.mark.versions
@@ -46,12 +46,12 @@ def test_compiling_is_recorded_where_jax_compiles_and_nowhere_else() -> None:
     jax.monitoring.register_event_duration_secs_listener(
         lambda event, seconds, **_: compiled.append("backend_compile" in event)
     )
-    model, fits = b.small_model(), []
+    model, fits = builders.small_model(), []
     for _ in range(3):
         compiled.clear()
-        before_ns = b.phase_ns()["compile"]
-        b.fit_rows(model, 64, b.tagger())
-        fits.append((any(compiled), b.phase_ns()["compile"] - before_ns > 5 * MS))
+        before_ns = builders.phase_ns()["compile"]
+        builders.fit_rows(model, 64, builders.tagger())
+        fits.append((any(compiled), builders.phase_ns()["compile"] - before_ns > 5 * MS))
 
     assert fits[0] == (True, True)
     assert fits[2] == (False, False)  # an older Keras compiles in the second fit, too
@@ -62,28 +62,28 @@ def test_compiling_is_recorded_where_jax_compiles_and_nowhere_else() -> None:
 def test_a_training_run_stays_asynchronous() -> None:
     def wall_s(*callbacks: Any) -> float:
         began = time.monotonic()
-        b.fit(model, b.SlowBatches(0.015), *callbacks, steps=20, epochs=1)
+        builders.fit(model, builders.SlowBatches(0.015), *callbacks, steps=20, epochs=1)
         return time.monotonic() - began
 
-    model = b.small_model(b.SleepingCompute(0.015))
+    model = builders.small_model(builders.SleepingCompute(0.015))
     wall_s()
     bare = min(wall_s() for _ in range(3))
-    tagged = min(wall_s(b.tagger()) for _ in range(3))
+    tagged = min(wall_s(builders.tagger()) for _ in range(3))
 
     assert tagged < 1.3 * bare
 
 
 class TestACallback:
     def test_is_timed_by_its_class_over_all_fits_of_the_process(self) -> None:
-        twin = type("Twin", (b.SleepingCallback,), {})
+        twin = type("Twin", (builders.SleepingCallback,), {})
         twins = [twin("on_test_end", "on_train_batch_begin", seconds=0.004) for _ in range(2)]
-        model, validated = b.small_model(), {"validation_data": b.rows_and_sums(32)}
+        model, validated = builders.small_model(), {"validation_data": builders.rows_and_sums(32)}
 
         for _ in range(2):
-            b.fit_rows(model, 64, b.tagger(), *twins, **validated)
+            builders.fit_rows(model, 64, builders.tagger(), *twins, **validated)
 
         assert [each.times for each in twins] == [2 * 5] * 2
-        assert b.facts().callback_ns["Twin"] >= sum(each.spent_ns for each in twins)
+        assert builders.facts().callback_ns["Twin"] >= sum(each.spent_ns for each in twins)
 
     @pytest.mark.measured
     def test_that_writes_checkpoints_is_a_checkpoint(self, tmp_path: Path) -> None:
@@ -100,9 +100,17 @@ class TestACallback:
         batches = EachBatch(str(tmp_path / "each.keras"))
         backup = Backup(str(tmp_path / "backup"))
 
-        b.fit(b.small_model(), b.SlowBatches(0.0), saves, batches, b.tagger(), backup, steps=5)
+        builders.fit(
+            builders.small_model(),
+            builders.SlowBatches(0.0),
+            saves,
+            batches,
+            builders.tagger(),
+            backup,
+            steps=5,
+        )
 
-        recorded, by_class = b.phase_ns(), b.facts().callback_ns
+        recorded, by_class = builders.phase_ns(), builders.facts().callback_ns
         assert by_class["Backup"] >= 2 * 20 * MS
         assert by_class["EachBatch"] >= 10 * 5 * MS
         saved_ns = sum(by_class[name] for name in ("Backup", "EachBatch", "ModelCheckpoint"))
@@ -123,26 +131,26 @@ class TestACallback:
                 return keras.callbacks.LambdaCallback(**noted)
 
             callbacks = [noting("first"), *tagger, noting("second")]
-            validated = {"validation_data": b.rows_and_sums(32)}
-            b.fit_rows(b.small_model(), 64, *callbacks, **validated)
+            validated = {"validation_data": builders.rows_and_sums(32)}
+            builders.fit_rows(builders.small_model(), 64, *callbacks, **validated)
             return calls
 
-        assert order(b.tagger()) == order()
+        assert order(builders.tagger()) == order()
 
     @pytest.mark.versions
     def test_that_raises_leaves_neither_the_model_nor_a_thread_nor_its_phase_behind(self) -> None:
         models, before = [], set(threading.enumerate())
-        for raising in ([b.raising(KeyError)], [b.raising(KeyError)], []):
-            model = b.small_model()
+        for raising in ([builders.raising(KeyError)], [builders.raising(KeyError)], []):
+            model = builders.small_model()
             models.append(weakref.ref(model))
             with contextlib.suppress(KeyError):
-                b.fit(model, b.SlowBatches(0.0), b.tagger(), *raising, steps=4)
+                builders.fit(model, builders.SlowBatches(0.0), builders.tagger(), *raising, steps=4)
             del model
         for _ in range(3):  # what one collection ends lets the next one free more
             gc.collect()
 
         assert [model() for model in models] == [None] * 3
-        assert b.present_phase() is TrainingPhase.OTHER
+        assert builders.present_phase() is TrainingPhase.OTHER
         new = set(threading.enumerate()) - before
         assert [thread.name for thread in new if thread.name.startswith("gpumon")] == []
 
@@ -151,17 +159,17 @@ class TestACallback:
     def test_of_ours_that_is_listed_as_a_class_is_refused(self, name: str) -> None:
         kind = getattr(trainer_hooks, name)
         with pytest.raises(TypeError, match=rf"lists the class: write {name}\(\) instead"):
-            b.fit_rows(b.small_model(), 32, kind)
+            builders.fit_rows(builders.small_model(), 32, kind)
 
 
 class TestATagger:
     def test_gives_the_list_of_callbacks_back(self) -> None:
-        own_list = keras.callbacks.CallbackList([b.tagger()], add_history=True)
+        own_list = keras.callbacks.CallbackList([builders.tagger()], add_history=True)
         before = list(own_list.callbacks)
-        model = b.small_model()
+        model = builders.small_model()
         own_list.set_model(model)
 
-        b.fit_rows(model, 32, callbacks=own_list)
+        builders.fit_rows(model, 32, callbacks=own_list)
 
         assert own_list.callbacks == before
 
@@ -172,8 +180,8 @@ class TestATagger:
         monkeypatch.setenv("GPUMON_RUNTIME_DIR", str(tmp_path / "file"))
 
         with pytest.warns(RuntimeWarning, match="records no phases"):
-            hook = b.tagger()
-        history = b.fit_rows(b.small_model(), 32, hook)
+            hook = builders.tagger()
+        history = builders.fit_rows(builders.small_model(), 32, hook)
 
         assert len(history.history["loss"]) == 1
 
@@ -181,27 +189,34 @@ class TestATagger:
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(keras.backend, "backend", lambda: "openvino")
-        sleeper = b.SleepingCallback("on_epoch_end", seconds=0.02)
-        model, hook = b.small_model(), b.tagger()
+        sleeper = builders.SleepingCallback("on_epoch_end", seconds=0.02)
+        model, hook = builders.small_model(), builders.tagger()
 
-        with b.one_warning("on openvino, .* are both 'other'"):
-            b.fit(model, b.SlowBatches(0.01), hook, sleeper, steps=5)
+        with builders.one_warning("on openvino, .* are both 'other'"):
+            builders.fit(model, builders.SlowBatches(0.01), hook, sleeper, steps=5)
         with warnings.catch_warnings():
             warnings.simplefilter("error", RuntimeWarning)
-            b.fit(model, b.SlowBatches(0.01), hook, sleeper, steps=5)
+            builders.fit(model, builders.SlowBatches(0.01), hook, sleeper, steps=5)
 
-        recorded = b.phase_ns()
+        recorded = builders.phase_ns()
         assert (recorded["input_wait"], recorded["train_step"]) == (0, 0)
         assert recorded["callbacks"] >= sleeper.spent_ns
         assert recorded["other"] >= 2 * 8 * 10 * MS
-        assert b.marks(RingKind.STEP)[-1] == 20
+        assert builders.marks(RingKind.STEP)[-1] == 20
 
     def test_beside_another_counts_each_step_once_however_many_epochs_there_are(self) -> None:
-        model = b.small_model()
+        model = builders.small_model()
 
-        b.fit(model, b.SlowBatches(0.0), b.tagger(), b.tagger(), steps=2, epochs=60)
+        builders.fit(
+            model,
+            builders.SlowBatches(0.0),
+            builders.tagger(),
+            builders.tagger(),
+            steps=2,
+            epochs=60,
+        )
 
-        assert b.recorded_steps() == 120
+        assert builders.recorded_steps() == 120
         assert not hasattr(model.train_function, "bare")
 
     def test_may_have_a_subclass_that_calls_its_base_by_name(self) -> None:
@@ -212,7 +227,7 @@ class TestATagger:
 
         tagger = Subclass()
 
-        assert "input_wait_ratio" in b.fit_rows(b.small_model(), 64, tagger).history
+        assert "input_wait_ratio" in builders.fit_rows(builders.small_model(), 64, tagger).history
         assert tagger.was_called
 
 
@@ -225,8 +240,10 @@ class TestACopyOfATagger:
     """As tuners and workers make them."""
 
     def fit(self, *callbacks: Any, epochs: int = 1) -> Any:
-        source = b.SlowBatches(0.0)
-        return b.fit(b.small_model(), source, *callbacks, steps=4, epochs=epochs).history
+        source = builders.SlowBatches(0.0)
+        return builders.fit(
+            builders.small_model(), source, *callbacks, steps=4, epochs=epochs
+        ).history
 
     def test_is_a_new_tagger_of_the_same_run(self, copied: Any) -> None:
         class TaggerOfAnExperiment(trainer_hooks.PhaseTagger):
@@ -239,14 +256,14 @@ class TestACopyOfATagger:
         original = TaggerOfAnExperiment({"name": "sweep"}, seed=3)
 
         one = copied(original)
-        self.fit(original, b.Does(lambda _: copied(original), "on_epoch_begin"), epochs=2)
+        self.fit(original, builders.Does(lambda _: copied(original), "on_epoch_begin"), epochs=2)
         self.fit(one)
 
         assert type(one) is TaggerOfAnExperiment
         assert (one.experiment, one.seed) == ({"name": "sweep"}, 3)
-        assert b.recorded_steps() == 12
-        assert b.facts().run == "sweep-3"
+        assert builders.recorded_steps() == 12
+        assert builders.facts().run == "sweep-3"
 
     def test_adds_the_same_keys_to_the_logs(self, copied: Any) -> None:
-        assert "input_wait_ratio" not in self.fit(copied(b.tagger()))
-        assert "input_wait_ratio" in self.fit(copied(b.tagger(logs=True)))
+        assert "input_wait_ratio" not in self.fit(copied(builders.tagger()))
+        assert "input_wait_ratio" in self.fit(copied(builders.tagger(logs=True)))

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from tests.keras.fake_daemon import FakeDaemon
-from tests.keras.later import b, keras
+from tests.keras.later import builders, keras
 
 pytestmark = pytest.mark.keras_jax
 MS = 1_000_000
@@ -34,12 +34,12 @@ def daemon(own_runtime_folder: Path) -> FakeDaemon:
 
 def fit(*callbacks: Any, wait_s: float = 0.0, epochs: int = 2) -> Any:
     """The history of a small training."""
-    source = b.SlowBatches(wait_s)
-    return b.fit(b.small_model(), source, *callbacks, steps=5, epochs=epochs).history
+    source = builders.SlowBatches(wait_s)
+    return builders.fit(builders.small_model(), source, *callbacks, steps=5, epochs=epochs).history
 
 
 def tagger(**settings: Any) -> Any:
-    return b.tagger(logs=True, **settings)
+    return builders.tagger(logs=True, **settings)
 
 
 def calling(**methods: Callable[[Any, Any], object]) -> Any:
@@ -62,13 +62,13 @@ class TestTheWaitOfAnEpoch:
     @pytest.mark.measured
     @pytest.mark.versions
     def test_is_a_ratio_of_it_as_true_as_the_source(self) -> None:
-        model, source, edges_ns = b.warmed_model(), b.SlowBatches(0.02), list[int]()
+        model, source, edges_ns = builders.warmed_model(), builders.SlowBatches(0.02), list[int]()
         note = calling(
             on_epoch_begin=lambda epoch, logs: edges_ns.append(time.monotonic_ns()),
             on_epoch_end=lambda epoch, logs: edges_ns.append(time.monotonic_ns()),
         )
 
-        recorded = b.fit(model, source, tagger(), note).history["input_wait_ratio"]
+        recorded = builders.fit(model, source, tagger(), note).history["input_wait_ratio"]
 
         for ratio, began, ended in zip(recorded, edges_ns[::2], edges_ns[1::2], strict=True):
             waited = sum(end - start for start, end in source.spans_ns if began <= start < ended)
@@ -78,15 +78,15 @@ class TestTheWaitOfAnEpoch:
     @pytest.mark.measured
     @pytest.mark.parametrize("is_of_a_callback", [False, True])
     def test_is_not_that_of_a_validation(self, is_of_a_callback: bool) -> None:
-        model, slow = b.small_model(), iter(b.SlowBatches(0.03))
+        model, slow = builders.small_model(), iter(builders.SlowBatches(0.03))
         if is_of_a_callback:
-            act = b.Does(
+            act = builders.Does(
                 lambda own: own.model.evaluate(slow, steps=10, verbose=0), "on_epoch_begin"
             )
-            history = b.fit_rows(model, 160, tagger(), act, epochs=2).history
+            history = builders.fit_rows(model, 160, tagger(), act, epochs=2).history
         else:
             validated = {"validation_data": slow, "validation_steps": 10}
-            history = b.fit_rows(model, 160, tagger(), epochs=2, **validated).history
+            history = builders.fit_rows(model, 160, tagger(), epochs=2, **validated).history
 
         assert history["input_wait_ratio"][1] < 0.2
 
@@ -102,7 +102,7 @@ class TestTheWaitOfAnEpoch:
         assert [float(recorded or -1) for recorded in table.column("input_wait_ratio")] == seen
 
     def test_is_absent_on_request(self) -> None:
-        assert set(fit(b.tagger(logs=False))) == {"loss"}
+        assert set(fit(builders.tagger(logs=False))) == {"loss"}
 
 
 @pytest.mark.measured
@@ -166,8 +166,11 @@ class TestTheLineAtTheEnd:
     def test_has_the_median_step_the_pace_and_what_took_the_time(
         self, ordinary: bool, capsys: pytest.CaptureFixture[str]
     ) -> None:
-        model, source = b.small_model(b.SleepingCompute(0.002)), b.SlowBatches(0.03)
-        callbacks = [b.tagger(), *b.others(ordinary)]
+        model, source = (
+            builders.small_model(builders.SleepingCompute(0.002)),
+            builders.SlowBatches(0.03),
+        )
+        callbacks = [builders.tagger(), *builders.others(ordinary)]
         model.fit(iter(source), steps_per_epoch=30, verbose=2, callbacks=callbacks)
 
         line = self.line(capsys.readouterr().out)
@@ -175,7 +178,7 @@ class TestTheLineAtTheEnd:
         between = [after[0] - before[0] for before, after in pairwise(source.spans_ns[5:])]
         true_ms = statistics.median(between) / MS
         assert float(line["median"]) == pytest.approx(true_ms, rel=0.1)
-        assert float(line["rate"]) == pytest.approx(1000 * b.BATCH / true_ms, rel=0.3)
+        assert float(line["rate"]) == pytest.approx(1000 * builders.BATCH / true_ms, rel=0.3)
         assert (line["steps"], line["left_out"]) == ("30", "3")
         assert re.search(r" (input|compiling)[ :].*`gpumon ", line["rest"])
 
@@ -183,8 +186,8 @@ class TestTheLineAtTheEnd:
     def test_stands_on_a_line_of_its_own(
         self, verbose: Any, capsys: pytest.CaptureFixture[str]
     ) -> None:
-        b.fit_rows(b.small_model(), 128, b.tagger(), verbose=0)
-        b.fit_rows(b.small_model(), 128, b.tagger(), verbose=verbose)
+        builders.fit_rows(builders.small_model(), 128, builders.tagger(), verbose=0)
+        builders.fit_rows(builders.small_model(), 128, builders.tagger(), verbose=verbose)
 
         printed = capsys.readouterr().out
         assert printed.endswith("\n")
@@ -197,7 +200,7 @@ class TestTheLineAtTheEnd:
         caplog.set_level("INFO")
         keras.config.disable_interactive_logging()
         try:
-            b.fit_rows(b.small_model(), 128, b.tagger(), verbose=2)
+            builders.fit_rows(builders.small_model(), 128, builders.tagger(), verbose=2)
         finally:
             keras.config.enable_interactive_logging()
 
@@ -217,10 +220,12 @@ class TestFiguresThatFail:
         from trainer_hooks.keras import fit_figures
 
         monkeypatch.setattr(fit_figures, where, fail)
-        with b.one_warning("no figures of this run"):
-            b.fit_rows(b.small_model(), 4 * b.BATCH, b.tagger(), epochs=2, verbose=2)
+        with builders.one_warning("no figures of this run"):
+            builders.fit_rows(
+                builders.small_model(), 4 * builders.BATCH, builders.tagger(), epochs=2, verbose=2
+            )
 
         assert "gpumon:" not in capsys.readouterr().out
-        entered = [event.phase.value for event in b.records()]
+        entered = [event.phase.value for event in builders.records()]
         assert {"train_step", "input_wait"} <= set(entered)
-        assert b.present_phase().value == "other"
+        assert builders.present_phase().value == "other"

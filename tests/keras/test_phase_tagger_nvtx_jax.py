@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from gpumon.core.ring_format.events import RingKind
-from tests.keras.later import b
+from tests.keras.later import builders
 
 pytestmark = pytest.mark.keras_jax
 
@@ -50,8 +50,8 @@ def package(monkeypatch: pytest.MonkeyPatch) -> Recorder:
 
 
 def train(**settings: Any) -> None:
-    validated = {"validation_data": b.rows_and_sums(32)}
-    b.fit_rows(b.small_model(), 64, b.tagger(**settings), **validated)
+    validated = {"validation_data": builders.rows_and_sums(32)}
+    builders.fit_rows(builders.small_model(), 64, builders.tagger(**settings), **validated)
 
 
 class TestTheRanges:
@@ -64,7 +64,7 @@ class TestTheRanges:
 
         entered = [
             event.phase.value + ("", " (validation)")[event.value]
-            for event in b.records()
+            for event in builders.records()
             if event.kind is RingKind.ENTER
         ]
         first_run = entered.index("other")  # before the second tagger, Keras peeks
@@ -74,18 +74,22 @@ class TestTheRanges:
         assert package.open == []
 
     def test_name_a_wait_beside_a_step(self, package: Recorder) -> None:
-        b.fit_rows(b.small_model(steps_per_execution=3), 48, b.tagger(nvtx=True))
+        builders.fit_rows(
+            builders.small_model(steps_per_execution=3), 48, builders.tagger(nvtx=True)
+        )
 
         assert any(name.startswith("input_wait (beside") for name in package.opened)
         assert package.open == []
 
     def test_are_closed_when_a_fit_raises(self, package: Recorder) -> None:
         def source() -> Any:
-            yield from islice(b.SlowBatches(0.0), 3)
+            yield from islice(builders.SlowBatches(0.0), 3)
             raise OSError("disk")
 
         with pytest.raises(OSError, match="disk"):
-            b.fit(b.small_model(), source(), b.tagger(nvtx=True), steps=4, epochs=1)
+            builders.fit(
+                builders.small_model(), source(), builders.tagger(nvtx=True), steps=4, epochs=1
+            )
 
         assert package.open == []
 
@@ -100,9 +104,9 @@ class TestWhatOpensThem:
             torch.__dict__["cuda"] = SimpleNamespace(**cuda)
             monkeypatch.setitem(sys.modules, "nvtx", None)
             monkeypatch.setitem(sys.modules, "torch", torch)
-            hook = b.tagger(nvtx=True)
+            hook = builders.tagger(nvtx=True)
             monkeypatch.delitem(sys.modules, "torch")
-            b.fit_rows(b.small_model(), 64, hook)
+            builders.fit_rows(builders.small_model(), 64, hook)
 
         return train_so
 
@@ -119,10 +123,10 @@ class TestWhatOpensThem:
     def test_is_nothing_with_one_warning_where_there_is_neither(
         self, trained_beside: Callable[..., None]
     ) -> None:
-        with b.one_warning("opens no NVTX ranges"):
+        with builders.one_warning("opens no NVTX ranges"):
             trained_beside(is_available=lambda: False)
 
-        assert b.phase_ns()["train_step"] > 0
+        assert builders.phase_ns()["train_step"] > 0
 
     @pytest.mark.skipif(find_spec("nvtx") is None, reason="the package nvtx is not installed")
     def test_is_the_real_package_where_it_is_installed(self) -> None:
@@ -130,4 +134,4 @@ class TestWhatOpensThem:
             warnings.simplefilter("error", RuntimeWarning)
             train(nvtx=True)
 
-        assert b.phase_ns()["train_step"] > 0
+        assert builders.phase_ns()["train_step"] > 0

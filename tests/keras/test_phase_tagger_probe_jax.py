@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from gpumon.core.phase import TrainingMode, TrainingPhase
-from tests.keras.later import b, keras
+from tests.keras.later import builders, keras
 
 pytestmark = pytest.mark.keras_jax
 WAIT = (TrainingPhase.INPUT_WAIT, TrainingMode.TRAIN)
@@ -22,61 +22,61 @@ def puts_back(function: Any, method: str = "on_train_batch_begin") -> Any:
     def put(own: Any) -> None:
         own._model.train_function = function
 
-    return b.Does(put, method, async_safe=True)
+    return builders.Does(put, method, async_safe=True)
 
 
 def fit_before(model: Any) -> Any:
     """Train a little, so that there is a train function; which is returned."""
-    b.fit(model, b.SlowBatches(0.0), steps=2, epochs=1)
+    builders.fit(model, builders.SlowBatches(0.0), steps=2, epochs=1)
     return model.train_function
 
 
 def another_way() -> tuple[Any, Any]:
     """A model, and a callback that has its steps go around the tap."""
-    model = b.small_model()
+    model = builders.small_model()
     return model, puts_back(fit_before(model))
 
 
 class TestARunThatGoesAroundTheTap:
     def test_is_unseen_with_one_warning_and_its_waits_and_steps_are_other(self) -> None:
-        (model, other_way), source = another_way(), b.SlowBatches(0.01)
-        callbacks = [b.tagger(logs=True), other_way, b.an_ordinary_callback()]
+        (model, other_way), source = another_way(), builders.SlowBatches(0.01)
+        callbacks = [builders.tagger(logs=True), other_way, builders.an_ordinary_callback()]
 
-        with b.one_warning(UNSEEN):
-            history = b.fit(model, source, *callbacks, steps=10, epochs=2).history
+        with builders.one_warning(UNSEEN):
+            history = builders.fit(model, source, *callbacks, steps=10, epochs=2).history
 
-        unseen = b.phases_within(
+        unseen = builders.phases_within(
             source.spans_ns[5:]
         )  # three batches after those that Keras peeks at
         assert unseen == {(TrainingPhase.OTHER, TrainingMode.TRAIN)}
-        assert b.phase_ns()["train_step"] == 0
-        assert b.recorded_steps() == 20
+        assert builders.phase_ns()["train_step"] == 0
+        assert builders.recorded_steps() == 20
         assert set(history) == {"loss"}  # no ratio of an unseen wait
 
     @pytest.mark.versions
     def test_may_be_followed_by_one_that_is_seen(self) -> None:
-        model, hook = b.small_model(), b.tagger()
+        model, hook = builders.small_model(), builders.tagger()
         bare = fit_before(model)
         with pytest.warns(RuntimeWarning, match=UNSEEN):
-            b.fit(model, b.SlowBatches(0.0), hook, puts_back(bare))
+            builders.fit(model, builders.SlowBatches(0.0), hook, puts_back(bare))
 
-        source = b.SlowBatches(0.01)
-        b.fit(model, source, hook, steps=10, epochs=1)
+        source = builders.SlowBatches(0.01)
+        builders.fit(model, source, hook, steps=10, epochs=1)
 
-        assert b.phases_within(source.spans_ns[2:]) == {WAIT}
+        assert builders.phases_within(source.spans_ns[2:]) == {WAIT}
         assert model.train_function is bare
 
 
 class TestARunThatIsSeen:
     def test_is_so_with_a_train_function_that_a_callback_made_again(self) -> None:
-        model, source = b.small_model(), b.SlowBatches(0.01)
+        model, source = builders.small_model(), builders.SlowBatches(0.01)
         again = puts_back(fit_before(model), "on_epoch_begin")
 
         with warnings.catch_warnings():
             warnings.simplefilter("error", RuntimeWarning)
-            b.fit(model, source, b.tagger(), again, steps=8)
+            builders.fit(model, source, builders.tagger(), again, steps=8)
 
-        assert b.phases_within(source.spans_ns) == {WAIT}
+        assert builders.phases_within(source.spans_ns) == {WAIT}
 
     def test_needs_no_callbacks_of_batches_after_its_first(self) -> None:
         from trainer_hooks.keras import brackets
@@ -89,11 +89,11 @@ class TestARunThatIsSeen:
             idle = (default, brackets._nothing)
             calls.append(any(getattr(one, "__func__", one) not in idle for one in begins))
 
-        model = b.small_model()
-        callbacks = [b.tagger(), b.Does(look, "on_epoch_end")]
+        model = builders.small_model()
+        callbacks = [builders.tagger(), builders.Does(look, "on_epoch_end")]
         listed = keras.callbacks.CallbackList(callbacks, add_history=True, model=model)
 
-        b.fit_rows(model, b.BATCH, epochs=3, callbacks=listed)
+        builders.fit_rows(model, builders.BATCH, epochs=3, callbacks=listed)
 
         assert calls == [True, False, False]
 
@@ -102,7 +102,9 @@ class TestARunThatIsSeen:
 
         with warnings.catch_warnings(record=True) as warned:
             warnings.simplefilter("always", RuntimeWarning)
-            b.fit(model, b.SlowBatches(0.0), b.tagger(), other_way, steps=3, epochs=1)
+            builders.fit(
+                model, builders.SlowBatches(0.0), builders.tagger(), other_way, steps=3, epochs=1
+            )
 
         assert [str(one.message) for one in warned if one.category is RuntimeWarning] == []
 
@@ -129,12 +131,12 @@ class TestATapThatFails:
     ) -> None:
         def trained(*callbacks: Any) -> Any:
             arguments = {"epochs": 2, "shuffle": False}
-            return b.fit_rows(b.small_model(), 160, *callbacks, **arguments).history
+            return builders.fit_rows(builders.small_model(), 160, *callbacks, **arguments).history
 
         bare = trained()
         monkeypatch.setattr(where, fails)
 
-        with b.one_warning(UNSEEN):
-            assert trained(b.tagger()) == bare
+        with builders.one_warning(UNSEEN):
+            assert trained(builders.tagger()) == bare
 
-        assert b.recorded_steps() == 20
+        assert builders.recorded_steps() == 20

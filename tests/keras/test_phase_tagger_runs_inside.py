@@ -9,7 +9,7 @@ import pytest
 
 from gpumon.core.phase import TrainingMode, TrainingPhase
 from gpumon.core.ring_format.events import RingKind
-from tests.keras.later import b, keras
+from tests.keras.later import builders, keras
 
 STEPS, EPOCHS = 6, 3
 CALLBACKS = (TrainingPhase.CALLBACKS, TrainingMode.TRAIN)
@@ -30,11 +30,11 @@ def cell(backend: str, steps_per_execution: int, *, eagerly: bool = False) -> An
 
 def trained_aside(**compiled: Any) -> Any:
     """The callback, after a fit in which it trained at every opportunity."""
-    batch = b.rows_and_sums(5)
-    aside = b.Does(lambda own: own.model.train_on_batch(*batch), *WHILE_TRAINING)
-    model = b.small_model(b.SleepingCompute(0.01), **compiled)
+    batch = builders.rows_and_sums(5)
+    aside = builders.Does(lambda own: own.model.train_on_batch(*batch), *WHILE_TRAINING)
+    model = builders.small_model(builders.SleepingCompute(0.01), **compiled)
     # Before its own, a tagger tags nothing.
-    b.fit_rows(model, STEPS * b.BATCH, b.tagger(), aside, epochs=EPOCHS)
+    builders.fit_rows(model, STEPS * builders.BATCH, builders.tagger(), aside, epochs=EPOCHS)
     return aside
 
 
@@ -59,26 +59,26 @@ class TestTrainingOnABatchInACallback:
         each, steps = compiled["steps_per_execution"], EPOCHS * STEPS
         assert aside.times == 1 + 2 * EPOCHS + 2 * steps // each
         assert int(aside.model.optimizer.iterations) == steps + aside.times
-        assert b.marks(RingKind.STEP)[-1] == steps
-        assert b.marks(RingKind.SAMPLES)[-1] == steps * b.BATCH
-        if b.backend() == "tensorflow":
+        assert builders.marks(RingKind.STEP)[-1] == steps
+        assert builders.marks(RingKind.SAMPLES)[-1] == steps * builders.BATCH
+        if builders.backend() == "tensorflow":
             each = 1 if compiled["run_eagerly"] else each  # what is compiled is done all at once
-            assert b.marks(RingKind.DEVICE_DONE) == list(range(each, steps + 1, each))
+            assert builders.marks(RingKind.DEVICE_DONE) == list(range(each, steps + 1, each))
 
     def test_is_callbacks_from_its_beginning_to_its_end(self, aside: Any) -> None:
-        assert b.phases_within(aside.spans_ns) == {CALLBACKS}
+        assert builders.phases_within(aside.spans_ns) == {CALLBACKS}
 
 
 def fits_with_the_tagger(tagger: Any, other: Any) -> Callable[[Any], object]:
-    return lambda _: b.fit(other, b.SlowBatches(0.0), tagger, steps=4, epochs=1)
+    return lambda _: builders.fit(other, builders.SlowBatches(0.0), tagger, steps=4, epochs=1)
 
 
 def evaluates_with_the_tagger(tagger: Any, other: Any) -> Callable[[Any], object]:
-    return lambda _: other.evaluate(*b.rows_and_sums(32), verbose=0, callbacks=[tagger])
+    return lambda _: other.evaluate(*builders.rows_and_sums(32), verbose=0, callbacks=[tagger])
 
 
 def fits_the_same_model(tagger: Any, other: Any) -> Callable[[Any], object]:
-    return lambda own: b.fit_rows(own.model, 64) if own.times < 2 else None
+    return lambda own: builders.fit_rows(own.model, 64) if own.times < 2 else None
 
 
 @pytest.mark.usefixtures("each_backend")
@@ -93,18 +93,22 @@ class TestARunInsideAFit:
         ],
     )
     def test_is_callbacks_and_the_outer_one_stays_tagged(self, acts: Any, method: str) -> None:
-        tagger, source, model = b.tagger(), b.SlowBatches(0.005), b.small_model()
-        aside = b.Does(acts(tagger, b.small_model()), method)
+        tagger, source, model = (
+            builders.tagger(),
+            builders.SlowBatches(0.005),
+            builders.small_model(),
+        )
+        aside = builders.Does(acts(tagger, builders.small_model()), method)
 
-        data, steps = b.fed_by(source, STEPS)
+        data, steps = builders.fed_by(source, STEPS)
         callbacks = [tagger, aside]
         model.fit(data, steps_per_epoch=steps, epochs=EPOCHS, verbose=0, callbacks=callbacks)
 
         inside = 2 * 4 if acts is fits_the_same_model else 0
         assert int(model.optimizer.iterations) >= EPOCHS * STEPS + inside
-        assert b.marks(RingKind.STEP)[-1] == EPOCHS * STEPS
-        assert b.phases_within(aside.spans_ns) == {CALLBACKS}
-        assert b.phases_within(source.spans_ns) == {WAIT}
+        assert builders.marks(RingKind.STEP)[-1] == EPOCHS * STEPS
+        assert builders.phases_within(aside.spans_ns) == {CALLBACKS}
+        assert builders.phases_within(source.spans_ns) == {WAIT}
 
 
 @pytest.mark.usefixtures("each_backend")
@@ -119,15 +123,17 @@ class TestAValidationThatRaised:
 
         def failing() -> Any:
             for _ in range(2):
-                yield b.rows_and_sums(16)
+                yield builders.rows_and_sums(16)
             raise OSError("the file server is gone")
 
-        model = b.small_model(kind=Catches)
+        model = builders.small_model(kind=Catches)
         validated = {"validation_data": failing(), "validation_steps": 10}
-        b.fit_rows(model, STEPS * b.BATCH, b.tagger(), epochs=EPOCHS, **validated)
+        builders.fit_rows(
+            model, STEPS * builders.BATCH, builders.tagger(), epochs=EPOCHS, **validated
+        )
 
-        assert b.marks(RingKind.STEP)[-1] == EPOCHS * STEPS
-        entered = b.phases_in(TrainingMode.TRAIN)
+        assert builders.marks(RingKind.STEP)[-1] == EPOCHS * STEPS
+        entered = builders.phases_in(TrainingMode.TRAIN)
         assert entered.count(TrainingPhase.TRAIN_STEP) >= EPOCHS * STEPS
 
 
@@ -151,23 +157,25 @@ def a_composite_of(one: Any) -> Any:
 @pytest.mark.usefixtures("each_backend")
 class TestAListThatDoesNotPassEverythingOn:
     def test_has_its_steps_counted_where_a_callback_has_the_tagger(self) -> None:
-        holder = a_composite_of(b.tagger())
+        holder = a_composite_of(builders.tagger())
 
-        b.fit(b.small_model(), b.SlowBatches(0.0), holder, steps=STEPS, epochs=EPOCHS)
+        builders.fit(
+            builders.small_model(), builders.SlowBatches(0.0), holder, steps=STEPS, epochs=EPOCHS
+        )
 
-        assert b.marks(RingKind.STEP)[-1] == EPOCHS * STEPS
+        assert builders.marks(RingKind.STEP)[-1] == EPOCHS * STEPS
 
     @pytest.mark.versions
     def test_has_them_counted_where_a_user_puts_another_list_there(self) -> None:
         def replace(own: Any) -> None:
             listed.callbacks = [tagger, own]
 
-        tagger, model = b.tagger(), b.small_model()
-        callbacks = [tagger, b.Does(replace, "on_train_begin")]
+        tagger, model = builders.tagger(), builders.small_model()
+        callbacks = [tagger, builders.Does(replace, "on_train_begin")]
         listed = keras.callbacks.CallbackList(
             callbacks, add_history=True, model=model, steps=STEPS, epochs=EPOCHS
         )
 
-        b.fit_rows(model, STEPS * b.BATCH, epochs=EPOCHS, callbacks=listed)
+        builders.fit_rows(model, STEPS * builders.BATCH, epochs=EPOCHS, callbacks=listed)
 
-        assert b.marks(RingKind.STEP)[-1] == EPOCHS * STEPS
+        assert builders.marks(RingKind.STEP)[-1] == EPOCHS * STEPS

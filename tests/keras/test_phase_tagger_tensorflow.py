@@ -15,8 +15,7 @@ import pytest
 
 from gpumon.core.phase import TrainingMode, TrainingPhase
 from gpumon.core.ring_format.events import RingKind
-from tests.keras.later import b, keras, tf
-from tests.keras.later import on_tensorflow as t
+from tests.keras.later import builders, keras, on_tensorflow, tf
 from tests.keras.test_phase_tagger_harmless import data_of
 from tests.waiting import lateness_ns
 
@@ -39,16 +38,18 @@ def compiles_afterwards(framework: str) -> Iterator[None]:
 def test_the_wait_for_prefetched_data_is_what_the_compute_had_to_wait(
     source: str, seconds: float
 ) -> None:
-    compute = b.SleepingCompute(0.005)
+    compute = builders.SleepingCompute(0.005)
 
-    true_ns, errors_ns = t.true_waits_and_errors_ns(t.SOURCES[source], compute, seconds)
+    true_ns, errors_ns = on_tensorflow.true_waits_and_errors_ns(
+        on_tensorflow.SOURCES[source], compute, seconds
+    )
 
     late_ns = lateness_ns(compute.spans_ns, 0.005)  # everything is as late on a busy machine
     assert mean(true_ns) > 10 * MS
     assert abs(median(errors_ns)) < max(MS, mean(true_ns) / 10) + late_ns
 
 
-class EndingSource(b.SlowBatches):
+class EndingSource(builders.SlowBatches):
     """Its length is unknown, and its end takes a while, too."""
 
     def __init__(self, batches: int) -> None:
@@ -64,7 +65,11 @@ class EndingSource(b.SlowBatches):
 
     def fit(self, model: Any, *callbacks: Any, **settings: Any) -> None:
         settings = {"epochs": 3, "verbose": 0, **settings}
-        model.fit(t.dataset(lambda: iter(self)), callbacks=[*callbacks, b.tagger()], **settings)
+        model.fit(
+            on_tensorflow.dataset(lambda: iter(self)),
+            callbacks=[*callbacks, builders.tagger()],
+            **settings,
+        )
 
 
 class Execution(NamedTuple):
@@ -76,11 +81,13 @@ class Execution(NamedTuple):
     has_steps: bool
 
     def inside(self, spans_ns: list[tuple[int, int]]) -> list[int]:
-        return b.lengths_ns([span for span in spans_ns if self.start_ns < span[0] < self.end_ns])
+        return builders.lengths_ns(
+            [span for span in spans_ns if self.start_ns < span[0] < self.end_ns]
+        )
 
 
 def executions() -> list[Execution]:
-    events = b.records()
+    events = builders.records()
     entered = [event for event in events if event.kind is RingKind.ENTER]
     found = []
     for begin, end in pairwise(entered):
@@ -96,11 +103,11 @@ class SeveralSteps:
     """Three epochs of 16 batches, four an execution, with a validation each."""
 
     def __init__(self) -> None:
-        self.compute, self.source = b.SleepingCompute(0.01), EndingSource(16)
-        self.sleeper = b.SleepingCallback("on_epoch_end", seconds=0.02)
-        model = b.small_model(self.compute, steps_per_execution=4)
-        rows, sums = b.rows_and_sums(3 * b.BATCH)
-        validated = {"validation_data": (rows, sums), "validation_batch_size": b.BATCH}
+        self.compute, self.source = builders.SleepingCompute(0.01), EndingSource(16)
+        self.sleeper = builders.SleepingCallback("on_epoch_end", seconds=0.02)
+        model = builders.small_model(self.compute, steps_per_execution=4)
+        rows, sums = builders.rows_and_sums(3 * builders.BATCH)
+        validated = {"validation_data": (rows, sums), "validation_batch_size": builders.BATCH}
         self.source.fit(model, self.sleeper, **validated)
         spans_ns = self.compute.spans_ns
         self.validations_ns = [span for at, span in enumerate(spans_ns) if at % 19 >= 16]
@@ -132,18 +139,18 @@ class TestSeveralStepsAnExecution:
     ) -> None:
         ends = [one for one in executions() if not one.has_steps]
         assert len(ends) == len(trained.source.ends_ns) == 3
-        for one, slept_ns in zip(ends, b.lengths_ns(trained.source.ends_ns), strict=True):
+        for one, slept_ns in zip(ends, builders.lengths_ns(trained.source.ends_ns), strict=True):
             assert one.waited_ns >= 0.99 * slept_ns
 
     def test_leave_callbacks_and_validations_out(self, trained: SeveralSteps) -> None:
-        assert b.phases_within(trained.sleeper.spans_ns) == {CALLBACKS}
-        assert b.phases_within(trained.validations_ns) == {VALIDATION}
+        assert builders.phases_within(trained.sleeper.spans_ns) == {CALLBACKS}
+        assert builders.phases_within(trained.validations_ns) == {VALIDATION}
 
     def test_are_counted(self, trained: SeveralSteps) -> None:
-        assert b.marks(RingKind.STEP)[-1] == 3 * 16
-        assert b.marks(RingKind.SAMPLES)[-1] == 3 * 16 * b.BATCH
-        assert b.facts().loader["input_wait"] == "gross"
-        amounts = [event for event in b.records() if event.kind is RingKind.AMOUNT]
+        assert builders.marks(RingKind.STEP)[-1] == 3 * 16
+        assert builders.marks(RingKind.SAMPLES)[-1] == 3 * 16 * builders.BATCH
+        assert builders.facts().loader["input_wait"] == "gross"
+        amounts = [event for event in builders.records() if event.kind is RingKind.AMOUNT]
         assert {event.phase for event in amounts} == {TrainingPhase.INPUT_WAIT}
 
 
@@ -155,14 +162,14 @@ def test_the_end_of_the_data_is_waited_for_and_ends_an_execution_early(
     steps_per_execution: int, eagerly: bool, phase: Any
 ) -> None:
     source = EndingSource(6)
-    model = b.small_model(steps_per_execution=steps_per_execution, run_eagerly=eagerly)
+    model = builders.small_model(steps_per_execution=steps_per_execution, run_eagerly=eagerly)
 
     source.fit(model, epochs=2)
 
     assert len(source.ends_ns) == 2
-    assert b.phases_within(source.ends_ns) == {phase}
-    assert b.marks(RingKind.STEP)[-1] == 2 * 6
-    assert b.marks(RingKind.SAMPLES)[-1] == 2 * 6 * b.BATCH
+    assert builders.phases_within(source.ends_ns) == {phase}
+    assert builders.marks(RingKind.STEP)[-1] == 2 * 6
+    assert builders.marks(RingKind.SAMPLES)[-1] == 2 * 6 * builders.BATCH
 
 
 class TestTracing:
@@ -170,33 +177,33 @@ class TestTracing:
     def test_is_compile_and_recorded_once(self, steps_per_execution: int) -> None:
         traced_ns: list[tuple[int, int]] = []
 
-        class Tracing(b.SleepingCompute):
+        class Tracing(builders.SleepingCompute):
             def call(self, rows: Any) -> Any:
                 began_ns = time.monotonic_ns()
                 time.sleep(0.1)  # runs while it is traced, and not in the graph
                 traced_ns.append((began_ns, time.monotonic_ns()))
                 return rows
 
-        model = b.small_model(Tracing(0.0), steps_per_execution=steps_per_execution)
+        model = builders.small_model(Tracing(0.0), steps_per_execution=steps_per_execution)
         traced_ns.clear()  # Keras traced shapes to build the model
-        b.fit_rows(model, 64, b.tagger())
-        compile_ns = b.phase_ns()["compile"]
-        b.fit_rows(model, 64, b.tagger())
+        builders.fit_rows(model, 64, builders.tagger())
+        compile_ns = builders.phase_ns()["compile"]
+        builders.fit_rows(model, 64, builders.tagger())
 
-        assert b.phases_within(traced_ns) == {(TrainingPhase.COMPILE, TrainingMode.TRAIN)}
-        assert b.phase_ns()["compile"] == compile_ns
+        assert builders.phases_within(traced_ns) == {(TrainingPhase.COMPILE, TrainingMode.TRAIN)}
+        assert builders.phase_ns()["compile"] == compile_ns
 
     def test_that_was_not_foreseen_is_compile_too(self) -> None:
-        model, hook = b.small_model(), b.tagger()
-        rows, sums = b.rows_and_sums(64)
+        model, hook = builders.small_model(), builders.tagger()
+        rows, sums = builders.rows_and_sums(64)
         model.fit(rows, sums, batch_size=64, verbose=0, callbacks=[hook])
-        before_ns = b.phase_ns()["compile"]
+        before_ns = builders.phase_ns()["compile"]
 
         model.fit(rows.astype("int32"), sums, batch_size=64, verbose=0, callbacks=[hook])
 
-        amounts = [event for event in b.records() if event.kind is RingKind.AMOUNT]
+        amounts = [event for event in builders.records() if event.kind is RingKind.AMOUNT]
         assert [event.phase for event in amounts] == [TrainingPhase.COMPILE]
-        assert b.phase_ns()["compile"] - before_ns > 10 * MS
+        assert builders.phase_ns()["compile"] - before_ns > 10 * MS
 
     def traces_of(self, model: Any) -> dict[str, int]:
         """How often the functions behind the train function were traced."""
@@ -211,20 +218,20 @@ class TestTracing:
     @pytest.mark.parametrize("kind", ["tf.data", "generator"])
     def test_is_done_as_often_as_keras_does_it_itself(self, kind: str) -> None:
         def traces(*callbacks: Any) -> dict[str, int]:
-            model = b.normalized_model()
+            model = builders.normalized_model()
             for _ in range(2 if callbacks else 1):
                 model.fit(**data_of(kind), verbose=0, callbacks=list(callbacks))
             return self.traces_of(model)
 
-        assert traces(b.tagger()) == {"one step": traces()["one step"], "fused": 0}
+        assert traces(builders.tagger()) == {"one step": traces()["one step"], "fused": 0}
 
     def test_is_repeated_once_where_it_was_done_without_timers(self) -> None:
-        model, hook = b.normalized_model(steps_per_execution=4), b.tagger()
-        b.fit_rows(model, 60)
+        model, hook = builders.normalized_model(steps_per_execution=4), builders.tagger()
+        builders.fit_rows(model, 60)
         bare = model.train_function
 
         for _ in range(2):
-            b.fit_rows(model, 60, hook)
+            builders.fit_rows(model, 60, hook)
 
         assert model.train_function is not bare
         assert self.traces_of(model)["fused"] == 1
@@ -243,27 +250,27 @@ def test_a_train_step_of_ones_own_has_the_same_results() -> None:
             return {"loss": loss}
 
     def left(*callbacks: Any) -> dict[str, Any]:
-        return b.left_by(b.small_model(kind=Own), *callbacks, **data_of("arrays"))
+        return builders.left_by(builders.small_model(kind=Own), *callbacks, **data_of("arrays"))
 
-    assert left(b.tagger()) == left()
+    assert left(builders.tagger()) == left()
 
 
 def test_a_model_of_several_steps_an_execution_can_be_trained_after_a_fit_that_raised() -> None:
     def broken() -> Any:
-        yield from islice(b.SlowBatches(0.0), 9)
+        yield from islice(builders.SlowBatches(0.0), 9)
         raise OSError("disk")
 
     def error_of(*callbacks: Any) -> type[BaseException]:
         with pytest.raises(Exception, match="disk") as raised:
-            b.fit(b.normalized_model(steps_per_execution=4), broken(), *callbacks)
+            builders.fit(builders.normalized_model(steps_per_execution=4), broken(), *callbacks)
         return raised.type
 
-    hook = b.tagger()
+    hook = builders.tagger()
     assert error_of(hook) is error_of()
-    assert b.present_phase() is TrainingPhase.OTHER
+    assert builders.present_phase() is TrainingPhase.OTHER
 
-    model = b.normalized_model(steps_per_execution=4)
-    b.fit(model, b.SlowBatches(0.0), hook, steps=8, epochs=1)
+    model = builders.normalized_model(steps_per_execution=4)
+    builders.fit(model, builders.SlowBatches(0.0), hook, steps=8, epochs=1)
 
     assert not hasattr(model.train_function, "bare")
 
@@ -282,29 +289,29 @@ class TestAnotherTensorflow:
     def test_has_the_wait_in_its_steps_and_one_warning(
         self, other: Any, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        model, source = b.small_model(steps_per_execution=4), EndingSource(8)
+        model, source = builders.small_model(steps_per_execution=4), EndingSource(8)
         other(self, monkeypatch)
 
-        with b.one_warning("cannot see the wait for input"):
+        with builders.one_warning("cannot see the wait for input"):
             source.fit(model)
 
-        phases = {phase for phase, _ in b.phases_within(source.spans_ns)}
+        phases = {phase for phase, _ in builders.phases_within(source.spans_ns)}
         assert phases <= {TrainingPhase.TRAIN_STEP, TrainingPhase.COMPILE}
-        assert b.marks(RingKind.STEP)[-1] == 24
+        assert builders.marks(RingKind.STEP)[-1] == 24
 
 
 class TestEagerExecution:
     @pytest.mark.parametrize("steps_per_execution", [1, 4])
     def test_may_be_switched_off_after_the_first_epoch(self, steps_per_execution: int) -> None:
-        off = b.Does(lambda _: tf.config.run_functions_eagerly(False), "on_epoch_end")
-        model = b.small_model(steps_per_execution=steps_per_execution)
+        off = builders.Does(lambda _: tf.config.run_functions_eagerly(False), "on_epoch_end")
+        model = builders.small_model(steps_per_execution=steps_per_execution)
         tf.config.run_functions_eagerly(True)
 
-        b.fit_rows(model, 8 * b.BATCH, b.tagger(), off, epochs=3)
+        builders.fit_rows(model, 8 * builders.BATCH, builders.tagger(), off, epochs=3)
 
         assert int(model.optimizer.iterations) == 3 * 8
-        assert b.marks(RingKind.STEP)[:1] == [1]
-        assert b.present_phase() is TrainingPhase.OTHER
+        assert builders.marks(RingKind.STEP)[:1] == [1]
+        assert builders.present_phase() is TrainingPhase.OTHER
 
     def test_beside_a_gpu_has_an_exact_wait_only_before_each_execution(
         self, monkeypatch: pytest.MonkeyPatch
@@ -314,15 +321,15 @@ class TestEagerExecution:
         monkeypatch.setattr(tf.config, "list_logical_devices", lambda *_: present)
         source = EndingSource(10)
 
-        source.fit(b.small_model(steps_per_execution=4, run_eagerly=True), epochs=2)
+        source.fit(builders.small_model(steps_per_execution=4, run_eagerly=True), epochs=2)
 
         firsts = [at for at in range(20) if at % 10 in (0, 4, 8)]
         beside = (TrainingPhase.INPUT_WAIT, TrainingMode.BESIDE_STEP)
         for at, span in enumerate(source.spans_ns):
-            assert b.phases_within([span]) == {WAIT if at in firsts else beside}
-        assert b.facts().loader["input_wait"] == "gross"
-        assert b.marks(RingKind.DEVICE_DONE) == [4, 8, 10, 14, 18, 20]
-        assert b.marks(RingKind.STEP)[-1] == 20
+            assert builders.phases_within([span]) == {WAIT if at in firsts else beside}
+        assert builders.facts().loader["input_wait"] == "gross"
+        assert builders.marks(RingKind.DEVICE_DONE) == [4, 8, 10, 14, 18, 20]
+        assert builders.marks(RingKind.STEP)[-1] == 20
 
     def test_counts_the_steps_before_data_that_end_within_a_call(self) -> None:
         """A Keras that fetches batch by batch receives the end as an error, and passes it on."""

@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.keras.later import b, keras, tf
-from tests.keras.later import on_tensorflow as t
+from tests.keras.later import builders, keras, on_tensorflow, tf
 
 pytestmark = pytest.mark.keras_tensorflow
 PATIENCE_S = 60.0
@@ -55,14 +54,14 @@ def ended(*threads: threading.Thread) -> None:
 
 def several(*layers: Any) -> Any:
     """A model of several steps an execution."""
-    return b.small_model(*layers, steps_per_execution=4)
+    return builders.small_model(*layers, steps_per_execution=4)
 
 
 def traced(once: Callable[[], None]) -> Any:
     """A model that does something while its step is traced, the first time."""
     waiting: list[Callable[[], None]] = []
 
-    class Traced(b.SleepingCompute):
+    class Traced(builders.SleepingCompute):
         def call(self, rows: Any) -> Any:
             if waiting:
                 waiting.pop()()
@@ -75,7 +74,7 @@ def traced(once: Callable[[], None]) -> Any:
 
 
 def fit(model: Any, *callbacks: Any) -> None:
-    b.fit(model, b.SlowBatches(0.0), *callbacks, b.tagger(), steps=8, epochs=1)
+    builders.fit(model, builders.SlowBatches(0.0), *callbacks, builders.tagger(), steps=8, epochs=1)
 
 
 class TestTwoRunsAtOnce:
@@ -95,10 +94,10 @@ class TestTwoRunsAtOnce:
         fit(inner)
         inner_over.arrive()
         ended(one)
-        before = len(t.gross_waits_ns())
+        before = len(on_tensorflow.gross_waits_ns())
         source.train(outer, 16)
 
-        recorded_ns = t.gross_waits_ns()[before:]
+        recorded_ns = on_tensorflow.gross_waits_ns()[before:]
         assert len(recorded_ns) == 4
         assert sum(recorded_ns) >= 0.99 * sum(source.slept_ns[-16:])
 
@@ -116,16 +115,18 @@ class TestTwoRunsAtOnce:
 
         one = training(lambda: source.train(outer, 24, pauses))
         after_two.wait()
-        before = b.recorded_steps()
+        before = builders.recorded_steps()
         # Before the first batch of its only epoch it lets some of the other's pass.
-        fit(inner, b.Does(lambda _: inner_began.meet(resume), "on_epoch_begin"))
-        after_inner, waits_before = b.recorded_steps(), len(t.gross_waits_ns())
+        fit(inner, builders.Does(lambda _: inner_began.meet(resume), "on_epoch_begin"))
+        after_inner, waits_before = builders.recorded_steps(), len(on_tensorflow.gross_waits_ns())
         inner_over.arrive()
         ended(one)
 
-        assert (before, after_inner, b.recorded_steps()) == (8, 8 + 8, 8 + 8 + 8)
+        assert (before, after_inner, builders.recorded_steps()) == (8, 8 + 8, 8 + 8 + 8)
         slept_ns = sum(source.slept_ns[16:24])  # of the other's eight batches: as much again
-        assert 0.99 * slept_ns <= sum(t.gross_waits_ns()[waits_before:]) < 1.8 * slept_ns
+        assert (
+            0.99 * slept_ns <= sum(on_tensorflow.gross_waits_ns()[waits_before:]) < 1.8 * slept_ns
+        )
 
 
 class SlowSource:
@@ -136,12 +137,12 @@ class SlowSource:
 
     def train(self, model: Any, batches: int, *callbacks: Any) -> None:
         known = tf.data.experimental.assert_cardinality(batches)
-        data = t.dataset(lambda: self._slow(batches)).apply(known)
-        model.fit(data, verbose=0, callbacks=[*callbacks, b.tagger()])
+        data = on_tensorflow.dataset(lambda: self._slow(batches)).apply(known)
+        model.fit(data, verbose=0, callbacks=[*callbacks, builders.tagger()])
 
     def _slow(self, batches: int) -> Iterator[Any]:
         for _ in range(batches):
             began_ns = time.monotonic_ns()
             time.sleep(0.05)
             self.slept_ns.append(time.monotonic_ns() - began_ns)
-            yield b.rows_and_sums(b.BATCH)
+            yield builders.rows_and_sums(builders.BATCH)

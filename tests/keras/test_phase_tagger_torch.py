@@ -14,8 +14,7 @@ import pytest
 
 from gpumon.core.phase import TrainingMode, TrainingPhase
 from gpumon.core.ring_format.events import RingKind
-from tests.keras.later import b, keras, torch
-from tests.keras.later import on_torch as t
+from tests.keras.later import builders, keras, on_torch, torch
 from trainer_hooks import phase
 
 pytestmark = pytest.mark.keras_torch
@@ -25,38 +24,40 @@ WAIT = (TrainingPhase.INPUT_WAIT, TrainingMode.TRAIN)
 
 class TestTheWaitForALoader:
     def test_has_the_sleeps_of_its_dataset(self) -> None:
-        data = t.SlowRows(96, seconds=0.002)
+        data = on_torch.SlowRows(96, seconds=0.002)
 
-        t.fit_on(t.loader_of(data), model=b.warmed_model(), epochs=2)
+        on_torch.fit_on(on_torch.loader_of(data), model=builders.warmed_model(), epochs=2)
 
         assert len(data.spans_ns) == 2 * 96
-        assert b.phases_within(data.spans_ns) == {WAIT}
+        assert builders.phases_within(data.spans_ns) == {WAIT}
 
     def test_has_the_start_of_its_workers(self) -> None:
-        data = t.SlowRows(64, seconds=0.002)
+        data = on_torch.SlowRows(64, seconds=0.002)
         began_ns = time.monotonic_ns()
 
-        t.fit_on(t.loader_of(data, num_workers=2), model=b.warmed_model())
+        on_torch.fit_on(on_torch.loader_of(data, num_workers=2), model=builders.warmed_model())
 
         # Each worker has a batch of 16 rows ready after 32 ms at the earliest.
-        assert 32 * MS <= b.phase_ns()["input_wait"] < time.monotonic_ns() - began_ns
-        assert b.marks(RingKind.STEP) == [1, 2, 3, 4]
+        assert 32 * MS <= builders.phase_ns()["input_wait"] < time.monotonic_ns() - began_ns
+        assert builders.marks(RingKind.STEP) == [1, 2, 3, 4]
 
     def test_ends_where_the_next_batch_does_not_come(self) -> None:
-        data = t.RowsThatEnd(48, seconds_at_the_end=0.05)
+        data = on_torch.RowsThatEnd(48, seconds_at_the_end=0.05)
         phases: list[Any] = []
-        late = b.Does(lambda _: phases.extend(b.phases_in(TrainingMode.TRAIN)[-2:]), "on_epoch_end")
+        late = builders.Does(
+            lambda _: phases.extend(builders.phases_in(TrainingMode.TRAIN)[-2:]), "on_epoch_end"
+        )
 
-        t.fit_on(t.loader_of(data), late, model=b.warmed_model(), epochs=1)
+        on_torch.fit_on(on_torch.loader_of(data), late, model=builders.warmed_model(), epochs=1)
 
-        assert b.phases_within(data.ends_ns) == {WAIT}
+        assert builders.phases_within(data.ends_ns) == {WAIT}
         assert phases == [TrainingPhase.BETWEEN_EPOCHS, TrainingPhase.CALLBACKS]
-        assert b.marks(RingKind.STEP) == [1, 2, 3]
+        assert builders.marks(RingKind.STEP) == [1, 2, 3]
 
 
 class TestALoader:
     def test_that_cannot_begin_again_ends_the_fit_with_what_it_raised(self) -> None:
-        loader, begun = t.loader_of(t.SlowRows(32, seconds=0)), iter([1, 2])
+        loader, begun = on_torch.loader_of(on_torch.SlowRows(32, seconds=0)), iter([1, 2])
 
         class Begins(type(loader)):  # type: ignore[misc]
             def __iter__(self) -> Iterator[Any]:
@@ -65,11 +66,11 @@ class TestALoader:
                 return iter(loader)
 
         with pytest.raises(OSError, match="disk"):
-            t.fit_on(Begins(loader.dataset, batch_size=16), epochs=9)
+            on_torch.fit_on(Begins(loader.dataset, batch_size=16), epochs=9)
 
     def test_is_unchanged_afterwards_and_its_data_are_not_kept_alive(self) -> None:
-        data, model, hook = t.SlowRows(64), b.small_model(), b.tagger()
-        loader = t.loader_of(data)
+        data, model, hook = on_torch.SlowRows(64), builders.small_model(), builders.tagger()
+        loader = on_torch.loader_of(data)
         before = dict(vars(loader))
         model.fit(loader, epochs=2, verbose=0, callbacks=[hook])
 
@@ -83,9 +84,9 @@ class TestALoader:
     @pytest.mark.parametrize("workers", [0, 2])
     def test_has_its_settings_recorded(self, workers: int) -> None:
         settings = {"prefetch_factor": 3, "persistent_workers": True} if workers else {}
-        t.fit_on(t.loader_of(t.SlowRows(32), num_workers=workers, **settings))
+        on_torch.fit_on(on_torch.loader_of(on_torch.SlowRows(32), num_workers=workers, **settings))
 
-        facts = b.facts().loader
+        facts = builders.facts().loader
         assert (facts["kind"], facts["adapter"]) == ("DataLoader", "TorchDataLoaderAdapter")
         assert (facts["workers"], facts["batch_size"], facts["batches"]) == (workers, 16, 2)
         assert (facts["pin_memory"], facts["persistent_workers"]) == (False, workers > 0)
@@ -97,29 +98,31 @@ class TestALoader:
 class TestAFitThatRaises:
     def assert_followed_by_another(self, data: Any, error: type[Exception], steps: int) -> None:
         """The fit raises after ``steps`` steps."""
-        model, hook = b.warmed_model(), b.tagger()
+        model, hook = builders.warmed_model(), builders.tagger()
         bare = model.train_function
 
         with pytest.raises(error):
             model.fit(data, verbose=0, callbacks=[hook])
         assert model.train_function is bare
-        assert b.present_phase() is TrainingPhase.OTHER
-        b.fit(model, b.SlowBatches(0.0), hook, steps=5, epochs=1)
+        assert builders.present_phase() is TrainingPhase.OTHER
+        builders.fit(model, builders.SlowBatches(0.0), hook, steps=5, epochs=1)
 
         assert model.train_function is bare
-        assert b.marks(RingKind.STEP) == list(range(1, steps + 6))
+        assert builders.marks(RingKind.STEP) == list(range(1, steps + 6))
 
     def test_in_the_data_of_a_loader_can_be_followed_by_another(self) -> None:
-        class Broken(t.SlowRows):
+        class Broken(on_torch.SlowRows):
             def __getitem__(self, index: int) -> Any:
                 if index == 40:
                     raise OSError("disk")
                 return super().__getitem__(index)
 
-        self.assert_followed_by_another(t.loader_of(Broken(96), num_workers=1), OSError, 2)
+        self.assert_followed_by_another(on_torch.loader_of(Broken(96), num_workers=1), OSError, 2)
 
     def test_in_the_step_can_be_followed_by_another(self) -> None:
-        too_narrow = ((rows[:, :3], sums) for rows, sums in [b.rows_and_sums(b.BATCH)] * 3)
+        too_narrow = (
+            (rows[:, :3], sums) for rows, sums in [builders.rows_and_sums(builders.BATCH)] * 3
+        )
 
         self.assert_followed_by_another(too_narrow, ValueError, 0)
 
@@ -129,12 +132,14 @@ class TestWhatKerasReports:
         def warned(*callbacks: Any) -> list[str]:
             with warnings.catch_warnings(record=True) as caught:
                 warnings.simplefilter("always")
-                data = t.loader_of(t.RowsThatEnd(60))
-                b.normalized_model().fit(data, epochs=2, verbose=0, callbacks=list(callbacks))
+                data = on_torch.loader_of(on_torch.RowsThatEnd(60))
+                builders.normalized_model().fit(
+                    data, epochs=2, verbose=0, callbacks=list(callbacks)
+                )
             # Others come from the threads of callbacks, now and then.
             return [str(w.message) for w in caught if issubclass(w.category, UserWarning)]
 
-        assert warned(b.tagger()) == warned()
+        assert warned(builders.tagger()) == warned()
 
 
 class TestCompiling:
@@ -151,7 +156,7 @@ class TestCompiling:
             return torch.sin(rows) * 2
 
         scaled = torch.compile(scale, backend=backend)
-        return b.small_model(kind=Own)
+        return builders.small_model(kind=Own)
 
     def test_is_recorded_once_and_not_as_a_further_step(self) -> None:
         from torch._dynamo.callback import callback_handler
@@ -159,23 +164,23 @@ class TestCompiling:
         before = (list(callback_handler.start_callbacks), list(callback_handler.end_callbacks))
         model = self.own_step("aot_eager")
 
-        b.fit_rows(model, 64, b.tagger())
-        first_ns = b.phase_ns()["compile"]
-        b.fit_rows(model, 64, b.tagger())
+        builders.fit_rows(model, 64, builders.tagger())
+        first_ns = builders.phase_ns()["compile"]
+        builders.fit_rows(model, 64, builders.tagger())
 
         assert first_ns > 5 * MS
-        assert b.phase_ns()["compile"] == first_ns
-        assert b.marks(RingKind.STEP) == list(range(1, 9))
+        assert builders.phase_ns()["compile"] == first_ns
+        assert builders.marks(RingKind.STEP) == list(range(1, 9))
         assert before == (callback_handler.start_callbacks, callback_handler.end_callbacks)
 
     def test_is_recorded_while_it_lasts(self) -> None:
         seen = []
 
         def slow_backend(graph: Any, _: Any) -> Any:
-            seen.append(b.present_phase())
+            seen.append(builders.present_phase())
             return graph.forward
 
-        b.fit_rows(self.own_step(slow_backend), 64, b.tagger())
+        builders.fit_rows(self.own_step(slow_backend), 64, builders.tagger())
 
         assert seen == [TrainingPhase.COMPILE]
 
@@ -185,11 +190,11 @@ class TestSteps:
         def stop(own: Any) -> None:
             own.model.stop_training = own.times == 2
 
-        stops = b.Does(stop, "on_train_batch_end")
-        t.fit_on(t.loader_of(t.SlowRows(160)), stops, epochs=3)
+        stops = builders.Does(stop, "on_train_batch_end")
+        on_torch.fit_on(on_torch.loader_of(on_torch.SlowRows(160)), stops, epochs=3)
 
-        assert b.marks(RingKind.STEP) == [1, 2, 3]
-        assert b.present_phase() is TrainingPhase.OTHER
+        assert builders.marks(RingKind.STEP) == [1, 2, 3]
+        assert builders.present_phase() is TrainingPhase.OTHER
 
     def test_are_counted_where_a_model_takes_several_an_execution(self) -> None:
         """Keras passes them in one list; its own torch models refuse them so far."""
@@ -198,12 +203,12 @@ class TestSteps:
             def make_train_function(self, force: bool = False) -> Any:
                 self.train_function = lambda data: [self.train_step(one) for one in data][-1]
 
-        model = b.small_model(kind=Several, steps_per_execution=3)
+        model = builders.small_model(kind=Several, steps_per_execution=3)
 
-        t.fit_on(t.loader_of(t.SlowRows(100)), model=model)
+        on_torch.fit_on(on_torch.loader_of(on_torch.SlowRows(100)), model=model)
 
-        assert b.marks(RingKind.STEP) == [3, 6, 7]
-        assert b.marks(RingKind.SAMPLES)[-1] == 100
+        assert builders.marks(RingKind.STEP) == [3, 6, 7]
+        assert builders.marks(RingKind.SAMPLES)[-1] == 100
 
     def test_are_counted_without_a_wait_where_keras_does_not_feed_the_model(self) -> None:
         class Own(keras.Sequential):  # type: ignore[misc]
@@ -219,16 +224,18 @@ class TestSteps:
                 listed.on_epoch_end(0, {})
                 listed.on_train_end({})
 
-        with b.one_warning("cannot see the steps"):
-            b.small_model(kind=Own).fit(t.loader_of(t.SlowRows(64, seconds=0.002)), [b.tagger()])
+        with builders.one_warning("cannot see the steps"):
+            builders.small_model(kind=Own).fit(
+                on_torch.loader_of(on_torch.SlowRows(64, seconds=0.002)), [builders.tagger()]
+            )
 
-        assert b.marks(RingKind.STEP) == [1, 2, 3, 4]
-        recorded = b.phase_ns()
+        assert builders.marks(RingKind.STEP) == [1, 2, 3, 4]
+        recorded = builders.phase_ns()
         assert (recorded["input_wait"], recorded["train_step"]) == (0, 0)
         assert recorded["other"] >= 3 * 16 * 2 * MS
 
     def test_of_the_model_on_another_thread_are_none(self) -> None:
-        model, (rows, sums) = b.warmed_model(), b.rows_and_sums(16)
+        model, (rows, sums) = builders.warmed_model(), builders.rows_and_sums(16)
         losses: list[float] = []
 
         def test_elsewhere(own: Any) -> None:
@@ -238,31 +245,31 @@ class TestSteps:
             thread.start()
             thread.join()
 
-        beside = b.Does(test_elsewhere, "on_epoch_end")
-        b.fit(model, b.SlowBatches(0.0), b.tagger(), beside, steps=3)
+        beside = builders.Does(test_elsewhere, "on_epoch_end")
+        builders.fit(model, builders.SlowBatches(0.0), builders.tagger(), beside, steps=3)
 
         assert len(losses) == 2
-        assert b.marks(RingKind.STEP) == [1, 2, 3, 4, 5, 6]
+        assert builders.marks(RingKind.STEP) == [1, 2, 3, 4, 5, 6]
 
 
 def test_a_generator_that_yields_inside_a_region_lets_no_phase_outlast_the_fit() -> None:
     def endless() -> Iterator[Any]:
         while True:
             with phase("input_wait"):
-                yield b.rows_and_sums(8)
+                yield builders.rows_and_sums(8)
 
     batches, after = endless(), []
     for _ in range(2):
-        b.fit(b.small_model(), batches, b.tagger(), steps=4, epochs=1)
-        after.append(b.present_phase())
+        builders.fit(builders.small_model(), batches, builders.tagger(), steps=4, epochs=1)
+        after.append(builders.present_phase())
     del batches
 
-    assert [*after, b.present_phase()] == [TrainingPhase.OTHER] * 3
+    assert [*after, builders.present_phase()] == [TrainingPhase.OTHER] * 3
 
 
 class TestCuda:
     def test_is_not_initialised_where_the_run_does_not_use_it(self) -> None:
-        b.fit_rows(b.small_model(), 64, b.tagger())
+        builders.fit_rows(builders.small_model(), 64, builders.tagger())
 
         assert not torch.cuda.is_initialized()
         assert "gpumon-cuda" not in {thread.name for thread in threading.enumerate()}
@@ -275,14 +282,14 @@ class TestCuda:
             tagging = hook._tagging
             tagging._tap._tap._device = CudaEvents(EventOfAFastDevice, tagging.device_done)
 
-        hook, compute = b.tagger(), b.SleepingCompute(0.005)
-        model = b.warmed_model(compute)
-        places = b.Does(place, "on_train_begin", async_safe=True)
+        hook, compute = builders.tagger(), builders.SleepingCompute(0.005)
+        model = builders.warmed_model(compute)
+        places = builders.Does(place, "on_train_begin", async_safe=True)
 
-        b.fit(model, b.SlowBatches(0.01), hook, places, steps=10, epochs=2)
+        builders.fit(model, builders.SlowBatches(0.01), hook, places, steps=10, epochs=2)
 
         done_ns: dict[int, int] = {}
-        for event in b.records():
+        for event in builders.records():
             if event.kind is RingKind.DEVICE_DONE:
                 done_ns.setdefault(event.value, event.at_ns)
         assert sorted(done_ns) == list(range(1, 21))

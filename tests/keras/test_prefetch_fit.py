@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.builders.prefetch import readers
-from tests.keras.later import b, keras
+from tests.keras.later import builders, keras
 from tests.waiting import until
 from trainer_hooks.prefetch import prefetch_to_device
 
@@ -19,18 +19,18 @@ LENGTH = 10
 
 def trained(data: Any, **settings: Any) -> Any:
     random.seed(3)
-    return b.left_by(b.small_model(), x=data, epochs=2, **settings)
+    return builders.left_by(builders.small_model(), x=data, epochs=2, **settings)
 
 
 @pytest.mark.versions
 @pytest.mark.usefixtures("each_backend")
 def test_a_generator_gives_the_same_batches() -> None:
     earlier = set(readers())  # TensorFlow keeps the generator of a fit that failed, too
-    ahead = prefetch_to_device(iter(b.SlowBatches(0.0)))
+    ahead = prefetch_to_device(iter(builders.SlowBatches(0.0)))
 
     recorded = trained(ahead, steps_per_epoch=4)
 
-    assert recorded == trained(iter(b.SlowBatches(0.0)), steps_per_epoch=4)
+    assert recorded == trained(iter(builders.SlowBatches(0.0)), steps_per_epoch=4)
     assert len(set(readers()) - earlier) == 1  # Keras keeps a generator: it could go on
     ahead.close()
     assert set(readers()) <= earlier
@@ -67,7 +67,7 @@ class TestAPyDataset:
                 time.sleep(self.seconds)
                 self.spans_ns.append((began_ns, time.monotonic_ns()))
                 self.at_once -= 1
-                return b.rows_and_sums(b.BATCH, seed=index)
+                return builders.rows_and_sums(builders.BATCH, seed=index)
 
             def on_epoch_begin(self) -> None:
                 self.begun += 1
@@ -99,8 +99,8 @@ class TestAPyDataset:
     def test_is_read_while_a_step_is_at_work(self, rows: Any) -> None:
         def reads_beside_a_step(source: Any, data: Any) -> int:
             source.seconds = 0.02
-            compute = b.SleepingCompute(0.02)
-            b.small_model(compute).fit(data, verbose=0)
+            compute = builders.SleepingCompute(0.02)
+            builders.small_model(compute).fit(data, verbose=0)
             return sum(
                 any(began < span[1] and span[0] < ended for span in compute.spans_ns)
                 for began, ended in source.spans_ns

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.builders.prefetch import Source
-from tests.keras.later import b, tf
+from tests.keras.later import builders, tf
 from tests.keras.output_of_script import json_printed_by
 from trainer_hooks.prefetch import prefetch_to_device
 from trainer_hooks.ring.quiet_warning import QuietWarningOnce
@@ -42,7 +42,7 @@ class TestElementsOfTfData:
         assert recorded["comes"]["facts"] == {
             "adapter": "TFDatasetAdapter",
             "kind": "tf.data",
-            "batch_size": b.BATCH,
+            "batch_size": builders.BATCH,
             "cache": False,
             "parallel": False,
             "prefetch": True,
@@ -143,8 +143,8 @@ class TestWithoutANameOfADevice:
 class TestUnderAStrategy:
     def test_elements_stay_on_the_host_for_it_to_send(self) -> None:
         with tf.distribute.MirroredStrategy(["CPU:0"]).scope():
-            model = b.small_model()
-            data = tf.data.Dataset.from_tensor_slices(b.rows_and_sums(32)).batch(16)
+            model = builders.small_model()
+            data = tf.data.Dataset.from_tensor_slices(builders.rows_and_sums(32)).batch(16)
             history = model.fit(prefetch_to_device(data), verbose=0)
 
         assert len(history.history["loss"]) == 1
@@ -162,7 +162,7 @@ class TestOtherDataForKerasOnTensorFlow:
         with pytest.raises(ValueError, match=r"tf\.data\.Dataset .* 'CPU:1'"):
             prefetch_to_device(Source([1]), device="CPU:1")
         with pytest.raises(ValueError, match=r"PyDataset .* 'CPU:1'"):
-            prefetch_to_device(b.SlowSequence(1, seconds=0.0), device="CPU:1")
+            prefetch_to_device(builders.SlowSequence(1, seconds=0.0), device="CPU:1")
 
     def test_may_stay_on_the_host_by_name(self) -> None:
         assert list(prefetch_to_device(Source([1, 2]), device="CPU:0")) == [1, 2]

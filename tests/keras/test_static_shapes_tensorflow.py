@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.imported_later import ImportedLater
-from tests.keras.later import b, keras, tf
+from tests.keras.later import builders, keras, tf
 from tests.needs import in_make_truth
 
 eager_fetch: Any = ImportedLater("tests.keras.fetching_eagerly")
@@ -27,13 +27,13 @@ EACH_WAY: dict[str, dict[str, Any]] = {
 
 def data(seed: int = 3) -> tuple[Any, Any]:
     """Rows, and a target for each of two outputs."""
-    rows, sums = b.rows_and_sums(ROWS, seed)
+    rows, sums = builders.rows_and_sums(ROWS, seed)
     return rows, {"a": sums, "b": 2 * sums}
 
 
 def batches() -> Iterator[Any]:
-    for at in range(0, ROWS, b.BATCH):
-        yield tf.nest.map_structure(lambda values: values[at : at + b.BATCH], data())  # noqa: B023
+    for at in range(0, ROWS, builders.BATCH):
+        yield tf.nest.map_structure(lambda values: values[at : at + builders.BATCH], data())  # noqa: B023
 
 
 def as_py_dataset() -> Any:
@@ -50,11 +50,13 @@ def as_py_dataset() -> Any:
 
 
 def as_tf_data(*, drop_remainder: bool) -> Any:
-    return tf.data.Dataset.from_tensor_slices(data()).batch(b.BATCH, drop_remainder=drop_remainder)
+    return tf.data.Dataset.from_tensor_slices(data()).batch(
+        builders.BATCH, drop_remainder=drop_remainder
+    )
 
 
 SOURCES: dict[str, Callable[[], dict[str, Any]]] = {
-    "arrays": lambda: {**dict(zip("xy", data(), strict=True)), "batch_size": b.BATCH},
+    "arrays": lambda: {**dict(zip("xy", data(), strict=True)), "batch_size": builders.BATCH},
     "tf.data": lambda: {"x": as_tf_data(drop_remainder=False)},
     "tf.data of one size": lambda: {"x": as_tf_data(drop_remainder=True)},
     "PyDataset": lambda: {"x": as_py_dataset()},
@@ -77,11 +79,15 @@ def seen_in(source: str, *callbacks: Any, **compiled: Any) -> tuple[list[Any], A
         return keras.ops.mean(keras.ops.square(sums - predicted), axis=-1)
 
     keras.utils.set_random_seed(1)
-    rows = keras.layers.Input((b.FEATURES,))
+    rows = keras.layers.Input((builders.FEATURES,))
     outputs = {"a": keras.layers.Dense(1)(rows), "b": keras.layers.Dense(1)(rows)}
     model = keras.Model(rows, outputs)
     model.compile("sgd", {"a": loss, "b": "mse"}, **compiled)
-    settings = {"shuffle": False, "validation_data": data(seed=5), "validation_batch_size": b.BATCH}
+    settings = {
+        "shuffle": False,
+        "validation_data": data(seed=5),
+        "validation_batch_size": builders.BATCH,
+    }
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # Keras says that a generator is not shuffled
         history = model.fit(**SOURCES[source](), **settings, verbose=0, callbacks=list(callbacks))
@@ -102,7 +108,7 @@ class TestShapesAndLosses:
     def test_are_those_without_a_tagger(self, source: str, way: str) -> None:
         settings = EACH_WAY[way]
 
-        assert seen_in(source, b.tagger(), **settings) == seen_in(source, **settings)
+        assert seen_in(source, builders.tagger(), **settings) == seen_in(source, **settings)
 
     @pytest.mark.parametrize("source", TRIED)
     def test_are_those_without_one_where_keras_fetches_outside_of_the_graph(
@@ -112,5 +118,5 @@ class TestShapesAndLosses:
 
         bare = seen_in(source)
 
-        assert ((b.BATCH, 1), (b.BATCH, 1)) in bare[0]
-        assert seen_in(source, b.tagger()) == bare
+        assert ((builders.BATCH, 1), (builders.BATCH, 1)) in bare[0]
+        assert seen_in(source, builders.tagger()) == bare

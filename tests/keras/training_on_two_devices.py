@@ -12,8 +12,8 @@ import tensorflow as tf
 from keras.src.trainers.data_adapters.tf_dataset_adapter import TFDatasetAdapter
 
 from tests.builders.prefetch import Source, most_ahead, usual_gap_s
-from tests.keras import builders_keras as b
-from tests.keras import builders_tensorflow as t
+from tests.keras import builders_keras as builders
+from tests.keras import builders_tensorflow as on_tensorflow
 from trainer_hooks.keras.adapter_facts import adapter_facts
 from trainer_hooks.prefetch import prefetch_to_device
 
@@ -23,12 +23,15 @@ THERE = "CPU:1"
 
 def dataset(source: Any) -> Any:
     """What TensorFlow does of itself against a slow source is left out."""
-    return t.dataset(lambda: iter(source))
+    return on_tensorflow.dataset(lambda: iter(source))
 
 
 def numbered(seconds: float = 0.0) -> Source:
     rng = np.random.default_rng(5)
-    rows = [rng.normal(size=(b.BATCH, b.FEATURES)).astype("float32") for _ in range(BATCHES)]
+    rows = [
+        rng.normal(size=(builders.BATCH, builders.FEATURES)).astype("float32")
+        for _ in range(BATCHES)
+    ]
     return Source([(some, some.sum(1, keepdims=True)) for some in rows], seconds)
 
 
@@ -83,9 +86,9 @@ def left_behind(make: Any) -> dict[str, Any]:
         known = tf.data.experimental.assert_cardinality(BATCHES)
         return make(dataset(numbered()).apply(known))
 
-    model = b.small_model(run_eagerly=True)  # tracing takes longer than all else
+    model = builders.small_model(run_eagerly=True)  # tracing takes longer than all else
     return {
-        **b.left_by(model, x=data(), validation_data=data(), epochs=2),
+        **builders.left_by(model, x=data(), validation_data=data(), epochs=2),
         "evaluated": model.evaluate(data(), verbose=0),
         "predicted": model.predict(data(), verbose=0).tolist(),
     }
@@ -96,7 +99,7 @@ def error() -> str:
         yield numbered().batches[0]
         raise OSError("the file is torn")
 
-    batches = iter(prefetch_to_device(t.dataset(torn), 2, THERE))
+    batches = iter(prefetch_to_device(on_tensorflow.dataset(torn), 2, THERE))
     next(batches)
     try:
         next(batches)
@@ -115,20 +118,22 @@ def mirrored() -> dict[str, Any]:
     def left_behind(*callbacks: Any) -> dict[str, Any]:
         keras.utils.set_random_seed(1)
         with tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"]).scope():
-            model = keras.Sequential([keras.layers.Input((b.FEATURES,)), keras.layers.Dense(1)])
+            model = keras.Sequential(
+                [keras.layers.Input((builders.FEATURES,)), keras.layers.Dense(1)]
+            )
             model.compile(optimizer="sgd", loss="mse")
-        data = tf.data.Dataset.from_tensor_slices(b.rows_and_sums(56)).batch(16)
-        left = b.left_by(model, *callbacks, x=data, epochs=2)
+        data = tf.data.Dataset.from_tensor_slices(builders.rows_and_sums(56)).batch(16)
+        left = builders.left_by(model, *callbacks, x=data, epochs=2)
         return {**left, "weights": [weight.tolist() for weight in model.get_weights()]}
 
-    bare, before_ns = left_behind(), b.phase_ns()
-    tagged = left_behind(b.tagger())
-    spent_ns = {phase: ns - before_ns[phase] for phase, ns in b.phase_ns().items()}
+    bare, before_ns = left_behind(), builders.phase_ns()
+    tagged = left_behind(builders.tagger())
+    spent_ns = {phase: ns - before_ns[phase] for phase, ns in builders.phase_ns().items()}
     return {"bare": bare, "tagged": tagged, "phase_ns": spent_ns}
 
 
 if __name__ == "__main__":
-    t.two_devices()
+    on_tensorflow.two_devices()
     recorded = {
         "comes": what_comes(),
         "ahead": ahead(),

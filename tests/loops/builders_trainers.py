@@ -43,7 +43,7 @@ class Adapter(ABC):
         other: The name of the other trainer.
         events: Its names for the events of a run.
         folder: For its files.
-        b: The module with its builders.
+        builders: The module with its builders.
         tagger: Makes its tagger.
     """
 
@@ -53,8 +53,8 @@ class Adapter(ABC):
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.b: Any = import_module(f"tests.loops.builders_{self.name}")
-        self.tagger = self.b.tagger
+        self.builders: Any = import_module(f"tests.loops.builders_{self.name}")
+        self.tagger = self.builders.tagger
 
     def callback(self, name: str, does: Callable[[], object], *events: str) -> Any:
         """A callback of a class of that name, which acts at these events."""
@@ -62,7 +62,7 @@ class Adapter(ABC):
         def method(*_: object, **__: object) -> None:
             does()
 
-        made = self.b.callback(**{self.events[event]: method for event in events})
+        made = self.builders.callback(**{self.events[event]: method for event in events})
         type(made).__name__ = name
         return made
 
@@ -91,17 +91,17 @@ class OnLightning(Adapter):
     }
 
     def _train(self, callbacks: Sequence[Any], wanted: Wanted) -> Any:
-        model = self.b.model(wanted.waits)
+        model = self.builders.model(wanted.waits)
         if wanted.changed is not None:
             model.linear = wanted.changed(model.linear)
-        trainer = self.b.trainer(self.folder, *callbacks, max_epochs=wanted.epochs)
-        validated = self.b.loader(wanted.validated) if wanted.validated else None
-        trainer.fit(model, self.b.loader(wanted.batches), validated)
-        return model.losses, self.b.weights(model)
+        trainer = self.builders.trainer(self.folder, *callbacks, max_epochs=wanted.epochs)
+        validated = self.builders.loader(wanted.validated) if wanted.validated else None
+        trainer.fit(model, self.builders.loader(wanted.batches), validated)
+        return model.losses, self.builders.weights(model)
 
     def evaluate(self, *callbacks: Any) -> None:
-        trainer = self.b.trainer(self.folder, *callbacks)
-        trainer.validate(self.b.model(), self.b.loader(2), verbose=False)
+        trainer = self.builders.trainer(self.folder, *callbacks)
+        trainer.validate(self.builders.model(), self.builders.loader(2), verbose=False)
 
 
 class OnHuggingFace(Adapter):
@@ -117,7 +117,7 @@ class OnHuggingFace(Adapter):
     }
 
     def _train(self, callbacks: Sequence[Any], wanted: Wanted) -> Any:
-        trainer = self.b.trainer(
+        trainer = self.builders.trainer(
             self.folder,
             *callbacks,
             waits=wanted.waits,
@@ -129,10 +129,10 @@ class OnHuggingFace(Adapter):
         if wanted.changed is not None:
             trainer.model.classifier = wanted.changed(trainer.model.classifier)
         trainer.train()
-        return self.b.outcome(trainer)
+        return self.builders.outcome(trainer)
 
     def evaluate(self, *callbacks: Any) -> None:
-        self.b.trainer(self.folder, *callbacks, evaluated=2).evaluate()
+        self.builders.trainer(self.folder, *callbacks, evaluated=2).evaluate()
 
 
 ADAPTERS: dict[str, type[Adapter]] = {one.name: one for one in (OnLightning, OnHuggingFace)}

@@ -52,7 +52,7 @@ def frameworks(request: pytest.FixtureRequest) -> Iterator[None]:
 
 
 @pytest.fixture(scope="module")
-def b(request: pytest.FixtureRequest) -> Any:
+def builders(request: pytest.FixtureRequest) -> Any:
     """The builders of the framework in the file's name."""
     framework = request.module.__name__.rpartition(".")[2].split("_")[1]
     return import_module(f"tests.loops.builders_{framework}")
@@ -75,7 +75,7 @@ def on_huggingface(tmp_path: Path) -> OnHuggingFace:
 
 
 @pytest.fixture(scope="module")
-def frozen_heap(b: Any) -> Iterator[None]:
+def frozen_heap(builders: Any) -> Iterator[None]:
     """Trainers collect garbage often: skip all that was imported so far."""
     gc.collect()
     gc.freeze()

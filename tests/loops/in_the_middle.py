@@ -123,7 +123,7 @@ class Outer(ABC):
     total_steps: ClassVar[int]
 
     def __init__(self, folder: Path, hook: Any = None) -> None:
-        self.b: Any = import_module(f"tests.loops.builders_{self.name}")
+        self.builders: Any = import_module(f"tests.loops.builders_{self.name}")
         self.folder, self.hook = folder, hook
         self.trainer: Any = None
         self.others: list[Any] = []
@@ -132,7 +132,7 @@ class Outer(ABC):
         """Of another trainer: that of this run, its own, or none."""
         if self.hook is None or whose == "no":
             return []
-        return [self.hook if whose == "the same" else self.b.tagger()]
+        return [self.hook if whose == "the same" else self.builders.tagger()]
 
     @abstractmethod
     def run(self, where: str, act: Act) -> tuple[tuple[Any, ...], int]:
@@ -169,7 +169,7 @@ class OnLightning(Outer):
 
     def __init__(self, folder: Path, hook: Any = None) -> None:
         super().__init__(folder, hook)
-        self.model = self.b.model()
+        self.model = self.builders.model()
 
     def run(self, where: str, act: Act) -> tuple[tuple[Any, ...], int]:
         hooks = self.taggers("the same")
@@ -178,60 +178,62 @@ class OnLightning(Outer):
             # Lightning looks at the names of the arguments.
             self.model.training_step = lambda batch, batch_idx: step(batch, batch_idx)
         else:
-            hooks.append(self.b.callback(**{where: act}))
-        self.trainer = self.b.trainer(self.folder, *hooks, max_epochs=self.epochs)
+            hooks.append(self.builders.callback(**{where: act}))
+        self.trainer = self.builders.trainer(self.folder, *hooks, max_epochs=self.epochs)
         profiler = self.trainer.profiler
-        self.trainer.fit(self.model, self.b.loader(self.batches), self.b.loader(1))
+        self.trainer.fit(self.model, self.builders.loader(self.batches), self.builders.loader(1))
         assert self.trainer.profiler is profiler
         validated = float(self.trainer.callback_metrics["validated"])
-        results = self.model.losses, self.b.weights(self.model), validated
+        results = self.model.losses, self.builders.weights(self.model), validated
         return results, self.trainer.global_step
 
     def train(self, whose: str) -> None:
-        self.fit(whose, self.b.model())
+        self.fit(whose, self.builders.model())
 
     def fit(self, whose: str, model: Any = None) -> None:
         """Train this model, or another, with another trainer."""
         model = model or self.model
-        trainer = self.b.trainer(self.folder, *self.taggers(whose), max_epochs=1)
-        trainer.fit(model, self.b.loader(3))
+        trainer = self.builders.trainer(self.folder, *self.taggers(whose), max_epochs=1)
+        trainer.fit(model, self.builders.loader(3))
         self.model.trainer = self.trainer  # as whoever lends it out must
-        self.others.append(self.b.weights(model))
+        self.others.append(self.builders.weights(model))
 
     def validate(self, whose: str, model: Any = None) -> None:
-        trainer = self.b.trainer(self.folder, *self.taggers(whose), max_epochs=1)
-        trainer.validate(model or self.model, self.b.loader(2), verbose=False)
+        trainer = self.builders.trainer(self.folder, *self.taggers(whose), max_epochs=1)
+        trainer.validate(model or self.model, self.builders.loader(2), verbose=False)
         self.model.trainer = self.trainer
 
     def save(self) -> None:
         self.trainer.save_checkpoint(self.folder / "saved.ckpt")
 
     def fail(self, stage: str, whose: str) -> None:
-        model = self.b.model(fails_at=1)
+        model = self.builders.model(fails_at=1)
         model.validation_step = raise_error
         with pytest.raises(WrongInTheMiddleError):
             getattr(self, stage)(whose, model)
 
     def evaluate_with(self, act: Callable[..., Any]) -> None:
-        acting = self.b.callback(on_validation_batch_end=act)
-        self.trainer = self.b.trainer(self.folder, self.hook, acting, inference_mode=False)
-        self.trainer.validate(self.model, self.b.loader(1), verbose=False)
+        acting = self.builders.callback(on_validation_batch_end=act)
+        self.trainer = self.builders.trainer(self.folder, self.hook, acting, inference_mode=False)
+        self.trainer.validate(self.model, self.builders.loader(1), verbose=False)
 
     def failing(self, fails_in: str, *hooks: Any) -> tuple[Any, Callable[..., Any]]:
-        acting = self.b.callback(on_train_batch_end=Act(raise_error, 3))
+        acting = self.builders.callback(on_train_batch_end=Act(raise_error, 3))
         failing = [acting] if fails_in == "a callback" else []
-        trainer = self.b.trainer(self.folder, *failing, *hooks, max_epochs=self.epochs)
+        trainer = self.builders.trainer(self.folder, *failing, *hooks, max_epochs=self.epochs)
 
         def train(*, fails: bool) -> Any:
             is_in = fails_in if fails else ""
-            model = self.b.model(fails_at=3 if is_in == "a step" else None)
-            loader = self.b.loader(self.batches)
+            model = self.builders.model(fails_at=3 if is_in == "a step" else None)
+            loader = self.builders.loader(self.batches)
             if is_in == "an evaluation":
                 model.validation_step = raise_error
             elif is_in == "the loader":
                 loader.collate_fn = before_each(Act(raise_error, 3), loader.collate_fn)
-            trainer.fit(model, loader, self.b.loader(1))
-            return (self.b.weights(model), model.losses, trainer.global_step), len(model.losses)
+            trainer.fit(model, loader, self.builders.loader(1))
+            return (self.builders.weights(model), model.losses, trainer.global_step), len(
+                model.losses
+            )
 
         return trainer, train
 
@@ -265,23 +267,23 @@ class OnHuggingFace(Outer):
     def run(self, where: str, act: Act) -> tuple[tuple[Any, ...], int]:
         hooks = self.taggers("the same")
         if where.startswith("on_"):
-            hooks.append(self.b.callback(**{where: act}))
-        self.trainer = self.b.trainer(self.folder, *hooks, **self.short)
+            hooks.append(self.builders.callback(**{where: act}))
+        self.trainer = self.builders.trainer(self.folder, *hooks, **self.short)
         if not where.startswith("on_"):
             setattr(self.trainer, where, before_each(act, getattr(self.trainer, where)))
-        before = self.b.shadowed(self.trainer)
+        before = self.builders.shadowed(self.trainer)
         self.trainer.train()
-        assert self.b.shadowed(self.trainer) == before
-        return self.b.outcome(self.trainer), self.trainer.state.global_step
+        assert self.builders.shadowed(self.trainer) == before
+        return self.builders.outcome(self.trainer), self.trainer.state.global_step
 
     def another(self, whose: str) -> Any:
         short = {**self.short, "batches": 2, "num_train_epochs": 1}
-        return self.b.trainer(self.folder / "aside", *self.taggers(whose), **short)
+        return self.builders.trainer(self.folder / "aside", *self.taggers(whose), **short)
 
     def train(self, whose: str) -> None:
         other = self.another(whose)
         other.train()
-        self.others.append(self.b.outcome(other))
+        self.others.append(self.builders.outcome(other))
 
     def evaluate(self, trainer: Any) -> None:
         self.others.append(trainer.evaluate()["eval_loss"])
@@ -306,12 +308,12 @@ class OnHuggingFace(Outer):
         delattr(of, within)
 
     def evaluate_with(self, act: Callable[..., Any]) -> None:
-        trainer = self.b.trainer(self.folder, self.hook, **self.short)
+        trainer = self.builders.trainer(self.folder, self.hook, **self.short)
         trainer.compute_metrics = lambda _: act() or {}
         trainer.evaluate()
 
     def failing(self, fails_in: str, *hooks: Any) -> tuple[Any, Callable[..., Any]]:
-        trainer = self.b.trainer(self.folder, *hooks, **self.short, eval_strategy="epoch")
+        trainer = self.builders.trainer(self.folder, *hooks, **self.short, eval_strategy="epoch")
 
         def train(*, fails: bool) -> Any:
             repair = self._break(trainer, fails_in) if fails else lambda: None
@@ -319,7 +321,7 @@ class OnHuggingFace(Outer):
                 trainer.train()
             finally:
                 repair()
-            return self.b.outcome(trainer), self.total_steps
+            return self.builders.outcome(trainer), self.total_steps
 
         return trainer, train
 
@@ -327,7 +329,7 @@ class OnHuggingFace(Outer):
         """Let it fail; what is returned repairs it."""
         failing = Act(raise_error, 2)
         if fails_in == "a callback":
-            callback = self.b.callback(on_step_end=failing)
+            callback = self.builders.callback(on_step_end=failing)
             trainer.add_callback(callback)
             return lambda: trainer.remove_callback(callback)
         if fails_in == "the loader":
@@ -343,7 +345,7 @@ class OnHuggingFace(Outer):
         return lambda: delattr(trainer, name)
 
     def patched(self, trainer: Any) -> object:
-        return self.b.shadowed(trainer)
+        return self.builders.shadowed(trainer)
 
     def steps_of(self, trainer: Any) -> int:
         return int(trainer.state.global_step)
@@ -378,7 +380,7 @@ def train(kind: type[Outer], folder: Path, does: Does, where: str, hook: Any) ->
 def train_bare_and_tagged(kind: type[Outer], folder: Path, does: Does, where: str) -> Recorded:
     """The ring of the tagged run, whose results are those of the same without a tagger."""
     bare = train(kind, folder / "bare", does, where, None)
-    tagged = train(kind, folder / "tagged", does, where, kind(folder).b.tagger())
+    tagged = train(kind, folder / "tagged", does, where, kind(folder).builders.tagger())
     assert tagged.results == bare.results
     assert tagged.recorded is not None
     return tagged.recorded

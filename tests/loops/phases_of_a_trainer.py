@@ -64,16 +64,23 @@ class PhasesOfATrainer:
             training.seen.wall_ns, rel=0.001
         )
 
-    def test_every_step_and_sample_is_counted(self, training: Training, b: Any) -> None:
+    def test_every_step_and_sample_is_counted(self, training: Training, builders: Any) -> None:
         after = training.seen.after
 
         assert after.steps == training.global_step == EPOCHS * BATCHES
-        assert after.samples == EPOCHS * BATCHES * b.BATCH
+        assert after.samples == EPOCHS * BATCHES * builders.BATCH
         assert after.epoch == EPOCHS - 1
 
-    def test_the_facts_have_the_framework_and_the_loader(self, training: Training, b: Any) -> None:
+    def test_the_facts_have_the_framework_and_the_loader(
+        self, training: Training, builders: Any
+    ) -> None:
         facts = training.seen.after.facts
-        loads = {"kind": "DataLoader", "workers": 0, "batch_size": b.BATCH, "batches": BATCHES}
+        loads = {
+            "kind": "DataLoader",
+            "workers": 0,
+            "batch_size": builders.BATCH,
+            "batches": BATCHES,
+        }
 
         assert facts.framework == self.framework
         assert {name: facts.loader[name] for name in loads} == loads

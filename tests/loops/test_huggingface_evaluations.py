@@ -42,9 +42,9 @@ class TestAnEvaluationOutsideOfTraining:
     @pytest.mark.measured
     @pytest.mark.parametrize("trained", [False, True], ids=["before train", "after train"])
     def test_is_recorded_from_its_first_batch_on(
-        self, b: Any, tmp_path: Path, trained: bool
+        self, builders: Any, tmp_path: Path, trained: bool
     ) -> None:
-        trainer = b.trainer(tmp_path, b.tagger(), **SHORT)
+        trainer = builders.trainer(tmp_path, builders.tagger(), **SHORT)
         if trained:
             trainer.train()
         waits = trainer.waits
@@ -58,16 +58,16 @@ class TestAnEvaluationOutsideOfTraining:
         assert finds_wait(found[0], waited_ns, steps=4)
         assert present() == ("other", 0)
 
-    def test_is_recorded_as_predict_where_it_predicts(self, b: Any, tmp_path: Path) -> None:
-        trainer = b.trainer(tmp_path, b.tagger())
+    def test_is_recorded_as_predict_where_it_predicts(self, builders: Any, tmp_path: Path) -> None:
+        trainer = builders.trainer(tmp_path, builders.tagger())
         trainer.predict(trainer.eval_dataset)
 
         assert {("predict", 2), ("input_wait", 2)} <= set(RingContents().phases())
         assert ("validation", 1) not in RingContents().phases()
 
     @pytest.mark.parametrize("where", ["prediction_step", "compute_metrics", "a row"])
-    def test_that_raises_is_over(self, b: Any, tmp_path: Path, where: str) -> None:
-        trainer = b.trainer(tmp_path, b.tagger())
+    def test_that_raises_is_over(self, builders: Any, tmp_path: Path, where: str) -> None:
+        trainer = builders.trainer(tmp_path, builders.tagger())
         rows = trainer.eval_dataset
         if where == "a row":
             rows = BrokenRows(rows)
@@ -83,8 +83,10 @@ class TestAnEvaluationOutsideOfTraining:
         assert caught.tb is not None  # also while its frames are kept
         assert "evaluation_loop" not in vars(trainer)
 
-    def test_that_has_nothing_to_evaluate_changes_no_phase(self, b: Any, tmp_path: Path) -> None:
-        trainer = b.trainer(tmp_path, b.tagger(), **SHORT)
+    def test_that_has_nothing_to_evaluate_changes_no_phase(
+        self, builders: Any, tmp_path: Path
+    ) -> None:
+        trainer = builders.trainer(tmp_path, builders.tagger(), **SHORT)
         trainer.eval_dataset = None
         with pytest.raises(ValueError, match="eval_dataset"):
             trainer.evaluate()
@@ -97,8 +99,8 @@ class TestAnEvaluationOutsideOfTraining:
 
 
 class TestATrainerThatEvaluated:
-    def test_is_freed_as_soon_as_it_is_unreferenced(self, b: Any, tmp_path: Path) -> None:
-        trainer = b.trainer(tmp_path, b.tagger(), **SHORT)
+    def test_is_freed_as_soon_as_it_is_unreferenced(self, builders: Any, tmp_path: Path) -> None:
+        trainer = builders.trainer(tmp_path, builders.tagger(), **SHORT)
         trainer.evaluate()
         trainer.train()
         gc.collect()
@@ -112,9 +114,9 @@ class TestATrainerThatEvaluated:
 
     @pytest.mark.parametrize("copied", [copy.copy, lambda it: pickle.loads(pickle.dumps(it))])
     def test_has_a_memory_tracker_that_can_be_copied(
-        self, b: Any, tmp_path: Path, copied: Any
+        self, builders: Any, tmp_path: Path, copied: Any
     ) -> None:
-        trainer = b.trainer(tmp_path, b.tagger())
+        trainer = builders.trainer(tmp_path, builders.tagger())
         trainer.evaluate()
 
         assert copied(trainer._memory_tracker).start() is None

@@ -23,14 +23,14 @@ HEAVY = {"eval_strategy": "epoch", "save_strategy": "steps", "save_steps": 6}
 
 
 @pytest.fixture(scope="class")
-def training(b: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Training]:
+def training(builders: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Training]:
     folder = tmp_path_factory.mktemp("huggingface")
     slow = {"waits": slow_everywhere(), "batches": BATCHES, "evaluated": VALIDATED}
     with own_ring(folder):
         # What torch and transformers do once in a process does not count.
-        b.trainer(folder, batches=1, num_train_epochs=1).train()
-        trainer = b.trainer(folder, b.tagger(), **slow, **HEAVY)
-        b.time_optimizer(trainer)
+        builders.trainer(folder, batches=1, num_train_epochs=1).train()
+        trainer = builders.trainer(folder, builders.tagger(), **slow, **HEAVY)
+        builders.time_optimizer(trainer)
         with stretch() as found:
             trainer.train()
         yield Training(trainer.waits, found[0], trainer, global_step=trainer.state.global_step)
@@ -41,37 +41,39 @@ class TestOfATrainingThatMostlyEvaluatesAndSaves(PhasesOfATrainer):
     framework, own_class = "huggingface", "SlowSentences"
     asked_in = "builders_huggingface.py"  # its trainer has an ``evaluate`` of its own
 
-    def test_nothing_stays_on_the_trainer(self, training: Training, b: Any) -> None:
-        assert b.shadowed(training.trainer) == set()
+    def test_nothing_stays_on_the_trainer(self, training: Training, builders: Any) -> None:
+        assert builders.shadowed(training.trainer) == set()
 
 
 class TestSteps:
     @pytest.mark.measured
     def test_are_steps_of_the_optimizer_when_batches_are_accumulated(
-        self, b: Any, tmp_path: Path
+        self, builders: Any, tmp_path: Path
     ) -> None:
         waits = Waits(fetch=0.01)
         settings = {"waits": waits, "batches": 12, "num_train_epochs": 1}
-        trainer = b.trainer(tmp_path, b.tagger(), **settings, gradient_accumulation_steps=4)
+        trainer = builders.trainer(
+            tmp_path, builders.tagger(), **settings, gradient_accumulation_steps=4
+        )
         with stretch() as found:
             trainer.train()
 
         assert found[0].after.steps == trainer.state.global_step == 3
-        assert found[0].after.samples == 12 * b.BATCH
+        assert found[0].after.samples == 12 * builders.BATCH
         assert finds_wait(found[0], waits.fetch.spent_ns, steps=12)
 
-    def test_are_those_of_the_resumed_part(self, b: Any, tmp_path: Path) -> None:
+    def test_are_those_of_the_resumed_part(self, builders: Any, tmp_path: Path) -> None:
         settings = {"batches": 6, "save_strategy": "steps", "save_steps": 4, "num_train_epochs": 1}
-        b.trainer(tmp_path, **settings).train()
-        trainer = b.trainer(tmp_path, b.tagger(), **settings)
+        builders.trainer(tmp_path, **settings).train()
+        trainer = builders.trainer(tmp_path, builders.tagger(), **settings)
         trainer.train(resume_from_checkpoint=str(tmp_path / "checkpoint-4"))
 
         assert (RingContents().steps, trainer.state.global_step) == (2, 6)
 
-    def test_are_counted_once_by_two_taggers(self, b: Any, tmp_path: Path) -> None:
+    def test_are_counted_once_by_two_taggers(self, builders: Any, tmp_path: Path) -> None:
         settings = {"batches": 8, "num_train_epochs": 1}
-        trainer = b.trainer(tmp_path, b.tagger(), b.tagger(), **settings)
+        trainer = builders.trainer(tmp_path, builders.tagger(), builders.tagger(), **settings)
         trainer.train()
 
         assert RingContents().steps == trainer.state.global_step == 8
-        assert b.shadowed(trainer) == set()
+        assert builders.shadowed(trainer) == set()

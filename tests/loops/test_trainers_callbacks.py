@@ -63,7 +63,7 @@ class TestTheTimeOfACallback:
     def test_of_checkpoints_is_checkpoint(self, on_lightning: OnLightning) -> None:
         on, waits = on_lightning, Waits(checkpoint=0.2)
         with stretch() as found:
-            on.train(on.tagger(), on.b.slow_checkpoints(waits, on.folder))
+            on.train(on.tagger(), on.builders.slow_checkpoints(waits, on.folder))
 
         assert callback_ns()["SlowCheckpoint"] == about(waits.checkpoint)
         assert found[0].phase_ns["checkpoint"] == about(waits.checkpoint)
@@ -79,7 +79,7 @@ class TestTheTimeOfACallback:
             thinks()
 
         probe = on.callback("Probe", evaluate, "epoch_end")
-        trainer = on.b.trainer(on.folder, on.tagger(), probe, waits=waits, batches=2)
+        trainer = on.builders.trainer(on.folder, on.tagger(), probe, waits=waits, batches=2)
         with stretch() as found:
             trainer.train()
 
@@ -93,7 +93,7 @@ class TestTheCallbacksOfATrainer:
         listing = on.callback(
             "Listing", lambda: seen.append(list(trainer.callback_handler.callbacks)), "epoch_end"
         )
-        trainer = on.b.trainer(on.folder, on.tagger(), listing, batches=2)
+        trainer = on.builders.trainer(on.folder, on.tagger(), listing, batches=2)
         before = trainer.callback_handler.callbacks
         kept = list(before)
         trainer.train()
@@ -105,7 +105,7 @@ class TestTheCallbacksOfATrainer:
         on, late = on_huggingface, Sleeps(0.02)
         added = on.callback("Late", late, "batch_end")
         adding = on.callback("Adding", lambda: trainer.add_callback(added), "epoch_end")
-        trainer = on.b.trainer(on.folder, on.tagger(), adding, batches=5)
+        trainer = on.builders.trainer(on.folder, on.tagger(), adding, batches=5)
         trainer.train()
 
         assert late.times >= 5

@@ -18,9 +18,9 @@ COMPILE_S = 0.4
 
 @pytest.fixture
 def on(on: Adapter) -> Iterator[Adapter]:
-    on.b.torch._dynamo.reset()
+    on.builders.torch._dynamo.reset()
     yield on
-    on.b.torch._dynamo.reset()
+    on.builders.torch._dynamo.reset()
 
 
 def compiled_by(sleeps: Sleeps) -> Any:

@@ -19,23 +19,23 @@ pytestmark = pytest.mark.keras_torch
 
 def lightning_outcome(on: OnLightning, *hooks: Any, **settings: Any) -> tuple[Any, ...]:
     """Losses, weights, a validation, and the kinds of callbacks that a checkpoint holds."""
-    b = on.b
-    model = b.model()
-    saved = b.pl.callbacks.ModelCheckpoint(dirpath=on.folder, save_last=True)
-    trainer = b.trainer(on.folder, *hooks, saved, **settings)
-    trainer.fit(model, b.loader(9), b.loader(2))
+    builders = on.builders
+    model = builders.model()
+    saved = builders.pl.callbacks.ModelCheckpoint(dirpath=on.folder, save_last=True)
+    trainer = builders.trainer(on.folder, *hooks, saved, **settings)
+    trainer.fit(model, builders.loader(9), builders.loader(2))
     validated = float(trainer.callback_metrics["validated"])
     path = saved.last_model_path
-    checkpoint = b.torch.load(path, weights_only=False)
+    checkpoint = builders.torch.load(path, weights_only=False)
     kinds = {key.partition("{")[0] for key in checkpoint["callbacks"]}
-    return model.losses, b.weights(model), validated, kinds
+    return model.losses, builders.weights(model), validated, kinds
 
 
 def huggingface_outcome(on: OnHuggingFace, *hooks: Any, **settings: Any) -> tuple[Any, ...]:
-    trainer = on.b.trainer(on.folder, *hooks, batches=6, **settings)
+    trainer = on.builders.trainer(on.folder, *hooks, batches=6, **settings)
     trainer.train()
     predicted = trainer.predict(trainer.eval_dataset)
-    return on.b.outcome(trainer), predicted.metrics["test_loss"]
+    return on.builders.outcome(trainer), predicted.metrics["test_loss"]
 
 
 class TestResults:
@@ -81,43 +81,45 @@ class TestAProfilerOfTheUser:
         return Listening()
 
     def test_receives_the_same_actions_in_the_same_order(self, on_lightning: OnLightning) -> None:
-        b, received = on_lightning.b, []
-        for hooks in ([], [b.tagger()]):
-            profiler = self.listening(b.pl)
-            trainer = b.trainer(on_lightning.folder, *hooks, profiler=profiler)
-            trainer.fit(b.model(), b.loader(3), b.loader(2))
+        builders, received = on_lightning.builders, []
+        for hooks in ([], [builders.tagger()]):
+            profiler = self.listening(builders.pl)
+            trainer = builders.trainer(on_lightning.folder, *hooks, profiler=profiler)
+            trainer.fit(builders.model(), builders.loader(3), builders.loader(2))
             received.append([line for line in profiler.lines if "PhaseTagger" not in line])
 
         assert received[0] == received[1]
         assert any("run_training_batch" in line for line in received[0])
 
     def test_appears_as_the_trainers(self, on_lightning: OnLightning, tmp_path: Path) -> None:
-        b, seen = on_lightning.b, []
+        builders, seen = on_lightning.builders, []
 
         def ask(_: Any, trainer: Any, *__: object) -> None:
             trainer.profiler.note = "mine"
-            is_simple = isinstance(trainer.profiler, b.pl.profilers.SimpleProfiler)
+            is_simple = isinstance(trainer.profiler, builders.pl.profilers.SimpleProfiler)
             seen.append((is_simple, trainer.profiler.note))
 
-        profiler = b.pl.profilers.SimpleProfiler(dirpath=tmp_path, filename="report")
-        asking = b.callback(on_train_batch_end=ask)
-        trainer = b.trainer(tmp_path, b.tagger(), asking, profiler=profiler, max_epochs=1)
-        trainer.fit(b.model(), b.loader(2))
+        profiler = builders.pl.profilers.SimpleProfiler(dirpath=tmp_path, filename="report")
+        asking = builders.callback(on_train_batch_end=ask)
+        trainer = builders.trainer(
+            tmp_path, builders.tagger(), asking, profiler=profiler, max_epochs=1
+        )
+        trainer.fit(builders.model(), builders.loader(2))
 
         assert seen == [(True, "mine"), (True, "mine")]
         assert profiler.note == "mine"
         assert "run_training_batch" in (tmp_path / "fit-report.txt").read_text()
 
     def test_that_replaces_another_during_training_stays(self, on_lightning: OnLightning) -> None:
-        b = on_lightning.b
-        other = self.listening(b.pl)
+        builders = on_lightning.builders
+        other = self.listening(builders.pl)
 
         def replace(_: Any, trainer: Any, *__: object) -> None:
             trainer.profiler = other
 
-        replacing = b.callback(on_train_epoch_start=replace)
-        trainer = b.trainer(on_lightning.folder, b.tagger(), replacing, max_epochs=1)
-        trainer.fit(b.model(), b.loader(2))
+        replacing = builders.callback(on_train_epoch_start=replace)
+        trainer = builders.trainer(on_lightning.folder, builders.tagger(), replacing, max_epochs=1)
+        trainer.fit(builders.model(), builders.loader(2))
 
         assert trainer.profiler is other
 
@@ -151,7 +153,7 @@ class TestACopyOfATagger:
         other = copied(one)
         on.train(other, epochs=1)
 
-        assert isinstance(other, on.b.Callback)
+        assert isinstance(other, on.builders.Callback)
         assert isinstance(other, globals()["TaggerOfAnExperiment"])
         assert (other.experiment, other.seed) == ({"name": "sweep"}, 3)
         assert (RingContents().steps, RingContents().facts.run) == (12, "sweep-3")

@@ -147,7 +147,7 @@ def test_an_evaluation_continues_after_a_run_with_the_same_tagger_in_it(
     tmp_path: Path, kind: type[Outer]
 ) -> None:
     outer, seen = kind(tmp_path), []
-    outer.hook = outer.b.tagger()
+    outer.hook = outer.builders.tagger()
 
     def act(*_: object) -> None:
         outer.train("the same")
@@ -168,7 +168,7 @@ def test_a_run_that_raised_leaves_nothing_behind_and_the_next_is_tagged_as_usual
     tmp_path: Path, kind: type[Outer], fails_in: str
 ) -> None:
     outer, outcomes, threads = kind(tmp_path), [], set(threading.enumerate())
-    for hooks in ([], [outer.b.tagger()]):
+    for hooks in ([], [outer.builders.tagger()]):
         with alone(tmp_path / f"{len(hooks)}"):
             trainer, fit = outer.failing(fails_in, *hooks)
             before = outer.patched(trainer)
@@ -207,17 +207,17 @@ class TestACallbackThatTrainsToFindASetting:
     def outcome(self, folder: Path, finds: str, *hooks: Any) -> tuple[Any, ...]:
         from torch.utils.data import DataLoader
 
-        b = on_lightning
-        model, seen = b.model(), []
-        model.learning_rate, model.batch_size = 0.05, b.BATCH
-        model.train_dataloader = lambda: DataLoader(b.loader(6).dataset, model.batch_size)
-        model.val_dataloader = lambda: b.loader(1)
+        builders = on_lightning
+        model, seen = builders.model(), []
+        model.learning_rate, model.batch_size = 0.05, builders.BATCH
+        model.train_dataloader = lambda: DataLoader(builders.loader(6).dataset, model.batch_size)
+        model.val_dataloader = lambda: builders.loader(1)
         model.on_train_epoch_start = lambda: seen.append(RingContents().phases()[-1:])
         often = {"max_epochs": 4, "val_check_interval": 2 if finds == "learning rate" else 1.0}
-        trainer = b.trainer(folder, *hooks, self.finder(b.pl, finds), **often)
+        trainer = builders.trainer(folder, *hooks, self.finder(builders.pl, finds), **often)
         trainer.fit(model)
         assert not hooks or seen[-3] == [("callbacks", 0)]  # in the second epoch of four
-        return trainer.global_step, model.losses, b.weights(model)
+        return trainer.global_step, model.losses, builders.weights(model)
 
     @pytest.mark.parametrize("finds", ["learning rate", "batch size"])
     def test_makes_no_step_of_the_run(self, tmp_path: Path, finds: str) -> None:
@@ -238,13 +238,13 @@ def test_a_run_that_begins_again_with_smaller_batches_has_the_same_result(tmp_pa
     def out_of_memory() -> None:
         raise RuntimeError("CUDA out of memory.")
 
-    b, outcomes = on_huggingface, []
+    builders, outcomes = on_huggingface, []
     settings = {**OnHuggingFace.short, "auto_find_batch_size": True, "num_train_epochs": 1}
-    for hooks in ([], [b.tagger()]):
-        failing = b.callback(on_step_begin=Act(out_of_memory, 2))
-        trainer = b.trainer(tmp_path, failing, *hooks, **settings)
+    for hooks in ([], [builders.tagger()]):
+        failing = builders.callback(on_step_begin=Act(out_of_memory, 2))
+        trainer = builders.trainer(tmp_path, failing, *hooks, **settings)
         trainer.train()
-        outcomes.append((b.outcome(trainer), trainer.state.global_step))
+        outcomes.append((builders.outcome(trainer), trainer.state.global_step))
 
     assert outcomes[0] == outcomes[1]
     assert (RingContents().steps, RingContents().present) == (1 + outcomes[1][1], "other")

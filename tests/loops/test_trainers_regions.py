@@ -54,7 +54,7 @@ class TestARunThatRaisedBetweenTwoSteps:
     @pytest.fixture
     def kept(self, on_huggingface: OnHuggingFace) -> Iterator[list[BaseException]]:
         """Its error, which is not collected before it is released."""
-        trainer = on_huggingface.b.trainer(on_huggingface.folder, on_huggingface.tagger())
+        trainer = on_huggingface.builders.trainer(on_huggingface.folder, on_huggingface.tagger())
         trainer.fails_at, trainer.fails_in = 3, "_get_learning_rate"
         kept: list[BaseException] = []
         gc.disable()

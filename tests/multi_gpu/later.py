@@ -11,15 +11,15 @@ if TYPE_CHECKING:
     import tensorflow as tf
 
     from tests.multi_gpu import builders_layers as kinds
-    from tests.multi_gpu import builders_middle as m
-    from tests.multi_gpu import builders_parallel as b
+    from tests.multi_gpu import builders_middle as middle_builders
+    from tests.multi_gpu import builders_parallel as builders
     from trainer_hooks import multi_gpu
 else:
-    b = ImportedLater("tests.multi_gpu.builders_parallel")
-    m = ImportedLater("tests.multi_gpu.builders_middle")
+    builders = ImportedLater("tests.multi_gpu.builders_parallel")
+    middle_builders = ImportedLater("tests.multi_gpu.builders_middle")
     kinds = ImportedLater("tests.multi_gpu.builders_layers")
     keras = ImportedLater("keras")
     tf = ImportedLater("tensorflow")
     multi_gpu = ImportedLater("trainer_hooks.multi_gpu")
 
-__all__ = ["b", "keras", "kinds", "m", "multi_gpu", "tf"]
+__all__ = ["builders", "keras", "kinds", "middle_builders", "multi_gpu", "tf"]

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.multi_gpu.later import b, keras, kinds, m, multi_gpu, tf
+from tests.multi_gpu.later import builders, keras, kinds, middle_builders, multi_gpu, tf
 from tests.programs import ran_python
 from trainer_hooks import fixed_batches
 
@@ -22,7 +22,7 @@ NO_LIST = r"(?i)ratios must be a list.* such as \[3, 2\]; .* is of type \w*"
 
 def assert_refused(match: str, *, model: Any = None, **arguments: Any) -> None:
     with pytest.raises(ValueError, match=match):
-        multi_gpu.multi_gpu_model(b.dense() if model is None else model, **arguments)
+        multi_gpu.multi_gpu_model(builders.dense() if model is None else model, **arguments)
 
 
 class TestGpus:
@@ -57,7 +57,7 @@ class TestRatios:
     def test_that_are_invalid_are_refused_and_change_nothing(
         self, ratios: Any, sentence: str
     ) -> None:
-        model = b.parallel(b.dense(), TWO, [3, 2])
+        model = builders.parallel(builders.dense(), TWO, [3, 2])
 
         assert_refused(sentence, gpus=TWO, ratios=ratios)
         with pytest.raises(ValueError, match=sentence):
@@ -67,22 +67,25 @@ class TestRatios:
 
 class TestTooFewSamples:
     def test_for_one_fixed_batch_are_refused(self) -> None:
-        model = b.parallel(b.dense())
+        model = builders.parallel(builders.dense())
         model.compile("sgd", "sparse_categorical_crossentropy")
 
         with pytest.raises(ValueError, match=r'40 .*100.*tail="repeat"'):
-            model.fit(fixed_batches(b.rows(40), 100), verbose=0)
+            model.fit(fixed_batches(builders.rows(40), 100), verbose=0)
 
 
 class TestAModel:
     @pytest.mark.parametrize(
         ("build", "sentence"),
         [
-            (lambda: b.parallel(b.dense()), "is parallel already; change the split by model.ratio"),
+            (
+                lambda: builders.parallel(builders.dense()),
+                "is parallel already; change the split by model.ratio",
+            ),
             (lambda: "dense", "takes a Keras model, not str"),
             (lambda: keras.Sequential([keras.layers.Dense(1)]), "has no weights yet"),
-            (lambda: b.with_own(b.OwnStep), "has a train_step of its own"),
-            (lambda: b.with_own(b.OwnLoss), "has a compute_loss of its own"),
+            (lambda: builders.with_own(builders.OwnStep), "has a train_step of its own"),
+            (lambda: builders.with_own(builders.OwnLoss), "has a compute_loss of its own"),
             (lambda: kinds.stateful(), "keeps a state for each row of a batch"),
         ],
     )
@@ -93,17 +96,17 @@ class TestAModel:
         with pytest.warns(
             RuntimeWarning, match="'counts' keeps a tf.Variable of its own.*add_weight"
         ):
-            b.parallel(kinds.counting_by_itself())
+            builders.parallel(kinds.counting_by_itself())
 
     def test_made_in_the_scope_of_a_strategy_is_refused(self) -> None:
         with tf.distribute.MirroredStrategy(TWO).scope():
-            model = b.dense()
+            model = builders.dense()
             assert_refused("outside of any strategy.scope", model=model, gpus=TWO)
         assert_refused("outside of any strategy.scope", model=model, gpus=TWO)
 
     def test_that_is_not_parallel_cannot_be_serialized(self) -> None:
         with pytest.raises(ValueError, match="multi_gpu_model"):
-            multi_gpu.serialize(b.dense())
+            multi_gpu.serialize(builders.dense())
 
 
 def sgd(**arguments: Any) -> Any:
@@ -133,10 +136,10 @@ class TestCompile:
     )
     def test_refuses_what_needs_one_device(self, arguments: Any, sentence: str) -> None:
         with pytest.raises(ValueError, match=sentence):
-            b.parallel(b.dense()).compile(**{"loss": "mse", **arguments()})
+            builders.parallel(builders.dense()).compile(**{"loss": "mse", **arguments()})
 
     def test_disables_xla(self) -> None:
-        model = b.parallel(b.dense())
+        model = builders.parallel(builders.dense())
 
         model.compile(loss="mse", jit_compile="auto")
 
@@ -145,14 +148,14 @@ class TestCompile:
 
 class TestData:
     def test_that_is_sparse_is_refused(self) -> None:
-        model = b.parallel(b.dense())
-        batch = tf.data.Dataset.from_tensors(tf.sparse.from_dense(b.rows(4)[0]))
+        model = builders.parallel(builders.dense())
+        batch = tf.data.Dataset.from_tensors(tf.sparse.from_dense(builders.rows(4)[0]))
 
         with pytest.raises(ValueError, match=r"tf\.sparse\.to_dense"):
             model.predict(batch, verbose=0)
 
     def test_padded_with_copies_is_refused_by_evaluate_only(self) -> None:
-        (x, y), (_, model) = m.rows(), m.models(2)
+        (x, y), (_, model) = middle_builders.rows(), middle_builders.models(2)
         batches = fixed_batches((x, y), 8, tail="pad")
 
         model.fit(batches, verbose=0)
@@ -177,7 +180,7 @@ def test_a_keras_before_3_14_is_refused(
     )
 
     with pytest.raises(ImportError, match=re.escape(sentence)) if is_refused else nullcontext():
-        multi_gpu.multi_gpu_model(b.dense(), gpus=TWO)
+        multi_gpu.multi_gpu_model(builders.dense(), gpus=TWO)
 
 
 def test_another_backend_is_refused() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.multi_gpu.later import b, keras
+from tests.multi_gpu.later import builders, keras
 
 pytestmark = pytest.mark.multi_gpu
 
@@ -22,8 +22,8 @@ pytestmark = pytest.mark.multi_gpu
 def test_moving_statistics_are_averages_over_the_gpus_with_samples(
     samples: int, parts: list[int]
 ) -> None:
-    x, y, _ = b.rows(samples)
-    model = compiled(b.parallel(b.normalized(), ratios=(4, 3, 2)))
+    x, y, _ = builders.rows(samples)
+    model = compiled(builders.parallel(builders.normalized(), ratios=(4, 3, 2)))
     dense, norm, *_ = model.template.layers
     kernel, bias = dense.get_weights()
 
@@ -38,9 +38,9 @@ def test_moving_statistics_are_averages_over_the_gpus_with_samples(
 
 def test_one_sample_in_the_last_batch_keeps_all_numbers_finite() -> None:
     """Fused kernels divide by samples - 1, which made NaN of such a last batch."""
-    x, y, _ = b.rows(28)
-    pixels = x.reshape(-1, 1, 1, b.FEATURES)
-    model = compiled(b.parallel(image_classifier()))
+    x, y, _ = builders.rows(28)
+    pixels = x.reshape(-1, 1, 1, builders.FEATURES)
+    model = compiled(builders.parallel(image_classifier()))
 
     model.fit(pixels, y, batch_size=27, shuffle=False, verbose=0)
     loss = model.evaluate(pixels, y, batch_size=27, verbose=0)
@@ -58,9 +58,9 @@ def image_classifier() -> Any:
     keras.utils.set_random_seed(3)
     return keras.Sequential(
         [
-            keras.layers.Input((1, 1, b.FEATURES)),
+            keras.layers.Input((1, 1, builders.FEATURES)),
             keras.layers.BatchNormalization(momentum=0.5),
             keras.layers.Flatten(),
-            keras.layers.Dense(b.CLASSES, activation="softmax"),
+            keras.layers.Dense(builders.CLASSES, activation="softmax"),
         ]
     )

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.multi_gpu.later import b, keras, kinds
+from tests.multi_gpu.later import builders, keras, kinds
 from tests.needs import in_make_truth
 
 pytestmark = [pytest.mark.multi_gpu, pytest.mark.versions]
@@ -27,7 +27,7 @@ def reduced(reduction: str) -> Any:
     loss = {"loss": crossentropy(reduction), "weighted_metrics": ["accuracy"]}
     slow = {"optimizer": lambda: keras.optimizers.SGD(0.002)}
     compiled = {**loss, **slow}
-    return b.Training(weighted=True, compiled=compiled, evaluates=False, within=4e-6)
+    return builders.Training(weighted=True, compiled=compiled, evaluates=False, within=4e-6)
 
 
 def callbacks() -> list[Any]:
@@ -38,43 +38,45 @@ def callbacks() -> list[Any]:
 
 
 WITHOUT_BATCH_NORM_OR_DROPOUT: dict[str, Callable[[], Any]] = {
-    "Adam with clipnorm": lambda: b.Training(
+    "Adam with clipnorm": lambda: builders.Training(
         compiled={"optimizer": lambda: keras.optimizers.Adam(0.01, clipnorm=0.1)}, evaluates=False
     ),
-    "momentum with global_clipnorm, run eagerly": lambda: b.Training(
+    "momentum with global_clipnorm, run eagerly": lambda: builders.Training(
         compiled={
             "optimizer": lambda: keras.optimizers.SGD(0.05, momentum=0.9, global_clipnorm=0.5),
             "run_eagerly": True,
         }
     ),
     "AdamW with clipvalue and a schedule, of a subclass without a configuration": (
-        lambda: b.Training(build=b.unrepeatable, compiled={"optimizer": scheduled}, evaluates=False)
+        lambda: builders.Training(
+            build=builders.unrepeatable, compiled={"optimizer": scheduled}, evaluates=False
+        )
     ),
-    "moving averages of the weights of a subclass": lambda: b.Training(
-        build=b.subclassed,
+    "moving averages of the weights of a subclass": lambda: builders.Training(
+        build=builders.subclassed,
         compiled={"optimizer": lambda: keras.optimizers.SGD(0.05, use_ema=True)},
         evaluates=False,
     ),
-    "an optimizer that no configuration describes": lambda: b.Training(
+    "an optimizer that no configuration describes": lambda: builders.Training(
         compiled={"optimizer": kinds.sparing_scaled, "metrics": None}, evaluates=False
     ),
     "a mean over weighted samples": lambda: reduced("sum_over_batch_size"),
     "a sum over weighted samples": lambda: reduced("sum"),
     "a mean by their weights": lambda: reduced("mean_with_sample_weight"),
     "weighted classes, with callbacks that change the rate and restore weights": (
-        lambda: b.Training(
+        lambda: builders.Training(
             fitted={"class_weight": {0: 1.0, 1: 0.2, 2: 3.0}, "callbacks": callbacks},
             evaluates=False,
         )
     ),
-    "layers that add to the loss of weighted samples": lambda: b.Training(
-        build=lambda: b.dense(regularized=True),
+    "layers that add to the loss of weighted samples": lambda: builders.Training(
+        build=lambda: builders.dense(regularized=True),
         weighted=True,
         compiled={"loss": crossentropy("mean_with_sample_weight")},
     ),
-    "several inputs and outputs by name": lambda: b.Training(
-        build=b.of_two_inputs_and_outputs,
-        data=b.named_rows,
+    "several inputs and outputs by name": lambda: builders.Training(
+        build=builders.of_two_inputs_and_outputs,
+        data=builders.named_rows,
         predicts=True,
         compiled={
             "loss": {"kind": "sparse_categorical_crossentropy", "size": "mse"},
@@ -83,14 +85,14 @@ WITHOUT_BATCH_NORM_OR_DROPOUT: dict[str, Callable[[], Any]] = {
             "run_eagerly": False,
         },
     ),
-    "what a mask leaves out": lambda: b.Training(
-        build=b.masked, data=b.sentences, compiled={"metrics": None}
+    "what a mask leaves out": lambda: builders.Training(
+        build=builders.masked, data=builders.sentences, compiled={"metrics": None}
     ),
-    "statistics, counters and metrics of layers": lambda: b.Training(build=kinds.keeping),
-    "losses that are one number or one for each sample": lambda: b.Training(
+    "statistics, counters and metrics of layers": lambda: builders.Training(build=kinds.keeping),
+    "losses that are one number or one for each sample": lambda: builders.Training(
         kinds.adding, {"loss": lambda *given: kinds.one_number(*given)}, within=2e-6
     ),
-    "one loss for undeclared outputs": lambda: b.Training(
+    "one loss for undeclared outputs": lambda: builders.Training(
         build=kinds.two_heads,
         data=kinds.rows_for_two_heads,
         compiled={"loss": "mse", "metrics": None, "run_eagerly": False},
@@ -126,22 +128,26 @@ class TestTraining:
     @pytest.mark.parametrize(("optimizer", "devices"), [("sgd", 3), ("adam", 2)])
     def test_of_20_steps_is_within_5e_7(self, optimizer: str, devices: int) -> None:
         """Float32, batches of 57 samples."""
-        x, y, _ = b.rows(20 * b.ROWS)
+        x, y, _ = builders.rows(20 * builders.ROWS)
         weights = []
         for model in (
-            b.dense(),
-            b.parallel(b.dense(), devices=b.DEVICES[:devices], ratios=b.RATIOS[:devices]),
+            builders.dense(),
+            builders.parallel(
+                builders.dense(),
+                devices=builders.DEVICES[:devices],
+                ratios=builders.RATIOS[:devices],
+            ),
         ):
             model.compile(optimizer, "sparse_categorical_crossentropy")
-            model.fit(x, y, batch_size=b.ROWS, shuffle=False, verbose=0)
+            model.fit(x, y, batch_size=builders.ROWS, shuffle=False, verbose=0)
             assert int(model.optimizer.iterations) == 20
             weights.append(model.get_weights())
 
-        assert b.furthest(*weights) <= 5e-7
+        assert builders.furthest(*weights) <= 5e-7
 
     def test_in_mixed_precision_is_within_a_hundredth(self) -> None:
         compiled = {"optimizer": lambda: keras.optimizers.Adam(0.01)}
-        training = b.Training(build=b.mixed, compiled=compiled, evaluates=False)
+        training = builders.Training(build=builders.mixed, compiled=compiled, evaluates=False)
 
         one, several = training.on_one_and_on_several()
 
@@ -153,17 +159,19 @@ class TestTraining:
 
 class TestEachReplica:
     def test_has_its_own_dropout_positions(self) -> None:
-        model = b.parallel(b.only_dropout(), ratios=[1, 1, 1])
+        model = builders.parallel(builders.only_dropout(), ratios=[1, 1, 1])
         model.compile(optimizer="sgd", loss=lambda y, y_pred: y_pred, metrics=None)
-        seen = b.seen_in_training(model, np.ones((6, 64), "float32"))
+        seen = builders.seen_in_training(model, np.ones((6, 64), "float32"))
 
         assert len({rows.tobytes() for rows in seen}) == len(seen) == 3
 
     @in_make_truth
     def test_on_one_device_has_the_dropout_of_the_model_alone(self) -> None:
-        training = b.Training(build=lambda: b.normalized(dropout=0.5), evaluates=False)
+        training = builders.Training(
+            build=lambda: builders.normalized(dropout=0.5), evaluates=False
+        )
         one = training.on_one()
 
-        alone = training.on(b.parallel(training.build(), devices=["CPU:1"], ratios=None))
+        alone = training.on(builders.parallel(training.build(), devices=["CPU:1"], ratios=None))
 
-        assert alone.furthest_from(one)["weights"] <= b.SINGLE_PRECISION
+        assert alone.furthest_from(one)["weights"] <= builders.SINGLE_PRECISION

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.multi_gpu.later import m
+from tests.multi_gpu.later import middle_builders
 from tests.needs import in_make_truth
 
 pytestmark = pytest.mark.multi_gpu
@@ -33,10 +33,10 @@ def test_a_callback_during_training_has_the_results_of_one_device(
 ) -> None:
     def left(devices: int) -> Any:
         folder, monitor = tmp_path / str(devices), "val_loss" if validates else "loss"
-        training = m.Trained(devices, folder, average=kind == "averages swapped in")
-        training.fit(m.KINDS[kind](training, monitor), validates=validates)
-        return {**training.left(), **m.numbers_in_files(training.folder)}
+        training = middle_builders.Trained(devices, folder, average=kind == "averages swapped in")
+        training.fit(middle_builders.KINDS[kind](training, monitor), validates=validates)
+        return {**training.left(), **middle_builders.numbers_in_files(training.folder)}
 
     one = left(1)
     for devices in SEVERAL:
-        assert m.differing(left(devices), one) == {}
+        assert middle_builders.differing(left(devices), one) == {}

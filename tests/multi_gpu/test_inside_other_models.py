@@ -10,21 +10,21 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.multi_gpu.later import b, keras, kinds, m, multi_gpu, tf
+from tests.multi_gpu.later import builders, keras, kinds, middle_builders, multi_gpu, tf
 from tests.needs import in_make_truth
 
 pytestmark = pytest.mark.multi_gpu
 
 
 def spread(model: Any, devices: int) -> Any:
-    return m.spread(model, devices, m.RATIOS[:devices])
+    return middle_builders.spread(model, devices, middle_builders.RATIOS[:devices])
 
 
 def inner() -> Any:
     keras.utils.set_random_seed(3)
     return keras.Sequential(
         [
-            keras.Input((b.FEATURES,)),
+            keras.Input((builders.FEATURES,)),
             keras.layers.Dense(8, activation="tanh", kernel_regularizer="l2"),
             kinds.AddsLoss(),
             keras.layers.Dense(4, activity_regularizer="l2"),
@@ -35,8 +35,10 @@ def inner() -> Any:
 def between_layers(devices: int, build: Callable[[], Any] = inner) -> Any:
     part = spread(build(), devices)
     keras.utils.set_random_seed(4)
-    rows = keras.Input((b.FEATURES,))
-    return keras.Model(rows, keras.layers.Dense(1)(part(keras.layers.Dense(b.FEATURES)(rows))))
+    rows = keras.Input((builders.FEATURES,))
+    return keras.Model(
+        rows, keras.layers.Dense(1)(part(keras.layers.Dense(builders.FEATURES)(rows)))
+    )
 
 
 def given_masks(devices: int) -> Any:
@@ -47,20 +49,20 @@ def given_masks(devices: int) -> Any:
     keras.utils.set_random_seed(4)
     tokens = keras.Input((5,))
     embedded = keras.layers.Embedding(10, 4, mask_zero=True)(tokens)
-    return keras.Model(tokens, keras.layers.Dense(b.CLASSES)(part(embedded)))
+    return keras.Model(tokens, keras.layers.Dense(builders.CLASSES)(part(embedded)))
 
 
 def giving_masks(devices: int) -> Any:
-    part = spread(b.masked(), devices)
+    part = spread(builders.masked(), devices)
     keras.utils.set_random_seed(4)
     tokens = keras.Input((5,))
     return keras.Model(tokens, keras.layers.GlobalAveragePooling1D()(part(tokens)))
 
 
 def of_several(devices: int) -> Any:
-    part = spread(b.of_two_inputs_and_outputs(), devices)
+    part = spread(builders.of_two_inputs_and_outputs(), devices)
     keras.utils.set_random_seed(4)
-    wide, narrow = keras.Input((b.FEATURES,)), keras.Input((2,))
+    wide, narrow = keras.Input((builders.FEATURES,)), keras.Input((2,))
     outputs = part({"wide": wide, "narrow": keras.layers.Dense(2)(narrow)})
     joined = keras.layers.Concatenate()([outputs["kind"], outputs["size"]])
     return keras.Model({"wide": wide, "narrow": narrow}, keras.layers.Dense(1)(joined))
@@ -69,7 +71,7 @@ def of_several(devices: int) -> Any:
 def mixed(devices: int) -> Any:
     keras.mixed_precision.set_global_policy("mixed_float16")
     try:
-        return between_layers(devices, b.dense)
+        return between_layers(devices, builders.dense)
     finally:
         keras.mixed_precision.set_global_policy("float32")
 
@@ -96,7 +98,7 @@ def with_custom_step(devices: int) -> Any:
             return {"loss": loss}
 
     model = Outer()
-    model(b.rows()[0])
+    model(builders.rows()[0])
     return model
 
 
@@ -106,7 +108,7 @@ def momentum() -> Any:
 
 def numbers(rows: int = 56) -> tuple[Any, Any]:
     """Two batches of 28; with 57 rows a third batch of one row, for three devices."""
-    x, _, _ = b.rows(rows)
+    x, _, _ = builders.rows(rows)
     return x, x[:, :1]
 
 
@@ -116,8 +118,8 @@ def narrowed() -> tuple[Any, Any]:
 
 
 def kinds_of_sentences() -> tuple[Any, Any]:
-    tokens, _, _ = b.sentences()
-    return tokens[:56], np.eye(b.CLASSES)[tokens[:56, 0] % b.CLASSES]
+    tokens, _, _ = builders.sentences()
+    return tokens[:56], np.eye(builders.CLASSES)[tokens[:56, 0] % builders.CLASSES]
 
 
 CASES: dict[str, tuple[Callable[[int], Any], Callable[[], tuple[Any, Any]]]] = {
@@ -145,7 +147,7 @@ class TestWithinAnotherModel:
         build, data = CASES[name]
         evaluates = build is between_layers
         compiled = {"loss": "mse", "metrics": None, "optimizer": momentum}
-        run = b.Training(
+        run = builders.Training(
             data=lambda: (*data(), None), compiled=compiled, evaluates=evaluates, predicts=evaluates
         )
 
@@ -159,7 +161,7 @@ class TestWithinAnotherModel:
             between_layers(2).save(tmp_path / "outer.keras")
 
     def test_it_cannot_be_made_parallel_again_at_any_depth(self) -> None:
-        outer = keras.Sequential([keras.Input((b.FEATURES,)), between_layers(2)])
+        outer = keras.Sequential([keras.Input((builders.FEATURES,)), between_layers(2)])
 
         with pytest.raises(ValueError, match=r"serialize\(model\)"):
             multi_gpu.multi_gpu_model(outer, ["CPU:1", "CPU:2"])
@@ -186,12 +188,12 @@ class TestInACustomLoop:
             assert losses[2] < losses[0]
             return [losses, *model.get_weights()]
 
-        assert m.trains_alike(left, 3)
+        assert middle_builders.trains_alike(left, 3)
 
     def test_it_updates_its_statistics(self) -> None:
         """The mean over the replicas, as in its own train_step."""
-        x, _, _ = b.rows()
-        model = b.parallel(b.normalized(), ratios=[1, 1, 1])
+        x, _, _ = builders.rows()
+        model = builders.parallel(builders.normalized(), ratios=[1, 1, 1])
         before = [np.array(each) for each in model.get_weights()]
 
         with tf.GradientTape() as tape:
@@ -207,7 +209,7 @@ class TestInACustomLoop:
         ]
 
     def test_inputs_have_gradients(self) -> None:
-        x = tf.constant(b.rows()[0])
+        x = tf.constant(builders.rows()[0])
 
         def gradient(devices: int) -> Any:
             model = spread(inner(), devices)
@@ -216,4 +218,4 @@ class TestInACustomLoop:
                 loss = tf.reduce_sum(tf.square(model(x)))
             return tape.gradient(loss, x)
 
-        assert b.furthest([gradient(3)], [gradient(1)]) <= 1e-5
+        assert builders.furthest([gradient(3)], [gradient(1)]) <= 1e-5

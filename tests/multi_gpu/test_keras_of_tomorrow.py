@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.multi_gpu.later import b, keras
+from tests.multi_gpu.later import builders, keras
 from trainer_hooks.taps import keras_private
 
 pytestmark = pytest.mark.multi_gpu
@@ -32,11 +32,11 @@ def test_a_private_name_that_changed_is_refused(
         "attribute_of",
         lambda owner, name: found if name == needed.name else attribute_of(owner, name),
     )
-    template = b.dense()
+    template = builders.dense()
     before = template.get_weights()
 
     with pytest.raises(ValueError, match=rf"Keras {keras.__version__}.*\.{needed.name} is not"):
-        b.parallel(template)
+        builders.parallel(template)
 
     for one, other in zip(template.get_weights(), before, strict=True):
         np.testing.assert_array_equal(one, other)
@@ -48,7 +48,7 @@ def test_a_parallel_model_leaves_names_and_numbers_of_later_models_unchanged() -
         keras.utils.clear_session()
         template = keras.Sequential([keras.layers.Input((2,)), keras.layers.Dense(2)])
         if parallel:
-            b.parallel(template)
+            builders.parallel(template)
         later = keras.Sequential([keras.layers.Input((2,)), keras.layers.Dense(2)])
         numbers = [str(weight.tolist()) for weight in later.get_weights()]
         return [later.name, later.layers[0].name, keras.optimizers.SGD().name, *numbers]

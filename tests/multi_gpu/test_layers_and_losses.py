@@ -8,15 +8,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.multi_gpu.later import b, keras, kinds, tf
+from tests.multi_gpu.later import builders, keras, kinds, tf
 
 pytestmark = pytest.mark.multi_gpu
 
 
 class TestTraining:
     def test_works_with_only_layer_losses_and_frozen_weights(self) -> None:
-        x, _, _ = b.rows()
-        one, several = kinds.frozen(), b.parallel(kinds.frozen())
+        x, _, _ = builders.rows()
+        one, several = kinds.frozen(), builders.parallel(kinds.frozen())
         several.set_weights(one.get_weights())
 
         losses = []
@@ -28,9 +28,9 @@ class TestTraining:
         assert losses[0] > 0
 
     def test_keeps_the_metrics_of_an_earlier_compile(self) -> None:
-        x, y, _ = b.rows(20)
+        x, y, _ = builders.rows(20)
         results = []
-        for model in (b.dense(), b.parallel(b.dense())):
+        for model in (builders.dense(), builders.parallel(builders.dense())):
             model.compile("sgd", "sparse_categorical_crossentropy", metrics=["accuracy"])
             model.compile("sgd", "sparse_categorical_crossentropy")
             results.append(model.fit(x, y, batch_size=20, verbose=0).history)
@@ -39,12 +39,12 @@ class TestTraining:
         assert results[0]["accuracy"][0] > 0
 
     def test_continues_with_the_state_of_the_templates_optimizer(self) -> None:
-        x, y, _ = b.rows(20)
-        one, template = b.dense(), b.dense()
+        x, y, _ = builders.rows(20)
+        one, template = builders.dense(), builders.dense()
         for model in (one, template):
             model.compile(keras.optimizers.Adam(0.01), "sparse_categorical_crossentropy")
             model.train_on_batch(x, y)
-        several = b.parallel(template)
+        several = builders.parallel(template)
         several.compile(template.optimizer, "sparse_categorical_crossentropy")
 
         for model in (one, several):
@@ -54,8 +54,8 @@ class TestTraining:
         assert_near(several.get_weights(), one.get_weights())
 
     def test_is_saved_with_a_loss_that_has_no_configuration(self, tmp_path: Path) -> None:
-        x, y, _ = b.rows(20)
-        model = b.parallel(b.dense())
+        x, y, _ = builders.rows(20)
+        model = builders.parallel(builders.dense())
         model.compile("adam", lambda y_true, y_pred: kinds.one_number(y_true, y_pred))
         model.train_on_batch(x, y)
 
@@ -68,8 +68,8 @@ class TestTraining:
 
 class TestOtherCalls:
     def test_draw_new_random_numbers_in_each_prediction(self) -> None:
-        model = b.parallel(kinds.drawing())
-        zeros = np.zeros((9, b.FEATURES), "float32")
+        model = builders.parallel(kinds.drawing())
+        zeros = np.zeros((9, builders.FEATURES), "float32")
 
         drawn = [model.predict(zeros, verbose=0), model.predict(zeros, verbose=0), model(zeros)]
 
@@ -79,7 +79,7 @@ class TestOtherCalls:
         texts = tf.constant([["a b"], ["b c d"], ["c"], ["d"], ["a"]])
         template = kinds.of_strings()
 
-        predicted = b.parallel(template).predict(texts, verbose=0)
+        predicted = builders.parallel(template).predict(texts, verbose=0)
 
         assert predicted.shape == (20, 2)
         assert_near([predicted], [template.predict(texts, verbose=0)])

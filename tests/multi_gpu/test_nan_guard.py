@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.keras.later import g, w
-from tests.multi_gpu.later import b, keras
+from tests.keras.later import batch_builders, nan_guard
+from tests.multi_gpu.later import builders, keras
 from trainer_hooks.batches import fixed_batches
 
 pytestmark = pytest.mark.multi_gpu
@@ -17,16 +17,16 @@ pytestmark = pytest.mark.multi_gpu
 @pytest.fixture
 def model() -> Any:
     norm = keras.layers.BatchNormalization(name="norm")
-    template = w.a_model(keras.Sequential([norm], name="stem"))
-    model = b.parallel(template, devices=["CPU:1", "CPU:2"], ratios=None)
+    template = batch_builders.a_model(keras.Sequential([norm], name="stem"))
+    model = builders.parallel(template, devices=["CPU:1", "CPU:2"], ratios=None)
     model.compile(optimizer="sgd", loss="mse")
     return model
 
 
 def test_row_6_no_moving_statistic_is_nan_after_an_odd_last_batch(model: Any) -> None:
     for tail in ("drop", "repeat", "pad"):
-        guard = g.NaNGuard(every=1, on_found="raise")
-        batches = fixed_batches(w.rows_and_targets(9), 4, multiple_of=2, tail=tail)
+        guard = nan_guard.NaNGuard(every=1, on_found="raise")
+        batches = fixed_batches(batch_builders.rows_and_targets(9), 4, multiple_of=2, tail=tail)
 
         model.fit(batches, verbose=0, callbacks=[guard])
 
@@ -35,8 +35,8 @@ def test_row_6_no_moving_statistic_is_nan_after_an_odd_last_batch(model: Any) ->
 
 
 def test_a_layer_of_the_copies_is_named(model: Any) -> None:
-    guard = g.NaNGuard(every=1)
-    rows, targets = w.rows_and_targets(12)
+    guard = nan_guard.NaNGuard(every=1)
+    rows, targets = batch_builders.rows_and_targets(12)
     rows[4] = np.inf
 
     with pytest.warns(RuntimeWarning, match="of layer .* since batch 2 of epoch 1"):

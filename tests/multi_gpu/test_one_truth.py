@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.multi_gpu.later import b, keras, kinds, m, multi_gpu, tf
+from tests.multi_gpu.later import builders, keras, kinds, middle_builders, multi_gpu, tf
 
 pytestmark = pytest.mark.multi_gpu
 
@@ -20,9 +20,9 @@ pytestmark = pytest.mark.multi_gpu
 @pytest.fixture(scope="module")
 def trained() -> dict[int, Any]:
     """The single-device and the parallel model after an epoch, by number of devices."""
-    made = {devices: m.made(devices, eagerly=devices == 1) for devices in (1, 2)}
+    made = {devices: middle_builders.made(devices, eagerly=devices == 1) for devices in (1, 2)}
     for _, model in made.values():
-        for x, y in m.batches():
+        for x, y in middle_builders.batches():
             model.train_on_batch(x, y)
     return made
 
@@ -46,27 +46,31 @@ class TestReadingTheSingleModelAfterTrainOnBatch:
     def test_gives_the_trained_weights(
         self, trained: dict[int, Any], reader: str, tmp_path: Path
     ) -> None:
-        x, _ = m.rows(seed=2)
+        x, _ = middle_builders.rows(seed=2)
 
         output = READERS[reader](trained[2][0], tmp_path)(x)
 
         expected = trained[1][0](x)
-        assert b.furthest([np.asarray(output)], [np.asarray(expected)]) <= m.CLOSE
+        assert (
+            builders.furthest([np.asarray(output)], [np.asarray(expected)]) <= middle_builders.CLOSE
+        )
 
     def test_evaluates_it_as_its_owner_has_compiled_it(self, trained: dict[int, Any]) -> None:
-        x, y = m.rows(seed=2)
+        x, y = middle_builders.rows(seed=2)
 
         single, model = trained[2]
         single.compile(loss="mae")
         mae, losses = single.evaluate(x, y, verbose=0), model.evaluate(x, y, verbose=0)
 
-        assert mae == pytest.approx(losses[1], abs=m.CLOSE)
-        assert losses == pytest.approx(trained[1][1].evaluate(x, y, verbose=0), abs=m.CLOSE)
+        assert mae == pytest.approx(losses[1], abs=middle_builders.CLOSE)
+        assert losses == pytest.approx(
+            trained[1][1].evaluate(x, y, verbose=0), abs=middle_builders.CLOSE
+        )
 
 
 def test_a_model_that_shares_layers_and_predicted_before_has_the_trained_weights() -> None:
-    x, y = m.rows()
-    single = m.single_model()
+    x, y = middle_builders.rows()
+    single = middle_builders.single_model()
     other = keras.Model(single.inputs, single.layers[-1].output)
     before = other.predict(x, verbose=0), single.predict(x, verbose=0)
 
@@ -77,26 +81,28 @@ def test_a_model_that_shares_layers_and_predicted_before_has_the_trained_weights
 
     assert len(callbacks.callbacks) == 1
     after = other.predict(x, verbose=0)
-    assert after == pytest.approx(model.predict(x, verbose=0), abs=m.CLOSE)
-    assert after == pytest.approx(single.predict(x, verbose=0), abs=m.CLOSE)
+    assert after == pytest.approx(model.predict(x, verbose=0), abs=middle_builders.CLOSE)
+    assert after == pytest.approx(single.predict(x, verbose=0), abs=middle_builders.CLOSE)
     assert np.abs(after - before[0]).max() > 1e-3
 
 
 def test_a_model_compiled_by_xla_continues_without() -> None:
-    x, y = m.rows()
+    x, y = middle_builders.rows()
 
     def trained(devices: int) -> Any:
-        single = m.single_model()
+        single = middle_builders.single_model()
         compiler = {"jit_compile": True} if devices > 1 else {"run_eagerly": True}
         single.compile("sgd", "mse", **compiler)
         single.fit(x, y, shuffle=False, verbose=0)
-        m.spread(single, devices)
+        middle_builders.spread(single, devices)
         single.fit(x, y, shuffle=False, verbose=0)
         return single
 
     single = trained(2)
 
-    assert b.furthest(single.get_weights(), trained(1).get_weights()) <= m.CLOSE
+    assert (
+        builders.furthest(single.get_weights(), trained(1).get_weights()) <= middle_builders.CLOSE
+    )
     with pytest.warns(UserWarning, match="doesn't support `jit_compile=True`"):
         single.compile("sgd", "mse", jit_compile=True)
     single.fit(x, y, verbose=0)
@@ -110,7 +116,7 @@ def other_weights(single: Any) -> list[Any]:
 
 
 def by_load_weights(single: Any, model: Any, folder: Path) -> None:
-    donor = m.single_model()
+    donor = middle_builders.single_model()
     donor.set_weights(other_weights(single))
     donor.save_weights(folder / "other.weights.h5")
     model.load_weights(folder / "other.weights.h5")
@@ -139,7 +145,7 @@ Left = dict[str, list[Any]]
 
 def left_by_a_fit(devices: int, setter: str, folder: Path) -> Left:
     """Numbers of a training run during whose fit the weights are set."""
-    training, once = m.Trained(devices, folder), [True]
+    training, once = middle_builders.Trained(devices, folder), [True]
 
     def act(batch: int, logs: Any) -> None:
         if batch == 5 and once:
@@ -162,25 +168,25 @@ class TestSettingTheWeightsOfTheSingleModel:
 
     @pytest.mark.parametrize("setter", SETTERS)
     def test_takes_effect_during_a_fit(self, setter: str, fit_on_one: Left, tmp_path: Path) -> None:
-        assert m.differing(left_by_a_fit(3, setter, tmp_path), fit_on_one) == {}
+        assert middle_builders.differing(left_by_a_fit(3, setter, tmp_path), fit_on_one) == {}
 
     def test_by_an_optimizer_that_trained_it_before_works(self) -> None:
         """With embeddings, whose gradients are sparse."""
-        x, y, _ = b.sentences()
+        x, y, _ = builders.sentences()
 
         def left(devices: int) -> list[Any]:
-            single = b.masked()
+            single = builders.masked()
             adam, loss = keras.optimizers.Adam(0.01), "sparse_categorical_crossentropy"
             single.compile(adam, loss, run_eagerly=devices == 1)
             single.fit(x, y, shuffle=False, verbose=0)
-            m.spread(single, devices, b.RATIOS[:devices])
+            middle_builders.spread(single, devices, builders.RATIOS[:devices])
             single.fit(x, y, shuffle=False, verbose=0)
-            return [*single.get_weights(), *m.numbers(single.optimizer.variables)]
+            return [*single.get_weights(), *middle_builders.numbers(single.optimizer.variables)]
 
-        assert m.trains_alike(left, 3)
+        assert middle_builders.trains_alike(left, 3)
 
     def test_sets_the_copies_of_all_devices(self) -> None:
-        single, model = m.made(3)
+        single, model = middle_builders.made(3)
         single.set_weights(other_weights(single))
 
         for variable in single.variables:
@@ -195,7 +201,7 @@ def in_another_thread(act: Callable[[], None]) -> None:
 
 
 def test_another_thread_may_during_fit_read_and_set_another_model_but_not_set_this_one() -> None:
-    (single, model), (another, _) = m.models(2), m.made(2)
+    (single, model), (another, _) = middle_builders.models(2), middle_builders.made(2)
     refused: list[str] = []
     read: list[Any] = []
 
@@ -211,9 +217,9 @@ def test_another_thread_may_during_fit_read_and_set_another_model_but_not_set_th
         if batch == 3:
             in_another_thread(act)
 
-    x, y = m.rows()
+    x, y = middle_builders.rows()
     callback = keras.callbacks.LambdaCallback(on_train_batch_end=in_the_middle)
-    model.fit(x, y, batch_size=m.BATCH, verbose=0, callbacks=[callback])
+    model.fit(x, y, batch_size=middle_builders.BATCH, verbose=0, callbacks=[callback])
 
     assert len(read) == 2
     assert len(refused) == 2
@@ -226,7 +232,7 @@ def test_another_thread_may_during_fit_read_and_set_another_model_but_not_set_th
 def test_the_loop_of_the_ratio_repository_is_saved_by_the_single_model(tmp_path: Path) -> None:
     """Its script trains by ``train_on_batch`` and saves this way, as recommended by Keras 2."""
     ratio_repository = import_module("ratio_training_utils")
-    x, y, _ = b.rows(40)
+    x, y, _ = builders.rows(40)
     single = kinds.keeping()
     model = ratio_repository.multi_gpu_model(single, gpus=["CPU:1", "CPU:2"], ratios=[3, 2])
     model.compile(keras.optimizers.Adam(0.01), "sparse_categorical_crossentropy")
@@ -239,7 +245,7 @@ def test_the_loop_of_the_ratio_repository_is_saved_by_the_single_model(tmp_path:
     )
 
     predicted = model.predict(x, verbose=0)
-    assert loaded.predict(x, verbose=0) == pytest.approx(predicted, abs=m.CLOSE)
+    assert loaded.predict(x, verbose=0) == pytest.approx(predicted, abs=middle_builders.CLOSE)
     untrained = kinds.keeping().predict(x, verbose=0)
     assert np.abs(predicted - untrained).max() > 1e-2
 
@@ -247,11 +253,11 @@ def test_the_loop_of_the_ratio_repository_is_saved_by_the_single_model(tmp_path:
 @pytest.mark.versions
 @pytest.mark.parametrize("scaled", [False, True], ids=["", "with a scaled loss"])
 def test_numbers_of_the_optimizer_are_read_as_usual(scaled: bool) -> None:
-    model = b.parallel(b.dense(), devices=["CPU:1", "CPU:2"], ratios=[3, 2])
+    model = builders.parallel(builders.dense(), devices=["CPU:1", "CPU:2"], ratios=[3, 2])
     adam = keras.optimizers.Adam(0.25)
     adam = keras.optimizers.LossScaleOptimizer(adam) if scaled else adam
     model.compile(adam, "sparse_categorical_crossentropy")
-    model.fit(*b.rows()[:2], batch_size=28, verbose=0)
+    model.fit(*builders.rows()[:2], batch_size=28, verbose=0)
 
     assert float(model.optimizer.learning_rate) == 0.25
     assert int(model.optimizer.iterations) == 3

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from tests.imported_later import ImportedLater
-from tests.multi_gpu.later import b, keras
+from tests.multi_gpu.later import builders, keras
 
 ran: Any = ImportedLater("tests.multi_gpu.operations_run")
 slow: Any = ImportedLater("tests.multi_gpu.slow_devices")
@@ -35,7 +35,7 @@ class Ran(NamedTuple):
 def used(logical_devices: None) -> dict[str, Ran]:
     """A model on three unequal parts: trained, evaluated and used for one batch each."""
     devices = slow.SlowDevices([0.0] * len(SHARES))
-    model = b.parallel(image_classifier(devices))
+    model = builders.parallel(image_classifier(devices))
     model.compile(optimizer="sgd", loss="sparse_categorical_crossentropy", metrics=["accuracy"])
     x = np.random.default_rng(0).random((SAMPLES, SIDE, SIDE, 2)).astype("float32")
     y = np.zeros(SAMPLES, int)
@@ -104,6 +104,6 @@ def image_classifier(devices: Any) -> Any:
             keras.layers.Conv2D(4, 3, activation="relu"),
             keras.layers.Flatten(),
             devices.layer(),
-            keras.layers.Dense(b.CLASSES, activation="softmax"),
+            keras.layers.Dense(builders.CLASSES, activation="softmax"),
         ]
     )

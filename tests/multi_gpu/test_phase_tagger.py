@@ -11,8 +11,8 @@ import pytest
 
 from gpumon.core.ring_format.events import RingKind
 from tests.imported_later import ImportedLater
-from tests.keras.later import b as k
-from tests.multi_gpu.later import b, keras, tf
+from tests.keras.later import builders as k
+from tests.multi_gpu.later import builders, keras, tf
 from trainer_hooks.examples.busy_spans import unoccupied_seconds
 
 sleeping: Any = ImportedLater("examples.unequal_gpus")
@@ -35,7 +35,7 @@ def split(*layers: Any) -> Any:
     template = keras.Sequential(
         [keras.Input((k.FEATURES,)), keras.layers.Dense(4), *layers, keras.layers.Dense(1)]
     )
-    model = b.parallel(template, devices=DEVICES, ratios=RATIOS)
+    model = builders.parallel(template, devices=DEVICES, ratios=RATIOS)
     model.compile(optimizer="sgd", loss="mse")
     return model
 
@@ -66,9 +66,9 @@ def slow_on_both(notes: Any) -> Any:
 class TestATaggedTraining:
     def test_has_the_results_of_an_untagged_one(self) -> None:
         def outcome(*hooks: Any) -> Any:
-            template = b.normalized(dropout=0.3)
-            training = b.Training(fitted={"callbacks": list(hooks)}, evaluates=False)
-            return training.on(b.parallel(template, devices=DEVICES, ratios=RATIOS))
+            template = builders.normalized(dropout=0.3)
+            training = builders.Training(fitted={"callbacks": list(hooks)}, evaluates=False)
+            return training.on(builders.parallel(template, devices=DEVICES, ratios=RATIOS))
 
         furthest = outcome(tagger()).furthest_from(outcome())
 

@@ -12,8 +12,8 @@ import pytest
 
 from tests.imported_later import ImportedLater
 from tests.keras.fake_daemon import FakeDaemon
-from tests.keras.later import b as k
-from tests.multi_gpu.later import b, multi_gpu
+from tests.keras.later import builders as k
+from tests.multi_gpu.later import builders, multi_gpu
 from tests.needs import in_make_truth
 
 slow: Any = ImportedLater("tests.multi_gpu.slow_devices")
@@ -156,7 +156,7 @@ class TestAChange:
         balanced = training_on(FAST, SLOW).fit(balancer, steps=12).model.get_weights()
 
         assert balancer.changes
-        assert b.furthest(balanced, bare) <= 1e-6
+        assert builders.furthest(balanced, bare) <= 1e-6
 
     @pytest.mark.measured
     def test_is_counted_in_the_ring(self) -> None:
@@ -276,11 +276,11 @@ class TestWrongArguments:
                 new_balancer(max_samples=limits).set_model(model)
 
     def test_include_a_model_on_one_device(self) -> None:
-        model = b.dense()
+        model = builders.dense()
         model.compile("sgd", "sparse_categorical_crossentropy")
 
         with pytest.raises(ValueError, match="multi_gpu_model, and Sequential"):
-            model.fit(*b.rows()[:2], verbose=0, callbacks=[new_balancer()])
+            model.fit(*builders.rows()[:2], verbose=0, callbacks=[new_balancer()])
 
 
 def test_a_balancer_listed_as_its_class_is_refused() -> None:

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from tests.borders import Borders, broken
-from tests.keras.later import b as k
-from tests.multi_gpu.later import b, keras, multi_gpu, tf
+from tests.keras.later import builders as k
+from tests.multi_gpu.later import builders, keras, multi_gpu, tf
 from tests.needs import in_make_truth
 
 pytestmark = pytest.mark.multi_gpu
@@ -37,7 +37,7 @@ class Training:
     """A parallel model that can be trained again from the same weights."""
 
     def __init__(self, template: Any = None) -> None:
-        self.model = b.parallel(template or b.dense())
+        self.model = builders.parallel(template or builders.dense())
         self.model.compile(keras.optimizers.SGD(0.05), "sparse_categorical_crossentropy")
         self._weights = self.model.get_weights()
 
@@ -47,7 +47,7 @@ class Training:
 
     def fit(self, *callbacks: Any) -> list[bytes]:
         """The weights after two more epochs."""
-        x, y, _ = b.rows(30)
+        x, y, _ = builders.rows(30)
         arguments = {"batch_size": 8, "shuffle": False, "epochs": 2, "verbose": 0}
         self.model.fit(x, y, callbacks=list(callbacks), **arguments)
         return [weight.tobytes() for weight in self.model.get_weights()]
@@ -87,7 +87,7 @@ class TestARunWhereTensorFlowForbidsClocksInGraphs:
     WARNING = "RatioBalancer cannot see how long each GPU takes.*op determinism"
 
     def test_is_unchanged_if_that_begins_between_two_fits(self) -> None:
-        bare, balanced = (Training(b.normalized(dropout=0.3)) for _ in range(2))
+        bare, balanced = (Training(builders.normalized(dropout=0.3)) for _ in range(2))
         balanced.model.time_replicas()
         assert balanced.fit() == bare.fit()
         forbid_clocks()
@@ -102,10 +102,10 @@ class TestARunWhereTensorFlowForbidsClocksInGraphs:
         def forbidding_after_a_step() -> Any:
             return k.Does(lambda _: forbid_clocks(), "on_train_batch_end")
 
-        bare = Training(b.normalized(dropout=0.3)).fit(forbidding_after_a_step())
+        bare = Training(builders.normalized(dropout=0.3)).fit(forbidding_after_a_step())
         allow_clocks()
 
-        balanced = Training(b.normalized(dropout=0.3))
+        balanced = Training(builders.normalized(dropout=0.3))
         with k.one_warning(self.WARNING):
             left = balanced.fit(idle_balancer(), k.tagger(), forbidding_after_a_step())
 

@@ -14,7 +14,7 @@ import pytest
 
 from tests.imported_later import ImportedLater
 from tests.keras.acts_in_the_middle import ACTS, Training, acting, fail
-from tests.multi_gpu.later import m, multi_gpu
+from tests.multi_gpu.later import middle_builders, multi_gpu
 from tests.needs import in_make_truth
 
 slow: Any = ImportedLater("tests.multi_gpu.slow_devices")
@@ -25,8 +25,8 @@ pytestmark = pytest.mark.multi_gpu
 @cache
 def models(devices: int) -> tuple[Any, Any, list[Any]]:
     """The model, another to train in its middle, and the initial state of both."""
-    model, other = m.made(devices)[1], m.made(devices)[1]
-    return model, other, m.numbers(state_of(model, other))
+    model, other = middle_builders.made(devices)[1], middle_builders.made(devices)[1]
+    return model, other, middle_builders.numbers(state_of(model, other))
 
 
 def state_of(*models: Any) -> list[Any]:
@@ -37,9 +37,9 @@ def new_run(devices: int, folder: Path) -> Training:
     """On one device, or balanced on two."""
     folder.mkdir()
     hooks = [multi_gpu.RatioBalancer(every=3, warm_up=1, verbose=0)] if devices > 1 else []
-    (x, y), (u, v) = m.rows(), m.rows(seed=1)
-    data = {"x": x, "y": y, "batch_size": m.BATCH}
-    evaluated = {"x": u, "y": v, "batch_size": m.BATCH}
+    (x, y), (u, v) = middle_builders.rows(), middle_builders.rows(seed=1)
+    data = {"x": x, "y": y, "batch_size": middle_builders.BATCH}
+    evaluated = {"x": u, "y": v, "batch_size": middle_builders.BATCH}
     model, other, values = models(devices)
     for variable, value in zip(state_of(model, other), values, strict=True):
         variable.assign(value)
@@ -60,7 +60,7 @@ def test_the_result_is_that_of_one_device(act: str, tmp_path: Path) -> None:
         ACTS[act](training)
         return training.left()
 
-    assert m.trains_alike(left, 2)
+    assert middle_builders.trains_alike(left, 2)
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.multi_gpu.later import b, keras, m, multi_gpu
+from tests.multi_gpu.later import builders, keras, middle_builders, multi_gpu
 from tests.needs import in_make_truth
 
 pytestmark = pytest.mark.multi_gpu
@@ -22,7 +22,9 @@ def equal(some: Any, others: Any) -> bool:
 
 
 def near(some: Any, others: Any) -> bool:
-    return bool(b.furthest(some.get_weights(), others.get_weights()) <= b.SINGLE_PRECISION)
+    return bool(
+        builders.furthest(some.get_weights(), others.get_weights()) <= builders.SINGLE_PRECISION
+    )
 
 
 def compiled(model: Any) -> Any:
@@ -31,8 +33,8 @@ def compiled(model: Any) -> Any:
 
 
 def fitted(template: Any) -> Any:
-    model = compiled(b.parallel(template))
-    x, y, _ = b.rows()
+    model = compiled(builders.parallel(template))
+    x, y, _ = builders.rows()
     model.fit(x, y, batch_size=28, epochs=2, verbose=0)
     return model
 
@@ -45,14 +47,16 @@ def again(model: Any, folder: Path) -> Any:
 
 @pytest.fixture(scope="module")
 def trained() -> Any:
-    return fitted(b.normalized())
+    return fitted(builders.normalized())
 
 
 class TestTheTemplate:
     def test_has_its_weights_only_on_the_gpus_whatever_cpu_relocation_is(self) -> None:
-        template, (x, y, _) = b.dense(), b.rows()
+        template, (x, y, _) = builders.dense(), builders.rows()
         merge_on_gpu: dict[str, Any] = {"cpu_merge": False, "cpu_relocation": True}
-        model = compiled(multi_gpu.multi_gpu_model(template, list(b.DEVICES), **merge_on_gpu))
+        model = compiled(
+            multi_gpu.multi_gpu_model(template, list(builders.DEVICES), **merge_on_gpu)
+        )
         model.train_on_batch(x, y)
 
         local = model._parts.strategy.experimental_local_results
@@ -62,9 +66,9 @@ class TestTheTemplate:
         assert equal(template, model)
 
     def test_keeps_the_users_own_compile(self, tmp_path: Path) -> None:
-        template, (x, y, _) = b.dense(), b.rows()
+        template, (x, y, _) = builders.dense(), builders.rows()
         template.compile("sgd", "mse")
-        model = compiled(b.parallel(template))
+        model = compiled(builders.parallel(template))
         model.train_on_batch(x, y)
 
         loaded, own = (again(each, tmp_path) for each in (model, template))
@@ -79,13 +83,13 @@ class TestTheTemplate:
 class TestAParallelModel:
     def test_is_serialized_to_the_single_one_bit_for_bit(self, trained: Any) -> None:
         """Row 7 of the acceptance table."""
-        x, _, _ = b.rows()
+        x, _, _ = builders.rows()
 
         single = multi_gpu.serialize(trained)
 
         assert equal(single, trained)
         assert type(single) is keras.Sequential
-        again = b.normalized()
+        again = builders.normalized()
         again.set_weights(trained.get_weights())
         assert single.predict(x, verbose=0).tobytes() == again.predict(x, verbose=0).tobytes()
 
@@ -110,8 +114,8 @@ class TestAParallelModel:
 
         assert int(models[0].optimizer.iterations.numpy()) > 3
         assert near(*models)
-        states = (m.numbers(model.optimizer.variables) for model in models)
-        assert b.furthest(*states) <= b.SINGLE_PRECISION
+        states = (middle_builders.numbers(model.optimizer.variables) for model in models)
+        assert builders.furthest(*states) <= builders.SINGLE_PRECISION
 
 
 def with_backups(devices: int, folder: Path, *, ends_at: int = 0) -> Any:
@@ -122,8 +126,8 @@ def with_backups(devices: int, folder: Path, *, ends_at: int = 0) -> Any:
         if next(steps) == ends_at:
             raise ZeroDivisionError
 
-    model = compiled(b.dense() if devices == 1 else b.parallel(b.dense()))
-    x, y, _ = b.rows()
+    model = compiled(builders.dense() if devices == 1 else builders.parallel(builders.dense()))
+    x, y, _ = builders.rows()
     callbacks = [
         keras.callbacks.BackupAndRestore(str(folder / str(devices)), save_freq=2),
         keras.callbacks.LambdaCallback(on_train_batch_end=end),
@@ -140,16 +144,16 @@ class TestAFileThatCannotBeUsed:
     ) -> None:
         keras.utils.set_random_seed(5)
         layers = keras.layers
-        hidden, wider = layers.Dense(8, activation="relu"), layers.Dense(b.CLASSES + 1)
-        donor = keras.Sequential([keras.Input((b.FEATURES,)), hidden, wider])
+        hidden, wider = layers.Dense(8, activation="relu"), layers.Dense(builders.CLASSES + 1)
+        donor = keras.Sequential([keras.Input((builders.FEATURES,)), hidden, wider])
         donor.save_weights(tmp_path / "other.weights.h5")
-        model = fitted(b.dense())
+        model = fitted(builders.dense())
         before = [weight.copy() for weight in model.get_weights()]
         steps = int(model.optimizer.iterations.numpy())
 
         with pytest.raises(ValueError, match="shape"):
             model.load_weights(tmp_path / "other.weights.h5")
-        assert b.furthest(model.get_weights(), before) == 0
+        assert builders.furthest(model.get_weights(), before) == 0
 
         with pytest.warns(UserWarning, match="could not be loaded"):
             model.load_weights(tmp_path / "other.weights.h5", skip_mismatch=True)

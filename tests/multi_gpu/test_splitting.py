@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from gpumon.core.attribution.batch_shares import split_counts
-from tests.multi_gpu.later import b, multi_gpu, tf
+from tests.multi_gpu.later import builders, multi_gpu, tf
 
 pytestmark = pytest.mark.multi_gpu
 
@@ -64,19 +64,21 @@ class TestTheRows:
         self, size: int, ratios: list[int], counts: list[int]
     ) -> None:
         """Row 1 of the acceptance table, as seen by the layers."""
-        model = b.parallel(b.only_dropout(), devices=b.DEVICES[:2], ratios=ratios)
+        model = builders.parallel(
+            builders.only_dropout(), devices=builders.DEVICES[:2], ratios=ratios
+        )
         model.compile(optimizer="sgd", loss="mse")
 
-        seen = b.seen_in_training(model, np.ones((size, 64), "float32"))
+        seen = builders.seen_in_training(model, np.ones((size, 64), "float32"))
 
         assert [len(rows) for rows in seen] == counts
 
 
 class TestRatios:
     def test_may_change_between_steps_without_retracing(self) -> None:
-        model = b.parallel(b.dense(), devices=b.DEVICES[:2], ratios=[1, 1])
+        model = builders.parallel(builders.dense(), devices=builders.DEVICES[:2], ratios=[1, 1])
         model.compile(optimizer="sgd", loss="sparse_categorical_crossentropy")
-        x, y, _ = b.rows(28)
+        x, y, _ = builders.rows(28)
         traces, step = [], model.train_step
 
         def counted(data: Any) -> Any:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.imported_later import ImportedLater
-from tests.multi_gpu.later import b, keras
+from tests.multi_gpu.later import builders, keras
 from trainer_hooks.examples.busy_spans import unoccupied_seconds
 
 example: Any = ImportedLater("examples.unequal_gpus")
@@ -23,12 +23,16 @@ def test_simulated_gpus_are_busy_according_to_their_speed_and_at_the_same_time()
     spans_ns: list[list[tuple[int, int]]] = [[], []]
     gpus = {
         device: example.SleepingGpu(speed, lambda *span, own=own: own.append(span))
-        for device, speed, own in zip(b.DEVICES[:2], (200, 100), spans_ns, strict=True)
+        for device, speed, own in zip(builders.DEVICES[:2], (200, 100), spans_ns, strict=True)
     }
-    layers = [keras.Input((b.FEATURES,)), keras.layers.Dense(4), example.SleepingCompute(gpus)]
-    model = b.parallel(keras.Sequential(layers), devices=b.DEVICES[:2], ratios=(1, 1))
+    layers = [
+        keras.Input((builders.FEATURES,)),
+        keras.layers.Dense(4),
+        example.SleepingCompute(gpus),
+    ]
+    model = builders.parallel(keras.Sequential(layers), devices=builders.DEVICES[:2], ratios=(1, 1))
     model.compile("sgd", "mse")
-    x, _, _ = b.rows(40)
+    x, _, _ = builders.rows(40)
 
     model.fit(x, x[:, :4], batch_size=40, verbose=0)
 

@@ -18,24 +18,24 @@ def main() -> None:
     )
     import keras
 
-    from tests.multi_gpu import builders_middle as m
-    from tests.multi_gpu import builders_parallel as b
+    from tests.multi_gpu import builders_middle as middle_builders
+    from tests.multi_gpu import builders_parallel as builders
 
-    x, y = m.rows()
+    x, y = middle_builders.rows()
 
     def evaluated(model: Any) -> Any:
         model.fit(x, y, shuffle=False, verbose=0)
         return model.evaluate(x, y, verbose=0)
 
-    before, one = m.made(2)[1], m.made(1)[1]
+    before, one = middle_builders.made(2)[1], middle_builders.made(1)[1]
     with tf.distribute.MirroredStrategy(["CPU:1", "CPU:2"]).scope():
-        mirrored = m.made(1)[1]
+        mirrored = middle_builders.made(1)[1]
     expected = evaluated(one)
     losses = {"mirrored": evaluated(mirrored), "before": evaluated(before)}
-    losses["with it"] = evaluated(m.made(2)[1])
+    losses["with it"] = evaluated(middle_builders.made(2)[1])
     keras.utils.clear_session()
-    losses["cleared"] = evaluated(m.made(3)[1])
-    results = {name: b.furthest([values], [expected]) for name, values in losses.items()}
+    losses["cleared"] = evaluated(middle_builders.made(3)[1])
+    results = {name: builders.furthest([values], [expected]) for name, values in losses.items()}
     print(json.dumps(results))
 
 
