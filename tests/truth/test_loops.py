@@ -99,7 +99,9 @@ class TestADrawnLoop:
             if figure.low != figure.high
         ] == []
 
-    def test_whose_gpu_is_hardly_used_is_reported_so(self, of_drawn: dict[int, Measured]) -> None:
+    def test_is_reported_as_not_in_use_if_its_gpu_hardly_works(
+        self, of_drawn: dict[int, Measured]
+    ) -> None:
         hardly = [one.sentence for one in of_drawn.values() if not one.is_in_use]
 
         assert all("too little to count as in use" in sentence for sentence in hardly)

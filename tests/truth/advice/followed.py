@@ -19,7 +19,7 @@ from tests.truth.host.surroundings import little_memory, must_read_from_a_device
 from tests.truth.host.work import Stage
 from tests.truth.tables import table
 
-LEAST_PART: Final = 0.5
+MIN_PART: Final = 0.5
 """Of the promised gain: a bound that is further away is useless."""
 _SECONDS: Final = {"before": 18.0, "after": 8.0}
 """A verdict needs 10 s in use, the speed of the steps less."""
@@ -86,7 +86,7 @@ def followed_of(cause: str, before: Report, after: Report) -> Followed:
 
 def is_kept(row: Followed) -> bool:
     """Whether the gain is between half of the promised one and all of it."""
-    is_enough = row.gain - 1 >= LEAST_PART * (row.bound - 1)
+    is_enough = row.gain - 1 >= MIN_PART * (row.bound - 1)
     return is_enough and promise_was_kept(row.bound, row.gain)
 
 

@@ -11,7 +11,7 @@ from tests.truth.host.conditions import CONDITIONS, CORES
 from tests.truth.tables import DOCS, put, table, today
 
 PAGE: Final = DOCS / "host-truth.md"
-LEAST_RIGHT, MOST_WRONG = 0.90, 0.02
+MIN_RIGHT, MAX_WRONG = 0.90, 0.02
 """Shares of the lost seconds, over all cells."""
 
 Results = Mapping[Cell, Reported | str]
@@ -41,8 +41,8 @@ def totals(results: Results) -> str:
     verdict = "met" if is_met(results) else "**missed**"
     return (
         f"Of {result.lost_s:.0f} s lost, {right:.1%} have a right reason "
-        f"(goal: {LEAST_RIGHT:.0%} at least), {wrong:.1%} a wrong one "
-        f"(goal: {MOST_WRONG:.0%} at most), "
+        f"(goal: {MIN_RIGHT:.0%} at least), {wrong:.1%} a wrong one "
+        f"(goal: {MAX_WRONG:.0%} at most), "
         f"{result.unknown_s / result.lost_s:.1%} none: {verdict}."
     )
 
@@ -50,8 +50,8 @@ def totals(results: Results) -> str:
 def is_met(results: Results) -> bool:
     """Whether enough of the seconds have a right reason, and few enough a wrong one."""
     result = _in_all(results)
-    is_right = result.right_s >= LEAST_RIGHT * result.lost_s > 0
-    return is_right and result.wrong_s <= MOST_WRONG * result.lost_s
+    is_right = result.right_s >= MIN_RIGHT * result.lost_s > 0
+    return is_right and result.wrong_s <= MAX_WRONG * result.lost_s
 
 
 def write(results: Results, *, runs: int, seconds: float) -> None:

@@ -18,7 +18,7 @@ _FROM: Final = DEFAULT_SETTINGS.suspected_from
 _TENTHS: Final = 10
 _FEW: Final = 50
 _ALIKE_WITHIN: Final = 0.15
-_MOST_KINDS: Final = 12
+_MAX_KINDS: Final = 12
 _MUCH: Final = 0.1
 _EXACT_WITHIN: Final = 0.01
 RATES_S: Final = (0.2, 1.0, 5.0)
@@ -129,7 +129,7 @@ def wrong_kinds_table(some: Sequence[Graded]) -> str:
             found.append((wrong / len(part), [family, kind, f"{wrong} of {len(part)}"]))
     found.sort(key=lambda row: -row[0])
     heads = ["generator", "kind", "suspected, and not starved"]
-    return table(heads, [row for _, row in found[:_MOST_KINDS]])
+    return table(heads, [row for _, row in found[:_MAX_KINDS]])
 
 
 def rates_table(cases: Iterable[Case]) -> str:

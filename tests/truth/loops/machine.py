@@ -17,7 +17,7 @@ from gpumon.core.sample import BusySample
 
 NS_PER_MS: Final = 1_000_000
 _ENTER_NS: Final = 2_000
-_LEAST_FACTOR: Final = 0.05
+_MIN_FACTOR: Final = 0.05
 
 Span = tuple[int, int]
 """Start and end, in ns."""
@@ -120,7 +120,7 @@ class Rank:
         self.now_ns += _ENTER_NS
 
     def _about_ns(self, ms: float) -> int:
-        factor = max(_LEAST_FACTOR, self._random.gauss(1, self._jitter))
+        factor = max(_MIN_FACTOR, self._random.gauss(1, self._jitter))
         return round(ms * NS_PER_MS * factor)
 
 

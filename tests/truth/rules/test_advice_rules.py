@@ -134,7 +134,7 @@ class TestOtherTenant:
         assert cause.pids == (77,)
         assert cause.times == pytest.approx(1.5, abs=0.02)
 
-    def test_does_not_apply_where_he_only_holds_memory(self) -> None:
+    def test_does_not_apply_where_the_user_only_holds_memory(self) -> None:
         assert causes_in(self.workload(0.01)) == []
 
 

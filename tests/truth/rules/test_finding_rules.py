@@ -64,7 +64,7 @@ class TestHeldDown:
     def test_applies_where_heat_slows_a_board_for_most_of_two_minutes(self) -> None:
         assert are_clocks_reduced(fill_after((50, ()), (70, HEAT)))
 
-    def test_does_not_apply_where_it_does_for_less_than_half_of_them(self) -> None:
+    def test_does_not_apply_where_heat_slows_it_for_less_than_half_of_them(self) -> None:
         assert not are_clocks_reduced(fill_after((70, ()), (50, HEAT)))
 
 

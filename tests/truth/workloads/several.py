@@ -11,7 +11,7 @@ from tests.truth.workloads.recipes import healthy, seldom_slow, wave_of, waves
 from tests.truth.workloads.training import TrainingPlan, TrainingRun, one_after_the_other
 from tests.truth.workloads.truth import GpuTruth
 
-_LEAST_MS: Final = 60_000
+_MIN_MS: Final = 60_000
 """A shorter job is left out."""
 
 
@@ -50,7 +50,7 @@ def _in_turn(
     at_ms = draws.integer(0, 30_000)
     for length_ms in lengths_ms:
         until_ms = min(duration_ms, at_ms + int(length_ms))
-        if truths and until_ms - at_ms < _LEAST_MS:
+        if truths and until_ms - at_ms < _MIN_MS:
             break
         run = TrainingRun(draws, replace(plan(), shares=(1.0,)), at_ms, until_ms)
         truths += run.truths()

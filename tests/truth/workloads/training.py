@@ -19,7 +19,7 @@ from tests.truth.workloads.truth import GpuTruth, Marks
 Costs = Callable[[Draws, int, int], Millis]
 """Time of a worker for each batch, from the draws, the epoch (from 0) and their count; in ms."""
 
-_MOST_AT_ONCE: Final = 256
+_MAX_AT_ONCE: Final = 256
 """Steps between two checks whether the device is throttled."""
 _PAUSE_IN_STEP_MS: Final = 25
 """Approximate maximum of a pause within a step: longer steps have more of them."""
@@ -227,15 +227,15 @@ class TrainingRun:
         )
 
     def _epoch(self, epoch: int) -> None:
-        plan, left = self._plan, self._plan.steps_per_epoch
+        plan, remaining = self._plan, self._plan.steps_per_epoch
         if epoch and plan.restarts_workers:
             self._loader = self._new_loader()
-        while left and self._is_on:
-            count = min(left, _MOST_AT_ONCE)
+        while remaining and self._is_on:
+            count = min(remaining, _MAX_AT_ONCE)
             if plan.hold_every:
                 count = min(count, self._until_hold)
             self._steps(epoch, count)
-            left -= count
+            remaining -= count
             self._until_hold -= count
             if plan.hold_every and not self._until_hold:
                 self._holds(plan.hold_phase, plan.hold_ms, plan.hold_spread, plan.hold_busy)

@@ -144,9 +144,9 @@ class TestAWaitWhileAnotherGpuOfTheRunWorked:
         parts = WindowParts(waits={INPUT_WAIT: wait}, gross_input_wait_ns=gross, step_ns=step)
         hide_input_wait(parts, hidden)
 
-        left = parts.waits[INPUT_WAIT], parts.gross_input_wait_ns, parts.step_ns
-        assert sum(left) == wait + gross + step
-        assert min(*left, parts.hidden_input_wait_ns) >= 0
+        visible = parts.waits[INPUT_WAIT], parts.gross_input_wait_ns, parts.step_ns
+        assert sum(visible) == wait + gross + step
+        assert min(*visible, parts.hidden_input_wait_ns) >= 0
 
 
 class TestTheIdleTimeOfTwoRunsOnOneGpu:
