@@ -22,13 +22,13 @@ if TYPE_CHECKING:
     from rich.progress import Progress
 
 _EVERY_S: Final = 1.0
-_MOST_SHARE: Final = 0.05
+_MAX_SHARE: Final = 0.05
 """Share of the time spent on the status line."""
-_MOST_GPUS: Final = 4
+_MAX_GPUS: Final = 4
 _SILENT_FROM_S: Final = 3.0
 _SILENT_ROWS: Final = 3
 """After a longer silence than both, the newest row no longer describes the present."""
-_MOST_BYTES: Final = 4_096
+_MAX_BYTES: Final = 4_096
 _SPINNER_COLUMNS, _USUAL_COLUMNS = 3, 80
 _NOTHING: Final = "nothing yet that can be analysed; Ctrl-C ends it"
 _ENDING: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -108,7 +108,7 @@ class LiveLine:
             silent_s = 0.0 if newest_s is None else SystemClock().wall_time_s() - newest_s
             columns = os.get_terminal_size(self._stream.fileno()).columns or _USUAL_COLUMNS
             sentence = so_far(report, rows, busy_ratios, silent_s, columns - _SPINNER_COLUMNS)
-            os.write(self._pipe, sentence.encode()[:_MOST_BYTES])
+            os.write(self._pipe, sentence.encode()[:_MAX_BYTES])
             os._exit(0)
 
     def _update(self) -> None:
@@ -138,10 +138,10 @@ class LiveLine:
         arrivals.register(self._pipe, select.POLLIN)
         if not arrivals.poll(0):
             return
-        sentence = os.read(self._pipe, _MOST_BYTES)
+        sentence = os.read(self._pipe, _MAX_BYTES)
         self._reap(child)
         took_s = monotonic() - self._forked_s
-        self._next_s = self._forked_s + max(_EVERY_S, took_s / _MOST_SHARE)
+        self._next_s = self._forked_s + max(_EVERY_S, took_s / _MAX_SHARE)
         self._show(sentence.decode(errors="replace") or _NOTHING)
 
     def _reap(self, child: int) -> None:
@@ -173,7 +173,7 @@ def so_far(
     rows: int,
     busy_ratios: Sequence[float],
     silent_s: float,
-    columns: int = _MOST_BYTES,
+    columns: int = _MAX_BYTES,
 ) -> str:
     """Return a summary in one line: the longest of four that fits, or the shortest.
 
@@ -186,9 +186,9 @@ def so_far(
     """
     busy_gpus = [
         f"GPU {gpu.label} {in_percent(ratio)}"
-        for gpu, ratio in zip(report.gpus[:_MOST_GPUS], busy_ratios, strict=False)
+        for gpu, ratio in zip(report.gpus[:_MAX_GPUS], busy_ratios, strict=False)
     ]
-    more = len(report.gpus) - _MOST_GPUS
+    more = len(report.gpus) - _MAX_GPUS
     busy = ", ".join(busy_gpus) + (f", {more} more" if more > 0 else "")
     now, mean_now = f"busy now: {busy}", f"busy now: {in_percent(fmean(busy_ratios or [0.0]))}"
     if silent_s > max(_SILENT_FROM_S, _SILENT_ROWS * seconds(report.period_ns)):

@@ -51,7 +51,7 @@ LONGEST_PERIOD_NS: Final = 1 << 55
 """About a year: rows further apart have no valid time."""
 _FIRST_ROWS: Final = 6
 _SAME_WITHIN: Final = 1.25
-_MOST_PERIODS: Final = 64
+_MAX_PERIODS: Final = 64
 _FEW_ROWS: Final = 0.1
 """A period that fewer of the rows have is never the usual one."""
 _MAIN_SHARE: Final = DEFAULT_SETTINGS.log.period_told_from
@@ -108,7 +108,7 @@ class PeriodTimes:
             if known_ns <= period_ns * _SAME_WITHIN and period_ns <= known_ns * _SAME_WITHIN:
                 self._time_ns[known_ns] += time_ns
                 return
-        if len(self._time_ns) < _MOST_PERIODS:
+        if len(self._time_ns) < _MAX_PERIODS:
             self._time_ns[period_ns] = time_ns
 
     def merge(self, others: Iterable[PeriodTimes]) -> PeriodTimes:
@@ -145,7 +145,7 @@ class PeriodTimes:
 
 _PERIOD_SAMPLES: Final = 64
 """First rows of a GPU that determine its period."""
-_MOST_WAITING: Final = 32_768
+_MAX_WAITING: Final = 32_768
 """Samples of all GPUs that may wait to be settled, a quarter of a kilobyte each."""
 _BATCH_SAMPLES: Final = 2_048
 """Samples settled at once, to share the cost of a call."""
@@ -269,7 +269,7 @@ class GpuTrack:
 
     def share_memory(self, gpus: int) -> None:
         """Let fewer samples wait, so that many GPUs need no more memory together."""
-        self._batch_samples = min(_BATCH_SAMPLES, max(_LEAST_BATCH, _MOST_WAITING // gpus))
+        self._batch_samples = min(_BATCH_SAMPLES, max(_LEAST_BATCH, _MAX_WAITING // gpus))
 
     def finish(self) -> None:
         """Settle what is left: the log has ended."""

@@ -16,8 +16,8 @@ from gpumon.pipeline.late_ranks import LateRanks
 from gpumon.pipeline.run_registry import RunRegistry
 
 _KEEP_BEHIND_NS = 5 * NS_PER_S
-_MOST_BEHIND_NS = 120 * NS_PER_S
-_MOST_PEERS = 9
+_MAX_BEHIND_NS = 120 * NS_PER_S
+_MAX_PEERS = 9
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -173,9 +173,9 @@ class Monitor:
         busiest: dict[JobKey, dict[str, GpuTracker]] = {}
         for job, uuids in self._gpus_of_jobs().items():
             known = [uuid for uuid in sorted(uuids) if uuid in self._gpus]
-            if len(known) > _MOST_PEERS:
+            if len(known) > _MAX_PEERS:
                 known = nlargest(
-                    _MOST_PEERS, known, key=lambda uuid: self._gpus[uuid].peers.worked_ns
+                    _MAX_PEERS, known, key=lambda uuid: self._gpus[uuid].peers.worked_ns
                 )
             busiest[job] = {uuid: self._gpus[uuid] for uuid in known}
         return busiest
@@ -198,7 +198,7 @@ class Monitor:
         settled = [end_ns for end_ns in ends_ns if end_ns >= 0]
         if settled:
             # A GPU that is gone must not keep all later phases in memory.
-            needed_ns = max(min(settled), max(settled) - _MOST_BEHIND_NS) - _KEEP_BEHIND_NS
+            needed_ns = max(min(settled), max(settled) - _MAX_BEHIND_NS) - _KEEP_BEHIND_NS
             for run in self._runs.runs:
                 run.forget_before(needed_ns)
 

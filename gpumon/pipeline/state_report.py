@@ -37,7 +37,7 @@ from gpumon.core.state import (
 )
 from gpumon.core.wording import capital, gpus_named, listed
 
-_MOST_NAMED: Final = 4
+_MAX_NAMED: Final = 4
 _MAX_NOTES: Final = 8
 NO_COUNTS: Final[Mapping[int, RingCounts]] = MappingProxyType({})
 
@@ -170,7 +170,7 @@ def _refusals(state: MonitorState) -> Iterator[str]:
         if run.refused_uuids:
             refused_of.setdefault(run.owner_uid, []).append(run)
     for uid, runs in sorted(refused_of.items(), key=str):
-        names = listed([run.run for run in runs], most=_MOST_NAMED)
+        names = listed([run.run for run in runs], most=_MAX_NAMED)
         uuids = dict.fromkeys(uuid for run in runs for uuid in run.refused_uuids)
         gpus = gpus_named(label_of.get(uuid, uuid) for uuid in uuids)
         one, it = len(runs) == 1, "it" if len(uuids) == 1 else "them"

@@ -186,7 +186,7 @@ def _fetched(
     elif since_s is not None:
         url += f"?since={since_s:g}"
     try:
-        status, body = answer_of(url, patience_s=_PATIENCE_S, most_bytes=_MAX_REPORT_BYTES + 1)
+        status, body = answer_of(url, patience_s=_PATIENCE_S, max_bytes=_MAX_REPORT_BYTES + 1)
         if len(body) > _MAX_REPORT_BYTES:
             raise ValueError(f"it sends more than {_MAX_REPORT_BYTES >> 20} MiB")
         document = json.loads(body) if status == _OK else None
@@ -208,7 +208,7 @@ def _fetched(
         raise NoDaemonError(f"what answers at {url} is no gpumon daemon: {error}") from error
 
 
-def answer_of(url: str, *, patience_s: float, most_bytes: int) -> tuple[int, bytes]:
+def answer_of(url: str, *, patience_s: float, max_bytes: int) -> tuple[int, bytes]:
     """Fetch a URL; return status and body.
 
     No proxy is used, whatever ``$http_proxy`` is, and no redirect is followed.
@@ -238,7 +238,7 @@ def answer_of(url: str, *, patience_s: float, most_bytes: int) -> tuple[int, byt
                     if answer.status in _REDIRECTS:
                         where = label_text(answer.getheader("Location") or "nowhere", _MAX_URL)
                         raise OSError(f"it redirects to {where}, which gpumon does not follow")
-                    found = answer.status, answer.read(most_bytes)
+                    found = answer.status, answer.read(max_bytes)
             finally:
                 hang_up.cancel()
     except TimeoutError:

@@ -13,10 +13,10 @@ from gpumon.errors import InvalidSampleError, SourceUnavailableError
 from gpumon.sources.simulated import WINDOW_NS, sample_of, windows_between
 
 _LEAST_PATIENCE_NS = NS_PER_S
-_MOST_PATIENCE_NS = 60 * NS_PER_S
-_MOST_GPUS = 64
+_MAX_PATIENCE_NS = 60 * NS_PER_S
+_MAX_GPUS = 64
 _LONGEST_LINE_BYTES = 4096
-_MOST_BYTES_A_READ = 4 * 2**20
+_MAX_BYTES_A_READ = 4 * 2**20
 _SHOWN_BYTES = 60
 
 
@@ -46,7 +46,7 @@ class _FollowedGpu:
         self._spans.append((start_ns, end_ns))
         self._known_until_ns = end_ns
         longest_ns = (end_ns - start_ns) * 5 // 4
-        self._patience_ns = min(max(self._patience_ns, longest_ns), _MOST_PATIENCE_NS)
+        self._patience_ns = min(max(self._patience_ns, longest_ns), _MAX_PATIENCE_NS)
 
     def windows(self, now_ns: int) -> tuple[BusySample, ...]:
         """Windows in which all spans are known or would have been written by now."""
@@ -111,7 +111,7 @@ class FollowSource:
             trouble = f"{self._path} is not there: its GPU counts as idle until spans come"
         elif lines:
             self._written_ns = now_ns
-        elif now_ns - self._written_ns > _MOST_PATIENCE_NS:
+        elif now_ns - self._written_ns > _MAX_PATIENCE_NS:
             trouble = f"no span was written to {self._path} for a minute: its GPU counts as idle"
         elif not self._lines:
             trouble = f"no span was written to {self._path} yet: its GPU counts as idle"
@@ -141,7 +141,7 @@ class FollowSource:
                 if handle.seek(0, 2) < self._offset:  # it was rewritten
                     self._offset, self._lines, self._rest = 0, 0, b""
                 handle.seek(self._offset)
-                data = handle.read(_MOST_BYTES_A_READ)
+                data = handle.read(_MAX_BYTES_A_READ)
         except FileNotFoundError:
             return None
         except OSError as error:
@@ -156,8 +156,8 @@ class FollowSource:
         if not line.strip():
             return
         index, start_ns, end_ns = _span(line)
-        if not 0 <= index < _MOST_GPUS:
-            raise InvalidSampleError(f"there is no GPU {index}: an index is 0 to {_MOST_GPUS - 1}")
+        if not 0 <= index < _MAX_GPUS:
+            raise InvalidSampleError(f"there is no GPU {index}: an index is 0 to {_MAX_GPUS - 1}")
         if end_ns > now_ns + WINDOW_NS:
             raise InvalidSampleError(f"ends in the future of CLOCK_MONOTONIC ({now_ns} now)")
         if index not in self._gpus:

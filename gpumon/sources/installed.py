@@ -50,7 +50,7 @@ def container_words(environ: Mapping[str, str], root: Path = Path("/")) -> str |
 _VERSION: Final = re.compile(r"Kernel Module[^\n]*?\s(\d+(?:\.\d+)+)\s")
 _RESTRICTED: Final = re.compile(r"^RmProfilingAdminOnly:\s*(\d+)", re.MULTILINE)
 _NODE: Final = re.compile(r"nvidia(\d+|ctl)")
-_MOST_BYTES: Final = 1 << 16
+_MAX_BYTES: Final = 1 << 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,6 +88,6 @@ def read_driver_files(root: Path = Path("/")) -> DriverFiles:
 def _text(path: Path) -> str:
     try:
         with path.open("rb") as file:
-            return file.read(_MOST_BYTES).decode("utf-8", "replace")
+            return file.read(_MAX_BYTES).decode("utf-8", "replace")
     except OSError:
         return ""

@@ -88,7 +88,7 @@ def with_one_remedy(findings: Sequence[Finding]) -> list[Finding]:
     ]
 
 
-_MOST_GPUS: Final = 8
+_MAX_GPUS: Final = 8
 """GPUs that are named: more than elsewhere, because each needs the remedy."""
 _MARKS: Final = {OK: "✓", MISSING: "!", BROKEN: "✗", OFF: "·"}
 _PLAIN_MARKS: Final = {OK: "+", MISSING: "!", BROKEN: "x", OFF: "-"}
@@ -155,7 +155,7 @@ def _board(findings: Sequence[Finding], gpus: Sequence[str], style: TextStyle) -
     colour = "bold" if identity.status == OK else _COLOURS[identity.status]
     yield from (style.painted(line, colour) for line in lines)
     if len(gpus) > 1:
-        same = style.plain(gpus_named(gpus[1:], _MOST_GPUS))
+        same = style.plain(gpus_named(gpus[1:], _MAX_GPUS))
         yield f"  {same}: the same; the values below are of GPU {gpus[0]}"
     if any(one.reading_microseconds is not None for one in fields):
         head = _cells("field", "every", "takes", "of a second")
@@ -272,5 +272,5 @@ def _whose(findings: Sequence[Finding]) -> str:
     whats = list(dict.fromkeys(finding.what for finding in findings if finding.what))
     gpus = list(dict.fromkeys(finding.gpu for finding in findings if finding.gpu is not None))
     gpus = [gpu for gpu in gpus if not any(what.startswith(f"gpu {gpu} ") for what in whats)]
-    where = [gpus_named(gpus, _MOST_GPUS)] if gpus else []
+    where = [gpus_named(gpus, _MAX_GPUS)] if gpus else []
     return " ".join([*where, *([listed(whats)] if whats else [])])

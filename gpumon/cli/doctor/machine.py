@@ -49,7 +49,7 @@ from gpumon.sources.ring_reader.ring_survey import RingSurvey, survey_rings
 from gpumon.sources.system_clock import SystemClock, read_boot_id
 
 _PATIENCE_S: Final = 1.0
-_MOST_BYTES: Final = 1 << 20
+_MAX_BYTES: Final = 1 << 20
 _found = partial(finding_of, MACHINE)
 _START: Final = f"start one: gpumon serve (page and /metrics on {DEFAULT_LISTEN})"
 _START_WITHOUT_GPUS: Final = (
@@ -165,7 +165,7 @@ def port_finding(listen: str = DEFAULT_LISTEN) -> Finding:
     name = f"port {port}"
     try:
         _, body = answer_of(
-            f"http://{host}:{port}/metrics", patience_s=_PATIENCE_S, most_bytes=_MOST_BYTES
+            f"http://{host}:{port}/metrics", patience_s=_PATIENCE_S, max_bytes=_MAX_BYTES
         )
     except ConnectionRefusedError:
         return _found(name, "free")

@@ -34,7 +34,7 @@ _LINGER_S: Final = 1.0
 _AT_ONCE: Final = struct.pack("ii", 1, 0)
 _CHECK_EVERY_S: Final = 0.1
 _BACK_OFF_S: Final = 0.1
-_MOST_ACCEPTED_AT_ONCE: Final = 64
+_MAX_ACCEPTED_AT_ONCE: Final = 64
 _BLOCK_BYTES: Final = 65_536
 
 
@@ -114,8 +114,8 @@ class _Connection:
 class _Pool:
     """The threads of one kind of request. Only the loop changes the counts."""
 
-    def __init__(self, name: str, threads: int, most_waiting: int) -> None:
-        self.name, self.threads, self.most_waiting = f"gpumon-http-{name}", threads, most_waiting
+    def __init__(self, name: str, threads: int, max_waiting: int) -> None:
+        self.name, self.threads, self.max_waiting = f"gpumon-http-{name}", threads, max_waiting
         self.running = 0
         self.waiting: deque[tuple[_Connection, Job]] = deque()
 
@@ -233,7 +233,7 @@ class BoundedServer:
             self._waker.send(b"\0")
 
     def _accept(self, listener: socket.socket) -> None:
-        for _ in range(_MOST_ACCEPTED_AT_ONCE):
+        for _ in range(_MAX_ACCEPTED_AT_ONCE):
             try:
                 peer_socket, address = listener.accept()
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):
@@ -304,7 +304,7 @@ class BoundedServer:
     def _begin(self, connection: _Connection, job: Job) -> None:
         pool = self._pools[job.pool]
         if pool.running >= pool.threads:
-            if len(pool.waiting) < pool.most_waiting:
+            if len(pool.waiting) < pool.max_waiting:
                 pool.waiting.append((connection, job))
             else:
                 self._answer(connection, self._busy())

@@ -19,7 +19,7 @@ WEB_SERVER: Final = "web_server"
 _LOGGED_EVERY_S: Final = 60.0
 """Events that may happen a thousand times a second are logged once a minute."""
 _WELL_AFTER_S: Final = 60.0
-_MOST_KINDS: Final = 100
+_MAX_KINDS: Final = 100
 _EXHAUSTED: Final = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 """A resource is exhausted: the location in the code does not matter."""
 
@@ -72,7 +72,7 @@ class FaultLog:
         with self._lock:
             self._count += 1
             self._newest = time.monotonic(), f"{what}: {name}, see the log of gpumon serve"
-            is_new = kind not in self._kinds and len(self._kinds) < _MOST_KINDS
+            is_new = kind not in self._kinds and len(self._kinds) < _MAX_KINDS
             self._kinds |= {kind} if is_new else set()
         suppressed = self._lines.suppressed(is_new=is_new)
         if suppressed is None:

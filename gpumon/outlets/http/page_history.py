@@ -22,7 +22,7 @@ from gpumon.core.wording import label_text
 KEPT_PERIODS: Final = 600
 """How many periods are kept: ten minutes at one tick a second."""
 
-_MOST_POINTS: Final = KEPT_PERIODS + 12
+_MAX_POINTS: Final = KEPT_PERIODS + 12
 """Room for a few more, as ticks may come a little early."""
 
 _SEQUENCE, _END, _OBSERVED, _BUSY, _PENDING, _SUSPECTED, _NOT_STARVED, _CAUSES = range(8)
@@ -138,8 +138,8 @@ class _Lane:
     """
 
     def __init__(self) -> None:
-        self._cells = memoryview(array("q", bytes(8 * _WIDTH * _MOST_POINTS)))
-        self._ratios = array("d", bytes(8 * _MOST_POINTS))  # nan: none
+        self._cells = memoryview(array("q", bytes(8 * _WIDTH * _MAX_POINTS)))
+        self._ratios = array("d", bytes(8 * _MAX_POINTS))  # nan: none
         self._oldest = self._count = 0
         self.touched: dict[int, _Point] = {}
         self.gone_until_ns: int | None = None
@@ -149,16 +149,16 @@ class _Lane:
         """All points, the oldest first by default."""
         numbers = range(self._count)
         for number in reversed(numbers) if newest_first else numbers:
-            yield self._point((self._oldest + number) % _MOST_POINTS)
+            yield self._point((self._oldest + number) % _MAX_POINTS)
 
     def drop_before(self, until_ns: int) -> None:
         """Drop the points that ended by then, and the oldest if there is no room for more."""
         while self._count:
             end_ns = self._point(self._oldest).cells[_END]
-            if end_ns > until_ns and self._count < _MOST_POINTS:
+            if end_ns > until_ns and self._count < _MAX_POINTS:
                 break
             self.gone_until_ns = end_ns
-            self._oldest, self._count = (self._oldest + 1) % _MOST_POINTS, self._count - 1
+            self._oldest, self._count = (self._oldest + 1) % _MAX_POINTS, self._count - 1
 
     def append(self, sequence: int, taken_at_ns: int, gpu: GpuState) -> None:
         now = _counters(taken_at_ns, gpu)
@@ -185,7 +185,7 @@ class _Lane:
         self._mark(_NOT_STARVED, not_starved_ns, _INPUT_WAIT, waiting)
 
     def _add(self, ratio: float | None, cells: array[int]) -> _Point:
-        at = (self._oldest + self._count) % _MOST_POINTS
+        at = (self._oldest + self._count) % _MAX_POINTS
         self._count += 1
         self._cells[at * _WIDTH : (at + 1) * _WIDTH] = cells
         self._ratios[at] = nan if ratio is None else ratio

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 LONGEST_HEAD_BYTES: Final = 16_384
-_MOST_FIELDS: Final = 100
+_MAX_FIELDS: Final = 100
 
 _END: Final = re.compile(rb"\r?\n\r?\n")
 _REQUEST_LINE: Final = re.compile(r"([!#$%&'*+.^_`|~0-9A-Za-z-]+) ([!-~]+) HTTP/([0-9])\.([0-9])")
@@ -75,8 +75,8 @@ def read_head(head: bytes | bytearray) -> Request | Refused:
         return Refused(400, "The first line must be such as GET /metrics HTTP/1.1.")
     if match[3] != "1":
         return Refused(505, "Only HTTP/1.1 and HTTP/1.0 are supported.")
-    if len(lines) > _MOST_FIELDS:
-        return Refused(431, f"More than {_MOST_FIELDS} header fields.")
+    if len(lines) > _MAX_FIELDS:
+        return Refused(431, f"More than {_MAX_FIELDS} header fields.")
     fields = _fields(lines)
     if isinstance(fields, Refused):
         return fields

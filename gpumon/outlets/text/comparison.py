@@ -26,7 +26,7 @@ from gpumon.outlets.text.style import TextStyle, wrapped
 
 _WAVERS: Final = 1.02
 """Two measurements of the same work differ by as much."""
-_MOST_RUNS: Final = 8
+_MAX_RUNS: Final = 8
 """With more runs than that, the table shows the first of them."""
 _LONG_STEP_NS: Final = 10 * NS_PER_S
 
@@ -188,11 +188,11 @@ def _pace_rows(pairs: RunPairs) -> list[str]:
         lines += _rows_of_one(counted_pairs[0])
     elif counted_pairs:
         lines.append("wall time per step")
-        lines += map(_steps_of_many, counted_pairs[:_MOST_RUNS])
-        resized = [pair for pair in counted_pairs[:_MOST_RUNS] if pair.has_unlike_steps]
+        lines += map(_steps_of_many, counted_pairs[:_MAX_RUNS])
+        resized = [pair for pair in counted_pairs[:_MAX_RUNS] if pair.has_unlike_steps]
         lines += ["samples per second", *map(_samples_of_many, resized)] if resized else []
-        if len(counted_pairs) > _MOST_RUNS:
-            lines.append(f"  and {len(counted_pairs) - _MOST_RUNS} more: --json has all of them")
+        if len(counted_pairs) > _MAX_RUNS:
+            lines.append(f"  and {len(counted_pairs) - _MAX_RUNS} more: --json has all of them")
     for title, alone in (("before", pairs.only_before), ("after", pairs.only_after)):
         if alone:
             names = listed([label_text(pace.run) for pace in alone])

@@ -21,7 +21,7 @@ from gpumon.core.wording import (
     time_of_day,
 )
 
-_MOST_NAMED: Final = 3
+_MAX_NAMED: Final = 3
 
 
 def clock(report: Report, at_ns: int) -> str:
@@ -87,13 +87,13 @@ def standstill_statement(gpu: GpuReport, report: Report) -> str:
         stopped = _suspended_on(gpu, report)
         if not stopped:
             return messages.PROCESS_STOPPED.format(gpu=gpu.label)
-        names = capital(listed([run_named(run) for run in stopped], most=_MOST_NAMED))
+        names = capital(listed([run_named(run) for run in stopped], most=_MAX_NAMED))
         return messages.STOPPED.of(len(stopped), runs=names)
     if gpu.verdict.name is VerdictName.HANGING:
         silent = hanging_on([gpu], report.runs)
     else:
         silent = [(run, run.silence) for run in waits_for_first_batch(gpu, report) if run.silence]
-    sentences = [silence_sentence(run, silence) for run, silence in silent[:_MOST_NAMED]]
+    sentences = [silence_sentence(run, silence) for run, silence in silent[:_MAX_NAMED]]
     return " ".join(sentences) or messages.RUN_STANDS_STILL.format(gpu=gpu.label)
 
 
@@ -153,8 +153,8 @@ def waits_for_first_batch(gpu: GpuReport, report: Report) -> list[RunReport]:
 def held_statements(gpus: Sequence[GpuReport], report: Report) -> str:
     """Which of these GPUs are held, by which process and since when; empty where none is."""
     by_holder = holders(gpus)
-    sentences = [_held_statement(holder, held, report) for holder, held in by_holder[:_MOST_NAMED]]
-    if others := [gpu.label for _, held in by_holder[_MOST_NAMED:] for gpu in held]:
+    sentences = [_held_statement(holder, held, report) for holder, held in by_holder[:_MAX_NAMED]]
+    if others := [gpu.label for _, held in by_holder[_MAX_NAMED:] for gpu in held]:
         sentences.append(messages.HELD_AS_WELL.of(len(others), gpus=gpus_named(others)))
     return " ".join(sentences)
 

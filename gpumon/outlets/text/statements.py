@@ -24,7 +24,7 @@ from gpumon.outlets.text.trouble_lines import has_trouble, trouble_words
 
 LEAST_IN_USE: Final = in_time(DEFAULT_SETTINGS.min_in_use_ns)
 MOST_CAUSES: Final = 3
-_MOST_LOW: Final = 3
+_MAX_LOW: Final = 3
 _NOTICED_RATIO: Final = 0.01
 """A GPU that was busy for a smaller share of the time had nothing to do."""
 _LITTLE_UNUSED_RATIO: Final = 0.02
@@ -211,7 +211,7 @@ def _healthy(gpus: Sequence[GpuReport]) -> str:
         messages.LITTLE_LOST_AFTER_FIRST_BATCH if _lost_before_work(full) else messages.LITTLE_LOST
     )
     lost_little = about(row, full)
-    return joined([*map(low_fill_sentence, low[:_MOST_LOW]), lost_little])
+    return joined([*map(low_fill_sentence, low[:_MAX_LOW]), lost_little])
 
 
 def _lost_before_work(gpus: Sequence[GpuReport]) -> bool:

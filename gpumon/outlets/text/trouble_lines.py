@@ -11,9 +11,9 @@ from gpumon.core.report.report import GpuReport, Report
 from gpumon.core.verdict import Severity
 from gpumon.core.wording import capital, counted, gpus_named, in_time, label_text, listed, plainly
 
-_MOST_SENTENCES: Final = 3
+_MAX_SENTENCES: Final = 3
 """So many GPUs, or groups in the same trouble, are named in the first lines."""
-_MOST_PARAGRAPHS: Final = 12
+_MAX_PARAGRAPHS: Final = 12
 _SHORT_UUID: Final = 13
 """``GPU-8f1c2a3b`` and an ellipsis."""
 
@@ -54,8 +54,8 @@ def title_of_troubles(report: Report) -> str:
 def trouble_sentences(report: Report, severity: Severity) -> str:
     """What is wrong with the GPUs whose worst trouble is that grave; empty where there is none."""
     groups = _groups(report, severity)
-    sentences = [_sentences(one, report) for one in groups[:_MOST_SENTENCES]]
-    more = sum(len(one.gpus) for one in groups[_MOST_SENTENCES:])
+    sentences = [_sentences(one, report) for one in groups[:_MAX_SENTENCES]]
+    more = sum(len(one.gpus) for one in groups[_MAX_SENTENCES:])
     if more:
         sentences.append(f"{counted(more, 'more GPU is', 'more GPUs are')} in trouble.")
     if severity is Severity.HIGH:
@@ -66,7 +66,7 @@ def trouble_sentences(report: Report, severity: Severity) -> str:
 def trouble_evidence(report: Report) -> str:
     """The evidence of grave troubles, a sentence for each GPU; empty where there is none."""
     sentences = []
-    for one in _groups(report, Severity.HIGH)[:_MOST_SENTENCES]:
+    for one in _groups(report, Severity.HIGH)[:_MAX_SENTENCES]:
         clauses = "; ".join(filter(None, (_evidence(each, report) for each in one.troubles)))
         if clauses:
             sentences.append(f"{_names(one.gpus, report)}: {clauses}.")
@@ -114,9 +114,9 @@ def trouble_paragraphs(report: Report) -> list[str]:
     paragraphs = [_paragraph(one, report) for one in in_order]
     elsewhere = [one.partition(": ") for one in report.lost_elsewhere]
     paragraphs += [f"{capital(gone)}. What to do: {todo}." for gone, _, todo in elsewhere]
-    more = len(paragraphs) - _MOST_PARAGRAPHS
+    more = len(paragraphs) - _MAX_PARAGRAPHS
     if more > 0:
-        paragraphs[_MOST_PARAGRAPHS:] = [f"{more} more: --json has all of them."]
+        paragraphs[_MAX_PARAGRAPHS:] = [f"{more} more: --json has all of them."]
     return paragraphs
 
 

@@ -13,7 +13,7 @@ from typing import Final
 from gpumon.core.clock import NS_PER_S
 from gpumon.sources.host.kept_files import KeptFiles
 
-_MOST_LEVELS: Final = 16
+_MAX_LEVELS: Final = 16
 _FILES: Final = (
     "cpu.max",
     "cpu.cfs_quota_us",
@@ -119,7 +119,7 @@ def _levels(mount: str, path: str) -> list[str]:
     inside = PurePosixPath("/" + path.lstrip("/"))
     if ".." in inside.parts:
         return []  # another namespace: not visible from here
-    levels = [f"{mount}{level}".rstrip("/") for level in [inside, *inside.parents][:_MOST_LEVELS]]
+    levels = [f"{mount}{level}".rstrip("/") for level in [inside, *inside.parents][:_MAX_LEVELS]]
     return [level for level in levels if Path(level, "cpu.stat").is_file()]
 
 

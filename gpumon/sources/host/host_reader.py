@@ -19,9 +19,9 @@ from gpumon.sources.host.machine_totals import MachineRates, MachineTotals
 from gpumon.sources.host.process_states import ProcessStates
 from gpumon.sources.host.run_inspection import RunInspection
 
-_MOST_RUNS: Final = 32
+_MAX_RUNS: Final = 32
 """Runs inspected in one tick. Where more wait, they take turns, fairly by owner."""
-_MOST_NS: Final = NS_PER_S // 5
+_MAX_NS: Final = NS_PER_S // 5
 """Once inspection has taken so long in a tick, the remaining runs have to wait for the next."""
 _LEAST_RATIO: Final = 0.01
 _BUSY_FROM: Final = 1.0 - DEFAULT_SETTINGS.lost_share
@@ -119,7 +119,7 @@ class HostReader:
         self._machine = MachineTotals(proc)
         self._processes = ProcessStates(self._files, proc)
         self._runs: dict[str, _Run] = {}
-        self._turns = FairTurns[str](_MOST_RUNS)
+        self._turns = FairTurns[str](_MAX_RUNS)
         self._reads_networks = False  # whether a run waits for one
 
     def inspect(
@@ -150,7 +150,7 @@ class HostReader:
         of_run: dict[str, HostEvidence] = {}
         by_key = {run.key: run for run in candidates}
         for key in self._turns.choose({key: living[key].owner_uid for key in by_key}):
-            if time.perf_counter_ns() - began_ns >= _MOST_NS:
+            if time.perf_counter_ns() - began_ns >= _MAX_NS:
                 break
             self._turns.note(key)
             run = by_key[key]

@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 from typing import Final
 
-_MOST_OPEN: Final = 600
+_MAX_OPEN: Final = 600
 """Descriptors: the shipped unit may have 1,024, and rings and scrapers need some."""
-_MOST_BYTES: Final = 16_384
+_MAX_BYTES: Final = 16_384
 _FLAGS: Final = os.O_RDONLY | os.O_CLOEXEC
 
 
@@ -17,11 +17,11 @@ class KeptFiles:
     An open file stays with its task, even if the pid is used again.
     """
 
-    def __init__(self, most_open: int = _MOST_OPEN) -> None:
-        self._most_open = most_open
+    def __init__(self, max_open: int = _MAX_OPEN) -> None:
+        self._max_open = max_open
         self._open: dict[str, int] = {}
 
-    def read(self, path: str, most_bytes: int = _MOST_BYTES) -> bytes:
+    def read(self, path: str, max_bytes: int = _MAX_BYTES) -> bytes:
         """Read a file of one record; by default, its first 16 KiB.
 
         Raises:
@@ -29,17 +29,17 @@ class KeptFiles:
         """
         descriptor = self._open.get(path)
         if descriptor is None:
-            if len(self._open) >= self._most_open:
-                return self.read_once(path, most_bytes)
+            if len(self._open) >= self._max_open:
+                return self.read_once(path, max_bytes)
             descriptor = self._open[path] = os.open(path, _FLAGS)
         try:
-            return os.pread(descriptor, most_bytes, 0)
+            return os.pread(descriptor, max_bytes, 0)
         except OSError:
             self.let_go(path)
             raise
 
     @staticmethod
-    def read_once(path: str, most_bytes: int = _MOST_BYTES) -> bytes:
+    def read_once(path: str, max_bytes: int = _MAX_BYTES) -> bytes:
         """Read a file and close it: one that is needed seldom, or has many records.
 
         Raises:
@@ -48,7 +48,7 @@ class KeptFiles:
         # Of many records, the kernel returns about a page at a time.
         descriptor, text = os.open(path, _FLAGS), b""
         try:
-            while more := os.read(descriptor, most_bytes - len(text)):
+            while more := os.read(descriptor, max_bytes - len(text)):
                 text += more
             return text
         finally:

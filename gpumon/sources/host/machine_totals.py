@@ -8,7 +8,7 @@ from gpumon.core.clock import NS_PER_S
 from gpumon.sources.host.cgroup_limits import growth_of, stalled_us
 from gpumon.sources.host.kept_files import KeptFiles
 
-_MOST_BYTES = 1 << 18
+_MAX_BYTES = 1 << 18
 """Of /proc/diskstats: about 100 bytes for each disk, partition and loop device."""
 _SECTOR_BYTES = 512
 """The unit of /proc/diskstats, whatever a disk's own sectors are."""
@@ -74,7 +74,7 @@ class MachineTotals:
 
     def _text(self, name: str) -> str:
         try:
-            raw = KeptFiles.read_once(f"{self._proc}/{name}", _MOST_BYTES)
+            raw = KeptFiles.read_once(f"{self._proc}/{name}", _MAX_BYTES)
         except OSError:
             return ""
         return raw.decode("ascii", "replace")

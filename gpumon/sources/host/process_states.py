@@ -13,7 +13,7 @@ from gpumon.core.ring_format.events import RingReading
 from gpumon.core.waits.evidence import ProcessState
 from gpumon.sources.host.kept_files import KeptFiles
 
-_MOST_RUNS: Final = 64
+_MAX_RUNS: Final = 64
 """Runs inspected in one tick. Where more are quiet, they take turns, fairly by owner."""
 _WCHAN_AFTER_NS: Final = 10 * NS_PER_S
 """After this time without a record, the kernel function in which a run sleeps is read, too."""
@@ -44,7 +44,7 @@ class ProcessStates:
         self._files, self._proc, self._cgroups = files, proc, cgroups
         self._runs: dict[str, _Run] = {}
         self._asked: dict[str, int] = {}  # pids that were inspected, by ring
-        self._turns = FairTurns[str](_MOST_RUNS)
+        self._turns = FairTurns[str](_MAX_RUNS)
 
     def inspect(self, readings: Iterable[RingReading], now_ns: int) -> dict[str, ProcessState]:
         """The states of quiet runs' processes, by ring key; a run that is left out can run."""

@@ -14,7 +14,7 @@ _BOMS: Final = (
 _HIGH: Final = re.compile(rb"[\x80-\xff]+")
 _ODD_BYTES: Final = bytes({*range(32), *range(0x80, 0xA0)} - {*b"\t\r\n\f\x1b"})
 _ZEROS: Final = re.compile(rb"(\n?)\0+")
-_MOST_ZEROS: Final = 1 << 26
+_MAX_ZEROS: Final = 1 << 26
 """Give up after this many zero bytes at the start, as of ``/dev/zero``."""
 _MAX_ODD_SHARE: Final = 0.10
 """A file with a larger share of control and undecodable characters is binary."""
@@ -49,7 +49,7 @@ class WithoutZeros:
         """Return up to ``count`` bytes; none at the end, or if nothing but zeros comes."""
         while not self._ready:
             data = self._stream.read(count)
-            if not data or (self.count > _MOST_ZEROS and not self._has_begun):
+            if not data or (self.count > _MAX_ZEROS and not self._has_begun):
                 return b""
             self._ready = self._cleaned(data)
         data, self._ready = self._ready[:count], self._ready[count:]

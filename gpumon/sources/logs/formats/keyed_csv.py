@@ -26,7 +26,7 @@ _VALUE: Final = re.compile(r"_?value(?: ?#\w)?|val|y|metric_value|last_value", r
 _RUNS: Final = ("run_id", "run_uuid", "run", "run_name", "task", "task_id")
 _LABELS: Final = OWNER_LABELS.union(_RUNS)
 _HINT: Final = re.compile("val|y", re.I)
-_MOST_HEADERS, _MOST_SERIES = 4, 16_384
+_MAX_HEADERS, _MAX_SERIES = 4, 16_384
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ def _keyed(head: Sequence[str]) -> tuple[int, _Keyed] | None:
         header = tuple(cells_of(splitter, line)) if _HINT.search(line) else ()
         value_at = next((at for at, text in enumerate(header) if _VALUE.fullmatch(text)), None)
         keys_at = [at for at, text in enumerate(header) if text.lower() in _KEYS]
-        if value_at is None or not keys_at or looked_at >= _MOST_HEADERS:
+        if value_at is None or not keys_at or looked_at >= _MAX_HEADERS:
             continue
         looked_at += 1
         rows = [cells_of(splitter, one) for one in head[number:]]
@@ -118,7 +118,7 @@ class KeyedCsvLog(WideTable):
         if series not in self._series:
             meant = heading_of(series[0])
             is_busy = meant is not None and meant.column is Column.UTILIZATION
-            if len(self._series) >= _MOST_SERIES:
+            if len(self._series) >= _MAX_SERIES:
                 self._series.clear()  # they are known again by their next rows
             self._series[series] = is_busy
             if is_busy and meant is not None:

@@ -29,12 +29,12 @@ from gpumon.sources.logs.table.gpu_rows import MAX_GPUS, GpuRows
 from gpumon.sources.logs.table.skipped_lines import Refusal
 
 _TICK_ROWS: Final = 64
-_MOST_CELLS: Final = 32_768
+_MAX_CELLS: Final = 32_768
 """Different cells of a column to remember."""
 _READ_IN_FULL: Final = ('"', *ERROR_MARKS)
 """A row with one of these is read in full."""
 _UNUSABLE: Final = -1
-_MOST_HEADERS: Final = 2
+_MAX_HEADERS: Final = 2
 """A header and its units."""
 
 
@@ -106,12 +106,12 @@ class NvidiaSmiCsvLog(GpuLog):
         if cell in known:
             return known[cell]
         used_bytes = bytes_in(cell, self._unit_bytes)
-        if len(known) < _MOST_CELLS:
+        if len(known) < _MAX_CELLS:
             known[cell] = used_bytes
         return used_bytes
 
     def _remember(self, cells: Sequence[str], gpu: int, ratio: float) -> None:
-        if len(self._ratios) < _MOST_CELLS:
+        if len(self._ratios) < _MAX_CELLS:
             self._ratios[cells[self._utilization_at]] = ratio
             self._positions[cells[self._key_at]] = gpu
 
@@ -210,7 +210,7 @@ class NvidiaSmiCsvLog(GpuLog):
         try:
             known = head_of_csv(rows, self._options, self._name, is_apart=is_apart)
         except UnreadableLogError:
-            if self._errors.are_all(head, but=_MOST_HEADERS):
+            if self._errors.are_all(head, but=_MAX_HEADERS):
                 raise UnreadableLogError(f"{self._name}: {self._errors.sentence()}") from None
             raise
         self._is_percent, self._unit = known.is_percent, known.unit

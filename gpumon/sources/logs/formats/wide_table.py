@@ -250,7 +250,7 @@ def _is_blank(cell: object) -> bool:
 _SEPARATORS: Final = ",;\t"
 _HINT: Final = re.compile("gpu|cuda|device|util", re.I)
 """A line without any of these is no header and is not parsed."""
-_MOST_COLUMNS: Final = 1 << 15
+_MAX_COLUMNS: Final = 1 << 15
 """Three columns for each of 1,024 GPUs, ten times over."""
 _VALUE: Final = re.compile(r"[-+]?[\d.]+\s*%?|\d{4}[-/]\d\d?[-/]\d.*|\[.*\]|N/A", re.ASCII)
 
@@ -313,7 +313,7 @@ def _wide_header(line: str) -> str | None:
     if not bare or bare[0] in "{[" or '": ' in bare or not _HINT.search(bare):
         return None
     for separator in [one for one in _SEPARATORS if one in bare] or _SEPARATORS[:1]:
-        if bare.count(separator) >= _MOST_COLUMNS:
+        if bare.count(separator) >= _MAX_COLUMNS:
             continue
         cells = cells_of(CellSplitter(separator), line)
         if any(_VALUE.fullmatch(cell) for cell in cells):
@@ -330,7 +330,7 @@ def _wide_header(line: str) -> str | None:
     return None
 
 
-_MOST_KEYS: Final = 65_536
+_MAX_KEYS: Final = 65_536
 
 
 class WideJsonLog(WideTable):
@@ -354,7 +354,7 @@ class WideJsonLog(WideTable):
         known: set[str] = set()
         for number, document in documents:
             row = {key: one for key, one in document.items() if not isinstance(one, (dict, list))}
-            if len(known) < _MOST_KEYS and not known.issuperset(row):
+            if len(known) < _MAX_KEYS and not known.issuperset(row):
                 added = [key for key in row if key not in known]
                 self._learn(zip(added, added, strict=True))
                 known.update(added)

@@ -30,7 +30,7 @@ _MIN_PERIOD_NS: Final = NS_PER_S // 50
 """Rows closer than this are no log: a driver averages over at least a sixth of a second."""
 _RESOLUTIONS_NS: Final = (60 * NS_PER_S, NS_PER_S)
 """Resolutions of coarse clocks: spreadsheets store minutes, `date +%s` seconds."""
-_MOST_ROWS_A_STAMP: Final = 1_000
+_MAX_ROWS_A_STAMP: Final = 1_000
 """With more rows at one time, the clock stands still."""
 _CROWD: Final = 1.3
 """Mean rows a stamp from which on the clock is coarse; below, equal rows are copies."""
@@ -216,7 +216,7 @@ class _GpuOrder:
 
     def _has_yet_to_show_its_clock(self, ready_count: int) -> bool:
         """Return whether the first rows have too few times, and not too many wait for more."""
-        if self._until_ns is not None or len(self._pending) > _CLOCK_TIMES * _MOST_ROWS_A_STAMP:
+        if self._until_ns is not None or len(self._pending) > _CLOCK_TIMES * _MAX_ROWS_A_STAMP:
             return False
         return len({row.stamp_ns for row in self._pending[:ready_count]}) < _CLOCK_TIMES
 
@@ -226,7 +226,7 @@ class _GpuOrder:
         count = max(0, len(pending) - held_back)
         while 0 < count < len(pending) and pending[count][1] == pending[count - 1][1]:
             count -= 1
-        if not count and len(pending) > _MOST_ROWS_A_STAMP + WINDOW_ROWS:
+        if not count and len(pending) > _MAX_ROWS_A_STAMP + WINDOW_ROWS:
             return len(pending)  # the clock stands still: waiting for it would take all memory
         return count
 
@@ -296,13 +296,13 @@ class _EqualStamps:
             return list(rows)
         runs = [list(run) for _, run in groupby(rows, key=_stamp_of)]
         resolution_ns = self._resolution_ns([run[0].stamp_ns for run in runs])
-        counts = [len(run) for run in runs if len(run) <= _MOST_ROWS_A_STAMP]
+        counts = [len(run) for run in runs if len(run) <= _MAX_ROWS_A_STAMP]
         if not resolution_ns or not counts or sum(counts) < _CROWD * len(counts):
             return [row for run in runs for row in self._without_copies(run, resolution_ns)]
         usual = self._usual_rows(counts)
         apart: list[LogSample] = []
         for at, run in enumerate(runs):
-            if len(run) > _MOST_ROWS_A_STAMP:
+            if len(run) > _MAX_ROWS_A_STAMP:
                 apart.append(self._first_of_standing(run))
                 continue
             last_ns = runs[at - 1][0].stamp_ns if at else before_ns
@@ -347,7 +347,7 @@ class _EqualStamps:
         ]
 
     def _without_copies(self, run: list[LogSample], resolution_ns: int) -> list[LogSample]:
-        if len(run) > _MOST_ROWS_A_STAMP:
+        if len(run) > _MAX_ROWS_A_STAMP:
             return [self._first_of_standing(run)]
         different = list(dict.fromkeys(run))
         self.copies += len(run) - len(different)

@@ -334,8 +334,8 @@ def _written_parser(
 
 _CLOCK_FACE: Final = re.compile(r"\d\d?:\d\d:\d\d", re.ASCII)
 _LONGEST: Final = 80
-_MOST_WORDS: Final = 64
-_MOST_CHARACTERS: Final = 1_000
+_MAX_WORDS: Final = 64
+_MAX_CHARACTERS: Final = 1_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -393,8 +393,8 @@ def find_ctime(text: str) -> int | None:
     >>> find_ctime("[0] NVIDIA A40 | 45'C") is None
     True
     """
-    words = spaced(text[:_MOST_CHARACTERS])
+    words = spaced(text[:_MAX_CHARACTERS])
     if _CLOCK_FACE.search(words) is None:
         return None
-    found = time_of_words(words.split()[:_MOST_WORDS], must_be_all=False)
+    found = time_of_words(words.split()[:_MAX_WORDS], must_be_all=False)
     return found[0].stamp_ns if found is not None and found[0].has_year else None

@@ -30,7 +30,7 @@ SHORTEST_NS: Final = 100_000_000
 _METRICS: Final = (1, 2, 3, 5, 10)
 """Any engine, SM activity, SM occupancy, tensor cores, DRAM: as in ``ActivitySample``."""
 
-_MOST_METRICS: Final = 1024
+_MAX_METRICS: Final = 1024
 """More than any driver has: the array grew from 98 to 477 while its version stayed 1, and a driver
 with a longer one than ours would write beyond it."""
 
@@ -56,7 +56,7 @@ class _Metrics(ctypes.Structure):
         ("count", ctypes.c_uint),
         ("earlier", ctypes.c_void_p),
         ("later", ctypes.c_void_p),
-        ("metrics", _Metric * _MOST_METRICS),
+        ("metrics", _Metric * _MAX_METRICS),
     )
 
 

@@ -61,7 +61,7 @@ class ByteCounter:
             self.ran_back = True
             return None
         rate = (count - last[0]) * self._counter.unit_bytes * NS_PER_S / (at_ns - last[1])
-        if rate > self._counter.most_bytes_per_second:
+        if rate > self._counter.max_bytes_per_second:
             self._refuse()
             return None
         return rate

@@ -208,7 +208,7 @@ class FieldSchedule:
         return under_way[0]
 
 
-_MOST_WATTS: Final = 20_000
+_MAX_WATTS: Final = 20_000
 """No board draws as much: a counter that ran faster was set."""
 
 _SLACK_MILLIJOULES: Final = 20_000_000
@@ -239,7 +239,7 @@ class EnergyCounter:
             self._sum_millijoules = millijoules
         elif millijoules >= last:
             used, elapsed_ns = millijoules - last, max(0, now_ns - self._last_at_ns)
-            if used > _MOST_WATTS * elapsed_ns * 1000 // NS_PER_S + _SLACK_MILLIJOULES:
+            if used > _MAX_WATTS * elapsed_ns * 1000 // NS_PER_S + _SLACK_MILLIJOULES:
                 self._refuse()
             else:
                 self._sum_millijoules += used

@@ -116,7 +116,7 @@ class NvmlCounter:
         field_id: NVML's number of it.
         scope_id: The links it counts.
         unit_bytes: Its unit.
-        most_bytes_per_second: No link is faster.
+        max_bytes_per_second: No link is faster.
         may_wrap: Whether NVML documents that it may wrap, without the number.
     """
 
@@ -124,7 +124,7 @@ class NvmlCounter:
     field_id: int
     scope_id: int
     unit_bytes: int
-    most_bytes_per_second: int
+    max_bytes_per_second: int
     may_wrap: bool
 
 
@@ -192,16 +192,16 @@ _ALL_LINKS: Final = 0xFFFF_FFFF
 _FASTEST_MEGAHERTZ: Final = 100_000
 _FASTEST_FAN_PERCENT: Final = 200
 """Relative to the maximum noise level; NVML documents that it can be exceeded."""
-_MOST_BYTES_PER_SECOND: Final = 10**12
+_MAX_BYTES_PER_SECOND: Final = 10**12
 """PCIe in one direction: version 7 with 16 lanes has a quarter of it."""
 
 MOST_MILLIWATTS: Final = 100_000_000
 """More than any board can draw."""
 MOST_BYTES: Final = 1 << 46
 """64 TiB: some hundred times the memory of the largest board."""
-_MOST_MILLIJOULES: Final = 10**16
+_MAX_MILLIJOULES: Final = 10**16
 """20 kW, more than any board draws, for sixteen years."""
-_MOST_ERRORS: Final = 10**12
+_MAX_ERRORS: Final = 10**12
 """A million a second for eleven days."""
 
 RATES: Final = NvmlCall("nvmlDeviceGetUtilizationRates", answer=AnswerLayout.PAIR)
@@ -241,7 +241,7 @@ _ENERGY: Final = (_call("TotalEnergyConsumption", answer=AnswerLayout.LONG),)
 MEMORY: Final = NvmlNumber(
     "memory_used_bytes", BYTES, _MEMORIES, most=MOST_BYTES, is_part_of_next=True
 )
-ENERGY: Final = NvmlNumber("energy_joules", MILLIJOULES, _ENERGY, most=_MOST_MILLIJOULES)
+ENERGY: Final = NvmlNumber("energy_joules", MILLIJOULES, _ENERGY, most=_MAX_MILLIJOULES)
 
 
 def _clock(attribute: str, kind: int) -> NvmlNumber:
@@ -251,7 +251,7 @@ def _clock(attribute: str, kind: int) -> NvmlNumber:
 
 def _ecc(attribute: str, kind: int) -> NvmlNumber:
     calls = (_call("TotalEccErrors", kind, _SINCE_LOADED, answer=AnswerLayout.LONG),)
-    return NvmlNumber(attribute, ERRORS, calls, most=_MOST_ERRORS)
+    return NvmlNumber(attribute, ERRORS, calls, most=_MAX_ERRORS)
 
 
 def _video(attribute: str, what: str) -> NvmlNumber:
@@ -260,12 +260,12 @@ def _video(attribute: str, what: str) -> NvmlNumber:
 
 
 def _pcie_window(attribute: str, direction: int) -> NvmlNumber:
-    calls, most = (_call("PcieThroughput", direction),), _MOST_BYTES_PER_SECOND // 1024
+    calls, most = (_call("PcieThroughput", direction),), _MAX_BYTES_PER_SECOND // 1024
     return NvmlNumber(attribute, KIBIBYTES_A_SECOND, calls, most=most)
 
 
 def _pcie_counter(attribute: str, field_id: int) -> NvmlCounter:
-    return NvmlCounter(attribute, field_id, 0, 1, _MOST_BYTES_PER_SECOND, may_wrap=True)
+    return NvmlCounter(attribute, field_id, 0, 1, _MAX_BYTES_PER_SECOND, may_wrap=True)
 
 
 def _nvlink_counter(attribute: str, field_id: int) -> NvmlCounter:

@@ -69,9 +69,9 @@ def read(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     paths: list[str] = []
     whole = KeptFiles.read
 
-    def noted(self: KeptFiles, path: str, *most_bytes: int) -> bytes:
+    def noted(self: KeptFiles, path: str, *max_bytes: int) -> bytes:
         paths.append(path)
-        return whole(self, path, *most_bytes)
+        return whole(self, path, *max_bytes)
 
     monkeypatch.setattr(KeptFiles, "read", noted)
     return paths

@@ -33,7 +33,7 @@ class TestAFile:
         kept.close()
 
     def test_stays_open_up_to_a_limit(self, files: list[str]) -> None:
-        before, kept = open_here(), KeptFiles(most_open=2)
+        before, kept = open_here(), KeptFiles(max_open=2)
 
         assert [kept.read(file) for file in files * 2] == [b"a", b"b", b"c"] * 2
         assert open_here() == before + 2

@@ -130,8 +130,8 @@ class TestNvlink:
         assert fake.calls(COUNTED) == (2 if on == ["nvlink"] else 6)
 
 
-def a_counter(most_bytes_per_second: int, refuse: Refusals) -> ByteCounter:
-    return ByteCounter(NvmlCounter("rate", 0, 0, 1, most_bytes_per_second, False), refuse)
+def a_counter(max_bytes_per_second: int, refuse: Refusals) -> ByteCounter:
+    return ByteCounter(NvmlCounter("rate", 0, 0, 1, max_bytes_per_second, False), refuse)
 
 
 class TestAByteCounter:
