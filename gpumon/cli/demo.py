@@ -88,7 +88,9 @@ class DemoScreen:
             return
         if not document["gpus"]:
             return
-        found: dict[str, Any] = next((one for one in document["runs"] if one["run"] == run), {})
+        found: dict[str, Any] = next(
+            (entry for entry in document["runs"] if entry["run"] == run), {}
+        )
         steps, phase = found.get("steps", 0), found.get("phase")
         now = self._rates(document["gpus"][0])
         if phase is not None:
@@ -317,7 +319,7 @@ def _settled_report(address: str, run: str) -> Report:
     settled_wall_ns = -1
     while True:
         report = fetch_report({"address": address})
-        ended = [one.wall_ns for one in report.runs if one.run == run]
+        ended = [finished.wall_ns for finished in report.runs if finished.run == run]
         nothing_pending = all(gpu.totals.pending_ns == 0 for gpu in report.gpus)
         is_settled = nothing_pending and ended[:1] == [settled_wall_ns]
         if is_settled or time.monotonic() > give_up_s:

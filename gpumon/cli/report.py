@@ -310,7 +310,7 @@ def comparison(before: Report, after: Report) -> dict[str, object]:
     ]
     return {
         "schema": _COMPARISON_SCHEMA,
-        "unlike": [one.text for one in unlike(before, after)],
+        "unlike": [difference.text for difference in unlike(before, after)],
         "speedup": speedup(before, after),
         "runs": runs,
         "before": encode_report(before),

@@ -222,7 +222,8 @@ class Daemon:
         self._state_file.write(self._watch.for_state_file(state))
         self._http.publish(self._watch.for_display(state))
         self._field_log.follow(state.gpus, state.taken_at_ns)
-        collectors = [one for one in state.collectors if one.name != WEB_SERVER]  # logs itself
+        # The web server logs itself.
+        collectors = [known for known in state.collectors if known.name != WEB_SERVER]
         self._log.follow(collectors, state.taken_at_ns, logged=self._field_log.sentences)
         self._xid_log.follow(state.gpus, state.taken_at_ns)
 

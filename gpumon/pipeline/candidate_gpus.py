@@ -86,7 +86,7 @@ class CandidateGpus:
         """GPUs that CUDA shows a process with this ``$CUDA_VISIBLE_DEVICES``."""
         if visible_devices is None and not self._has_mig:
             return self._all
-        return frozenset(one.uuid for one in cuda_devices(visible_devices, self._devices))
+        return frozenset(device.uuid for device in cuda_devices(visible_devices, self._devices))
 
     def _named(self, names: Iterable[str]) -> frozenset[str]:
         """Return GPUs named by index or by the beginning of a UUID."""
@@ -100,7 +100,7 @@ class CandidateGpus:
         """
         uuids = set(named & self._all)
         for parent in named - uuids:
-            instances = [one.uuid for one in self._devices if one.parent_uuid == parent]
+            instances = [device.uuid for device in self._devices if device.parent_uuid == parent]
             uuids |= self.seen_on(reading).intersection(instances) or set(instances[:1])
         return frozenset(uuids)
 

@@ -80,7 +80,9 @@ class ProcessList(NamedTuple):
         if names_run(self.processes, reading):
             return GpuBinding.SEEN
         if self.processes:
-            are_users_known = all(one.uid is not None or one.is_hidden for one in self.processes)
+            are_users_known = all(
+                process.uid is not None or process.is_hidden for process in self.processes
+            )
             return GpuBinding.REFUSED if are_users_known else GpuBinding.UNOPPOSED
         has_left = reading.ended_ns is not None and reading.ended_ns <= self.read_at_ns
         if has_left or not self.may_be_empty:
@@ -90,7 +92,7 @@ class ProcessList(NamedTuple):
 
     def first_after(self, samples: Iterable[BusySample]) -> BusySample | None:
         """Return the first of these samples that began after the list was read."""
-        return next((one for one in samples if one.start_ns >= self.read_at_ns), None)
+        return next((sample for sample in samples if sample.start_ns >= self.read_at_ns), None)
 
 
 class DeferredTick(NamedTuple):
@@ -169,7 +171,7 @@ class GpuBindings:
         deferred, open_ns = self._deferred, self._open_from_ns
         deferred.append(newest)
         while deferred and (
-            open_ns is None or all(one.end_ns <= open_ns for one in deferred[0].busy)
+            open_ns is None or all(sample.end_ns <= open_ns for sample in deferred[0].busy)
         ):
             yield deferred.popleft()
 

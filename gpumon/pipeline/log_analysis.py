@@ -187,8 +187,8 @@ class LogAnalysis:
 
     def _ended_early(self, track: GpuTrack, verdict: Verdict, clock: LogClock) -> Iterator[Trouble]:
         """Yield a trouble if a GPU's rows end while the log goes on with other GPUs."""
-        longest_ns = max(one.ledger.last_end_ns for one in self._shown)
-        first_ns = min(one.first_ns or 0 for one in self._shown)
+        longest_ns = max(track.ledger.last_end_ns for track in self._shown)
+        first_ns = min(track.first_ns or 0 for track in self._shown)
         limits, end_ns = self._settings.log, track.ledger.last_end_ns
         least_ns = min(
             limits.ended_early_ns, int(limits.ended_early_share * (longest_ns - first_ns))
@@ -280,5 +280,5 @@ def _in_order(
         for position, (gpu, track) in enumerate(zip(gpus, tracks, strict=False))
         if track.first_ns is not None
     ]
-    named.sort(key=lambda one: -1 if one[1].mig_index is None else one[1].mig_index)
+    named.sort(key=lambda pair: -1 if pair[1].mig_index is None else pair[1].mig_index)
     return sorted(named, key=itemgetter(0))

@@ -28,7 +28,7 @@ class LogLosses:
         self._facts = facts
         self._zero_ns = zero_ns
         self._tracks = {at: one for at, one in enumerate(tracks) if one.first_ns is not None}
-        self._ends_ns = max((one.last_row_ns for one in self._tracks.values()), default=0)
+        self._ends_ns = max((track.last_row_ns for track in self._tracks.values()), default=0)
         self._gpus_of_errors = [(error, self._positions(error)) for error in facts.errors]
 
     def of(self, track: GpuTrack) -> tuple[Trouble, ...]:
@@ -125,7 +125,7 @@ class LogLosses:
 
     def _why(self, error: LoggedError, gpus: int) -> str:
         """Return why ``gpus`` GPUs cannot be read, a colon, and what to do."""
-        ids = [one.bus_id if ":" in error.cause.which else one.index for one in self._facts.gpus]
+        ids = [gpu.bus_id if ":" in error.cause.which else gpu.index for gpu in self._facts.gpus]
         is_another = bool(error.cause.which) and None not in ids
         is_known = self._named_position(error) is not None
         if not error.cause.is_of_one or is_known or (gpus == 1 and not is_another):

@@ -208,8 +208,16 @@ class Monitor:
         errors = [
             tick.error,  # then the others are of an earlier tick
             self._source_trouble,
-            *(f"GPU {one.device.label}: {one.error}" for one in samples if one.error is not None),
-            *(fault_sentence(one.device, one.faults[0]) for one in samples if one.faults),
+            *(
+                f"GPU {sample.device.label}: {sample.error}"
+                for sample in samples
+                if sample.error is not None
+            ),
+            *(
+                fault_sentence(sample.device, sample.faults[0])
+                for sample in samples
+                if sample.faults
+            ),
         ]
         message = next((error for error in errors if error is not None), None)
         self._source_message = self._source_message if message is None else message

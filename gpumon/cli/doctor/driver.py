@@ -95,7 +95,7 @@ def _cost(driver: DriverAnswers, frames: Sequence[Frame]) -> Finding:
     gpus = counted(len(driver.gpus), "GPU", "GPUs")
     ms, percent = plainly(1000 * share, 2), plainly(100 * share, 2)
     detail = f"{ms} ms of each second for {gpus} at 1 Hz ({percent} %)"
-    spent_s = sum(one[1] for one in frames[-1].call_seconds) if frames else 0.0
+    spent_s = sum(call[1] for call in frames[-1].call_seconds) if frames else 0.0
     if spent_s:
         readings = counted(len(frames), "reading", "readings")
         detail += f"; {plainly(spent_s * 1000, 2)} ms in the {readings} here"
@@ -113,9 +113,9 @@ def _cost(driver: DriverAnswers, frames: Sequence[Frame]) -> Finding:
 def _without_the_dearest(driver: DriverAnswers) -> str | None:
     costs: defaultdict[NvmlField, float] = defaultdict(float)
     for gpu in driver.gpus:
-        for one in gpu.fields:
-            if one.field.name != ALWAYS_ON and one.seconds_per_second:
-                costs[one.field] += one.seconds_per_second
+        for field in gpu.fields:
+            if field.field.name != ALWAYS_ON and field.seconds_per_second:
+                costs[field.field] += field.seconds_per_second
     if not costs:
         return None
     dearest = max(costs, key=costs.__getitem__)

@@ -55,7 +55,7 @@ class FieldAnswer:
                 if call.function in self.calls and self.calls[call.function].code in _WORKS
             ]
             if working:
-                yield max(working, key=lambda one: len(one[1].durations_us))
+                yield max(working, key=lambda pair: len(pair[1].durations_us))
 
     @property
     def works(self) -> bool:
@@ -90,7 +90,7 @@ class FieldAnswer:
         refused = [(name, one.code) for name, one in self.calls.items() if one.code not in _WORKS]
         if self.works or not refused:
             return None
-        return next((one for one in refused if one[1] != FUNCTION_NOT_FOUND), refused[0])
+        return next((pair for pair in refused if pair[1] != FUNCTION_NOT_FOUND), refused[0])
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,10 +149,10 @@ class GpuAnswers:
     @property
     def seconds_per_second(self) -> float:
         """Seconds inside the driver for each second, at the usual periods, ticks at 1 Hz."""
-        return sum(one.seconds_per_second or 0.0 for one in self.fields)
+        return sum(field.seconds_per_second or 0.0 for field in self.fields)
 
     def field(self, name: str) -> FieldAnswer:
-        return next(one for one in self.fields if one.field.name == name)
+        return next(answer for answer in self.fields if answer.field.name == name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,22 +186,22 @@ def median_us(record: CallRecord) -> float | None:
 # -- for scripts -------------------------------------------------------------------
 
 
-def _members(one: DriverAnswers | GpuAnswers | SampleRing) -> dict[str, Any]:
-    return {name: getattr(one, name) for name in one.__slots__}
+def _members(answers: DriverAnswers | GpuAnswers | SampleRing) -> dict[str, Any]:
+    return {name: getattr(answers, name) for name in answers.__slots__}
 
 
 def _gpu_document(gpu: GpuAnswers) -> dict[str, Any]:
     fields = [
         {
-            "name": one.field.name,
-            "wanted": one.wanted,
-            "works": one.works,
-            "period_seconds": one.field.period_s,
-            "reading_microseconds": one.reading_us,
-            "seconds_per_second": one.seconds_per_second,
-            "calls": [_call_document(*call, one.value) for call in one.calls.items()],
+            "name": answer.field.name,
+            "wanted": answer.wanted,
+            "works": answer.works,
+            "period_seconds": answer.field.period_s,
+            "reading_microseconds": answer.reading_us,
+            "seconds_per_second": answer.seconds_per_second,
+            "calls": [_call_document(*call, answer.value) for call in answer.calls.items()],
         }
-        for one in gpu.fields
+        for answer in gpu.fields
     ]
     return {**_members(gpu), "fields": fields, "rings": list(map(_members, gpu.rings))}
 

@@ -76,15 +76,15 @@ def finding_of(
 def with_one_remedy(findings: Sequence[Finding]) -> list[Finding]:
     """Give a lost GPU the remedy of the error that the daemon recorded before."""
     remedies = {
-        one.name.partition(" XID ")[0]: one.fix
-        for one in reversed(findings)  # the worst comes first
-        if one.group == MACHINE and " XID " in one.name and one.status == BROKEN
+        finding.name.partition(" XID ")[0]: finding.fix
+        for finding in reversed(findings)  # the worst comes first
+        if finding.group == MACHINE and " XID " in finding.name and finding.status == BROKEN
     }
     return [
-        replace(one, fix=remedies[one.name])
-        if one.status == BROKEN and one.gpu is not None and one.name in remedies
-        else one
-        for one in findings
+        replace(finding, fix=remedies[finding.name])
+        if finding.status == BROKEN and finding.gpu is not None and finding.name in remedies
+        else finding
+        for finding in findings
     ]
 
 
@@ -157,10 +157,12 @@ def _board(findings: Sequence[Finding], gpus: Sequence[str], style: TextStyle) -
     if len(gpus) > 1:
         same = style.plain(gpus_named(gpus[1:], _MAX_GPUS))
         yield f"  {same}: the same; the values below are of GPU {gpus[0]}"
-    if any(one.reading_microseconds is not None for one in fields):
+    if any(field.reading_microseconds is not None for field in fields):
         head = _cells("field", "every", "takes", "of a second")
         yield style.painted(f"    {head}  value", "bold")
-        opt_in = [one for one in fields if one.status == OFF and one.detail.startswith("opt-in")]
+        opt_in = [
+            field for field in fields if field.status == OFF and field.detail.startswith("opt-in")
+        ]
         for finding in fields:
             if finding not in opt_in:
                 yield from _row(finding, style)
@@ -186,7 +188,7 @@ def _cells(what: str, every: str, takes: str, share: str) -> str:
 def _not_asked(fields: Sequence[Finding], style: TextStyle) -> Iterator[str]:
     if not fields:
         return
-    prices = [f"{one.what}{_in_brackets(one.detail)}" for one in fields]
+    prices = [f"{field.what}{_in_brackets(field.detail)}" for field in fields]
     text = f"{'; '.join(prices)}: --nvml-on FIELD,... reads them, here and in gpumon serve"
     yield from _line(replace(fields[0], what="opt-in", detail=text), style)
 

@@ -64,10 +64,12 @@ def gpu_findings(
     )
     yield from _troubles(source, frames)
     answers = () if driver is None else driver.gpus
-    by_uuid = {one.uuid: one for one in answers}
+    by_uuid = {answer.uuid: answer for answer in answers}
     for gpu in gpus:
         uuid = gpu.device.uuid
-        samples = [one for frame in frames for one in frame.gpus if one.device.uuid == uuid]
+        samples = [
+            sample for frame in frames for sample in frame.gpus if sample.device.uuid == uuid
+        ]
         for finding in _gpu(samples, by_uuid.get(uuid)):
             yield replace(finding, gpu=gpu.device.label)
     yield from _never_seen(gpus, answers)
@@ -79,18 +81,18 @@ def _how_many(gpus: Sequence[GpuSample]) -> str:
         (len(gpus) - instances, "GPU", "GPUs"),
         (instances, "MIG instance", "MIG instances"),
     ]
-    return " and ".join(counted(*one) for one in counts if one[0])
+    return " and ".join(counted(*pair) for pair in counts if pair[0])
 
 
 def _never_seen(gpus: Sequence[GpuSample], answers: Sequence[GpuAnswers]) -> Iterator[Finding]:
     """GPUs that the driver lists and the source has not got, because they were lost before."""
     known = {gpu.device.index for gpu in gpus}
-    for one in answers:
-        if one.lost is not None and one.index not in known:
-            what, _, fix = one.lost.partition(": ")
+    for answer in answers:
+        if answer.lost is not None and answer.index not in known:
+            what, _, fix = answer.lost.partition(": ")
             # A container is kept from the GPUs of others in this way: that breaks nothing.
-            status = MISSING if one.lost_code == NO_PERMISSION else BROKEN
-            yield Finding(status=status, detail=what, fix=fix or _READ_LOGS, gpu=str(one.index))
+            status = MISSING if answer.lost_code == NO_PERMISSION else BROKEN
+            yield Finding(status=status, detail=what, fix=fix or _READ_LOGS, gpu=str(answer.index))
 
 
 def _troubles(source: str, frames: Sequence[Frame]) -> Iterator[Finding]:
@@ -145,14 +147,16 @@ def _in_trouble(samples: Sequence[GpuSample]) -> Iterator[Finding]:
     for sample in samples:
         log.observe(sample, 0)
     now = samples[-1]
-    for one in (*errors_of(now.xid_errors, log.errors, 0), *throttled_now(now.details, None)):
-        yield Finding(what=one.short_name, status=BROKEN, detail=one.text, fix=one.advice)
+    for trouble in (*errors_of(now.xid_errors, log.errors, 0), *throttled_now(now.details, None)):
+        yield Finding(
+            what=trouble.short_name, status=BROKEN, detail=trouble.text, fix=trouble.advice
+        )
 
 
 def _utilisation(samples: Sequence[GpuSample], answers: GpuAnswers | None) -> Finding:
     field = None if answers is None else answers.field("utilization")
     prices = {"period_seconds": 0.0} if field is None else _prices(field)
-    windows = [sample for one in samples for sample in one.busy]
+    windows = [sample for gpu_sample in samples for sample in gpu_sample.busy]
     if windows:
         lengths_s = sorted(seconds(sample.end_ns - sample.start_ns) for sample in windows)
         ms = 1000 * lengths_s[len(lengths_s) // 2]
@@ -173,7 +177,7 @@ def _fields_of_any_source(samples: Sequence[GpuSample]) -> Iterator[Finding]:
     shared = []
     for name in _OF_ANY_SOURCE:
         what = field_called(name).title
-        values = [value for one in samples if (value := value_of(name, one)) is not None]
+        values = [value for sample in samples if (value := value_of(name, sample)) is not None]
         if values:
             yield Finding(what=what, detail=values[-1])
         elif device.mig_index is None or name not in _OF_THE_BOARD:

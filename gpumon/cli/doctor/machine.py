@@ -334,7 +334,7 @@ def _dstats(environ: Mapping[str, str]) -> Iterator[Finding]:
         "dstat",
         "; ".join(finding.detail for finding in findings),
         status=OK if able else MISSING,
-        fix=None if able else next((one.fix for one in findings if one.fix), None),
+        fix=None if able else next((finding.fix for finding in findings if finding.fix), None),
     )
 
 

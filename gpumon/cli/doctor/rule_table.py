@@ -19,7 +19,7 @@ _HEADS: Final = {
     RuleKind.REASON: "Reasons: why a run waits for input; of all that hold, the first counts",
     RuleKind.ADVICE: "Advice: what to change, where that is worth it",
 }
-_THRESHOLDS: Final = {one.name: one for one in thresholds_of(DEFAULT_SETTINGS)}
+_THRESHOLDS: Final = {threshold.name: threshold for threshold in thresholds_of(DEFAULT_SETTINGS)}
 _NAME: Final = 28
 _VALUE: Final = 5
 

@@ -119,9 +119,9 @@ class MetricView:
             yield (gpu.device.uuid,), HistogramValue(counts, gaps.count, seconds(gaps.total_ns))
 
     def ratio_changes(self) -> Iterator[Row]:
-        for one in self.runs:
-            if one.shares or one.ratio_changes:
-                yield (one.run,), one.ratio_changes
+        for run in self.runs:
+            if run.shares or run.ratio_changes:
+                yield (run.run,), run.ratio_changes
 
     def build_info(self) -> list[Row]:
         return [((self.version,), 1)]
@@ -174,28 +174,28 @@ class MetricView:
                 yield (gpu.device.uuid, xid), count
 
     def run_info(self) -> Iterator[Row]:
-        for one in self.runs:
-            yield (one.run, one.job, one.rank, one.framework, one.pid), 1
+        for run in self.runs:
+            yield (run.run, run.job, run.rank, run.framework, run.pid), 1
 
     def phase_seconds(self) -> Iterator[Row]:
-        for one in self.runs:
+        for run in self.runs:
             for phase in PHASES:
-                if phase in one.phase_ns:
-                    yield (one.run, phase.value), seconds(one.phase_ns[phase])
+                if phase in run.phase_ns:
+                    yield (run.run, phase.value), seconds(run.phase_ns[phase])
 
     def phase_now(self) -> Iterator[Row]:
-        for one in self.runs_now():
+        for run in self.runs_now():
             for phase in PHASES:
-                yield (one.run, phase.value), one.phase is phase
+                yield (run.run, phase.value), run.phase is phase
 
     def hanging_now(self) -> Iterator[Row]:
-        for one in self.runs_now():
-            yield (one.run,), one.silence is not None and one.silence.is_hanging
+        for run in self.runs_now():
+            yield (run.run,), run.silence is not None and run.silence.is_hanging
 
     def shares(self) -> Iterator[Row]:
-        for one in self.runs_now():
-            for uuid, share in one.shares.items():
-                yield (one.run, uuid), share
+        for run in self.runs_now():
+            for uuid, share in run.shares.items():
+                yield (run.run, uuid), share
 
     def rings_left_out(self) -> Iterator[Row]:
         return _by_owner(() if self.state is None else self.state.rings_left_out)

@@ -36,7 +36,7 @@ class ClockAxis:
 
     def bars(self, stretches: Iterable[Interval]) -> list[tuple[float, float]]:
         """Return left edge and width of each stretch, as for ``broken_barh``."""
-        edges = ((self.x(one.start_ns), self.x(one.end_ns)) for one in stretches)
+        edges = ((self.x(stretch.start_ns), self.x(stretch.end_ns)) for stretch in stretches)
         return [(left, right - left) for left, right in edges]
 
 

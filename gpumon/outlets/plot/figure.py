@@ -253,14 +253,14 @@ def _gpu_blocks(
     has_lost = any(gpu.totals.starved_intervals for gpu, _ in shown)
     # The first samples of GPUs come a little apart.
     period = COLUMNS * report.period_ns / axis.span.duration_ns
-    holes = [[*unobserved_runs(one, longer_than=period)] for one in columns]
+    holes = [[*unobserved_runs(column, longer_than=period)] for column in columns]
     runs_of = {gpu.uuid: _on(gpu, report.runs, runs) for gpu, _ in shown}
     lane_height = 62.0 if len(shown) <= 4 else 40.0 if len(shown) <= 8 else 32.0
 
     def drawn(number: int) -> _Block:
         def draw(position: _Position) -> None:
             axes, (gpu, lane) = position.lane(lane_height), shown[number]
-            trained = sorted(one for run in runs_of[gpu.uuid] for one in in_training(run))
+            trained = sorted(stretch for run in runs_of[gpu.uuid] for stretch in in_training(run))
             unused = outside(out_of_use(lane, axis.patience_ns), trained)
             lost = gpu.totals.starved_intervals
             marks = GpuMarks(columns[number], holes[number], lost, tuple(unused))
@@ -338,9 +338,9 @@ def _shown_runs(
     """Return the longest runs, a fair part for each owner, in the order of the report."""
     lane_of = {(lane.run, lane.pid): lane for lane in lanes}
     both = [(run, lane_of[key]) for run in runs if (key := (run.run, run.pid)) in lane_of]
-    longest_first = sorted(both, key=lambda one: one[1].start_ns - one[1].end_ns)
-    shown = choose_fairly(longest_first, lambda one: one[0].owner_uid, MOST_RUNS)
-    return [one for one in both if one in shown]
+    longest_first = sorted(both, key=lambda pair: pair[1].start_ns - pair[1].end_ns)
+    shown = choose_fairly(longest_first, lambda pair: pair[0].owner_uid, MOST_RUNS)
+    return [pair for pair in both if pair in shown]
 
 
 def _span_of(report: Report, lanes: Iterable[Lane | RunLane]) -> Interval:
@@ -453,7 +453,9 @@ def _lost_label(gpus: Sequence[GpuReport]) -> str:
     starved_ns = sum(gpu.totals.starved_ns for gpu in gpus)
     suspected_ns = sum(gpu.totals.suspected_ns for gpu in gpus)
     count = sum(len(gpu.totals.starved_intervals) + gpu.totals.merged_intervals for gpu in gpus)
-    marked_ns = sum(one.duration_ns for gpu in gpus for one in gpu.totals.starved_intervals)
+    marked_ns = sum(
+        interval.duration_ns for gpu in gpus for interval in gpu.totals.starved_intervals
+    )
     word = "suspected starvation"
     if starved_ns:
         word = "starved or suspected" if suspected_ns else "starved"

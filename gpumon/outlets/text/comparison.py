@@ -89,7 +89,7 @@ def side_by_side(
     pairs, found = pairs_of(before, after), unlike(before, after)
     lines += _pace_rows(pairs)
     lines += ["", *_verdicts(before, after, titles), *_gain(before, after, pairs, found)]
-    differences = [line for one in found for line in wrapped(one.text)]
+    differences = [line for difference in found for line in wrapped(difference.text)]
     lines = [*differences, "", *lines] if differences else lines
     return style.plain("\n".join(line.rstrip() for line in lines)) + "\n"
 
@@ -100,7 +100,7 @@ def _gain(before: Report, after: Report, pairs: RunPairs, found: Sequence[Unlike
     # A short run loses few seconds, and may lose a greater share all the same.
     is_gain = freed_ns > 0 and shares[1] < shares[0]
     won = f"{in_all(freed_ns, before.gpus)} won back." if is_gain else "no time was won back."
-    if any(one.of_work or one.of_length for one in found):
+    if any(difference.of_work or difference.of_length for difference in found):
         won = "a smaller share." if shares[1] < shares[0] else "not a smaller share."
     lines = wrapped(
         f"Lost {in_percent(_lost_ratio(before))} of the time in use before, "
@@ -115,7 +115,7 @@ def _speed(before: Report, after: Report, pairs: RunPairs, found: Sequence[Unlik
     if measured is None:
         is_renamed = not pairs.both and pairs.only_before and pairs.only_after
         return _RENAMED if is_renamed else _NOT_COUNTED
-    if any(one.of_work for one in found):
+    if any(difference.of_work for difference in found):
         return _NOT_COMPARED
     in_samples = all(pair.has_unlike_steps for pair in pairs.both)
     sentences = [

@@ -196,11 +196,15 @@ def _time_statement(gpu: GpuReport, report: Report) -> str:
     statement = statement_on(gpu, alike, report)
     if is_mostly_unseen(gpu) and not is_well(gpu):
         statement = messages.IN_USABLE_ROWS.format(statement=statement)
-    others = [one for one in readable if one is not gpu and not has_trouble(one)]
+    others = [other for other in readable if other is not gpu and not has_trouble(other)]
     partitioned = [
-        one for one in report.gpus if one.is_partitioned and not has_instance(one, report.gpus)
+        other
+        for other in report.gpus
+        if other.is_partitioned and not has_instance(other, report.gpus)
     ]
-    in_use = [one for one in readable if not is_over(one) and one.verdict.name.is_conclusive]
+    in_use = [
+        other for other in readable if not is_over(other) and other.verdict.name.is_conclusive
+    ]
     sentences = [
         statement,
         statements_on_others(gpu, present),
@@ -254,7 +258,7 @@ def _why(gpu: GpuReport, report: Report) -> str:
 
 def _since_the_start(gpu: GpuReport, report: Report) -> str:
     """What the GPU lost in all, where the verdict is on a part of that."""
-    whole = next(one for one in report.gpus if one.label == gpu.label).totals
+    whole = next(other for other in report.gpus if other.label == gpu.label).totals
     if report.is_part or gpu.now is None:
         return ""
     more_ns = whole.in_use_ns - gpu.totals.in_use_ns

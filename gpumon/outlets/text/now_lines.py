@@ -110,7 +110,7 @@ def standstill_reason(gpu: GpuReport, report: Report) -> str:
         if run.steps
     ]
     asleep = [label_text(silence.sleeps_in) for _, silence in silent if silence.sleeps_in]
-    sentences += [messages.SLEEPS_IN_KERNEL.format(function=one) for one in asleep[:1]]
+    sentences += [messages.SLEEPS_IN_KERNEL.format(function=function) for function in asleep[:1]]
     return " ".join(sentences)
 
 
@@ -175,5 +175,5 @@ def _held_statement(holder: str, gpus: Sequence[GpuReport], report: Report) -> s
 
 def _suspended_on(gpu: GpuReport, report: Report) -> list[RunReport]:
     stopped = [run for run in report.runs if run.suspended_since_ns is not None]
-    gpus = [one for one in report.gpus if one.is_suspended]
+    gpus = [gpu for gpu in report.gpus if gpu.is_suspended]
     return runs_on(gpus or [gpu], stopped) or [run for run in stopped if not run.gpu_uuids]

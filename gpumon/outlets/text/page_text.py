@@ -60,7 +60,9 @@ def _title(report: Report) -> str:
     if report.source_error is not None:
         return "no GPU can be read"
     gpus = report.at_present.gpus
-    broken = [gpu for gpu in gpus if any(one.severity is Severity.HIGH for one in gpu.troubles)]
+    broken = [
+        gpu for gpu in gpus if any(trouble.severity is Severity.HIGH for trouble in gpu.troubles)
+    ]
     if broken:
         return f"GPU {broken[0].label}: {trouble_words(broken[0])}"
     gpu = main_gpu(gpus)

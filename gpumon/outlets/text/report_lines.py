@@ -137,7 +137,7 @@ def _about_time(report: Report) -> str:
     if advice is not None:
         is_of_a_loss = advice.lost_seconds > 0.0
         return joined([advice.text, _gain(advice)]) if is_of_a_loss else advice.text
-    if report.gpus and all(one.is_partitioned for one in report.gpus):
+    if report.gpus and all(other.is_partitioned for other in report.gpus):
         is_log = report.sampling is not None
         return messages.WATCH_INSTANCES if is_log else messages.CREATE_INSTANCE
     if gpu is None:
@@ -171,13 +171,13 @@ def main_advice(report: Report) -> Advice | None:
     if gpu is None:
         return None
     if gpu.verdict.name is VerdictName.HEALTHY:
-        return next((one for one in report.advice if one.cause in BESIDE_CAUSES), None)
+        return next((advice for advice in report.advice if advice.cause in BESIDE_CAUSES), None)
     by_verdict = {VerdictName.HANGING: HANGING}
     if is_split_open(gpu.totals) and gpu.verdict.name is VerdictName.STALLED:
         by_verdict[VerdictName.STALLED] = OPEN_SPLIT
     named = LATE_RANK if waits_for_rank(gpu) else by_verdict.get(gpu.verdict.name)
     if named is not None:
-        return next((one for one in report.advice if one.cause == named), None)
+        return next((advice for advice in report.advice if advice.cause == named), None)
     cause = gpu.verdict.main_cause
     if gpu.verdict.name in (VerdictName.STARVED, VerdictName.STALLED):
         cause = greatest_proved(gpu)  # even where more is unknown: that can be changed today

@@ -239,7 +239,7 @@ def _splits(cause: IdleCause, totals: GpuTotals) -> Iterator[_Split]:
 def _by_reason(by_reason: Mapping[str, int], *, is_rest_shown: bool = False) -> _Split:
     unknown = InputWaitReason.UNKNOWN.value
     known = sorted(
-        ((name, ns) for name, ns in by_reason.items() if name != unknown), key=lambda one: -one[1]
+        ((name, ns) for name, ns in by_reason.items() if name != unknown), key=lambda pair: -pair[1]
     )
     parts = [(f"due to {WORD_OF_REASON.get(name, name)}", ns) for name, ns in known]
     rest = f"due to {WORD_OF_REASON[unknown]}"

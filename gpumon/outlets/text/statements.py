@@ -123,7 +123,7 @@ def _hardly_used(gpu: GpuReport, alike: Sequence[GpuReport]) -> str:
         if other.totals.busy_ns
         and other.totals.busy_ns >= _NOTICED_RATIO * other.totals.observed_ns
     ]
-    most = max((one.totals.busy_ns / one.totals.observed_ns for one in at_work), default=0.0)
+    most = max((gpu.totals.busy_ns / gpu.totals.observed_ns for gpu in at_work), default=0.0)
     others = [other for other in unused if other not in at_work]
     return joined(
         [

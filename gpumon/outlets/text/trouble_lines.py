@@ -40,7 +40,10 @@ def trouble_title(report: Report) -> str:
     if report.lost_elsewhere or any(gpu.is_lost for gpu in report.gpus):
         return "GPU lost"
     kinds = {
-        one.kind for gpu in report.gpus for one in gpu.troubles if one.severity is not Severity.NONE
+        trouble.kind
+        for gpu in report.gpus
+        for trouble in gpu.troubles
+        if trouble.severity is not Severity.NONE
     }
     return "rows end early" if kinds == {TroubleKind.ENDED} else "GPU in trouble"
 
@@ -54,12 +57,14 @@ def title_of_troubles(report: Report) -> str:
 def trouble_sentences(report: Report, severity: Severity) -> str:
     """What is wrong with the GPUs whose worst trouble is that grave; empty where there is none."""
     groups = _groups(report, severity)
-    sentences = [_sentences(one, report) for one in groups[:_MAX_SENTENCES]]
-    more = sum(len(one.gpus) for one in groups[_MAX_SENTENCES:])
+    sentences = [_sentences(group, report) for group in groups[:_MAX_SENTENCES]]
+    more = sum(len(group.gpus) for group in groups[_MAX_SENTENCES:])
     if more:
         sentences.append(f"{counted(more, 'more GPU is', 'more GPUs are')} in trouble.")
     if severity is Severity.HIGH:
-        sentences += [f"{capital(one.partition(': ')[0])}." for one in report.lost_elsewhere[:1]]
+        sentences += [
+            f"{capital(error.partition(': ')[0])}." for error in report.lost_elsewhere[:1]
+        ]
     return " ".join(sentences)
 
 
@@ -99,7 +104,9 @@ def trouble_words(gpu: GpuReport) -> str:
     """Its troubles by name: ``lost``, ``XID 79, throttled``."""
     if gpu.is_lost:
         return TroubleKind.LOST.value
-    words = [one.short_name for one in gpu.troubles if one.severity is not Severity.NONE]
+    words = [
+        trouble.short_name for trouble in gpu.troubles if trouble.severity is not Severity.NONE
+    ]
     return ", ".join(words[:2])
 
 
@@ -110,9 +117,9 @@ def trouble_paragraphs(report: Report) -> list[str]:
         for trouble in gpu.troubles:
             group = alike.setdefault((trouble.text, trouble.times), _Group([], [trouble]))
             group.gpus.append(gpu)
-    in_order = sorted(alike.values(), key=lambda one: -one.troubles[0].severity.gravity)
-    paragraphs = [_paragraph(one, report) for one in in_order]
-    elsewhere = [one.partition(": ") for one in report.lost_elsewhere]
+    in_order = sorted(alike.values(), key=lambda group: -group.troubles[0].severity.gravity)
+    paragraphs = [_paragraph(group, report) for group in in_order]
+    elsewhere = [error.partition(": ") for error in report.lost_elsewhere]
     paragraphs += [f"{capital(gone)}. What to do: {todo}." for gone, _, todo in elsewhere]
     more = len(paragraphs) - _MAX_PARAGRAPHS
     if more > 0:
@@ -124,12 +131,12 @@ def _groups(report: Report, severity: Severity) -> list[_Group]:
     """GPUs whose worst troubles have that severity, grouped by these."""
     alike: dict[tuple[str, ...], _Group] = {}
     for gpu in report.gpus:
-        troubles = [one for one in gpu.troubles if one.severity is severity]
+        troubles = [trouble for trouble in gpu.troubles if trouble.severity is severity]
         if troubles and worst(gpu.troubles) is severity:
-            key = tuple(one.text for one in troubles)
+            key = tuple(trouble.text for trouble in troubles)
             alike.setdefault(key, _Group([], troubles)).gpus.append(gpu)
     # A lost GPU first: no other loss is as large.
-    return sorted(alike.values(), key=lambda one: one.troubles[0].kind is not TroubleKind.LOST)
+    return sorted(alike.values(), key=lambda group: group.troubles[0].kind is not TroubleKind.LOST)
 
 
 def _sentences(group: _Group, report: Report) -> str:

@@ -208,7 +208,7 @@ def _refuse_unused(options: LogOptions, known: type[GpuLog], name: str) -> None:
         if column is None:
             raise unknown_column(name_given)
         if column not in known.settable:
-            read = ", ".join(one.value for one in known.settable)
+            read = ", ".join(option.value for option in known.settable)
             raise UsageError(
                 f"--column {name_given}: {name} is of the format {known.title}, "
                 + (f"where only {read} can be named" if read else "whose columns are known")
@@ -236,7 +236,7 @@ def _refuse_json(head: Sequence[str], *, name: str) -> None:
 
 def _format_of(head: Sequence[str]) -> tuple[type[GpuLog], int | None]:
     """Return the first format in a log, and the number of the line that identifies it."""
-    marks = [(one, one.mark(head)) for one in FORMATS]
+    marks = [(log_format, log_format.mark(head)) for log_format in FORMATS]
     found = [(number, one) for one, number in marks if number is not None]
     first, known = min(found, key=lambda pair: pair[0], default=(None, None))
     # A CSV may be followed by the output of another tool.

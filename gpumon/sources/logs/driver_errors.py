@@ -254,7 +254,7 @@ class DriverErrors:
     def sentence(self) -> str:
         """Return why a log of nothing but errors has no data, and what to do."""
         (error, _), found = next(iter(self._found.items()))
-        count = counted(sum(one.lines for one in self._found.values()), "line", "lines")
+        count = counted(sum(error.lines for error in self._found.values()), "line", "lines")
         return (
             f"line {found.first.line}: no GPU could be read when this was logged, and there is no "
             f'row of one ({count}, the first{self._when}: "{found.text[:200]}"): {error.what}'

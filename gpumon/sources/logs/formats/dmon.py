@@ -180,7 +180,7 @@ class NvidiaSmiDmonLog(ScrollingTable):
         if not instance.isdecimal():
             return self._gpus.position(index, LoggedGpu(index=index))
         compute = "" if self._compute_at is None else cells[self._compute_at].strip()
-        nth = sum(one.index == index and one.mig_index is not None for one in self._gpus.gpus)
+        nth = sum(gpu.index == index and gpu.mig_index is not None for gpu in self._gpus.gpus)
         key = index, instance, compute
         return self._gpus.position(key, LoggedGpu(index=index, mig_index=nth))
 

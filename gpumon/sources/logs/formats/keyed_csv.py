@@ -49,7 +49,7 @@ def _keyed(head: Sequence[str]) -> tuple[int, _Keyed] | None:
         if value_at is None or not keys_at or looked_at >= _MAX_HEADERS:
             continue
         looked_at += 1
-        rows = [cells_of(splitter, one) for one in head[number:]]
+        rows = [cells_of(splitter, line) for line in head[number:]]
         for at in keys_at:
             ranks = [_busy_rank(cells[at]) for cells in rows if len(cells) == len(header)]
             # Names of GPUs alone count only if no other key is there.

@@ -102,7 +102,7 @@ class PrometheusLog(GpuLog):
             elif metric.column is Column.UTILIZATION:
                 busy.append((metric, labels, series["values"]))
         if busy and self._metric is None:
-            self._adopt(*min(busy, key=lambda one: one[0].rank)[:2])
+            self._adopt(*min(busy, key=lambda pair: pair[0].rank)[:2])
         values: dict[int, dict[int, str]] = {}
         for _, labels, pairs in busy:
             name = labels.get("__name__")
@@ -214,9 +214,13 @@ def _series_of(answer: Document, name: str) -> list[dict[str, Any]]:
     if (kind := data.get("resultType", "matrix")) != "matrix":
         raise _no_range(f"a {kind}", name)
     result = data.get("result", [data])
-    found = [one for one in result if isinstance(one, dict)] if isinstance(result, list) else []
-    found = [one for one in found if isinstance(one.get("metric"), dict)]
-    if not all(isinstance(one.get("values"), list) for one in found):
+    found = (
+        [series for series in result if isinstance(series, dict)]
+        if isinstance(result, list)
+        else []
+    )
+    found = [series for series in found if isinstance(series.get("metric"), dict)]
+    if not all(isinstance(series.get("values"), list) for series in found):
         raise _no_range("values of one moment", name)
     return found
 

@@ -131,7 +131,7 @@ class WideTable(GpuLog):
         self._read_totals(get)
         refused: Refusal | None = None
         columns_there = self._columns_of(keys)
-        if self._has_other_rows and all(_is_blank(get(one.busy)) for one in columns_there):
+        if self._has_other_rows and all(_is_blank(get(columns.busy)) for columns in columns_there):
             return
         for columns in columns_there:
             cell = get(columns.busy)
@@ -210,7 +210,7 @@ class WideTable(GpuLog):
                 return
         else:
             position = columns.position
-            self._unsure = [one for one in self._unsure if one is not columns]
+            self._unsure = [known for known in self._unsure if known is not columns]
             self._by_key.pop(columns.busy, None)
         columns = self._columns[gpu] = self._by_key[key] = _GpuColumns(
             gpu=gpu,
@@ -312,20 +312,22 @@ def _wide_header(line: str) -> str | None:
     bare = line.strip()
     if not bare or bare[0] in "{[" or '": ' in bare or not _HINT.search(bare):
         return None
-    for separator in [one for one in _SEPARATORS if one in bare] or _SEPARATORS[:1]:
+    for separator in [mark for mark in _SEPARATORS if mark in bare] or _SEPARATORS[:1]:
         if bare.count(separator) >= _MAX_COLUMNS:
             continue
         cells = cells_of(CellSplitter(separator), line)
         if any(_VALUE.fullmatch(cell) for cell in cells):
             continue
         meanings = [meant for cell in cells if (meant := heading_of(cell)) is not None]
-        busy = [one for one in meanings if one.column is Column.UTILIZATION and one.gpu]
-        if all(one.rank == 2 for one in busy) and "" in cells:
+        busy = [
+            meaning for meaning in meanings if meaning.column is Column.UTILIZATION and meaning.gpu
+        ]
+        if all(meaning.rank == 2 for meaning in busy) and "" in cells:
             continue  # dstat names the GPUs alone in a line above the header
         # A heading with both GPU and utilisation is enough; `gpu0` alone is not.
-        own = any(one.rank == 0 for one in busy)
-        has_time = any(one.column in (Column.STAMP, Column.DATE) for one in meanings)
-        if own or (busy and (has_time or len({one.gpu for one in busy}) > 1)):
+        own = any(meaning.rank == 0 for meaning in busy)
+        has_time = any(meaning.column in (Column.STAMP, Column.DATE) for meaning in meanings)
+        if own or (busy and (has_time or len({meaning.gpu for meaning in busy}) > 1)):
             return separator
     return None
 

@@ -33,7 +33,7 @@ def separator_of(head: Sequence[str]) -> str:
     ' '
     """
     bare = [_QUOTED.sub("", line.strip()) for line in head if line.strip()]
-    found = {one: sum(one in line for line in bare) for one in _SEPARATORS}
+    found = {separator: sum(separator in line for line in bare) for separator in _SEPARATORS}
     if found["\t"] == sum(",\t" in line for line in bare):
         found["\t"] = 0  # it only follows each comma
     best = max(_SEPARATORS, key=found.__getitem__)
