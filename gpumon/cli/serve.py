@@ -231,10 +231,10 @@ class Daemon:
         facts = self._watch.facts
         kind = " (simulated GPUs)" if facts.simulated else ""
         kind += " (a recording, not live)" if facts.replayed else ""
-        pages = [f"  page     http://{one}/\n" for one in self._http.here]
+        pages = [f"  page     http://{endpoint}/\n" for endpoint in self._http.loopback_endpoints]
         if self._has_token and self._http.beyond_loopback:
             pages.append("  page     with the token, also at each address below\n")
-        metrics = [f"  metrics  http://{one}/metrics\n" for one in self._http.endpoints]
+        metrics = [f"  metrics  http://{endpoint}/metrics\n" for endpoint in self._http.endpoints]
         print(
             f"gpumon: watching {facts.source}{kind}\n{''.join((*pages, *metrics))}"
             f"  state    {self._state_file.path}   (dstat --gpu reads it)",

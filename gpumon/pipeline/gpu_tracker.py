@@ -45,7 +45,7 @@ class GpuTracker:
         errors: Its errors.
         unlisted_since_ns: Since when the source no longer lists it; ``None`` while it does.
         rank_waits: Which ranks of its job it waited for.
-        peers: Its work beside that of the other GPUs of its job.
+        peers: Its work compared with that of the other GPUs of its job.
     """
 
     def __init__(self, first: GpuSample, settings: DetectorSettings) -> None:
@@ -85,7 +85,7 @@ class GpuTracker:
             self.in_job.observe(sample)
 
     def note_listed(self, is_listed: bool, at_ns: int) -> None:
-        """Record whether the source still lists it: a GPU that was taken out runs no job."""
+        """Record whether the source still lists it: a removed GPU runs no job."""
         if is_listed:
             self.unlisted_since_ns = None
         elif self.unlisted_since_ns is None:

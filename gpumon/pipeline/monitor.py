@@ -197,7 +197,7 @@ class Monitor:
         ends_ns = [gpu.ledger.last_end_ns for gpu in self._gpus.values()]
         settled = [end_ns for end_ns in ends_ns if end_ns >= 0]
         if settled:
-            # A GPU that is gone must not keep all later phases in memory.
+            # A GPU that is no longer read must not keep all later phases in memory.
             needed_ns = max(min(settled), max(settled) - _MAX_BEHIND_NS) - _KEEP_BEHIND_NS
             for run in self._runs.runs:
                 run.forget_before(needed_ns)

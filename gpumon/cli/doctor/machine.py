@@ -187,7 +187,9 @@ def port_finding(listen: str = DEFAULT_LISTEN) -> Finding:
 def _rings(seen: RingSurvey, patterns: Sequence[str]) -> Iterator[Finding]:
     folders = [folder / PHASES for folder in matching_paths(patterns)]
     closed = [str(folder) for folder in folders if _is_closed(folder)]
-    places = listed([str(one) for one in folders if str(one) not in closed and one.is_dir()])
+    places = listed(
+        [str(folder) for folder in folders if str(folder) not in closed and folder.is_dir()]
+    )
     detail, status, fix = _described(seen, places)
     yield _found("rings", detail, status=status, fix=fix)
     if seen.refused:

@@ -77,7 +77,7 @@ class HttpServer:
 
     Attributes:
         endpoints: Where it listens.
-        here: Loopback addresses, on which this machine gets everything.
+        loopback_endpoints: Loopback addresses, on which this machine gets everything.
     """
 
     def __init__(
@@ -113,8 +113,10 @@ class HttpServer:
         listeners = _bound([parse_listen(word) for word in listen or (DEFAULT_LISTEN,)])
         self.endpoints = tuple(Endpoint(*listener.getsockname()[:2]) for listener in listeners)
         reached = [Endpoint(_LOOPBACK_OF.get(host, host), port) for host, port in self.endpoints]
-        self.here = tuple(endpoint for endpoint in reached if is_loopback(endpoint.host))
-        self.host, self.port = (self.here or reached)[0]
+        self.loopback_endpoints = tuple(
+            endpoint for endpoint in reached if is_loopback(endpoint.host)
+        )
+        self.host, self.port = (self.loopback_endpoints or reached)[0]
         self._live.address = self.address
         routes = Routes(live=self._live, exporter=exporter, report=report, token=token)
         self._faults = FaultLog()

@@ -281,8 +281,8 @@ def _since_the_start(gpu: GpuReport, report: Report) -> str:
 def _as_far_as_seen(gpu: GpuReport, report: Report) -> str:
     """The limits of a verdict where rows, pauses or waits for another GPU are not visible."""
     if has_gaps(gpu):
-        whose = "the" if have_one_share(diagnosed(report.gpus)) else "its"
-        return f", as far as {usable_share(gpu)} of {whose} rows can tell"
+        determiner = "the" if have_one_share(diagnosed(report.gpus)) else "its"
+        return f", as far as {usable_share(gpu)} of {determiner} rows can tell"
     if gpu.verdict.name is not VerdictName.HEALTHY or stands_still(gpu, report):
         return ""
     if coarse_sentence(report):

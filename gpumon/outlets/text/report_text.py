@@ -73,7 +73,7 @@ def render_report(report: Report, style: TextStyle) -> str:
     blocks += [_gpu_block(gpu, report, style) for gpu in shown]
     advice = bullets("Other losses:", other_advice(report))
     found = bullets("Also noted:", other_findings(report, next_line(report)))
-    runs = [line for run in run_sentences(report) for one in run for line in wrapped(one)]
+    runs = [line for run in run_sentences(report) for sentence in run for line in wrapped(sentence)]
     notes = [line for note in shown_notes(report) for line in wrapped(note, first="Note: ")]
     blocks += filter(None, ("\n".join(runs), advice, found, "\n".join(notes)))
     return style.plain("\n\n".join(blocks)) + "\n"

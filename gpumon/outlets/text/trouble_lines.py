@@ -145,7 +145,7 @@ def _sentences(group: _Group, report: Report) -> str:
     if not others:
         return text
     who = "It" if len(group.gpus) == 1 else "They"
-    texts = [f"{one.text}{_where(one, report)}" for one in others]
+    texts = [f"{trouble.text}{_where(trouble, report)}" for trouble in others]
     return f"{text} {who} {listed(texts, most=2)}."
 
 

@@ -154,8 +154,8 @@ class NvmlGpu:
     Attributes:
         faults: Which of the fields fail that each tick reads.
         failure: The code that made this tick's reading impossible; 0 if none.
-        gone: The code with which it was refused when NVML was opened again: it has no handle now,
-            and no call may be made for it; 0 if none.
+        lost_code: The code with which it was refused when NVML was opened again: it has no handle,
+            and no call may be made for it; 0: it is not lost.
         has_ring: Whether the driver keeps utilisation samples of it.
         is_partitioned: Whether it is MIG-partitioned: then its utilisation is unknown, which is
             not idle.
@@ -194,7 +194,7 @@ class NvmlGpu:
         self._mig = NumberCall(library, handle, MIG_MODE)
         self._index = NumberCall(library, handle, _INDEX)
         self.power = PowerTrack(library, handle, self._context.refuse)
-        self.failure = self.gone = SUCCESS
+        self.failure = self.lost_code = SUCCESS
         self.has_ring, self.has_power = True, self._wants_power
         self._ring_failed = False
         self.refresh_at_ns = 0
@@ -305,7 +305,7 @@ class NvmlGpu:
             track.percent = None
             code = self._rates.code
             if not (self.has_ring or code in PERMANENT or code in NOTHING_NEW):
-                self.failure = code  # only this call notices that the GPU is gone
+                self.failure = code  # only this call notices that the GPU is lost
             elif code not in NO_ERROR and code not in PERMANENT:
                 self.faults.note("utilization", RATES.function, code, instant.now_ns)
             return ()

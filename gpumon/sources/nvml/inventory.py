@@ -20,9 +20,9 @@ from gpumon.sources.nvml.mig import ListedInstance, MigInstance, listed_instance
 class NvmlInventory:
     """The GPUs and their MIG instances.
 
-    A GPU that is listed and cannot be read stays, with the reason. One that is not listed any
-    more while all listed GPUs can be read was taken out of the machine: it is removed, and so is
-    an instance that was destroyed.
+    A GPU is *lost* if it belongs to the machine and no call can be made for it: it stays, with the
+    reason. It is *removed* if NVML no longer lists it while all listed GPUs can be read: it is
+    dropped, as is a destroyed instance, and then *unlisted* for the pipeline.
 
     Attributes:
         gpus: The GPUs, in index order.
@@ -33,7 +33,7 @@ class NvmlInventory:
         self._context = context
         self.gpus: list[NvmlGpu] = []
         self.instances: list[MigInstance] = []
-        self._taken_out: dict[str, NvmlGpu] = {}
+        self._removed: dict[str, NvmlGpu] = {}
         self._count = 0
         self._unread: frozenset[int] = frozenset()
         self._failed: frozenset[str] = frozenset()
@@ -65,10 +65,10 @@ class NvmlInventory:
             if handle is None or device is None:
                 unread.add(index)  # lost: it may be one that is known, or come back
                 continue
-            gpu = known.pop(device.uuid, None) or self._taken_out.pop(device.uuid, None)
+            gpu = known.pop(device.uuid, None) or self._removed.pop(device.uuid, None)
             if gpu is None:
                 gpu = NvmlGpu(library, handle, device, self._context)
-            elif gpu.gone or gpu.handle != handle or gpu.library is not library:
+            elif gpu.lost_code or gpu.handle != handle or gpu.library is not library:
                 gpu.attach(library, handle, device)
             if gpu.gpm is None and gpm is not None:
                 gpu.use_gpm(gpm.track(handle))
@@ -84,16 +84,16 @@ class NvmlInventory:
     def _keep(
         self, unlisted: list[NvmlGpu], library: NvmlLibrary, *, all_were_read: bool
     ) -> list[NvmlGpu]:
-        """Return the unlisted GPUs that are still part of the machine."""
+        """Return the unlisted GPUs that are lost, and not removed."""
         kept = []
         for gpu in unlisted:
             if all_were_read:
                 gpu.use_gpm(None)
-                gpu.gone = GPU_IS_LOST  # until it is listed again, with a new handle
-                self._taken_out[gpu.device.uuid] = gpu
+                gpu.lost_code = GPU_IS_LOST  # until it is listed again, with a new handle
+                self._removed[gpu.device.uuid] = gpu
                 continue
             if gpu.library is not library:  # its handle died when NVML was closed
-                gpu.gone = library.refusals[0] if library.refusals else GPU_IS_LOST
+                gpu.lost_code = library.refusals[0] if library.refusals else GPU_IS_LOST
             kept.append(gpu)
         return kept
 
@@ -101,7 +101,7 @@ class NvmlInventory:
         known = {kept.listing: kept for kept in self.instances if kept.library is library}
         instances = []
         for gpu in self.gpus:
-            if gpu.gone or not gpu.is_partitioned:
+            if gpu.lost_code or not gpu.is_partitioned:
                 continue
             listed = listed_instances(library, gpu.handle)
             for listing in self._instances_listed_before(gpu) if listed is None else listed:
@@ -118,9 +118,9 @@ class NvmlInventory:
 
     def _instances_listed_before(self, gpu: NvmlGpu) -> tuple[ListedInstance, ...]:
         return tuple(
-            one.listing
-            for one in self.instances
-            if one.parent is gpu and one.library is gpu.library
+            instance.listing
+            for instance in self.instances
+            if instance.parent is gpu and instance.library is gpu.library
         )
 
     def troubles(self, library: NvmlLibrary) -> Iterator[str]:

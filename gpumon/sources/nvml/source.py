@@ -158,7 +158,7 @@ class NvmlSource:
             self._give_up_if_all_failed(tick, now_ns)
         if self._needs_new_reader or tick.is_old:
             self._rebuild_reader(library)
-            # A device that has just turned out to be gone is left out of this tick already.
+            # A device that was just found to be lost is left out of this tick already.
             listed = {device.device.uuid for device in self._devices}
             samples = tuple(sample for sample in samples if sample.device.uuid in listed)
         totals = self._call_totals
@@ -198,7 +198,7 @@ class NvmlSource:
             for gpu in gpus:
                 if gpu.device.uuid in damaged:
                     gpu.refresh_at_ns = now_ns
-        readable = [gpu for gpu in gpus if not (gpu.failure or gpu.gone)]
+        readable = [gpu for gpu in gpus if not (gpu.failure or gpu.lost_code)]
         events.follow(library, [(gpu.device.uuid, gpu.handle) for gpu in readable], now_ns)
 
     def _newly_refused(self) -> int:
@@ -224,9 +224,9 @@ class NvmlSource:
             if "activity" in self._options:
                 self._gpm = Gpm(library, self._monotonic_ns, self._context.refuse)
             self._list_gpus(library)
-            gone = [gpu.gone for gpu in self._inventory.gpus]
-            if all(gone):
-                raise no_gpu(gone or library.refusals)
+            lost_codes = [gpu.lost_code for gpu in self._inventory.gpus]
+            if all(lost_codes):
+                raise no_gpu(lost_codes or library.refusals)
         except SourceUnavailableError as error:
             self._release_library()
             trouble = self._reopening.failed(error)

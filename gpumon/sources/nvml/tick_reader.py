@@ -29,7 +29,7 @@ class TickReader:
         """Prepare the calls for these devices, in the order of the frame."""
         self._devices = devices
         self._gpus = [device for device in devices if isinstance(device, NvmlGpu)]
-        reachable = [gpu for gpu in self._gpus if not gpu.gone]
+        reachable = [gpu for gpu in self._gpus if not gpu.lost_code]
         self.gpu_count = sum(gpu.is_readable for gpu in reachable)
         self._with_ring = [gpu for gpu in reachable if gpu.has_ring and not gpu.is_partitioned]
         self._with_power = [gpu for gpu in reachable if gpu.has_power]
@@ -46,8 +46,8 @@ class TickReader:
 
     def _forget_failures(self) -> None:
         for gpu in self._gpus:
-            gpu.failure = gpu.gone
-            self.failed |= gpu.gone != SUCCESS
+            gpu.failure = gpu.lost_code
+            self.failed |= gpu.lost_code != SUCCESS
 
     def read_all(self, back_us: int, monotonic_ns: Callable[[], int]) -> int:
         """Drain the rings and read the power, which changes as fast as the work does.
@@ -115,7 +115,7 @@ class TickReader:
         gpu.has_power = not is_refused
         if refused != SUCCESS and not is_refused and not gpu.failure:
             if refused == GPU_IS_LOST or gpu.is_partitioned or gpu.has_no_utilisation:
-                # Without utilisation data, it is this call that notices a GPU that is gone.
+                # Without utilisation data, this call notices a lost GPU.
                 gpu.failure, self.failed = refused, True
             elif refused not in NO_ERROR:
                 gpu.faults.note("power", POWER_USAGE.function, refused, self._read_at_ns)

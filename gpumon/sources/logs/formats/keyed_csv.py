@@ -132,7 +132,7 @@ def _gpu_of(named: HeadingGpu | None, labels: dict[str, str]) -> HeadingGpu:
     owner = owner_of(labels)
     run = next((labels[name] for name in _RUNS if labels.get(name)), "")
     host = owner.host or (named.owner if named is not None else "")
-    whose = " on ".join(filter(None, (run, host)))
+    owner_name = " on ".join(filter(None, (run, host)))
     if named is not None and (named.number is not None or named.uuid):
-        return named._replace(owner=whose)
-    return HeadingGpu(whose, owner.gpu.index, owner.gpu.mig_index, owner.gpu.uuid)
+        return named._replace(owner=owner_name)
+    return HeadingGpu(owner_name, owner.gpu.index, owner.gpu.mig_index, owner.gpu.uuid)
