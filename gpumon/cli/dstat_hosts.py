@@ -276,7 +276,7 @@ def remove_copy(path: Path) -> CopyState:
 
 
 def _shipped_paths() -> list[Path]:
-    """Where the plugin may be: beside the package in a checkout, or where pip installed it."""
+    """Where the plugin may be: next to the package in a checkout, or where pip installed it."""
     paths = [Path(__file__).resolve().parents[2] / "dstat_plugins" / _SHIPPED_NAME]
     try:
         recorded = distribution("gpumon-starvation").files or []

@@ -313,12 +313,12 @@ def _by_owner(runs: Iterable[TrackedRun]) -> dict[int, list[TrackedRun]]:
 def _mean(each: Collection[SharedIdle]) -> SharedIdle:
     """Split idle time that several users waited for equally between them."""
     total = _NOTHING
-    for one in each:
-        total = total.plus(one)
+    for shared in each:
+        total = total.plus(shared)
     count = max(1, len(each))
     idle_ns = {cause: amount_ns // count for cause, amount_ns in total.idle_ns.items()}
     reasons_ns = {key: amount_ns // count for key, amount_ns in total.reasons_ns.items()}
     amounts_ns = (amount_ns // count for amount_ns in total.amounts_ns)
     mean = SharedIdle(idle_ns, reasons_ns, *amounts_ns)
-    # Of several phases at once none is proved: see ``share_idle``.
+    # Several phases at once prove none of them: see ``share_idle``.
     return mean if len(idle_ns) == 1 else mean._replace(resolved_ns=0)

@@ -124,7 +124,7 @@ class GpuTracker:
 
         Args:
             runs: Runs that may be on this GPU and were not refused, alive or just ended;
-                mostly none.
+                usually none.
             peers: Other GPUs of the same jobs, which have observed this tick.
         """
         newest = self.newest

@@ -315,8 +315,8 @@ _COUNTED: Final = (*PHASES, *InputWaitReason)
 class _RunHistory:
     """Time of one run in each phase, and of its GPUs' waits for input by each reason.
 
-    A step is in no sum until it ends. As phases leave no time out, the sums are those of the
-    time up to which they add up.
+    A step is in no sum until it ends. Phases leave no time out, so the sums cover the time up to
+    their total.
     """
 
     def __init__(self, run: RunState, state: MonitorState, observed_from_ns: int) -> None:

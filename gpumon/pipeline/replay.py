@@ -49,7 +49,7 @@ def replayed_report(
     Args:
         recording: Not yet read.
         watched: Observes the ticks, for progress.
-        since_s: Only its last so many seconds.
+        since_s: Length of the window before its end, in seconds.
         run: Only the run with this label or pid.
 
     Raises:

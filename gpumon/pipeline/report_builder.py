@@ -282,7 +282,7 @@ class Reports:
 
         Args:
             newest: Counts of runs since the tick, by pid.
-            since_s: Only the last so many seconds.
+            since_s: Length of the window before now, in seconds.
             run: Only the run with this label or pid.
 
         Raises:

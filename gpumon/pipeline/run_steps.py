@@ -60,7 +60,7 @@ _SAMPLES: Final = 8
 _SAMPLES_AT_FIRST: Final = 160
 """A short run is over after a reading or two, which must be enough."""
 _ENOUGH_SAMPLES: Final = 400
-_STEADY_COUNT: Final = 50  # beyond so many steps, the median is updated after each further 2 %
+_STEADY_COUNT: Final = 50  # after this many steps, the median is updated only every 2 %
 
 
 class _Step(NamedTuple):

@@ -148,7 +148,7 @@ def _notes(state: MonitorState) -> Iterator[str]:
 
 
 def _standstills(state: MonitorState) -> Iterator[str]:
-    """Runs that are suspended, or hang beside one that works."""
+    """Runs that are suspended, or hang while another one works."""
     hanging = {gpu.device.uuid for gpu in state.gpus if gpu.totals.hanging_now}
     for run in state.runs:
         name, silence = capital(run_named(run)), run.silence

@@ -85,7 +85,7 @@ def _is_fresh(state: Mapping[str, Any], now_ns: int) -> bool:
 
 
 class SilentDaemon(NamedTuple):
-    """A daemon that lives but has not updated its state for so long."""
+    """A daemon that lives but has not updated its state in time."""
 
     pid: int
     silent_ns: int

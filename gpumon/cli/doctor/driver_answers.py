@@ -47,7 +47,7 @@ class FieldAnswer:
     value: str | None = None
 
     def _used(self) -> Iterator[tuple[NvmlCall, CallRecord]]:
-        """The function that gives each part of the answer: of those that work, the usual one."""
+        """The usual one of the functions that work, for each part of the answer."""
         for part in self.field.parts:
             working = [
                 (call, self.calls[call.function])

@@ -318,9 +318,9 @@ def _hidden(visible: HostVisibility, others_train: bool) -> Iterator[tuple[str, 
 
 
 def _dstats(environ: Mapping[str, str]) -> Iterator[Finding]:
-    # dool is often installed beside gpumon, in an environment that is not on PATH.
-    beside = str(Path(sys.prefix) / "bin")
-    hosts = find_hosts({**environ, "PATH": f"{environ.get('PATH', '')}:{beside}"})
+    # dool is often installed with gpumon, in an environment that is not on PATH.
+    own_scripts = str(Path(sys.prefix) / "bin")
+    hosts = find_hosts({**environ, "PATH": f"{environ.get('PATH', '')}:{own_scripts}"})
     if not hosts:
         yield _found(
             "dstat",

@@ -67,7 +67,7 @@ class ReportScope(NamedTuple):
     """The scope of a report.
 
     Attributes:
-        since_s: Only the last so many seconds; ``None``: since the daemon began.
+        since_s: Length of the window before now, in seconds; ``None``: since the daemon began.
         run: Only the run of that label; ``None``: all runs.
         has_lanes: Whether to include lanes.
     """

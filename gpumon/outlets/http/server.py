@@ -39,8 +39,8 @@ _LIMITS: Final = ServerLimits()
 _LOOPBACK_OF: Final = {"0.0.0.0": "127.0.0.1", "::": "::1"}
 """Loopback address of a listener on all addresses."""
 _STREAM_SEND_BUFFER_BYTES: Final = 65_536
-"""Else the kernel would buffer megabytes, many minutes of events, for a client that stopped
-reading."""
+"""Without this limit the kernel buffers megabytes, many minutes of events, for a client that
+stopped reading."""
 _EVENTS: Final = "text/event-stream"
 
 

@@ -12,7 +12,7 @@ from gpumon.core.verdict import Severity
 from gpumon.core.wording import capital, counted, gpus_named, in_time, label_text, listed, plainly
 
 _MAX_SENTENCES: Final = 3
-"""So many GPUs, or groups in the same trouble, are named in the first lines."""
+"""GPUs, or groups in the same trouble, that are named in the first lines."""
 _MAX_PARAGRAPHS: Final = 12
 _SHORT_UUID: Final = 13
 """``GPU-8f1c2a3b`` and an ellipsis."""
@@ -71,10 +71,10 @@ def trouble_sentences(report: Report, severity: Severity) -> str:
 def trouble_evidence(report: Report) -> str:
     """The evidence of grave troubles, a sentence for each GPU; empty where there is none."""
     sentences = []
-    for one in _groups(report, Severity.HIGH)[:_MAX_SENTENCES]:
-        clauses = "; ".join(filter(None, (_evidence(each, report) for each in one.troubles)))
+    for group in _groups(report, Severity.HIGH)[:_MAX_SENTENCES]:
+        clauses = "; ".join(filter(None, (_evidence(each, report) for each in group.troubles)))
         if clauses:
-            sentences.append(f"{_names(one.gpus, report)}: {clauses}.")
+            sentences.append(f"{_names(group.gpus, report)}: {clauses}.")
     return " ".join(sentences)
 
 

@@ -22,7 +22,7 @@ from gpumon.sources.host.run_inspection import RunInspection
 _MAX_RUNS: Final = 32
 """Runs inspected in one tick. Where more wait, they take turns, fairly by owner."""
 _MAX_NS: Final = NS_PER_S // 5
-"""Once inspection has taken so long in a tick, the remaining runs have to wait for the next."""
+"""After this much inspection in a tick, the remaining runs wait for the next one."""
 _LEAST_RATIO: Final = 0.01
 _BUSY_FROM: Final = 1.0 - DEFAULT_SETTINGS.lost_share
 """A GPU that is busier than this loses too little within steps to inspect its run."""

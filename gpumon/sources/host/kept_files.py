@@ -45,7 +45,7 @@ class KeptFiles:
         Raises:
             OSError: It is missing or unreadable.
         """
-        # Of many records, the kernel returns about a page at a time.
+        # The kernel returns about a page of many records at a time.
         descriptor, text = os.open(path, _FLAGS), b""
         try:
             while more := os.read(descriptor, max_bytes - len(text)):

@@ -9,7 +9,7 @@ from gpumon.sources.host.cgroup_limits import growth_of, stalled_us
 from gpumon.sources.host.kept_files import KeptFiles
 
 _MAX_BYTES = 1 << 18
-"""Of /proc/diskstats: about 100 bytes for each disk, partition and loop device."""
+"""/proc/diskstats has about 100 bytes for each disk, partition and loop device."""
 _SECTOR_BYTES = 512
 """The unit of /proc/diskstats, whatever a disk's own sectors are."""
 _MS_PER_S = 1_000

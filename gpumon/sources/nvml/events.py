@@ -33,7 +33,7 @@ from gpumon.sources.nvml.pynvml_module import pynvml
 XID_ERROR: Final = 0x8
 DOUBLE_BIT_ERROR: Final = 0x2
 _WANTED: Final = XID_ERROR | DOUBLE_BIT_ERROR
-"""Not the corrected memory errors: there can be thousands, and each would wake us."""
+"""Corrected memory errors are left out: there can be thousands, and each would wake the thread."""
 
 WAIT_MS = 500
 """How long one wait lasts, in milliseconds: closing may take as long."""

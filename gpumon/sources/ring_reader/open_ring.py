@@ -44,7 +44,7 @@ from gpumon.errors import RingError
 MAX_RECORDS_PER_READ: Final = 16_384
 """More than a ring can gain in a second at the speed of training; older ones count as lost."""
 BEING_MADE_NS: Final = 5 * NS_PER_S
-"""A ring that is not ready after so long is refused."""
+"""A ring that is not ready after this time is refused."""
 
 _SLACK_NS: Final = NS_PER_S
 _MOVED_WITHIN_NS: Final = 60 * NS_PER_S
@@ -112,7 +112,7 @@ class OpenRing:
         A process loses its lock when it closes any descriptor of the file, as a copy of the folder
         does. So without a lock the run lives as long as the process that had it, unless that
         closed the ring; if the process is not visible, for a minute after each change of the
-        header. Of more than ``max_records``, the older ones count as lost.
+        header. Records older than the newest ``max_records`` count as lost.
 
         Raises:
             RingError: It must not be trusted any more.

@@ -107,7 +107,7 @@ class PhaseRingReader:
             boot_id: Rings of another boot are refused.
             max_rings: How many are read at most.
             unlink: Removes the file of a ring ``KEEP_ENDED_NS`` after its lock was released; a
-                command that runs beside a daemon leaves that to the daemon.
+                command that runs while a daemon does leaves that to the daemon.
         """
         self._patterns = tuple(str(directory) for directory in directories)
         self._boot_id = boot_id

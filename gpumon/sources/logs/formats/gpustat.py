@@ -82,7 +82,7 @@ _GPU: Final = re.compile(
     re.ASCII,
 )
 _PERCENTS: Final = re.compile(r"(?:([ED]:)\s*)?(\d{1,9}|\?) %", re.ASCII)
-"""Of the fan, of the GPU, and, marked by a letter, of its encoder and decoder."""
+"""Percentages of the fan, the GPU, and, after a letter, its encoder and decoder."""
 _ISO: Final = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d")
 _HEAD: Final = re.compile(r"(?P<host>\S+)  +\S.*\d(?::|[时時시] ?)\d\d")
 _BELOW_GPU: Final = re.compile(r"\s|[├└│|+]")

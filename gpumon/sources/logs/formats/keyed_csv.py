@@ -128,7 +128,7 @@ class KeyedCsvLog(WideTable):
 
 
 def _gpu_of(named: HeadingGpu | None, labels: dict[str, str]) -> HeadingGpu:
-    """Return the GPU that the key names, or else the labels beside it."""
+    """Return the GPU that the key names, or else the other labels."""
     owner = owner_of(labels)
     run = next((labels[name] for name in _RUNS if labels.get(name)), "")
     host = owner.host or (named.owner if named is not None else "")

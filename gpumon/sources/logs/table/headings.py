@@ -41,7 +41,7 @@ _OF_A_GPU: Final = re.compile(r"gpu|cuda|device")
 _OF_SOMETHING_ELSE: Final = re.compile(r"cpu|mem|disk|net|process|pid|power|temp")
 _RELATIVE: Final = frozenset(("relative", "since", "run", "start", "t", "second", "seconds"))
 LAST_STAMP_RANK: Final = 900
-"""Of ``epoch``, which may also be the epoch of a training run."""
+"""The rank of ``epoch``, which may also be the epoch of a training run."""
 _OWN: Final = tuple(
     (re.compile(pattern, re.ASCII), meanings)
     for pattern, meanings in (

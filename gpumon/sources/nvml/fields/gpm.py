@@ -3,7 +3,7 @@
 GPM keeps counters on the board. A sample is a copy of them, and the difference of two samples at
 least 100 ms apart is what happened in between. Each reading goes from the last sample to a new
 one, so consecutive readings leave no gap; the two samples of a GPU are swapped and reused. GPM
-takes no lock of profilers, so it can be read beside one.
+takes no lock of profilers, so it can be read while one runs.
 
 One reading at a time: the driver does not guarantee that two may sample one GPU at once, the
 answer buffer is one for all GPUs, and a sample must not be freed while another call reads it.

@@ -32,7 +32,7 @@ _RESTED_TIMES: Final = 50
 _LONGEST_REST_NS: Final = 60 * NS_PER_S
 
 _HANGS_AFTER_NS: Final = 3 * NS_PER_S
-"""A call that takes so long is reported: the calls behind it wait."""
+"""A call that takes this long is reported, because other calls wait for it."""
 
 _VALID_PERIODS: Final = 3
 _VALID_AT_LEAST_NS: Final = 3 * NS_PER_S
