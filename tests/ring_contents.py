@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from gpumon.core.ring_format.events import RingEvent, RingKind
 from gpumon.core.ring_format.format import (
     HEADER_BYTES,
@@ -15,6 +17,11 @@ from gpumon.core.ring_format.format import (
     newest_totals,
     parse_header,
 )
+
+
+def count_rings(folder: Path) -> int:
+    """The ring files in a folder and below."""
+    return len(list(folder.rglob("*.ring")))
 
 
 def records_in(raw: bytes) -> list[RingEvent]:

@@ -27,13 +27,13 @@ def check(module: str) -> None:
 
 
 @pytest.mark.parametrize("module", with_examples("gpumon"))
-def test_of_gpumon_come_out_as_written(module: str) -> None:
+def test_examples_of_gpumon_give_the_written_output(module: str) -> None:
     check(module)
 
 
 @pytest.mark.keras_jax
 @pytest.mark.parametrize("module", with_examples("trainer_hooks"))
-def test_of_the_hooks_come_out_as_written(module: str) -> None:
+def test_examples_of_the_hooks_give_the_written_output(module: str) -> None:
     check(module)
 
 

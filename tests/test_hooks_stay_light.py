@@ -42,7 +42,7 @@ class TestImporting:
         assert [name for name in modules if name.startswith(UPPER_LAYERS)] == []
         assert threads == 1
 
-    def test_of_a_heavy_package_is_found(self) -> None:
+    def test_heavy_import_is_found(self) -> None:
         assert "rich" in loaded_by("import rich")[0]
 
 

@@ -38,17 +38,17 @@ class TestAWord:
     def test_is_one_in_report_and_glossary(self, table: str, words: dict[str, str]) -> None:
         assert glossary_rows(table) == words
 
-    def test_of_a_cause_is_the_same_on_the_page(self) -> None:
+    def test_cause_name_is_the_same_on_the_page(self) -> None:
         shown = dict(re.findall(r'\{ key: "(\w+)", label: "([^"]+)" \}', PAGE))
 
         assert {name: shown[name] for name in CAUSES} == CAUSES
 
-    def test_of_a_verdict_is_the_same_on_the_page(self) -> None:
+    def test_verdict_name_is_the_same_on_the_page(self) -> None:
         table = PAGE.split("const VERDICTS = {")[1].split("}")[0]
 
         assert dict(re.findall(r'(\w+): "([^"]+)"', table)) == VERDICTS
 
-    def test_of_a_reason_is_the_same_on_the_page(self) -> None:
+    def test_reason_name_is_the_same_on_the_page(self) -> None:
         table = PAGE.split("export const REASONS = new Map(Object.entries({")[1].split("}")[0]
 
         assert dict(re.findall(r'(\w+): "([^"]+)"', table)) == REASONS

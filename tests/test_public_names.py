@@ -22,7 +22,7 @@ from gpumon.errors import (
 
 
 class TestTheClosedSets:
-    def test_of_training_phases_in_the_order_of_the_ring(self) -> None:
+    def test_training_phases_are_in_the_order_of_the_ring(self) -> None:
         assert [phase.value for phase in PHASES] == [
             "start_up", "compile", "input_wait", "host_to_device", "train_step", "device_sync",
             "callbacks", "checkpoint", "validation", "predict", "between_epochs", "other",

@@ -135,7 +135,7 @@ class TestThePages:
 
         assert any(__version__ in head for head in heads)
 
-    def test_of_decisions_are_all_in_their_index(self) -> None:
+    def test_decisions_are_all_in_their_index(self) -> None:
         folder = ROOT / "docs" / "decisions"
         pages = [path.name for path in PAGES if path.parent == folder and path.stem != "README"]
 

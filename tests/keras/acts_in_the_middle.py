@@ -1,4 +1,4 @@
-"""What may happen in the middle of a ``fit`` without a change of its result or its hooks."""
+"""Acts in the middle of a ``fit`` that must change neither its result nor what hooks record."""
 
 from __future__ import annotations
 
@@ -17,26 +17,26 @@ CHOSEN, EPOCHS = 2, 2
 
 @dataclass
 class Training:
-    """One ``fit`` with something in its middle, and what it leaves behind.
+    """One ``fit`` with an act in its middle, and its outcome.
 
     Attributes:
-        model: Trains.
-        other: May do so beside it.
+        model: The model that trains.
+        other: A second model, which an act may train.
         folder: For files.
-        data: What ``fit`` is given to train the model on, by name.
-        aside: The same for the other.
-        evaluated: What ``evaluate`` is given, by name.
-        hooks: Callbacks that are to change nothing.
-        of: Makes the data, which is to change nothing, of any other.
-        acts: Callbacks that did something, and how often they were still to do it.
-        waits: The ratio of each epoch that was a wait for input, where a hook recorded it.
+        data: The data arguments of ``fit`` for ``model``.
+        other_data: The data arguments of ``fit`` for ``other``.
+        evaluated: The data arguments of ``evaluate``.
+        hooks: Callbacks under test, which must change nothing.
+        of: Wraps any data in the data under test, which must change nothing.
+        acts: Callbacks that act, with the number of acts ``remaining``.
+        waits: The ratio of each epoch that was a wait for input, if a hook recorded it.
     """
 
     model: Any
     other: Any
     folder: Path
     data: dict[str, Any]
-    aside: dict[str, Any]
+    other_data: dict[str, Any]
     evaluated: dict[str, Any]
     hooks: list[Any]
     of: Callable[[Any], Any] | None = None
@@ -54,7 +54,7 @@ class Training:
             "shuffle": False,
             "callbacks": [*self.hooks, *acts],
         }
-        data = self.data if trains is self.model else self.aside
+        data = self.data if trains is self.model else self.other_data
         history = trains.fit(**data, **arguments)
         self.losses += history.history["loss"]
         self.waits += history.history.get("input_wait_ratio", [])
@@ -62,7 +62,7 @@ class Training:
     def evaluate(self, model: Any, *hooks: Any) -> None:
         self.recorded.append(model.evaluate(**self.evaluated, verbose=0, callbacks=list(hooks)))
 
-    def left(self) -> list[Any]:
+    def outcome(self) -> list[Any]:
         weights = [*self.model.get_weights(), *self.other.get_weights()]
         return [*weights, np.array(self.losses), *map(np.array, self.recorded)]
 
@@ -71,13 +71,13 @@ def acting(act: Callable[[], Any], method: str = "on_train_batch_end", times: in
     """A callback that does it at the chosen batch, or at the end of an epoch."""
 
     def do(number: int, logs: Any = None) -> None:
-        if callback.left and (number == CHOSEN or method == "on_epoch_end"):
-            callback.left -= 1
+        if callback.remaining and (number == CHOSEN or method == "on_epoch_end"):
+            callback.remaining -= 1
             assert callback.model  # on JAX, asking for it brings the weights back to it
             act()
 
     callback = keras.callbacks.LambdaCallback(**{method: do})
-    callback.left = times
+    callback.remaining = times
     return callback
 
 

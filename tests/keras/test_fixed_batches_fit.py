@@ -114,7 +114,7 @@ class TestAPaddedBatch:
             np.testing.assert_allclose(one, other, atol=1e-6)
         assert not np.allclose(repeated[0], bare[0], atol=1e-4)  # the test can tell
 
-    def test_so_does_one_of_several_outputs_and_weights_of_ones_own(self) -> None:
+    def test_several_outputs_and_own_weights_train_as_real_samples_alone(self) -> None:
         rows, targets = batch_builders.rows_and_targets(5)
         weights = np.array([1, 2, 0, 1, 3], "float32")
         twice = {"one": targets, "two": np.repeat(targets[:, None], 4, 1)}
@@ -210,7 +210,7 @@ class TestAPyDataset:
         assert [len(batches[index][0]) for index in range(3)] == [8, 8, 8]
         assert source.asked == [0, 1, 2]
 
-    def test_of_another_size_is_cut_and_joined_in_order(self) -> None:
+    def test_batches_of_another_size_are_split_and_joined_in_order(self) -> None:
         source = batch_builders.Source(18, 8)
 
         for size, tail, count in ((4, "repeat", 5), (12, "drop", 1), (6, "drop", 3)):

@@ -39,7 +39,7 @@ class TestADatasetOfSamples:
         assert int(batches.cardinality()) == 1 + len(last)
         assert [spec.shape[0] for spec in batches.element_spec] == [4] * len(batches.element_spec)
 
-    def test_of_one_number_each_is_one_of_samples(self) -> None:
+    def test_scalars_are_treated_as_samples(self) -> None:
         batches = fixed_batches(tf.data.Dataset.range(5), 2, tail="repeat")
 
         assert [batch.numpy().tolist() for batch in batches] == [[0, 1], [2, 3], [4, 4]]
@@ -69,7 +69,7 @@ class TestADatasetOfBatches:
         assert int(fixed_batches(stepwise, 4, tail="pad").cardinality()) == 2
         assert int(fixed_batches(cached.repeat(), 4).cardinality()) == tf.data.INFINITE_CARDINALITY
 
-    def test_but_not_after_a_map_that_may_change_it(self) -> None:
+    def test_length_is_unknown_after_a_map_that_may_change_it(self) -> None:
         doubled = samples(7).batch(4).map(lambda x, y: (tf.repeat(x, 2, 0), tf.repeat(y, 2)))
 
         batches = fixed_batches(doubled, 4, tail="pad")
@@ -102,7 +102,7 @@ class TestADatasetOfBatches:
 
 
 class TestAnUnclearDataset:
-    def test_of_equally_long_rows_is_refused(self) -> None:
+    def test_rows_of_equal_length_are_refused(self) -> None:
         rows = np.zeros((6, 3), "float32")
         unclear = tf.data.Dataset.from_tensor_slices((rows, rows))
 
@@ -112,7 +112,7 @@ class TestAnUnclearDataset:
             (first, *_) = fixed_batches(clear, 3)
             assert first[0].shape == (3, 3)
 
-    def test_with_sparse_tails_or_without_targets_is_refused(self) -> None:
+    def test_sparse_tails_or_missing_targets_are_refused(self) -> None:
         sparse = tf.sparse.from_dense([[1.0, 0.0]] * 3)
         data = tf.data.Dataset.from_tensor_slices((sparse, [1.0, 2.0, 3.0]))
 

@@ -67,7 +67,7 @@ class TestADataLoader:
         assert list(fixed_batches(words, 2, tail="repeat")) == [["a", "b"], ["c", "c"]]
 
     @pytest.mark.parametrize("tail", ["repeat", "pad"])
-    def test_of_a_stream_or_of_batches_of_its_own_is_cut_and_joined(self, tail: str) -> None:
+    def test_stream_or_batched_loader_is_split_and_joined(self, tail: str) -> None:
         own = data_of.DataLoader(dataset(7), batch_sampler=[[0, 1, 2], [3], [4, 5, 6]])
 
         for given in (streamed(3), own):
@@ -83,7 +83,7 @@ class TestADataLoader:
             for tail in ("drop", "repeat", "pad"):
                 assert list(fixed_batches(given, 4, tail=tail)) == []
 
-    def test_of_inputs_alone_cannot_be_padded(self) -> None:
+    def test_inputs_without_targets_cannot_be_padded(self) -> None:
         given = data_of.DataLoader(torch.zeros(5, 2), batch_size=2)
 
         with pytest.raises(ValueError, match="no targets"):

@@ -41,13 +41,13 @@ MADE: dict[str, Callable[[Any], Any]] = {
 
 def new_training(hook: str, folder: Path) -> Training:
     of = MADE.get(hook, lambda data: data)
-    data, aside = (
+    data, other_data = (
         {"x": of(batch_builders.Source(SIZE * steps, SIZE))} for steps in (STEPS, STEPS + 3)
     )
     x, y = batch_builders.rows_and_targets(8)
     hooks = [HOOKS[hook]()] if hook in HOOKS else []
     models = batch_builders.a_model(), batch_builders.a_model()
-    return Training(*models, folder, data, aside, {"x": x, "y": y}, hooks, of)
+    return Training(*models, folder, data, other_data, {"x": x, "y": y}, hooks, of)
 
 
 def runs_out_of_input(training: Training) -> None:
@@ -69,14 +69,14 @@ def runs_out_of_input(training: Training) -> None:
 
 
 def acts_inside_a_step(training: Training) -> None:
-    left = [CHOSEN]
+    outcome = [CHOSEN]
     if keras.backend.backend() == "jax":
         pytest.skip("JAX compiles a step of the training: nothing is evaluated or saved in it")
     step = training.model.train_step
 
     def train_step(data: Any) -> Any:
-        left[0] -= 1
-        if left[0] == 0:
+        outcome[0] -= 1
+        if outcome[0] == 0:
             training.other.save(training.folder / "middle.keras")
             if keras.backend.backend() != "tensorflow":  # which refuses it
                 training.evaluate(training.other)
@@ -97,7 +97,7 @@ ACTS: dict[str, Callable[[Training], None]] = {
 def left_without(act: str, folder: Path) -> list[Any]:
     training = new_training("none", folder)
     ACTS[act](training)
-    return training.left()
+    return training.outcome()
 
 
 IN_CI = {
@@ -126,9 +126,9 @@ def test_a_run_is_the_same_as_without_the_hook(
         warnings.filterwarnings("ignore", message=".*there is no GPU.*")
         ACTS[act](training)
 
-    assert [each.left for each in training.acts] == [0] * len(training.acts)
+    assert [each.remaining for each in training.acts] == [0] * len(training.acts)
     bare = left_without(act, tmp_path_factory.getbasetemp())
-    for one, other in zip(training.left(), bare, strict=True):
+    for one, other in zip(training.outcome(), bare, strict=True):
         np.testing.assert_array_equal(one, other)
 
     if hook == "PhaseTagger":

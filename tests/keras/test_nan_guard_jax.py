@@ -32,9 +32,7 @@ class TestATrainingThatRunsAhead:
 @pytest.mark.parametrize(
     ("odd_batch", "batches"), [(8, "one of the batches 7 to 9"), (10, "batch 10 of")]
 )
-def test_of_several_steps_in_a_call_the_batches_of_that_call_are_named(
-    odd_batch: int, batches: str
-) -> None:
+def test_several_steps_per_call_name_the_batches_of_the_call(odd_batch: int, batches: str) -> None:
     """They are counted to the end of the data, in the midst of a call."""
     rows, targets = batch_builders.rows_and_targets(40)
     rows[4 * odd_batch - 1] = float("inf")

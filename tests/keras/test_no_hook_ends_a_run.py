@@ -66,7 +66,7 @@ class Training:
         self._weights = self.model.get_weights()
         self._nan_guard = nan_guard.NaNGuard()
 
-    def left(self, *callbacks: Any) -> list[bytes]:
+    def outcome(self, *callbacks: Any) -> list[bytes]:
         """Train and validate; the weights after it."""
         self.model.set_weights(self._weights)
         rows, sums = builders.rows_and_sums(ROWS)
@@ -85,15 +85,15 @@ class Training:
                 """Writing a file takes longer than all else here."""
 
         beside = [builders.an_ordinary_callback(), Saves("never_written.keras")]
-        return self.left(builders.tagger(), self._nan_guard, *beside)
+        return self.outcome(builders.tagger(), self._nan_guard, *beside)
 
 
 def warnings_of_ours(train: Callable[[], Any]) -> tuple[Any, list[str]]:
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        left = train()
+        outcome = train()
     texts = [str(one.message) for one in caught]
-    return left, [text for text in texts if "gpumon" in text or "NaNGuard" in text]
+    return outcome, [text for text in texts if "gpumon" in text or "NaNGuard" in text]
 
 
 @pytest.mark.parametrize(
@@ -104,7 +104,7 @@ def test_training_goes_on_whichever_hook_raises(
     backend: str, way: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     training = Training(way)
-    bare = training.left()
+    bare = training.outcome()
     borders = Borders(training.left_by_all_hooks)
     assert borders.open == {}
     assert len(borders.guarded) > 15
@@ -113,12 +113,12 @@ def test_training_goes_on_whichever_hook_raises(
         if name in _BROKEN:
             continue
         with broken(code) as calls:
-            left, warned = warnings_of_ours(training.left_by_all_hooks)
+            outcome, warned = warnings_of_ours(training.left_by_all_hooks)
             if not calls:  # it is called as the process starts up, or as a step is traced
                 monkeypatch.setattr(process_ring._Slot, "ring", None)
-                left, warned = warnings_of_ours(Training(way).left_by_all_hooks)
+                outcome, warned = warnings_of_ours(Training(way).left_by_all_hooks)
         assert calls, name
-        assert left == bare, name
+        assert outcome == bare, name
         assert len(warned) <= 1, (name, warned)
         _BROKEN.add(name)
     if backend == "tensorflow":

@@ -42,7 +42,7 @@ class Training:
 
 
 class TestATrainingRunEqualsThatOfBareKeras:
-    def test_where_determinism_is_on_before_the_first_fit(self) -> None:
+    def test_determinism_enabled_before_the_first_fit(self) -> None:
         forbid_clocks()
         bare = Training().fit()
 
@@ -51,7 +51,7 @@ class TestATrainingRunEqualsThatOfBareKeras:
 
         assert tagged == bare
 
-    def test_where_it_is_switched_on_between_two_fits_or_within_one(self) -> None:
+    def test_determinism_enabled_between_or_within_fits(self) -> None:
         bare, tagged = Training(), Training()
         assert tagged.fit(builders.tagger()) == bare.fit()
         switching = builders.Does(lambda _: forbid_clocks(), "on_train_batch_end")
@@ -63,7 +63,7 @@ class TestATrainingRunEqualsThatOfBareKeras:
 
 
 class TestAGraph:
-    def test_that_was_traced_with_clocks_runs_without_a_tagger_too(self) -> None:
+    def test_traced_with_clocks_runs_without_a_tagger(self) -> None:
         model, (rows, sums) = (
             builders.small_model(steps_per_execution=4),
             builders.rows_and_sums(ROWS),

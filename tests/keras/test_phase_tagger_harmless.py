@@ -128,7 +128,7 @@ class TestResultsDoNotChange:
             for kind in kinds
         ],
     )
-    def test_with_the_hook(self, kind: str, way: str) -> None:
+    def test_tagger_changes_no_result(self, kind: str, way: str) -> None:
         assert numbers_of(kind, way, builders.tagger()) == numbers_without(kind, way)
 
     @pytest.mark.versions
@@ -136,7 +136,7 @@ class TestResultsDoNotChange:
         "kind",
         [cell(backend, kind) for backend, of in BESIDE_AN_ORDINARY_CALLBACK.items() for kind in of],
     )
-    def test_with_the_hook_and_an_ordinary_callback(self, kind: str) -> None:
+    def test_tagger_and_ordinary_callback_change_no_result(self, kind: str) -> None:
         with_hook = numbers_of(kind, "compiled", builders.an_ordinary_callback(), builders.tagger())
 
         assert with_hook == numbers_without(kind, "compiled")
@@ -152,7 +152,7 @@ class TestAFitThatRaises:
             return builders.small_model()
         return model
 
-    def test_in_its_data_leaves_the_model_as_it_was_and_can_be_followed_by_another(self) -> None:
+    def test_error_in_the_data_restores_the_model_for_the_next_fit(self) -> None:
         def broken() -> Iterator[Any]:
             for _, batch in zip(range(9), builders.SlowBatches(0.0), strict=False):
                 yield batch
@@ -176,7 +176,7 @@ class TestAFitThatRaises:
         assert builders.phase_ns()["input_wait"] >= 3 * 10 * MS  # Keras peeked at the other two
 
     @pytest.mark.parametrize("is_kept", [True, False], ids=["kept", "forgotten"])
-    def test_in_a_callback_can_be_followed_by_another(self, is_kept: bool) -> None:
+    def test_error_in_a_callback_allows_another_fit(self, is_kept: bool) -> None:
         model, hook = builders.warmed_model(), builders.tagger()
         bare = model.train_function
 

@@ -86,7 +86,7 @@ class TestACallback:
         assert builders.facts().callback_ns["Twin"] >= sum(each.spent_ns for each in twins)
 
     @pytest.mark.measured
-    def test_that_writes_checkpoints_is_a_checkpoint(self, tmp_path: Path) -> None:
+    def test_callback_that_writes_checkpoints_is_checkpoint(self, tmp_path: Path) -> None:
         class Backup(keras.callbacks.BackupAndRestore):  # type: ignore[misc]
             def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
                 time.sleep(0.02)
@@ -138,7 +138,7 @@ class TestACallback:
         assert order(builders.tagger()) == order()
 
     @pytest.mark.versions
-    def test_that_raises_leaves_neither_the_model_nor_a_thread_nor_its_phase_behind(self) -> None:
+    def test_error_leaves_no_model_thread_or_phase_behind(self) -> None:
         models, before = [], set(threading.enumerate())
         for raising in ([builders.raising(KeyError)], [builders.raising(KeyError)], []):
             model = builders.small_model()
@@ -156,7 +156,7 @@ class TestACallback:
 
     @pytest.mark.versions
     @pytest.mark.parametrize("name", ["PhaseTagger", "NaNGuard"])
-    def test_of_ours_that_is_listed_as_a_class_is_refused(self, name: str) -> None:
+    def test_own_callback_listed_as_a_class_is_refused(self, name: str) -> None:
         kind = getattr(trainer_hooks, name)
         with pytest.raises(TypeError, match=rf"lists the class: write {name}\(\) instead"):
             builders.fit_rows(builders.small_model(), 32, kind)
@@ -185,7 +185,7 @@ class TestATagger:
 
         assert len(history.history["loss"]) == 1
 
-    def test_on_another_backend_warns_once_and_records_no_wait_for_input(
+    def test_unknown_backend_warns_once_and_records_no_input_wait(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(keras.backend, "backend", lambda: "openvino")
@@ -204,7 +204,7 @@ class TestATagger:
         assert recorded["other"] >= 2 * 8 * 10 * MS
         assert builders.marks(RingKind.STEP)[-1] == 20
 
-    def test_beside_another_counts_each_step_once_however_many_epochs_there_are(self) -> None:
+    def test_two_taggers_count_each_step_once(self) -> None:
         model = builders.small_model()
 
         builders.fit(

@@ -123,7 +123,7 @@ class TestTheGpusOfAnEpoch:
         assert history["gpu_busy_ratio"] == [pytest.approx(0.3)]
         assert history["starved_ratio"] == [pytest.approx(0.5)]
 
-    def test_that_appear_later_do_not_break_a_csv_file(
+    def test_later_gpu_keys_do_not_break_a_csv_file(
         self, daemon: FakeDaemon, tmp_path: Path
     ) -> None:
         def tick(epoch: int, logs: Any) -> None:
@@ -139,7 +139,7 @@ class TestTheGpusOfAnEpoch:
         assert table.column("gpu_busy_ratio") == [None] * 4
 
     @pytest.mark.measured
-    def test_that_vanish_with_the_daemon_do_not_break_a_csv_file(
+    def test_missing_gpu_keys_do_not_break_a_csv_file(
         self, daemon: FakeDaemon, tmp_path: Path
     ) -> None:
         daemon.counts(observed_s=1, busy_s=1)

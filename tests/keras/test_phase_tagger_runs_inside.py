@@ -113,7 +113,7 @@ class TestARunInsideAFit:
 
 @pytest.mark.usefixtures("each_backend")
 class TestAValidationThatRaised:
-    def test_and_was_caught_leaves_the_training_tagged(self) -> None:
+    def test_caught_error_leaves_the_training_tagged(self) -> None:
         class Catches(keras.Sequential):  # type: ignore[misc]
             def evaluate(self, *args: Any, **named: Any) -> Any:
                 try:

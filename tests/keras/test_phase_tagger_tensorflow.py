@@ -193,7 +193,7 @@ class TestTracing:
         assert builders.phases_within(traced_ns) == {(TrainingPhase.COMPILE, TrainingMode.TRAIN)}
         assert builders.phase_ns()["compile"] == compile_ns
 
-    def test_that_was_not_foreseen_is_compile_too(self) -> None:
+    def test_unforeseen_tracing_is_compile_too(self) -> None:
         model, hook = builders.small_model(), builders.tagger()
         rows, sums = builders.rows_and_sums(64)
         model.fit(rows, sums, batch_size=64, verbose=0, callbacks=[hook])
@@ -249,10 +249,10 @@ def test_a_train_step_of_ones_own_has_the_same_results() -> None:
             self.optimizer.apply_gradients(zip(gradients, variables, strict=True))
             return {"loss": loss}
 
-    def left(*callbacks: Any) -> dict[str, Any]:
+    def outcome(*callbacks: Any) -> dict[str, Any]:
         return builders.left_by(builders.small_model(kind=Own), *callbacks, **data_of("arrays"))
 
-    assert left(builders.tagger()) == left()
+    assert outcome(builders.tagger()) == outcome()
 
 
 def test_a_model_of_several_steps_an_execution_can_be_trained_after_a_fit_that_raised() -> None:
@@ -313,7 +313,7 @@ class TestEagerExecution:
         assert builders.marks(RingKind.STEP)[:1] == [1]
         assert builders.present_phase() is TrainingPhase.OTHER
 
-    def test_beside_a_gpu_has_an_exact_wait_only_before_each_execution(
+    def test_gpu_has_an_exact_wait_only_before_each_execution(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """A GPU may still compute when Python requests the next batch."""

@@ -56,7 +56,7 @@ class TestTheWaitForALoader:
 
 
 class TestALoader:
-    def test_that_cannot_begin_again_ends_the_fit_with_what_it_raised(self) -> None:
+    def test_loader_that_cannot_restart_ends_the_fit_with_its_error(self) -> None:
         loader, begun = on_torch.loader_of(on_torch.SlowRows(32, seconds=0)), iter([1, 2])
 
         class Begins(type(loader)):  # type: ignore[misc]
@@ -110,7 +110,7 @@ class TestAFitThatRaises:
         assert model.train_function is bare
         assert builders.marks(RingKind.STEP) == list(range(1, steps + 6))
 
-    def test_in_the_data_of_a_loader_can_be_followed_by_another(self) -> None:
+    def test_error_in_a_loaders_data_allows_another_fit(self) -> None:
         class Broken(on_torch.SlowRows):
             def __getitem__(self, index: int) -> Any:
                 if index == 40:
@@ -119,7 +119,7 @@ class TestAFitThatRaises:
 
         self.assert_followed_by_another(on_torch.loader_of(Broken(96), num_workers=1), OSError, 2)
 
-    def test_in_the_step_can_be_followed_by_another(self) -> None:
+    def test_error_in_a_step_allows_another_fit(self) -> None:
         too_narrow = (
             (rows[:, :3], sums) for rows, sums in [builders.rows_and_sums(builders.BATCH)] * 3
         )
@@ -128,7 +128,7 @@ class TestAFitThatRaises:
 
 
 class TestWhatKerasReports:
-    def test_in_a_warning_is_the_same(self) -> None:
+    def test_warnings_of_keras_are_unchanged(self) -> None:
         def warned(*callbacks: Any) -> list[str]:
             with warnings.catch_warnings(record=True) as caught:
                 warnings.simplefilter("always")
@@ -234,7 +234,7 @@ class TestSteps:
         assert (recorded["input_wait"], recorded["train_step"]) == (0, 0)
         assert recorded["other"] >= 3 * 16 * 2 * MS
 
-    def test_of_the_model_on_another_thread_are_none(self) -> None:
+    def test_steps_of_the_model_on_another_thread_are_not_counted(self) -> None:
         model, (rows, sums) = builders.warmed_model(), builders.rows_and_sums(16)
         losses: list[float] = []
 

@@ -62,7 +62,7 @@ class TestDevices:
         assert recorded["spread"] == ["0+1"]
         assert recorded["a tree"] == ["0", "0+1"]
 
-    def test_that_a_block_prefers_are_preferred_in_the_thread_too(self, recorded: Any) -> None:
+    def test_default_device_of_a_block_applies_in_the_thread(self, recorded: Any) -> None:
         assert recorded["block"] == ["1"]
         assert recorded["unbound"] == "0"
 
@@ -71,7 +71,7 @@ class TestDevices:
         assert recorded["threads"] == 1
 
     @pytest.mark.parametrize("device", ["GPU:0", "gpu", 0, [], {"rows": 3}])
-    def test_of_another_framework_are_refused(self, device: Any) -> None:
+    def test_devices_of_another_framework_are_refused(self, device: Any) -> None:
         with pytest.raises(TypeError, match="of JAX"):
             prefetch_to_device(rows(1), device=device)
 

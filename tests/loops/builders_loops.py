@@ -127,15 +127,15 @@ class RingContents:
     """The ring of this process, now."""
 
     def __init__(self) -> None:
-        pen = writer()
-        raw = pen._memory.path.read_bytes()
+        ring_writer = writer()
+        raw = ring_writer._memory.path.read_bytes()
         totals = totals_in(raw)
         self.at_ns, self.held_up_ns = time.monotonic_ns(), held_up_ns()
         self.phase_ns = {phase.value: ns for phase, ns in zip(PHASES, totals.phase_ns, strict=True)}
-        self.present = PHASES[pen.present[0]].value
-        self.mode = pen.present[1]
+        self.present = PHASES[ring_writer.present[0]].value
+        self.mode = ring_writer.present[1]
         self.epoch = totals.epoch
-        self.facts: RunFacts = pen.facts
+        self.facts: RunFacts = ring_writer.facts
         self.records = records_in(raw)
         self.steps = max(totals.steps, self._newest(RingKind.STEP))
         self.samples = max(totals.samples, self._newest(RingKind.SAMPLES))
@@ -207,9 +207,9 @@ def raise_error(*_: object, **__: object) -> Any:
 
 def writer() -> RingWriter:
     """The ring writer of this process."""
-    pen = process_ring.process_ring().writer
-    assert pen is not None
-    return pen
+    found = process_ring.process_ring().writer
+    assert found is not None
+    return found
 
 
 def finds_wait(seen: Stretch, true_ns: int, *, steps: int) -> bool:

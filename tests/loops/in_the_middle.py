@@ -7,6 +7,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from enum import Enum, auto
 from importlib import import_module
 from itertools import groupby
 from pathlib import Path
@@ -105,6 +106,14 @@ def before_each(does: Callable[[], object], method: Callable[..., Any]) -> Calla
     return both
 
 
+class InnerTagger(Enum):
+    """Which tagger another trainer has, inside a tagged run."""
+
+    NONE = auto()
+    SHARED = auto()  # that of the outer run
+    OWN = auto()
+
+
 class Outer(ABC):
     """A training run in whose middle something is done.
 
@@ -128,18 +137,18 @@ class Outer(ABC):
         self.trainer: Any = None
         self.others: list[Any] = []
 
-    def taggers(self, whose: str) -> list[Any]:
-        """Of another trainer: that of this run, its own, or none."""
-        if self.hook is None or whose == "no":
+    def taggers(self, tagger: InnerTagger) -> list[Any]:
+        """The taggers of another trainer; none if this run has none."""
+        if self.hook is None or tagger is InnerTagger.NONE:
             return []
-        return [self.hook if whose == "the same" else self.builders.tagger()]
+        return [self.hook if tagger is InnerTagger.SHARED else self.builders.tagger()]
 
     @abstractmethod
     def run(self, where: str, act: Act) -> tuple[tuple[Any, ...], int]:
         """Train, with that act there; the results and the steps."""
 
     @abstractmethod
-    def train(self, whose: str) -> None:
+    def train(self, tagger: InnerTagger) -> None:
         """Train another model."""
 
     @abstractmethod
@@ -172,7 +181,7 @@ class OnLightning(Outer):
         self.model = self.builders.model()
 
     def run(self, where: str, act: Act) -> tuple[tuple[Any, ...], int]:
-        hooks = self.taggers("the same")
+        hooks = self.taggers(InnerTagger.SHARED)
         if where == "training_step":
             step = before_each(act, self.model.training_step)
             # Lightning looks at the names of the arguments.
@@ -187,30 +196,30 @@ class OnLightning(Outer):
         results = self.model.losses, self.builders.weights(self.model), validated
         return results, self.trainer.global_step
 
-    def train(self, whose: str) -> None:
-        self.fit(whose, self.builders.model())
+    def train(self, tagger: InnerTagger) -> None:
+        self.fit(tagger, self.builders.model())
 
-    def fit(self, whose: str, model: Any = None) -> None:
+    def fit(self, tagger: InnerTagger, model: Any = None) -> None:
         """Train this model, or another, with another trainer."""
         model = model or self.model
-        trainer = self.builders.trainer(self.folder, *self.taggers(whose), max_epochs=1)
+        trainer = self.builders.trainer(self.folder, *self.taggers(tagger), max_epochs=1)
         trainer.fit(model, self.builders.loader(3))
-        self.model.trainer = self.trainer  # as whoever lends it out must
+        self.model.trainer = self.trainer  # restore the trainer
         self.others.append(self.builders.weights(model))
 
-    def validate(self, whose: str, model: Any = None) -> None:
-        trainer = self.builders.trainer(self.folder, *self.taggers(whose), max_epochs=1)
+    def validate(self, tagger: InnerTagger, model: Any = None) -> None:
+        trainer = self.builders.trainer(self.folder, *self.taggers(tagger), max_epochs=1)
         trainer.validate(model or self.model, self.builders.loader(2), verbose=False)
         self.model.trainer = self.trainer
 
     def save(self) -> None:
         self.trainer.save_checkpoint(self.folder / "saved.ckpt")
 
-    def fail(self, stage: str, whose: str) -> None:
+    def fail(self, stage: str, tagger: InnerTagger) -> None:
         model = self.builders.model(fails_at=1)
         model.validation_step = raise_error
         with pytest.raises(WrongInTheMiddleError):
-            getattr(self, stage)(whose, model)
+            getattr(self, stage)(tagger, model)
 
     def evaluate_with(self, act: Callable[..., Any]) -> None:
         acting = self.builders.callback(on_validation_batch_end=act)
@@ -265,7 +274,7 @@ class OnHuggingFace(Outer):
     }
 
     def run(self, where: str, act: Act) -> tuple[tuple[Any, ...], int]:
-        hooks = self.taggers("the same")
+        hooks = self.taggers(InnerTagger.SHARED)
         if where.startswith("on_"):
             hooks.append(self.builders.callback(**{where: act}))
         self.trainer = self.builders.trainer(self.folder, *hooks, **self.short)
@@ -276,12 +285,12 @@ class OnHuggingFace(Outer):
         assert self.builders.shadowed(self.trainer) == before
         return self.builders.outcome(self.trainer), self.trainer.state.global_step
 
-    def another(self, whose: str) -> Any:
+    def another(self, tagger: InnerTagger) -> Any:
         short = {**self.short, "batches": 2, "num_train_epochs": 1}
-        return self.builders.trainer(self.folder / "aside", *self.taggers(whose), **short)
+        return self.builders.trainer(self.folder / "aside", *self.taggers(tagger), **short)
 
-    def train(self, whose: str) -> None:
-        other = self.another(whose)
+    def train(self, tagger: InnerTagger) -> None:
+        other = self.another(tagger)
         other.train()
         self.others.append(self.builders.outcome(other))
 
@@ -289,7 +298,7 @@ class OnHuggingFace(Outer):
         self.others.append(trainer.evaluate()["eval_loss"])
 
     def evaluate_on_a_thread(self) -> None:
-        thread = threading.Thread(target=self.evaluate, args=[self.another("the same")])
+        thread = threading.Thread(target=self.evaluate, args=[self.another(InnerTagger.SHARED)])
         thread.start()
         thread.join()
 

@@ -33,12 +33,12 @@ class PhasesOfATrainer:
     Attributes:
         framework: As recorded in the ring.
         own_class: The class of its data.
-        asked_in: The file that calls for a validation.
+        validation_called_in: The file that calls for a validation.
     """
 
     framework: str
     own_class: str
-    asked_in: str
+    validation_called_in: str
 
     def test_the_wait_for_input_is_found(self, training: Training) -> None:
         waits = training.waits
@@ -90,13 +90,13 @@ class PhasesOfATrainer:
     ) -> None:
         loader, built_in = training.seen.after.facts.loader, f"builders_{self.framework}.py"
 
-        for whose, file in (
+        for prefix, file in (
             ("", f"test_{self.framework}_phases.py"),
-            ("validation_", self.asked_in),
+            ("validation_", self.validation_called_in),
         ):
-            assert loader[f"{whose}class"] == self.own_class
-            assert str(loader[f"{whose}defined_at"]).startswith(f"{built_in}:")
-            assert str(loader[f"{whose}made_at"]).startswith(f"{file}:")
+            assert loader[f"{prefix}class"] == self.own_class
+            assert str(loader[f"{prefix}defined_at"]).startswith(f"{built_in}:")
+            assert str(loader[f"{prefix}made_at"]).startswith(f"{file}:")
         assert (loader["validation_workers"], loader["validation_batches"]) == (0, VALIDATED)
 
     def test_the_time_afterwards_is_other(self, training: Training) -> None:

@@ -66,7 +66,9 @@ class TestAnEvaluationOutsideOfTraining:
         assert ("validation", 1) not in RingContents().phases()
 
     @pytest.mark.parametrize("where", ["prediction_step", "compute_metrics", "a row"])
-    def test_that_raises_is_over(self, builders: Any, tmp_path: Path, where: str) -> None:
+    def test_evaluation_that_raises_is_over(
+        self, builders: Any, tmp_path: Path, where: str
+    ) -> None:
         trainer = builders.trainer(tmp_path, builders.tagger())
         rows = trainer.eval_dataset
         if where == "a row":
@@ -83,9 +85,7 @@ class TestAnEvaluationOutsideOfTraining:
         assert caught.tb is not None  # also while its frames are kept
         assert "evaluation_loop" not in vars(trainer)
 
-    def test_that_has_nothing_to_evaluate_changes_no_phase(
-        self, builders: Any, tmp_path: Path
-    ) -> None:
+    def test_empty_evaluation_changes_no_phase(self, builders: Any, tmp_path: Path) -> None:
         trainer = builders.trainer(tmp_path, builders.tagger(), **SHORT)
         trainer.eval_dataset = None
         with pytest.raises(ValueError, match="eval_dataset"):

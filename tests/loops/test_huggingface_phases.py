@@ -39,7 +39,7 @@ def training(builders: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterato
 @pytest.mark.versions
 class TestOfATrainingThatMostlyEvaluatesAndSaves(PhasesOfATrainer):
     framework, own_class = "huggingface", "SlowSentences"
-    asked_in = "builders_huggingface.py"  # its trainer has an ``evaluate`` of its own
+    validation_called_in = "builders_huggingface.py"  # its trainer has an ``evaluate`` of its own
 
     def test_nothing_stays_on_the_trainer(self, training: Training, builders: Any) -> None:
         assert builders.shadowed(training.trainer) == set()

@@ -58,7 +58,7 @@ def training(
 @pytest.mark.versions
 class TestOfATrainingThatMostlyValidatesAndSaves(PhasesOfATrainer):
     framework, own_class = "lightning", "SlowLoader"
-    asked_in = "test_lightning_phases.py"
+    validation_called_in = "test_lightning_phases.py"
 
     def test_a_checkpoint_at_the_end_of_validation_is_no_validation(
         self, training: Training

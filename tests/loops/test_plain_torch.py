@@ -69,7 +69,7 @@ class TestALoader:
             _ = loader.no_such_thing
 
     @pytest.mark.measured
-    def test_with_workers_has_the_waits_that_remain_recorded(self) -> None:
+    def test_workers_leave_only_the_remaining_waits(self) -> None:
         import torch
 
         class Rows(torch.utils.data.Dataset):  # type: ignore[misc]

@@ -133,13 +133,13 @@ class TestAnotherDevice:
             yield batch[name]["x"]
 
     @pytest.mark.parametrize("device", ["cuda", "cuda:3", 0])
-    def test_that_is_not_there_is_refused(self, torch: Any, device: Any) -> None:
+    def test_missing_device_is_refused(self, torch: Any, device: Any) -> None:
         if torch.cuda.is_available():
             pytest.skip("there is a GPU here")
         with pytest.raises(ValueError, match="no GPU"):
             prefetch_to_device([], device=device)
 
-    def test_that_torch_has_no_name_for_is_refused(self) -> None:
+    def test_unknown_device_name_is_refused(self) -> None:
         with pytest.raises(ValueError, match="'board:0'"):
             prefetch_to_device([], device="board:0")
         with pytest.raises(TypeError, match=r"1\.5"):

@@ -60,7 +60,7 @@ class TestTheTimeOfACallback:
         assert not any("Flow" in name or "Tagger" in name for name in callback_ns())
 
     @pytest.mark.measured
-    def test_of_checkpoints_is_checkpoint(self, on_lightning: OnLightning) -> None:
+    def test_checkpoint_callback_is_checkpoint(self, on_lightning: OnLightning) -> None:
         on, waits = on_lightning, Waits(checkpoint=0.2)
         with stretch() as found:
             on.train(on.tagger(), on.builders.slow_checkpoints(waits, on.folder))

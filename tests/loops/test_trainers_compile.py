@@ -86,7 +86,7 @@ class TestAModelThatIsCompiledInItsFirstStep:
 
 class TestCompilingElsewhere:
     @pytest.mark.measured
-    def test_in_a_validation_is_validation(self, on: Adapter) -> None:
+    def test_compiling_in_a_validation_is_validation(self, on: Adapter) -> None:
         compiles = Sleeps(COMPILE_S)
         with stretch() as found:
             on.train(on.tagger(), changed=compiled_by(compiles), validated=2, epochs=1)
@@ -97,7 +97,7 @@ class TestCompilingElsewhere:
         assert recorded_ns["validation"] >= in_validation
 
     @pytest.mark.measured
-    def test_on_another_thread_in_a_step_is_compile(self, on: Adapter) -> None:
+    def test_compiling_on_another_thread_in_a_step_is_compile(self, on: Adapter) -> None:
         waits = Waits()
         waits.step = elsewhere = CompilingElsewhere(0.03)
         with stretch() as found:

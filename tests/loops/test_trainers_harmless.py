@@ -110,7 +110,7 @@ class TestAProfilerOfTheUser:
         assert profiler.note == "mine"
         assert "run_training_batch" in (tmp_path / "fit-report.txt").read_text()
 
-    def test_that_replaces_another_during_training_stays(self, on_lightning: OnLightning) -> None:
+    def test_replacement_during_training_stays(self, on_lightning: OnLightning) -> None:
         builders = on_lightning.builders
         other = self.listening(builders.pl)
 

@@ -16,6 +16,7 @@ from tests.loops.in_the_middle import (
     FAILS_IN,
     Act,
     Does,
+    InnerTagger,
     OnHuggingFace,
     OnLightning,
     Outer,
@@ -45,19 +46,19 @@ Acts = dict[str, tuple[Does, set[PhaseMode]]]
 
 LIGHTNING: Acts = {
     "save": (OnLightning.save, SAVED),
-    "validate, without a tagger": (lambda outer: outer.validate("no"), NOTHING),
-    "validate, with the same tagger": (lambda outer: outer.validate("the same"), NOTHING),
+    "validate, without a tagger": (lambda outer: outer.validate(InnerTagger.NONE), NOTHING),
+    "validate, with the same tagger": (lambda outer: outer.validate(InnerTagger.SHARED), NOTHING),
     "validate, with its own tagger": (
-        lambda outer: outer.validate("its own"),
+        lambda outer: outer.validate(InnerTagger.OWN),
         {("start_up", 0), *VALIDATED},
     ),
     "validate that raises, with its own tagger": (
-        lambda outer: outer.fail("validate", "its own"),
+        lambda outer: outer.fail("validate", InnerTagger.OWN),
         {("start_up", 0), *VALIDATED},
     ),
-    "fit, without a tagger": (lambda outer: outer.fit("no"), NOTHING),
-    "fit, with the same tagger": (lambda outer: outer.fit("the same"), NOTHING),
-    "fit that raises, with the same tagger": (lambda o: o.fail("fit", "the same"), NOTHING),
+    "fit, without a tagger": (lambda outer: outer.fit(InnerTagger.NONE), NOTHING),
+    "fit, with the same tagger": (lambda outer: outer.fit(InnerTagger.SHARED), NOTHING),
+    "fit that raises, with the same tagger": (lambda o: o.fail("fit", InnerTagger.SHARED), NOTHING),
 }
 HUGGINGFACE: Acts = {
     "evaluate": (lambda outer: outer.evaluate(outer.trainer), VALIDATED),
@@ -66,18 +67,23 @@ HUGGINGFACE: Acts = {
         lambda outer: outer.fail("evaluate", of=outer.trainer, within="prediction_step"),
         VALIDATED,
     ),
-    "evaluate, with the same tagger": (lambda o: o.evaluate(o.another("the same")), NOTHING),
-    "evaluate, with its own tagger": (lambda o: o.evaluate(o.another("its own")), VALIDATED),
+    "evaluate, with the same tagger": (
+        lambda o: o.evaluate(o.another(InnerTagger.SHARED)),
+        NOTHING,
+    ),
+    "evaluate, with its own tagger": (lambda o: o.evaluate(o.another(InnerTagger.OWN)), VALIDATED),
     "evaluate on a thread": (OnHuggingFace.evaluate_on_a_thread, NOTHING),
     "save_model": (OnHuggingFace.save, SAVED),
     "save_model that raises": (
         lambda outer: outer.fail("save_model", "x", of=outer.trainer, within="_save"),
         SAVED,
     ),
-    "train, without a tagger": (lambda outer: outer.train("no"), NOTHING),
-    "train, with the same tagger": (lambda outer: outer.train("the same"), NOTHING),
+    "train, without a tagger": (lambda outer: outer.train(InnerTagger.NONE), NOTHING),
+    "train, with the same tagger": (lambda outer: outer.train(InnerTagger.SHARED), NOTHING),
     "train that raises, with the same tagger": (
-        lambda outer: outer.fail("train", of=outer.another("the same"), within="compute_loss"),
+        lambda outer: outer.fail(
+            "train", of=outer.another(InnerTagger.SHARED), within="compute_loss"
+        ),
         NOTHING,
     ),
 }
@@ -133,7 +139,7 @@ class TestInTheMiddleOfARun:
     def test_a_run_with_its_own_tagger_is_recorded_too(
         self, tmp_path: Path, calm: Any, kind: type[Outer], where: str
     ) -> None:
-        recorded = train_bare_and_tagged(kind, tmp_path, lambda o: o.train("its own"), where)
+        recorded = train_bare_and_tagged(kind, tmp_path, lambda o: o.train(InnerTagger.OWN), where)
 
         others = {OnLightning: 2 * 3, OnHuggingFace: 2}[kind]  # a process is one run
         assert recorded.steps == kind.total_steps + others
@@ -150,7 +156,7 @@ def test_an_evaluation_continues_after_a_run_with_the_same_tagger_in_it(
     outer.hook = outer.builders.tagger()
 
     def act(*_: object) -> None:
-        outer.train("the same")
+        outer.train(InnerTagger.SHARED)
         seen.append(RingContents().phases()[-1])
 
     outer.evaluate_with(act)

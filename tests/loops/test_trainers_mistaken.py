@@ -11,12 +11,9 @@ import pytest
 from tests.keras.fake_daemon import FakeDaemon
 from tests.loops.builders_loops import RingContents
 from tests.loops.builders_trainers import ADAPTERS, Adapter
+from tests.ring_contents import count_rings
 
 pytestmark = pytest.mark.keras_torch
-
-
-def rings(folder: Path) -> int:
-    return len(list(folder.rglob("*.ring")))
 
 
 def of_the_other(on: Adapter) -> Any:
@@ -34,12 +31,12 @@ def is_refused(on: Adapter, mistaken: Any) -> None:
 class TestATaggerOfAnotherTrainer:
     def test_is_refused_and_leaves_no_run(self, on: Adapter) -> None:
         mistaken = of_the_other(on)
-        assert rings(on.folder) == 1
+        assert count_rings(on.folder) == 1
         is_refused(on, mistaken)
-        assert rings(on.folder) == 0
+        assert count_rings(on.folder) == 0
 
         on.train(on.tagger(run="bert"), epochs=1)
-        assert rings(on.folder) == 1
+        assert count_rings(on.folder) == 1
         assert (RingContents().steps, RingContents().facts.run) == (6, "bert")
         assert RingContents().facts.framework == on.name
 

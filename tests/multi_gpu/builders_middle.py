@@ -119,7 +119,7 @@ class Trained:
             dict(zip(history, row, strict=True)) for row in zip(*history.values(), strict=True)
         ]
 
-    def left(self) -> dict[str, list[Any]]:
+    def outcome(self) -> dict[str, list[Any]]:
         """All numbers to compare: logs, seen values and the final state."""
         return {
             "history": [value for logs in self.history for _, value in sorted(logs.items())],
@@ -260,6 +260,6 @@ def differing(some: dict[str, list[Any]], others: dict[str, list[Any]]) -> dict[
     return {name: off for name, off in far.items() if not off <= CLOSE}
 
 
-def trains_alike(left: Callable[[int], Sequence[Any]], several: int) -> bool:
+def trains_alike(outcome: Callable[[int], Sequence[Any]], several: int) -> bool:
     """Whether the results are the same on one device and on several."""
-    return furthest(left(several), left(1)) <= CLOSE
+    return furthest(outcome(several), outcome(1)) <= CLOSE

@@ -39,7 +39,7 @@ class TestGpus:
             ({"gpus": []}, "gpus is an empty list"),
         ],
     )
-    def test_that_do_not_exist_are_refused(self, arguments: dict[str, Any], sentence: str) -> None:
+    def test_missing_gpus_are_refused(self, arguments: dict[str, Any], sentence: str) -> None:
         assert_refused(sentence, **arguments)
 
 
@@ -54,7 +54,7 @@ class TestRatios:
             (["3", "2"], "'3' is text: leave out the quotes"),
         ],
     )
-    def test_that_are_invalid_are_refused_and_change_nothing(
+    def test_invalid_values_are_refused_and_change_nothing(
         self, ratios: Any, sentence: str
     ) -> None:
         model = builders.parallel(builders.dense(), TWO, [3, 2])
@@ -66,7 +66,7 @@ class TestRatios:
 
 
 class TestTooFewSamples:
-    def test_for_one_fixed_batch_are_refused(self) -> None:
+    def test_ratios_for_one_fixed_batch_are_refused(self) -> None:
         model = builders.parallel(builders.dense())
         model.compile("sgd", "sparse_categorical_crossentropy")
 
@@ -89,10 +89,10 @@ class TestAModel:
             (lambda: kinds.stateful(), "keeps a state for each row of a batch"),
         ],
     )
-    def test_that_cannot_be_split_is_refused(self, build: Any, sentence: str) -> None:
+    def test_model_that_cannot_be_split_is_refused(self, build: Any, sentence: str) -> None:
         assert_refused(sentence, model=build(), gpus=TWO)
 
-    def test_with_a_variable_unknown_to_keras_leads_to_a_warning(self) -> None:
+    def test_variable_unknown_to_keras_causes_a_warning(self) -> None:
         with pytest.warns(
             RuntimeWarning, match="'counts' keeps a tf.Variable of its own.*add_weight"
         ):
@@ -104,7 +104,7 @@ class TestAModel:
             assert_refused("outside of any strategy.scope", model=model, gpus=TWO)
         assert_refused("outside of any strategy.scope", model=model, gpus=TWO)
 
-    def test_that_is_not_parallel_cannot_be_serialized(self) -> None:
+    def test_serializing_a_model_that_is_not_parallel_is_refused(self) -> None:
         with pytest.raises(ValueError, match="multi_gpu_model"):
             multi_gpu.serialize(builders.dense())
 
@@ -147,7 +147,7 @@ class TestCompile:
 
 
 class TestData:
-    def test_that_is_sparse_is_refused(self) -> None:
+    def test_sparse_input_is_refused(self) -> None:
         model = builders.parallel(builders.dense())
         batch = tf.data.Dataset.from_tensors(tf.sparse.from_dense(builders.rows(4)[0]))
 

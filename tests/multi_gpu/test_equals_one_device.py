@@ -126,7 +126,7 @@ class TestTraining:
         assert any(np.abs(weight).max() > 0 for weight in one.weights)
 
     @pytest.mark.parametrize(("optimizer", "devices"), [("sgd", 3), ("adam", 2)])
-    def test_of_20_steps_is_within_5e_7(self, optimizer: str, devices: int) -> None:
+    def test_result_of_20_steps_is_within_5e_7(self, optimizer: str, devices: int) -> None:
         """Float32, batches of 57 samples."""
         x, y, _ = builders.rows(20 * builders.ROWS)
         weights = []
@@ -145,7 +145,7 @@ class TestTraining:
 
         assert builders.furthest(*weights) <= 5e-7
 
-    def test_in_mixed_precision_is_within_a_hundredth(self) -> None:
+    def test_mixed_precision_is_within_a_hundredth(self) -> None:
         compiled = {"optimizer": lambda: keras.optimizers.Adam(0.01)}
         training = builders.Training(build=builders.mixed, compiled=compiled, evaluates=False)
 
@@ -166,7 +166,7 @@ class TestEachReplica:
         assert len({rows.tobytes() for rows in seen}) == len(seen) == 3
 
     @in_make_truth
-    def test_on_one_device_has_the_dropout_of_the_model_alone(self) -> None:
+    def test_one_device_has_the_dropout_of_the_model_alone(self) -> None:
         training = builders.Training(
             build=lambda: builders.normalized(dropout=0.5), evaluates=False
         )

@@ -31,12 +31,12 @@ KINDS = (
 def test_a_callback_during_training_has_the_results_of_one_device(
     kind: str, validates: bool, tmp_path: Path
 ) -> None:
-    def left(devices: int) -> Any:
+    def outcome(devices: int) -> Any:
         folder, monitor = tmp_path / str(devices), "val_loss" if validates else "loss"
         training = middle_builders.Trained(devices, folder, average=kind == "averages swapped in")
         training.fit(middle_builders.KINDS[kind](training, monitor), validates=validates)
-        return {**training.left(), **middle_builders.numbers_in_files(training.folder)}
+        return {**training.outcome(), **middle_builders.numbers_in_files(training.folder)}
 
-    one = left(1)
+    one = outcome(1)
     for devices in SEVERAL:
-        assert middle_builders.differing(left(devices), one) == {}
+        assert middle_builders.differing(outcome(devices), one) == {}

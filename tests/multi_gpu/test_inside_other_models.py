@@ -171,7 +171,7 @@ class TestInACustomLoop:
     def test_it_has_gradients(self) -> None:
         x, y = numbers()
 
-        def left(devices: int) -> list[Any]:
+        def outcome(devices: int) -> list[Any]:
             model, optimizer = spread(inner(), devices), keras.optimizers.Adam(0.01)
 
             @tf.function  # type: ignore[untyped-decorator]
@@ -188,7 +188,7 @@ class TestInACustomLoop:
             assert losses[2] < losses[0]
             return [losses, *model.get_weights()]
 
-        assert middle_builders.trains_alike(left, 3)
+        assert middle_builders.trains_alike(outcome, 3)
 
     def test_it_updates_its_statistics(self) -> None:
         """The mean over the replicas, as in its own train_step."""

@@ -155,7 +155,7 @@ def left_by_a_fit(devices: int, setter: str, folder: Path) -> Left:
     callback = keras.callbacks.LambdaCallback(on_train_batch_end=act)
     training.fit([callback], validates=True)
     assert not once
-    return training.left()
+    return training.outcome()
 
 
 @pytest.fixture(scope="module")
@@ -170,11 +170,11 @@ class TestSettingTheWeightsOfTheSingleModel:
     def test_takes_effect_during_a_fit(self, setter: str, fit_on_one: Left, tmp_path: Path) -> None:
         assert middle_builders.differing(left_by_a_fit(3, setter, tmp_path), fit_on_one) == {}
 
-    def test_by_an_optimizer_that_trained_it_before_works(self) -> None:
+    def test_optimizer_that_trained_the_model_before_works(self) -> None:
         """With embeddings, whose gradients are sparse."""
         x, y, _ = builders.sentences()
 
-        def left(devices: int) -> list[Any]:
+        def outcome(devices: int) -> list[Any]:
             single = builders.masked()
             adam, loss = keras.optimizers.Adam(0.01), "sparse_categorical_crossentropy"
             single.compile(adam, loss, run_eagerly=devices == 1)
@@ -183,7 +183,7 @@ class TestSettingTheWeightsOfTheSingleModel:
             single.fit(x, y, shuffle=False, verbose=0)
             return [*single.get_weights(), *middle_builders.numbers(single.optimizer.variables)]
 
-        assert middle_builders.trains_alike(left, 3)
+        assert middle_builders.trains_alike(outcome, 3)
 
     def test_sets_the_copies_of_all_devices(self) -> None:
         single, model = middle_builders.made(3)

@@ -126,7 +126,7 @@ class TestMemoryLimits:
 
         assert training.devices.samples_of(1) == [300] + [250] * 3
 
-    def test_that_cannot_hold_the_batch_are_refused_before_the_first_step(self) -> None:
+    def test_gpus_that_cannot_hold_the_batch_are_refused_before_the_first_step(self) -> None:
         training = training_on(FAST, SLOW)
 
         with pytest.raises(ValueError, match=r"600 .* 500 \(CPU:1 300, CPU:2 200\)"):

@@ -41,7 +41,7 @@ class Training:
         self.model.compile(keras.optimizers.SGD(0.05), "sparse_categorical_crossentropy")
         self._weights = self.model.get_weights()
 
-    def left(self, *callbacks: Any) -> list[bytes]:
+    def outcome(self, *callbacks: Any) -> list[bytes]:
         self.model.set_weights(self._weights)
         return self.fit(*callbacks)
 
@@ -55,11 +55,11 @@ class Training:
 
 def test_a_run_continues_whatever_raises() -> None:
     training = Training()
-    bare = training.left()
+    bare = training.outcome()
 
     def balanced() -> list[bytes]:
         balancer = multi_gpu.RatioBalancer(every=1, warm_up=1, dead_band=0.9, verbose=0)
-        return training.left(balancer)
+        return training.outcome(balancer)
 
     borders = Borders(balanced)
     class_name = "multi_gpu/ratio_balancer.py RatioBalancer."
@@ -72,9 +72,9 @@ def test_a_run_continues_whatever_raises() -> None:
     for name, code in borders.guarded.items():
         with warnings.catch_warnings(record=True) as warned, broken(code) as calls:
             warnings.simplefilter("always")
-            left = balanced()
+            outcome = balanced()
         assert calls, name
-        assert left == bare, name
+        assert outcome == bare, name
         assert len([one for one in warned if "RatioBalancer" in str(one.message)]) <= 1, name
 
 
@@ -93,9 +93,9 @@ class TestARunWhereTensorFlowForbidsClocksInGraphs:
         forbid_clocks()
 
         with k.one_warning(self.WARNING):
-            left = balanced.fit(idle_balancer(), k.tagger())
+            outcome = balanced.fit(idle_balancer(), k.tagger())
 
-        assert left == bare.fit()
+        assert outcome == bare.fit()
 
     @in_make_truth
     def test_is_unchanged_if_that_begins_in_the_middle_of_one(self) -> None:
@@ -107,6 +107,6 @@ class TestARunWhereTensorFlowForbidsClocksInGraphs:
 
         balanced = Training(builders.normalized(dropout=0.3))
         with k.one_warning(self.WARNING):
-            left = balanced.fit(idle_balancer(), k.tagger(), forbidding_after_a_step())
+            outcome = balanced.fit(idle_balancer(), k.tagger(), forbidding_after_a_step())
 
-        assert left == bare
+        assert outcome == bare

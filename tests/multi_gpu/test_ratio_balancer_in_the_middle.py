@@ -55,12 +55,12 @@ def new_run(devices: int, folder: Path) -> Training:
     ],
 )
 def test_the_result_is_that_of_one_device(act: str, tmp_path: Path) -> None:
-    def left(devices: int) -> Any:
+    def outcome(devices: int) -> Any:
         training = new_run(devices, tmp_path / str(devices))
         ACTS[act](training)
-        return training.left()
+        return training.outcome()
 
-    assert middle_builders.trains_alike(left, 2)
+    assert middle_builders.trains_alike(outcome, 2)
 
 
 @pytest.fixture(scope="module")

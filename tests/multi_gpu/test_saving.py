@@ -139,9 +139,7 @@ def with_backups(devices: int, folder: Path, *, ends_at: int = 0) -> Any:
 class TestAFileThatCannotBeUsed:
     """The weights, the optimizer and the compile state stay complete."""
 
-    def test_of_another_architecture_is_refused_or_loaded_where_it_fits(
-        self, tmp_path: Path
-    ) -> None:
+    def test_other_architecture_is_refused_or_loaded_where_it_fits(self, tmp_path: Path) -> None:
         keras.utils.set_random_seed(5)
         layers = keras.layers
         hidden, wider = layers.Dense(8, activation="relu"), layers.Dense(builders.CLASSES + 1)

@@ -20,7 +20,7 @@ def compiled(model: Any, devices: int) -> Any:
 
 class TestSeveralParallelModelsOfOne:
     def test_train_the_same_weights_on_the_same_devices(self) -> None:
-        def left(devices: int) -> Any:
+        def outcome(devices: int) -> Any:
             single = middle_builders.single_model()
             ratios = ([1, 1], [4, 3])
             models = [
@@ -31,7 +31,7 @@ class TestSeveralParallelModelsOfOne:
                     model.train_on_batch(x, y)
             return single.get_weights()
 
-        assert middle_builders.trains_alike(left, 2)
+        assert middle_builders.trains_alike(outcome, 2)
 
     def test_refuse_to_continue_when_a_newer_one_uses_other_devices(self) -> None:
         x, y = middle_builders.rows()
@@ -61,7 +61,7 @@ class TestSeveralParallelModelsOfOne:
         """A GAN's discriminator is trained alone, and within what trains its generator."""
         x, y = middle_builders.rows()
 
-        def left(devices: int) -> Any:
+        def outcome(devices: int) -> Any:
             inner = middle_builders.single_model()
             outer = keras.Sequential(
                 [keras.Input((middle_builders.FEATURES,)), keras.layers.Dense(4), inner]
@@ -74,4 +74,4 @@ class TestSeveralParallelModelsOfOne:
                 model.train_on_batch(x, y)
             return outer.get_weights()
 
-        assert middle_builders.trains_alike(left, 2)
+        assert middle_builders.trains_alike(outcome, 2)

@@ -60,7 +60,7 @@ class TestTheRows:
         ("size", "ratios", "counts"),
         [(100, [768, 560], [58, 42]), (1388, [820, 568], [820, 568]), (1000, [3, 2], [600, 400])],
     )
-    def test_of_the_articles_arrive_on_each_device(
+    def test_split_of_the_article_arrives_on_each_device(
         self, size: int, ratios: list[int], counts: list[int]
     ) -> None:
         """Row 1 of the acceptance table, as seen by the layers."""

@@ -96,7 +96,7 @@ class TestPhase:
             raise KeyError
         assert present(writer) == "other"
 
-    def test_of_one_task_is_over_though_another_began_in_it(self, writer: RingWriter) -> None:
+    def test_phase_of_one_task_ends_though_another_began_in_it(self, writer: RingWriter) -> None:
         first, second = phase("input_wait"), phase("checkpoint")
         with second, second:
             pass
@@ -107,14 +107,14 @@ class TestPhase:
 
         assert present(writer) == "other"
 
-    def test_on_another_thread_changes_nothing(self, writer: RingWriter) -> None:
+    def test_phase_on_another_thread_changes_nothing(self, writer: RingWriter) -> None:
         thread = threading.Thread(target=wait_and_step)
         thread.start()
         thread.join()
 
         assert (present(writer), writer.steps) == ("start_up", 0)
 
-    def test_in_a_forked_child_changes_nothing(self, writer: RingWriter) -> None:
+    def test_phase_in_a_forked_child_changes_nothing(self, writer: RingWriter) -> None:
         assert code_of_fork(wait_and_step) == 0
         assert entered(writer) == ["start_up"]
 
@@ -168,7 +168,7 @@ class TestAnUnknownPhase:
         with pytest.warns(RuntimeWarning, match="of type"), phase(no_text):  # type: ignore[arg-type]
             assert present(writer) == "other"
 
-    def test_is_none_of_the_twelve(
+    def test_unknown_phase_is_not_one_of_the_twelve(
         self, writer: RingWriter, recwarn: pytest.WarningsRecorder
     ) -> None:
         for known in PHASES:
@@ -201,7 +201,7 @@ class TestTimed:
         assert len(batches) == 3
         assert list(batches) == list(batches) == list(copy.copy(batches)) == [1, 2, 3]
 
-    def test_of_a_generator_has_no_length_and_is_true(self, writer: RingWriter) -> None:
+    def test_timed_generator_has_no_length_and_is_true(self, writer: RingWriter) -> None:
         generator = timed(item for item in [1])
 
         assert not hasattr(generator, "__len__")
@@ -245,9 +245,7 @@ class TestTimed:
         assert facts["validation_class"] == "Loader"
         assert facts["validation_made_at"] == f"test_phases.py:{lines[0]}"
 
-    def test_of_a_loader_that_is_its_own_iterator_keeps_its_length_and_attributes(
-        self, writer: RingWriter
-    ) -> None:
+    def test_own_iterator_keeps_its_length_and_attributes(self, writer: RingWriter) -> None:
         batches: Any = timed(LoaderThatIsItsOwnIterator())
         first = list(batches)
         batches.reset()

@@ -53,7 +53,7 @@ class TestTheBestSplit:
         best = min(slowest_seconds(seconds_of, counts) for counts in fitting)
         assert slowest_seconds(seconds_of, found) == best
 
-    def test_of_equal_gpus_is_equal(self) -> None:
+    def test_equal_gpus_get_equal_parts(self) -> None:
         assert best_split([float] * 4, 100, [CountRange(1, 100)] * 4) == (25, 25, 25, 25)
 
     @pytest.mark.parametrize("total", [1, 9])
@@ -90,7 +90,7 @@ def curve_through(*points: tuple[int, float]) -> SpeedCurve:
 
 
 class TestTheSlope:
-    def test_from_one_point_is_proportional(self) -> None:
+    def test_one_measured_point_gives_a_proportional_split(self) -> None:
         assert curve_through((110, 1.0)).slope_at(110) == pytest.approx(1.0 / 110)
 
     @pytest.mark.parametrize(("fewest", "part"), [(100, 1.0), (98, 0.15)])

@@ -137,7 +137,7 @@ class TestConstantSpeeds:
                 assert old // 2 <= new <= 2 * old + 1 or "tried" in change.reason
 
     @pytest.mark.parametrize("seed", range(2))
-    def test_with_noise_do_not_flap(self, seed: int) -> None:
+    def test_noise_does_not_flap_the_split(self, seed: int) -> None:
         machine = affine(1.0, 1.0, 1.0, noise=0.04, seed=seed)
         controller = controller_of(machine, 300)
 
@@ -145,7 +145,7 @@ class TestConstantSpeeds:
 
 
 class TestAnInterval:
-    def test_that_is_odd_changes_the_split_when_measured_twice(self) -> None:
+    def test_odd_measurement_changes_the_split_when_repeated(self) -> None:
         controller = RatioController((50, 50))
         usual, odd = (0.1, 0.1), (0.1, 0.3)
 
@@ -155,7 +155,7 @@ class TestAnInterval:
         assert change is not None
         assert change.new[0] > 50 > change.new[1]
 
-    def test_in_which_all_are_equally_slower_changes_nothing(self) -> None:
+    def test_equal_slowdown_changes_nothing(self) -> None:
         controller = RatioController((50, 50))
 
         changes = [
@@ -192,7 +192,7 @@ class TestAnInterval:
             [point.samples for point in curve.points] for curve in controller.speeds.curves
         ] == [[608], [416]]
 
-    def test_of_another_batch_size_needs_no_new_curves(self) -> None:
+    def test_other_batch_size_needs_no_new_curves(self) -> None:
         machine = affine(1.0, 3.0)
         balance(machine, controller := controller_of(machine, 400), intervals=10)
 
@@ -206,7 +206,7 @@ class TestAnInterval:
         [((0, 100), (0.1, 0.1)), ((50, 50), (0.0, 0.1)), ((50, 50), (float("nan"), 0.1)),
          ((50, 50), (float("inf"), 0.1)), ((100,), (0.1,)), ((50, 50), (0.1,))],
     )  # fmt: skip
-    def test_that_is_no_measurement_is_refused_and_changes_nothing(
+    def test_invalid_measurement_is_refused_and_changes_nothing(
         self, counts: tuple[int, ...], busy_seconds: tuple[float, ...]
     ) -> None:
         controller = RatioController((50, 50))

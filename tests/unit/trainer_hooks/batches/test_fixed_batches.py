@@ -143,7 +143,7 @@ class TestAGenerator:
         assert len(list(itertools.islice(batches, 3))) == 3
         assert len(read) == 6
 
-    def test_with_batches_of_the_right_size_passes_them_on_unchanged(self) -> None:
+    def test_batches_of_the_right_size_are_unchanged(self) -> None:
         given = in_batches(8, 4)
 
         passed_on = fixed_batches(iter(given), 4)

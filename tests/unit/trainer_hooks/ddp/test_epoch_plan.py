@@ -88,7 +88,7 @@ class TestAnEpoch:
 
 
 class TestAStep:
-    def test_with_fewer_samples_than_ranks_leaves_the_slowest_without_weight(self) -> None:
+    def test_fewer_samples_than_ranks_leave_the_slowest_without_weight(self) -> None:
         plan = EpochPlan(EpochShape(samples=11, batch_size=9, world_size=3), (4, 3, 2))
 
         shares = [plan.share(1, rank) for rank in range(3)]
@@ -96,7 +96,7 @@ class TestAStep:
         assert [share.weight for share in shares] == [1.5, 1.5, 0]
         assert list(plan.positions(1, 2)) == [9, 10]
 
-    def test_of_one_sample_is_computed_twice_by_ranks_without_samples(self) -> None:
+    def test_one_sample_is_computed_by_ranks_without_samples_too(self) -> None:
         plan = EpochPlan(EpochShape(samples=10, batch_size=9, world_size=2), (2, 1))
 
         assert [list(plan.positions(1, rank)) for rank in (0, 1)] == [[9], [9, 9]]
@@ -111,7 +111,7 @@ class TestAStep:
     @pytest.mark.parametrize(
         ("samples", "pieces"), [(101, 1), (125, 1), (126, 2), (175, 3), (176, 4)]
     )
-    def test_that_is_short_has_as_many_batches_as_without_ratios(
+    def test_short_epoch_has_as_many_batches_as_without_ratios(
         self, samples: int, pieces: int
     ) -> None:
         """Schedules of learning rates, and trainers, count the batches of an equal split."""
@@ -157,6 +157,6 @@ class TestMisuse:
             ({"samples": 8, "drop_last": True}, "8 samples: fewer than a batch of 9, with drop"),
         ],
     )
-    def test_of_the_shape_is_refused(self, arguments: dict[str, Any], reason: str) -> None:
+    def test_invalid_shape_is_refused(self, arguments: dict[str, Any], reason: str) -> None:
         with pytest.raises(ValueError, match=reason):
             EpochShape(**{"samples": 90, "batch_size": 9, "world_size": 3, **arguments})

@@ -178,7 +178,7 @@ class TestChangedRatios:
 
 class TestMisuse:
     @pytest.mark.parametrize("ratios", [(1, 2, 3), (1, 0), (1, -1), (1, float("nan")), (1, "2")])
-    def test_of_ratios_is_refused_in_the_constructor_and_later(self, ratios: Any) -> None:
+    def test_invalid_ratios_are_refused_in_the_constructor_and_later(self, ratios: Any) -> None:
         sampler, _ = samplers(10, 5, (3, 2))
 
         with pytest.raises(ValueError, match=r"^ratios must"):
@@ -187,17 +187,17 @@ class TestMisuse:
             RatioSampler(range(10), 5, ratios, rank=0, world_size=2)
         assert sampler.ratios == (3, 2)
 
-    def test_of_one_process_for_several_ranks_is_refused(self) -> None:
+    def test_one_process_for_several_ranks_is_refused(self) -> None:
         with pytest.raises(ValueError, match="the only one: start the script with torchrun"):
             RatioSampler(range(10), 5, [3, 2], rank=0, world_size=1)
 
     @pytest.mark.parametrize("rank", [-1, 2])
-    def test_of_a_rank_is_refused(self, rank: int) -> None:
+    def test_invalid_rank_is_refused(self, rank: int) -> None:
         with pytest.raises(ValueError, match=f"not {rank}"):
             RatioSampler(range(10), 5, rank=rank, world_size=2)
 
     @pytest.mark.parametrize("step", [-1, 3])
-    def test_of_a_start_step_is_refused(self, step: int) -> None:
+    def test_invalid_start_step_is_refused(self, step: int) -> None:
         sampler, _ = samplers(10, 5, (3, 2))
 
         with pytest.raises(ValueError, match=f"start_step .* 0 to 2, .* not {step}"):

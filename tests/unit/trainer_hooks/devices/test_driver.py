@@ -33,7 +33,7 @@ class TestAGpu:
 
         assert [(gpu.number, gpu.index) for gpu in devices.visible_gpus()] == [(0, 3), (1, 1)]
 
-    def test_that_is_lost_has_no_number_and_the_others_move_up(self, machine: FakeNvml) -> None:
+    def test_lost_gpu_has_no_number_and_the_others_move_up(self, machine: FakeNvml) -> None:
         machine.lose(1)
 
         assert [(gpu.number, gpu.index) for gpu in devices.visible_gpus()] == [
@@ -79,7 +79,7 @@ class TestTheDriver:
         assert machine.calls("nvmlInitWithFlags") == 1
 
     @pytest.mark.parametrize("function", ["nvmlInitWithFlags", "nvmlDeviceGetCount_v2"])
-    def test_that_fails_is_no_gpu_and_no_error(
+    def test_failing_driver_gives_no_gpu_and_no_error(
         self, machine: FakeNvml, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, function: str
     ) -> None:
         monkeypatch.setattr(devices, "PROC_GPUS", tmp_path / "none")

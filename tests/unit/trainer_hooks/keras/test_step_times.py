@@ -80,7 +80,7 @@ class TestTheMedian:
 
 
 class TestAnEndOfAStep:
-    def test_that_comes_twice_or_late_is_counted_once(self) -> None:
+    def test_duplicate_or_late_end_is_counted_once(self) -> None:
         times = times_of(*[30 * MS] * 10)
         times.done(10, 999 * MS)
         times.begin_epoch(10)
@@ -88,7 +88,7 @@ class TestAnEndOfAStep:
 
         assert times.counted == 7
 
-    def test_that_no_one_watched_is_shared_by_the_next(self) -> None:
+    def test_unobserved_end_is_shared_by_the_next(self) -> None:
         times = times_of(*[30 * MS] * 5)
         times.done(9, 1 + 9 * 30 * MS)
 

@@ -19,7 +19,7 @@ class TestTheDepth:
         [(0, ValueError), (-1, ValueError)]
         + [(depth, TypeError) for depth in (1.5, "2", None, True)],
     )
-    def test_that_is_no_positive_integer_is_refused(
+    def test_non_positive_or_non_integer_depth_is_refused(
         self, depth: Any, error: type[Exception]
     ) -> None:
         with pytest.raises(error, match=f"not {depth!r}$"):
@@ -40,7 +40,7 @@ class TestInvalidData:
         with pytest.raises(TypeError, match="a single"):
             prefetch_to_device(data)
 
-    def test_of_arrays_is_refused_with_fixed_batches(self) -> None:
+    def test_tree_of_arrays_is_refused_with_fixed_batches(self) -> None:
         with pytest.raises(TypeError, match=r"give fixed_batches\(\(x, y\), batch_size\)$"):
             prefetch_to_device((OneArray(), OneArray()))
 
@@ -85,14 +85,14 @@ class TestPlainBatches:
 
         assert kind_of([]) is kind
 
-    def test_for_two_frameworks_need_a_device(self, only: Any) -> None:
+    def test_two_frameworks_need_a_device(self, only: Any) -> None:
         only(jax={}, torch={})
 
         with pytest.raises(TypeError, match="both JAX"):
             kind_of([])
         assert kind_of([], "cuda:1") is Kind.TORCH
 
-    def test_for_no_framework_are_refused(self, only: Any) -> None:
+    def test_missing_framework_is_refused(self, only: Any) -> None:
         only()
 
         with pytest.raises(TypeError, match="neither JAX"):

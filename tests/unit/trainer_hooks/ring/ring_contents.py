@@ -1,4 +1,4 @@
-"""What stands in a ring that a test wrote, and the numbers of the phases in it."""
+"""The content of a ring that a test wrote, and the numbers of the phases in it."""
 
 from __future__ import annotations
 

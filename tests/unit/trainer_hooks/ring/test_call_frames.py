@@ -29,7 +29,7 @@ class TestALocalVariable:
 
         assert caller(1)[:2] == (1, 2)
 
-    def test_that_is_none_of_a_frame_is_nothing(self) -> None:
+    def test_missing_variable_is_none(self) -> None:
         assert local_in(sys._getframe(), "epoch_iterator") is None
 
     @pytest.mark.parametrize(
@@ -41,7 +41,7 @@ class TestALocalVariable:
         ],
         ids=["there", "among the callers", "of an object that calls nothing"],
     )
-    def test_that_is_none_of_a_frame_leaves_it_free_to_delete_the_others(
+    def test_missing_variable_leaves_the_frame_free_to_delete_others(
         self, look: Callable[[], object]
     ) -> None:
         model = Model()
@@ -81,5 +81,5 @@ class TestAThread:
         thread.join()
         assert found is is_ours
 
-    def test_that_has_ended_is_in_no_ones(self) -> None:
+    def test_ended_thread_is_not_in_our_code(self) -> None:
         assert not is_in_our_code(0)

@@ -109,7 +109,7 @@ class TestTheRatiosOfAnEpoch:
             pytest.param([BUSIER], {"replayed": True}, {}, id="not of a recording"),
         ],
     )  # fmt: skip
-    def test_are(
+    def test_ratios_of_an_epoch_are_the_counters_over_its_time(
         self,
         world: World,
         after: list[GpuState],
@@ -175,14 +175,14 @@ class TestTheRatiosOfAMigInstance:
 
 
 class TestThereIsNoRatio:
-    def test_without_a_daemon(self, tmp_path: Path) -> None:
+    def test_missing_daemon_gives_no_ratio(self, tmp_path: Path) -> None:
         ratios = GpuRatios([tmp_path / "none"], BOOT_ID)
         ratios.begin()
 
         assert ratios.since_then(OURS) == {}
         assert not ratios.is_there()
 
-    def test_in_the_epoch_in_which_the_daemon_came(self, tmp_path: Path) -> None:
+    def test_epoch_in_which_the_daemon_started_has_no_ratio(self, tmp_path: Path) -> None:
         assert World(tmp_path).epoch(BUSIER) == {}
 
     @pytest.mark.parametrize(
@@ -197,7 +197,7 @@ class TestThereIsNoRatio:
             json.dumps({"schema": "gpumon.state/1", "monotonic_ns": "x"}).encode(),
         ],
     )
-    def test_from_what_is_no_state(self, world: World, raw: bytes) -> None:
+    def test_invalid_state_gives_no_ratio(self, world: World, raw: bytes) -> None:
         world.ratios.begin()
         world.passes(10)
         (world.folder / STATE_FILE).write_bytes(raw)
@@ -216,7 +216,7 @@ class TestThereIsNoRatio:
             ("pid", [4711]),
         ],
     )
-    def test_from_a_state_with_odd_parts(self, world: World, part: str, odd: object) -> None:
+    def test_odd_parts_of_a_state_give_no_ratio(self, world: World, part: str, odd: object) -> None:
         world.ratios.begin()
         world.passes(10)
         world.writes(BUSIER)
@@ -225,12 +225,12 @@ class TestThereIsNoRatio:
 
         assert world.ratios.since_then(OURS) == {}
 
-    def test_from_a_pipe_that_would_block(self, tmp_path: Path) -> None:
+    def test_blocking_pipe_gives_no_ratio(self, tmp_path: Path) -> None:
         os.mkfifo(tmp_path / STATE_FILE)
 
         assert not GpuRatios([tmp_path], BOOT_ID).is_there()
 
-    def test_from_behind_a_link(self, world: World) -> None:
+    def test_symbolic_link_gives_no_ratio(self, world: World) -> None:
         (world.folder / STATE_FILE).rename(world.folder / "elsewhere")
         (world.folder / STATE_FILE).symlink_to(world.folder / "elsewhere")
 

@@ -101,7 +101,7 @@ class TestBusySecondsOfAStep:
 
 
 class TestNoAnswer:
-    def test_is_what_a_dead_daemon_leaves(self, world: World) -> None:
+    def test_dead_daemon_gives_no_answer(self, world: World) -> None:
         world.passes(1, 0.5, 0.5)
         assert world.counters.is_there
         world.now_s += 10
@@ -109,18 +109,18 @@ class TestNoAnswer:
         assert world.counters.busy_seconds(200) is None
         assert not world.counters.is_there
 
-    def test_is_what_another_daemon_that_counts_from_0_gives_at_first(self, world: World) -> None:
+    def test_restarted_daemon_gives_no_answer_at_first(self, world: World) -> None:
         world.passes(1, 0.5, 0.5)
         world.busy_s = [-5.0, -5.0]
 
         assert world.passes(10, 0.5, 0.5) is None
         assert world.passes(10, 0.5, 0.5) == pytest.approx((0.05, 0.05))
 
-    def test_is_what_is_known_where_a_gpu_is_missing(self, world: World) -> None:
+    def test_missing_gpu_gives_no_answer(self, world: World) -> None:
         assert world.passes(1, 0.5) is None
         assert not world.counters.is_there
 
-    def test_is_what_is_known_where_no_one_reports_which_gpus_these_are(
+    def test_unknown_gpus_give_no_answer(
         self, world: World, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.delenv("GPUMON_GPUS")
@@ -131,7 +131,7 @@ class TestNoAnswer:
         assert not world.counters.is_there
 
     @pytest.mark.parametrize("gpus", [None, [{}], "odd", [{"index": 0, "uuid": "GPU-a"}] * 2])
-    def test_is_what_an_odd_state_gives(self, world: World, gpus: object) -> None:
+    def test_odd_state_gives_no_answer(self, world: World, gpus: object) -> None:
         assert world.counters.busy_seconds(4) is None
         assert not world.counters.is_there
         world.daemon.document["gpus"] = gpus

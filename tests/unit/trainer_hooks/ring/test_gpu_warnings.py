@@ -68,7 +68,7 @@ class TestNames:
         (text,) = world.texts()
         assert "names GPU 99" in text
 
-    def test_that_fit_are_not_spoken_of(self, world: World) -> None:
+    def test_matching_names_cause_no_warning(self, world: World) -> None:
         world.has_daemon(simulated=True)
         world.names("0", "GPU-2")
 

@@ -83,7 +83,7 @@ def tagged_parent(own_folder: Path) -> bytes:
 class TestAChildOfATaggedProcess:
     @pytest.mark.filterwarnings("default:gpumon knows no phase")
     @pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
-    def test_that_tags_what_it_loads_makes_no_ring(
+    def test_child_that_only_loads_creates_no_ring(
         self, method: str, own_folder: Path, tagged_parent: bytes
     ) -> None:
         run_in_child(method, load_item, own_folder)

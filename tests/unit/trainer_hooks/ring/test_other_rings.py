@@ -126,21 +126,21 @@ class TestADeadRing:
             # Of the time that a sweep may take, others may have had the most.
             assert until(lambda: sweep(phases, after_s=DAY_S + 5) == 1)
 
-    def test_that_lies_in_memory_is_as_old_as_its_last_record(self, phases: Path) -> None:
+    def test_ring_in_memory_is_as_old_as_its_last_record(self, phases: Path) -> None:
         """Such a file keeps the time it was made, whatever is written into it later."""
         ring = dead_ring(phases)
         os.utime(ring, (0, 0))
 
         assert sweep(phases, after_s=DAY_S - 5) == 0
 
-    def test_that_lies_on_a_disk_is_as_young_as_its_file(self, phases: Path) -> None:
+    def test_ring_on_a_disk_is_as_young_as_its_file(self, phases: Path) -> None:
         ring = dead_ring(phases)
         later_s = time.time() + DAY_S
         os.utime(ring, (later_s, later_s))
 
         assert sweep(phases, after_s=DAY_S + 5) == 0
 
-    def test_of_another_version_is_not_diagnosed(self, phases: Path) -> None:
+    def test_ring_of_another_version_is_left_alone(self, phases: Path) -> None:
         dead_ring(phases, poke=(WORD_VERSION, 2))
 
         assert sweep(phases, after_s=2 * WEEK_S) == 0
@@ -191,7 +191,7 @@ class TestASweep:
             assert sweep(phases, after_s=2 * DAY_S) <= MOST_LOOKED_AT
         assert not any(phases.iterdir())
 
-    def test_of_no_folder_or_an_empty_one_is_nothing(self, phases: Path) -> None:
+    def test_missing_or_empty_folder_is_ignored(self, phases: Path) -> None:
         assert sweep(phases, after_s=DAY_S) == 0
         assert sweep(phases / "none", after_s=DAY_S) == 0
 

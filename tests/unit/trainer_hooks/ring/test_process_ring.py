@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from gpumon.core.ring_format.events import RingKind
+from tests.ring_contents import count_rings
 from tests.unit.trainer_hooks.ring.ring_contents import events, facts
 from trainer_hooks import phase, step
 from trainer_hooks.ring import mapped_file, process_ring
@@ -20,14 +21,10 @@ pytestmark = pytest.mark.usefixtures("own_folder", "new_process")
 
 
 def writer() -> RingWriter:
-    """The pen of the ring that the process has by now."""
-    pen = process_ring.process_ring().writer
-    assert pen is not None
-    return pen
-
-
-def rings(folder: Path) -> int:
-    return len(list((folder / "phases").glob("*.ring")))
+    """The writer of this process's ring."""
+    found = process_ring.process_ring().writer
+    assert found is not None
+    return found
 
 
 class TestTheNameOfARun:
@@ -52,7 +49,7 @@ class TestTheNameOfARun:
 
 
 class TestATaggerThatIsMade:
-    def test_changes_nothing_of_what_has_trained_until_its_own_training_begins(self) -> None:
+    def test_new_tagger_keeps_the_facts_of_what_has_trained(self) -> None:
         announce_run(run="lr-0.1", gpus=[0], framework="keras/jax")
         writer().step()
         with pytest.warns(RuntimeWarning, match="'lr-0.01' as a separate run"):
@@ -70,26 +67,24 @@ class TestATaggerThatIsMade:
         ],
         ids=["a step", "a phase", "shares"],
     )
-    def test_and_refused_leaves_a_run_that_something_else_was_recorded_of(
-        self, tmp_path: Path, act: Callable[[], None]
-    ) -> None:
+    def test_withdrawing_keeps_a_used_ring(self, tmp_path: Path, act: Callable[[], None]) -> None:
         announce_run(run="mistaken", gpus=None, framework="lightning")
         act()
         withdraw_run()
 
-        assert rings(tmp_path) == 1
+        assert count_rings(tmp_path) == 1
         assert writer().enabled
 
-    def test_and_refused_leaves_no_run_and_is_in_no_ones_way(self, tmp_path: Path) -> None:
+    def test_withdrawing_deletes_an_unused_ring_and_allows_another(self, tmp_path: Path) -> None:
         announce_run(run="mistaken", gpus=None, framework="lightning")
-        assert rings(tmp_path) == 1
+        assert count_rings(tmp_path) == 1
         withdraw_run()
         withdraw_run()
-        assert rings(tmp_path) == 0
+        assert count_rings(tmp_path) == 0
         announce_run(run="meant", gpus=None, framework="huggingface")
         step()
 
-        assert rings(tmp_path) == 1
+        assert count_rings(tmp_path) == 1
         assert (facts(writer()).run, writer().steps) == ("meant", 1)
 
 
@@ -117,7 +112,7 @@ class TestASignalThatComesWhileTheRingIsMade:
         with phase("train_step"):
             step()
 
-        assert (writer().steps, rings(tmp_path)) == (1, 1)
+        assert (writer().steps, count_rings(tmp_path)) == (1, 1)
 
 
 class TestSharesOfEachBatch:
@@ -131,7 +126,7 @@ class TestSharesOfEachBatch:
         ],
         ids=["before training", "others, and again", "others twice", "forgotten between"],
     )
-    def test_are_in_the_ring_and_counted_and_marked_where_they_change(
+    def test_shares_are_recorded_and_changes_counted_and_marked(
         self, recorded: list[dict[str, float]], changes: int
     ) -> None:
         for shares in recorded:
@@ -153,7 +148,7 @@ class TestSharesOfEachBatch:
     @pytest.mark.parametrize(
         "shares", [{"0": 0.9, "1": 0.9}, {"0": float("nan")}, {"0": "much"}, None]
     )
-    def test_and_are_none_are_warned_of_once_and_never_recorded(
+    def test_invalid_shares_warn_once_and_are_not_recorded(
         self, shares: dict[str, float], recwarn: pytest.WarningsRecorder
     ) -> None:
         ring = process_ring.process_ring()

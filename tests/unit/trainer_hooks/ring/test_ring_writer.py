@@ -106,9 +106,7 @@ class TestRecords:
         assert before_ns <= written[0].at_ns <= written[1].at_ns <= time.monotonic_ns()
         assert written[4].at_ns == 77
 
-    def test_of_steps_and_of_what_the_device_did_come_with_the_phase_that_follows(
-        self, ring: WrittenRing
-    ) -> None:
+    def test_step_and_device_records_come_with_the_next_phase(self, ring: WrittenRing) -> None:
         ring.writer.enter(TRAIN_STEP)
         ring.writer.count(1, 32)
         ring.writer.enter(SYNC)
@@ -124,7 +122,7 @@ class TestRecords:
         ]
         assert written[0].at_ns == written[1].at_ns < written[2].at_ns == written[3].at_ns
 
-    def test_of_steps_are_all_there_when_no_phase_follows_for_long(self, ring: WrittenRing) -> None:
+    def test_step_records_are_complete_without_a_next_phase(self, ring: WrittenRing) -> None:
         ring.writer.count(1, 8)
         ring.writer.count(1, 8)
         ring.writer.enter(OTHER, is_done=True)
@@ -144,7 +142,7 @@ class TestRecords:
             ("SAMPLES", 24),
         ]
 
-    def test_that_belong_together_stay_so_where_the_ring_ends(self, ring: WrittenRing) -> None:
+    def test_related_records_stay_together_at_the_end_of_the_ring(self, ring: WrittenRing) -> None:
         for _ in range(RECORD_COUNT // 2):  # after the one that the ring begins with
             ring.writer.count(1, 0)
             ring.writer.enter(INPUT_WAIT)
@@ -157,7 +155,7 @@ class TestRecords:
         assert all(decode_records(last, RECORD_COUNT - 1)[1])
         assert all(decode_records(first, RECORD_COUNT)[1])
 
-    def test_of_two_threads_are_all_complete(self, ring: WrittenRing) -> None:
+    def test_records_of_two_threads_are_complete(self, ring: WrittenRing) -> None:
         def finish() -> None:
             for number in range(5_000):
                 ring.writer.device_done(number, number)
@@ -249,7 +247,7 @@ class TestAForkedChild:
 
 class TestAnInterrupt:
     @pytest.mark.parametrize("after", range(1, 80))
-    def test_at_any_line_leaves_totals_that_are_believed_and_sum_to_less_than_the_wall(
+    def test_interrupt_at_any_line_leaves_valid_totals_below_wall_time(
         self, ring: WrittenRing, after: int
     ) -> None:
         left = after
@@ -286,7 +284,7 @@ class TestAnInterrupt:
 
 
 class TestASignalsHandlerThatTags:
-    def test_in_the_middle_of_a_record_takes_no_time_back(self, ring: WrittenRing) -> None:
+    def test_tagging_in_the_middle_of_a_record_takes_no_time_back(self, ring: WrittenRing) -> None:
         writer, handled = ring.writer, 0
 
         def save(*_: object) -> None:

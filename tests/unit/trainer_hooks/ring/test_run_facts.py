@@ -120,7 +120,7 @@ class TestTheGpus:
         assert facts({**environ, "CUDA_VISIBLE_DEVICES": "3"}).visible_devices == "3"
 
     @pytest.mark.parametrize("name", [5, Path("a/b"), ["x"]])
-    def test_of_a_run_whose_name_is_no_text_are_recorded_all_the_same(self, name: Any) -> None:
+    def test_gpus_are_recorded_though_the_run_name_is_not_text(self, name: Any) -> None:
         recorded = facts(run=name, gpus=[0])
 
         assert (recorded.run, recorded.gpus) == (str(name), ("0",))

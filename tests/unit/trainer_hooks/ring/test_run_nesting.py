@@ -68,7 +68,7 @@ def elsewhere(does: Callable[[], object]) -> None:
 
 
 class TestAfterATurn:
-    def test_comes_the_region_around_it(self, turns: Turns) -> None:
+    def test_surrounding_region_comes_back(self, turns: Turns) -> None:
         with phase("checkpoint"):
             turns.run_through(Run())
             assert turns.present == "checkpoint"
@@ -76,7 +76,7 @@ class TestAfterATurn:
         assert turns.present == "other"
 
     @pytest.mark.parametrize("raised", [False, True])
-    def test_comes_the_run_that_it_interrupted_unless_that_raised_and_did_not_say_so(
+    def test_interrupted_run_comes_back_unless_it_raised_unnoticed(
         self, turns: Turns, raised: bool
     ) -> None:
         outer = Run()
@@ -88,7 +88,7 @@ class TestAfterATurn:
         turns.end(outer_turn)
         assert turns.present == "other"
 
-    def test_comes_no_run_that_ended_meanwhile(self, turns: Turns) -> None:
+    def test_run_that_ended_meanwhile_does_not_come_back(self, turns: Turns) -> None:
         outer, inner = Run(), Run()
         with phase("validation"):
             outer_turn = turns.begin(outer, CALLBACKS)
@@ -99,9 +99,7 @@ class TestAfterATurn:
 
             assert turns.present == "validation"
 
-    def test_comes_none_of_the_many_runs_that_raised_and_whose_errors_are_kept(
-        self, turns: Turns
-    ) -> None:
+    def test_none_of_many_raised_runs_comes_back(self, turns: Turns) -> None:
         raised = [Run() for _ in range(2_000)]
         for run in raised:
             turns.begin(run)
@@ -110,7 +108,7 @@ class TestAfterATurn:
 
         assert turns.present == "other"
 
-    def test_comes_the_rest_of_a_region_that_was_opened_in_it(self, turns: Turns) -> None:
+    def test_open_region_continues(self, turns: Turns) -> None:
         run = Run()
         turn = turns.begin(run)
         with phase("checkpoint"):
@@ -119,9 +117,7 @@ class TestAfterATurn:
 
         assert turns.present == "other"
 
-    def test_comes_what_comes_after_the_regions_around_it_where_those_closed_first(
-        self, turns: Turns
-    ) -> None:
+    def test_surrounding_regions_may_close_first(self, turns: Turns) -> None:
         run = Run()
         with phase("validation"):
             with phase("checkpoint"):

@@ -45,7 +45,7 @@ class TestTheArticlesMachine:
 
 
 class TestASimulatedGpu:
-    def test_in_waves_takes_as_long_for_a_partial_wave(self) -> None:
+    def test_partial_wave_takes_as_long_as_a_complete_one(self) -> None:
         gpu = SimulatedGpu(name="a", points=AFFINE, wave=32)
 
         assert gpu.seconds_of(33) == gpu.seconds_of(64) > gpu.seconds_of(32)

@@ -61,7 +61,7 @@ class TestTheTimes:
 
         assert times.spent_ns == {"TensorBoard": 101, "CSVLogger": 5}
 
-    def test_of_a_run_within_a_callback_are_added_once(self, writer: RingWriter) -> None:
+    def test_nested_run_is_counted_once(self, writer: RingWriter) -> None:
         outer = CallbackTimes()
         outer.begin(0)
         outer.returned(outer.slot_of("Outer"), 5)
@@ -76,7 +76,7 @@ class TestTheTimes:
 
         assert writer.facts.callback_ns == {"Outer": 30, "Inner": 20}
 
-    def test_of_classes_beyond_the_sixteenth_are_added_up_over_all_runs(self) -> None:
+    def test_classes_beyond_the_sixteenth_are_summed_over_all_runs(self) -> None:
         known: dict[str, int] = {}
         for run in range(5):
             known = after_calls([f"Callback{run}{at}" for at in range(30)], known).spent_ns

@@ -118,7 +118,7 @@ class TestTheSource:
     ) -> None:
         assert source_facts(source(library)) == facts
 
-    def test_without_a_name_is_a_place(self) -> None:
+    def test_nameless_source_has_a_location(self) -> None:
         begins_at = sys._getframe().f_lineno
         nameless: list[Any] = [(row for row in [1]), (lambda: (yield))()]
 
@@ -194,7 +194,7 @@ class TestTheFactsOfALoader:
         [(batches, "generator"), (Slow, "iterable"), (lambda: [Slow()], None), (list, None)],
         ids=["a generator", "a user's class", "a list of batches", "an empty list"],
     )
-    def test_of_something_else_have_a_kind_if_it_is_the_users(
+    def test_other_users_class_has_a_kind(
         self, make: Callable[[], object], kind: str | None
     ) -> None:
         assert loader_facts(make()).get("kind") == kind

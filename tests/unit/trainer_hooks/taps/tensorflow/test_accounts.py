@@ -37,7 +37,7 @@ class Graph:
 
 
 class TestAnExecution:
-    def test_that_is_long_is_recorded_as_it_was(self) -> None:
+    def test_long_execution_is_recorded_exactly(self) -> None:
         graph = Graph(wait_ns=30 * MS, took_ns=40 * MS)
 
         assert graph.execute() == (30 * MS, 4, 64)

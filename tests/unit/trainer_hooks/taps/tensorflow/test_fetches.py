@@ -168,7 +168,7 @@ class TestThePatchOfOtherCode:
         kind.__next__ = theirs
         return theirs
 
-    def test_put_over_ours_stays_and_works(self, world: World) -> None:
+    def test_foreign_patch_over_ours_stays_and_works(self, world: World) -> None:
         seen: list[str] = []
         call = InAThread(world)
         theirs = self.over(world.kind, seen)
@@ -179,7 +179,7 @@ class TestThePatchOfOtherCode:
         assert next(world.kind()) == 0
         assert (world.calls, seen) == (["mine"], ["theirs", "theirs"])
 
-    def test_that_puts_ours_back_when_it_goes_is_cleared_up_by_the_next_call(
+    def test_foreign_patch_that_restores_ours_is_cleaned_up_by_the_next_call(
         self, world: World
     ) -> None:
         call = InAThread(world)
