@@ -30,6 +30,20 @@ ROUNDING = 0.005
 """So much of the idle time may be out by whole percents of a window."""
 
 
+def last_end_ns(rank: Rank) -> int:
+    return rank.windows(167 * NS_PER_MS, 0)[-1].end_ns
+
+
+def follow_from(loop: FollowedLoop, from_ns: int, rank: Rank, windows: int | None = None) -> int:
+    """Continue ``loop`` with the windows of another one; return when they end."""
+    later = [
+        BusySample(from_ns + one.start_ns, from_ns + one.end_ns, one.busy_ratio)
+        for one in rank.windows(167 * NS_PER_MS, 0)[:windows]
+    ]
+    loop.follow(later, [event._replace(at_ns=from_ns + event.at_ns) for event in rank.events])
+    return later[-1].end_ns
+
+
 class TestASynchronousLoop:
     @pytest.mark.parametrize(
         ("wait_ms", "step_ms", "grain_ms"),
@@ -76,15 +90,8 @@ class TestAnAsynchronousLoop:
 
     def test_after_a_synchronous_one_leaves_a_range_again(self) -> None:
         loop = followed(before := synchronous(300, wait_ms=40, step_ms=60))
-        was_exact, after = loop.bounds.is_exact, asynchronous(60)
-        from_ns = before.windows(167 * NS_PER_MS, 0)[-1].end_ns
-        loop.follow(
-            [
-                BusySample(from_ns + one.start_ns, from_ns + one.end_ns, one.busy_ratio)
-                for one in after.windows(167 * NS_PER_MS, 0)
-            ],
-            [event._replace(at_ns=from_ns + event.at_ns) for event in after.events],
-        )
+        was_exact = loop.bounds.is_exact
+        follow_from(loop, last_end_ns(before), asynchronous(60))
 
         low_ns, best_ns, _ = loop.totals
         assert was_exact
@@ -107,15 +114,28 @@ class TestDeviceMarks:
 
 
 class TestALoopThatTagsOnlyItsWaits:
-    def test_idles_in_its_waits_alone_once_they_are_as_long_as_its_idle_time(self) -> None:
+    @staticmethod
+    def loop() -> Rank:
         rank = Rank(1, 0.05)
         for _ in range(400):
             with rank.phase(WAIT):
                 rank.work(40)
             rank.launch(60)
             rank.synchronise()
+        return rank
 
-        loop = followed(rank)
+    def test_is_no_longer_believed_to_once_its_waits_overlap_with_work(self) -> None:
+        loop = followed(first := self.loop())
+        end_ns = follow_from(loop, last_end_ns(first), asynchronous(120))
+        low_before_ns, best_before_ns, _ = loop.totals
+
+        follow_from(loop, end_ns, self.loop(), windows=5)
+
+        low_ns, best_ns, _ = loop.totals
+        assert (low_ns - low_before_ns)[INPUT_WAIT] < (best_ns - best_before_ns)[INPUT_WAIT]
+
+    def test_idles_in_its_waits_alone_once_they_are_as_long_as_its_idle_time(self) -> None:
+        loop = followed(rank := self.loop())
 
         low_ns, best_ns, high_ns = loop.totals
         assert low_ns[INPUT_WAIT] > 0.9 * loop.idle_ns

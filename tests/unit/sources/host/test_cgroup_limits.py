@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -111,3 +112,19 @@ class TestThrottling:
         limits.read(s(3))
 
         assert limits.refaults_per_second == pytest.approx(1_000.0)
+
+
+class TestClosing:
+    def test_closes_the_files_of_its_cgroups(self, cgroups: Cgroups) -> None:
+        cgroups.belongs("3:cpu,cpuacct:/job", "0::/job")
+        cgroups.holds("cpu/job", cpu_stat="throttled_time 5\n")
+        cgroups.holds("unified/job", memory_pressure="some avg10=0.00 total=5\n")
+        before = len(os.listdir("/proc/self/fd"))  # noqa: PTH208  a count
+        limits = cgroups.limits()
+        limits.read(s(1))
+        opened = len(os.listdir("/proc/self/fd"))  # noqa: PTH208
+
+        limits.close()
+
+        assert opened > before
+        assert len(os.listdir("/proc/self/fd")) == before  # noqa: PTH208
