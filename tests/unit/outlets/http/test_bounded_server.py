@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from gpumon.outlets.http import bounded_server
 from gpumon.outlets.http.bounded_server import (
     BoundedServer,
     Job,
@@ -147,6 +148,17 @@ class TestAClientThatCannotBeAccepted:
 
         assert (first, second, state.errors_total) == (b"", ANSWER, 1)
         assert places <= 1  # the second lingers until it has read its answer
+
+
+class TestAClientThatCloses:
+    def test_leaves_no_connection_that_wakes_the_loop_until_its_deadline(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(bounded_server, "_LINGER_S", 600.0)
+        with running() as it:
+            assert it.ask() == ANSWER
+
+            assert until(lambda: not it.server._connections, 10.0)
 
 
 class TestAFaultOfOneAnswer:
