@@ -59,7 +59,7 @@ class TestAMachineOfThirteen:
     ) -> None:
         states = recent_states(THIRTEEN)
         page = show(*states, width=width)
-        page.until("#sentence", "^Starved .*GPU 8 waits")
+        page.until("#sentence", "^Starved .*GPU 8 spends")
         page.until("#advice li >> nth=0", "^GPUs 8 and 10: during checkpoints")
         first = page.page.locator("canvas.lane").first.bounding_box()
 
@@ -77,7 +77,7 @@ class TestAMachineOfThirteen:
     def test_opens_one_by_the_keyboard_and_leaves_it_open(self, show: Show) -> None:
         states = recent_states(THIRTEEN, 70)
         page = show(*states[:60])
-        page.until("#sentence", "^Starved .*GPU 8 waits")
+        page.until("#sentence", "^Starved .*GPU 8 spends")
         page.page.locator("summary").nth(4).focus()
         page.page.keyboard.press("Enter")
         page.until("#causes caption >> nth=2", "GPU 2 ")
@@ -101,7 +101,7 @@ class TestAMachineOfThirteen:
         assert lanes(page) == 0
         page.page.locator("summary").nth(4).focus()
         page.server.publish(recent_states([HEALTHY] * 4 + [STARVED, HEALTHY], 61)[-1])
-        page.until("#sentence", "^Starved .*GPU 4 waits")
+        page.until("#sentence", "^Starved .*GPU 4 spends")
 
         assert order(page) == [4, 0, 1, 2, 3, 5]
         assert lanes(page) == 1

@@ -179,9 +179,8 @@ class TestTheFacts:
         facts, loader = builders.facts(), builders.facts().loader
         held_out = builders.SlowSequence(3, seconds=0.0, workers=1)
         settings = {"steps_per_epoch": 1, "verbose": 0, "callbacks": [builders.tagger()]}
-        builders.small_model().fit(
-            iter(builders.SlowBatches(0.0)), validation_data=held_out, **settings
-        )
+        model, batches = builders.small_model(), iter(builders.SlowBatches(0.0))
+        model.fit(batches, validation_data=held_out, **settings)
         line = sys._getframe().f_lineno - 1
 
         assert (facts.run, facts.gpus, facts.on_cpu) == ("resnet", ("1",), True)

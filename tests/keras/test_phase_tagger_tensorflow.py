@@ -49,16 +49,19 @@ def test_the_wait_for_prefetched_data_is_what_the_compute_had_to_wait(
     assert abs(median(errors_ns)) < max(MS, mean(true_ns) / 10) + late_ns
 
 
-class EndingSource(builders.SlowBatches):
+class EndingSource:
     """Its length is unknown, and its end takes a while, too."""
 
     def __init__(self, batches: int) -> None:
-        super().__init__(0.01)
+        self._slow, self._batches = builders.SlowBatches(0.01), batches
         self.ends_ns: list[tuple[int, int]] = []
-        self._batches = batches
+
+    @property
+    def spans_ns(self) -> list[tuple[int, int]]:
+        return self._slow.spans_ns
 
     def __iter__(self) -> Iterator[Any]:
-        yield from islice(super().__iter__(), self._batches)
+        yield from islice(self._slow, self._batches)
         began_ns = time.monotonic_ns()
         time.sleep(0.1)
         self.ends_ns.append((began_ns, time.monotonic_ns()))
