@@ -72,6 +72,12 @@ class TestTheMeanDraw:
         assert track.ingest([(9_100_000, 100_000)], 9 * NS_PER_S + TICK_NS // 10) == PRESENT_MW
         assert tick(track, [(10_000_000, 123_000)], 10 * NS_PER_S) == 123_000
 
+    def test_is_unknown_for_the_rest_of_a_tick_with_an_impossible_entry(
+        self, track: PowerTrack
+    ) -> None:
+        assert tick(track, [(21_000, -1)], TICK_NS) is None
+        assert track.ingest([(41_000, 123_000)], TICK_NS) == PRESENT_MW
+
     def test_is_refused_if_impossible(self, track: PowerTrack, refused: Refusals) -> None:
         for number, insane in enumerate((-1, 2**32 - 1, math.nan, math.inf), start=1):
             stamp_us = 1_000 + 20_000 * number
