@@ -143,6 +143,9 @@ def refused_by_accelerate(job: Job) -> dict[str, str]:
             break
 
     one_after_the_other()
+    # As Accelerate marks the loader with use_stateful_dataloader=True, which needs torchdata.
+    stateful = accelerator.prepare(loader_of(Course()))
+    stateful.use_stateful_dataloader = True
     begun = (
         accelerator,
         model,
@@ -156,6 +159,7 @@ def refused_by_accelerate(job: Job) -> dict[str, str]:
         "one rank": split(loader_of(Course()), job.ratios if job.rank == 0 else [3, -2]),
         "split": split(loader_of(Course()), split_batches=True),
         "dispatched": split(loader_of(Course()), dispatch_batches=True),
+        "stateful": sentence(lambda: split_by_ratios(accelerator, model, stateful, job.ratios)),
         "unprepared": sentence(unprepared),
         "balanced": split(loader_of(Course()), balancer=RatioBalancer()),
         "one of two models": two_models(lambda encoder, head: encoder),

@@ -245,6 +245,7 @@ class TestWhatCannotBeSplit:
             ("accelerate", "frozen model", "it was not refused"),
             ("accelerate", "split", "leave split_batches out"),
             ("accelerate", "dispatched", "set dispatch_batches=False"),
+            ("accelerate", "stateful", "leave use_stateful_dataloader out"),
             ("accelerate", "unprepared", "prepare the model and the loader first"),
             ("accelerate", "skipped before", "write loader.set_epoch(epoch, start_step=steps)"),
             ("accelerate", "together", "make one DataLoader of a dataset that joins theirs"),

@@ -128,12 +128,11 @@ def what_to_do_now(gpu: GpuReport, report: Report) -> str:
 
 def what_to_do_without_a_gpu(runs: Sequence[RunReport]) -> str:
     """What to do about the first of these runs that counts no step, on no GPU so far; or empty."""
-    silent = [(run, run.silence) for run in runs if run.silence is not None]
-    for run, silence in silent[:1]:
-        if silence.is_hanging:
+    for run in runs:
+        if run.silence is not None and run.silence.is_hanging:
             return hanging_text([run])
-        if silence.is_first_batch:
-            return messages.AWAIT_FIRST_BATCH
+        if run.silence is not None:
+            return messages.AWAIT_FIRST_BATCH if run.silence.is_first_batch else ""
     return ""
 
 

@@ -9,13 +9,18 @@ from typing import Any
 import pytest
 
 from gpumon.core.accounting.totals import NowVerdict
+from gpumon.core.diagnosis.messages import AWAIT_FIRST_BATCH
 from gpumon.core.diagnosis.verdict_rules import diagnose
 from gpumon.core.phase import IdleCause, TrainingPhase
 from gpumon.core.report.report import GpuReport, Report, RunReport
 from gpumon.core.ring_format.silence import RunSilence
 from gpumon.core.verdict import VerdictName
 from gpumon.outlets.text.headline import main_gpu, verdict_line, why_line
-from gpumon.outlets.text.now_lines import clock, waits_for_first_batch
+from gpumon.outlets.text.now_lines import (
+    clock,
+    waits_for_first_batch,
+    what_to_do_without_a_gpu,
+)
 from gpumon.outlets.text.report_lines import next_line
 from tests.builders.report import gpu, report, run, with_totals
 from tests.builders.time import s
@@ -170,6 +175,16 @@ class TestARunThatHangs:
         both = live(*HANGS.gpus, other, runs=HANGS.runs).at_present
 
         assert main_gpu(both.gpus) is both.gpus[0]
+
+
+class TestRunsWithoutAGpu:
+    def test_are_reported_by_the_first_that_counts_no_step(self) -> None:
+        """Here one that is silent for reasons of its own, such as a long checkpoint."""
+        saves = silent(hanging_from_ns=None)
+        first_batch = silent(hanging_from_ns=None, is_first_batch=True)
+
+        assert what_to_do_without_a_gpu([run(), saves, first_batch]) == ""
+        assert what_to_do_without_a_gpu([run(), first_batch, saves]) == AWAIT_FIRST_BATCH
 
 
 class TestASuspendedRun:
