@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gpumon.core.codecs import recording_codec
 from gpumon.core.codecs.recording_codec import (
     HEAD_BYTES,
     MAGIC,
@@ -66,6 +67,12 @@ class TestADamagedBlock:
 
 
 class TestATooLargeBlock:
+    def test_is_one_above_the_largest_size_only(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        text = b"x" * 100
+        monkeypatch.setattr(recording_codec, "MAX_BLOCK_BYTES", len(text))
+
+        assert unpack_block(pack_block(text)) == text
+
     def test_is_not_unpacked_completely(self) -> None:
         packer = zlib.compressobj(9, zlib.DEFLATED, -15)
         zeros = bytes(1 << 20)
