@@ -272,7 +272,7 @@ class TestARingOfAnotherVersion:
 
         for (note,), name, version, to_update in (
             (newer, "12-newer.ring", 2, "this gpumon"),
-            (older, "11-older.ring", 0, "the gpumon of the training"),
+            (older, "11-older.ring", 0, "the gpumon of the training run"),
         ):
             assert note.startswith(f"phase_rings: {name}: ")
             assert re.findall(r"version (\d)", note) == [str(version), "1"]

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 
 from tests.imported_later import ImportedLater
+from tests.needs import in_make_truth
 
 slow: Any = ImportedLater("tests.multi_gpu.slow_devices")
 
@@ -44,6 +46,19 @@ class TestTheTimesOfADevice:
             ]
             assert min(beyond) > -1e-4
             assert sorted(beyond)[len(beyond) // 2] < 6e-3
+
+    @in_make_truth
+    @pytest.mark.measured
+    def test_are_its_own_in_eager_mode_where_devices_take_turns(self) -> None:
+        training = timed(4e-4, 2e-3, run_eagerly=True)
+
+        quick, late = (true_seconds(training, replica) for replica in (0, 1))
+        times = training.model.replica_times()
+        assert all(t.busy_seconds[0] >= q - 1e-4 for t, q in zip(times, quick, strict=True))
+        assert all(t.busy_seconds[1] >= q - 1e-4 for t, q in zip(times, late, strict=True))
+        # The second device starts after the first, so none of the first one's time is in its own.
+        apart = sorted(t.busy_seconds[1] - t.busy_seconds[0] for t in times)[STEPS // 2]
+        assert apart == pytest.approx(np.median(late) - np.median(quick), abs=0.03)
 
 
 class TestTimes:

@@ -7,18 +7,24 @@ The GPU is simulated: it works for as long as a step sleeps.
 
 from __future__ import annotations
 
-import argparse
 import multiprocessing
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import count, islice
-from pathlib import Path
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from tests.truth.host.loaders import in_the_training_thread, of_processes, of_threads
-from tests.truth.host.work import MIB, Stage, compute, map_again, receive
+from tests.truth.host.work import (
+    MIB,
+    Stage,
+    compute,
+    join_cgroup,
+    map_again,
+    receive,
+    run_parser,
+)
 from trainer_hooks import phase, step, timed
 from trainer_hooks.examples.busy_spans import BusySpans
 
@@ -180,17 +186,11 @@ def train(case: Case, side: str, stage: Stage, spans: BusySpans, seconds: float)
 
 def main() -> None:
     """Train once."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = run_parser(__doc__)
     parser.add_argument("--case", choices=CASES, required=True)
     parser.add_argument("--side", choices=SIDES, required=True)
-    parser.add_argument("--seconds", type=float, required=True)
-    parser.add_argument("--spans", type=Path, required=True, help="where busy spans go")
-    parser.add_argument("--file", type=Path, required=True, help="to be read")
-    parser.add_argument("--port", type=int, required=True, help="of the slow server")
-    parser.add_argument("--cgroup", type=Path, help="to train in")
     args = parser.parse_args()
-    if args.cgroup:
-        (args.cgroup / "cgroup.procs").write_text(str(os.getpid()), encoding="ascii")
+    join_cgroup(args.cgroup)
     with BusySpans(args.spans) as spans:
         train(CASES[args.case], args.side, Stage(args.file, args.port), spans, args.seconds)
     for worker in multiprocessing.active_children():

@@ -7,18 +7,16 @@ It is tagged as users tag theirs. It ends with one line of JSON; ``cells`` start
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import threading
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 from typing import Any, Final
 
 from tests.truth.host.conditions import CONDITIONS, CORES, LOADERS, Loader
 from tests.truth.host.loaders import BATCHES, ENDLESS, Make
-from tests.truth.host.work import WORKS, Stage, compute
+from tests.truth.host.work import WORKS, Stage, compute, join_cgroup, run_parser
 from trainer_hooks import phase, step, timed
 from trainer_hooks.examples.busy_spans import BusySpans, through_jax
 
@@ -145,20 +143,14 @@ def _burn(stage: Stage) -> None:
 
 def main() -> None:
     """Train once."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = run_parser(__doc__)
     parser.add_argument("--condition", choices=CONDITIONS, required=True)
     parser.add_argument("--loader", choices=LOADERS, required=True)
-    parser.add_argument("--seconds", type=float, required=True)
-    parser.add_argument("--spans", type=Path, required=True, help="where busy spans go")
-    parser.add_argument("--file", type=Path, required=True, help="to be read")
-    parser.add_argument("--port", type=int, required=True, help="of the slow server")
-    parser.add_argument("--cgroup", type=Path, help="to train in")
     args = parser.parse_args()
     condition, loader = CONDITIONS[args.condition], LOADERS[args.loader]
     stage = Stage(args.file, args.port)
     os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:CORES])
-    if args.cgroup:
-        (args.cgroup / "cgroup.procs").write_text(str(os.getpid()), encoding="ascii")
+    join_cgroup(args.cgroup)
     for _ in range(condition.burners):
         threading.Thread(target=_burn, args=(stage,), daemon=True).start()
     with BusySpans(args.spans) as spans:

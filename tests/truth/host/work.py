@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import hashlib
 import mmap
 import os
@@ -38,6 +39,23 @@ class Stage(NamedTuple):
     def arguments(self) -> list[str]:
         """For a training script."""
         return ["--file", str(self.file), "--port", str(self.port)]
+
+
+def run_parser(doc: str) -> argparse.ArgumentParser:
+    """A parser with the arguments of every run on a stage; ``doc`` is its module's docstring."""
+    parser = argparse.ArgumentParser(description=doc.splitlines()[0])
+    parser.add_argument("--seconds", type=float, required=True)
+    parser.add_argument("--spans", type=Path, required=True, help="where busy spans go")
+    parser.add_argument("--file", type=Path, required=True, help="to be read")
+    parser.add_argument("--port", type=int, required=True, help="of the slow server")
+    parser.add_argument("--cgroup", type=Path, help="to train in")
+    return parser
+
+
+def join_cgroup(folder: Path | None) -> None:
+    """Move this process to a cgroup, if one is given."""
+    if folder is not None:
+        (folder / "cgroup.procs").write_text(str(os.getpid()), encoding="ascii")
 
 
 Work = Callable[[Stage, float, int], None]

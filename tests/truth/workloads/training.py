@@ -73,7 +73,7 @@ class TrainingPlan:
         slowdown_per_minute: Factor on loading, for each minute of the workload.
         clock: Factor on steps, for each minute of the workload.
         peers_spin: Whether all GPUs but the first read busy while they wait for it (NCCL).
-        lives_on_ms: How long its process stays after the training.
+        lives_on_ms: How long its process lives after the last step.
     """
 
     step_ms: float
