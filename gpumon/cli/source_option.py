@@ -24,8 +24,8 @@ from gpumon.sources.nvml.fields.table import (
     nvml_options,
 )
 from gpumon.sources.recording import RecordingFile
-from gpumon.sources.ring_reader.phase_rings import PhaseRingReader, Unlink
-from gpumon.sources.ring_reader.ring_folder import unlink_if_ours
+from gpumon.sources.ring_reader.phase_rings import PhaseRingReader
+from gpumon.sources.ring_reader.ring_folder import Unlink, unlink_if_ours
 from gpumon.sources.system_clock import read_boot_id
 
 LIVE_SOURCE_HELP = (

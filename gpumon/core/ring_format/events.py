@@ -245,6 +245,7 @@ class RingsReading:
             many, the largest first; under ``None``, those of further owners.
         is_whole: Whether every owner has at least its guaranteed share of the rings that are
             read. An owner of more rings than that cannot make it false.
+        is_watched: Whether a user's heartbeat beside the rings is recent: a user looks now.
     """
 
     rings: tuple[RingReading, ...] = ()
@@ -252,6 +253,7 @@ class RingsReading:
     message: str | None = None
     left_out: tuple[tuple[int | None, int], ...] = ()
     is_whole: bool = True
+    is_watched: bool = False
 
 
 class PresentPhase:

@@ -16,6 +16,7 @@ RUNTIME_VARIABLE: Final = "GPUMON_RUNTIME_DIR"
 SYSTEM_FOLDER: Final = Path("/run/gpumon")
 PHASES: Final = "phases"
 RING_SUFFIX: Final = ".ring"
+WATCH_SUFFIX: Final = ".watch"
 STATE_FILE: Final = "state.json"
 STATE_SCHEMA: Final = "gpumon.state/1"
 MAX_STATE_BYTES: Final = 8 << 20
@@ -58,6 +59,15 @@ def may_be_ring_of(name: str, pid: int) -> bool:
     (True, False)
     """
     return name.startswith(f"{pid}-")
+
+
+def watch_name(uid: int) -> str:
+    """The name of a user's heartbeat in ``phases``: touched while that user's dstat runs.
+
+    >>> watch_name(1000)
+    '1000.watch'
+    """
+    return f"{uid}{WATCH_SUFFIX}"
 
 
 def explicit_folder(environ: Mapping[str, str]) -> Path | None:

@@ -7,9 +7,9 @@ import errno
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, field
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import Final
 
@@ -34,11 +34,13 @@ from gpumon.sources.ring_reader.ring_folder import (
     FolderListing,
     Place,
     RingOpener,
+    Unlink,
     candidates_in,
     folders_to_read,
     refusal_of,
     unlink_if_ours,
 )
+from gpumon.sources.ring_reader.watchers import is_watched
 
 MAX_RINGS: Final = 256
 
@@ -48,8 +50,6 @@ _TICK_RECORDS: Final = 131_072
 """Records decoded in one tick: 0.1 s of work, however many rings are full."""
 _FAIR_RECORDS: Final = 256
 _OUR_OWN_FAULTS: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
-
-Unlink = Callable[[Place, int, int], None]
 
 
 def leave_alone(_place: Place, _owner_uid: int, _folder: int) -> None:
@@ -165,6 +165,7 @@ class PhaseRingReader:
             followed = self._followed.get(candidate.place) or self._follow(candidate, tick)
             if followed is not None:
                 self._read_ring(candidate.place, followed, tick)
+        heartbeats = chain.from_iterable(one.heartbeats for one in self._folders.values())
         is_hindered = any(refused.is_our_fault for refused in self._refused.values())
         left_out = self._left_out
         return RingsReading(
@@ -173,6 +174,7 @@ class PhaseRingReader:
             message=left_out_message(left_out, self._max_rings) if left_out else self._refusal,
             left_out=left_out,
             is_whole=self._is_fair and self._is_listed and not is_hindered,
+            is_watched=is_watched(heartbeats, tick.opener.phases_of, self._unlink),
         )
 
     def _find_folders(self, now_ns: int) -> None:

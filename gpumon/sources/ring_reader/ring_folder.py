@@ -5,7 +5,8 @@ from __future__ import annotations
 import contextlib
 import glob
 import os
-from collections.abc import Collection, Generator, Iterable, Iterator, Mapping
+import stat
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import chain
@@ -19,8 +20,10 @@ from gpumon.core.ring_format.runtime_paths import (
     FOLDER_FLAGS,
     PHASES,
     RING_SUFFIX,
+    WATCH_SUFFIX,
     is_squatted,
     may_be_ring_of,
+    watch_name,
 )
 from gpumon.core.wording import label_text
 from gpumon.errors import RingError
@@ -29,7 +32,9 @@ from gpumon.sources.ring_reader.open_ring import OpenRing
 NAMES_PER_TICK: Final = 2_048
 """Names listed in one tick: 1 ms. A longer folder takes several ticks."""
 RINGS_PER_TICK: Final = 512
-"""Rings among them, which cost an ``lstat`` each: 3 ms."""
+"""Rings and heartbeats among them, which cost an ``lstat`` each: 3 ms."""
+MAX_HEARTBEATS: Final = 256
+"""Heartbeats that are looked at in one tick, which cost an ``lstat`` each: 0.3 ms."""
 
 MAX_FOLDERS: Final = 256
 """Runtime folders that are read: in ``/tmp`` any user can make thousands."""
@@ -37,7 +42,9 @@ MAX_FOLDERS: Final = 256
 _MAX_OWNERS: Final = 1_024
 
 Place = tuple[str, str, int]
-"""Folder, name and inode of a ring."""
+"""Folder, name and inode of a ring or heartbeat."""
+Unlink = Callable[[Place, int, int], None]
+"""Removes the file there if this user may; receives its owner, and a descriptor of ``phases``."""
 
 
 @dataclass(slots=True)
@@ -53,8 +60,17 @@ class OwnersRings:
     oldest: list[RingCandidate] = field(default_factory=list)
 
 
+@dataclass(slots=True)
+class _Found:
+    """What one listing has found so far."""
+
+    gone: set[Place]
+    owners: dict[int, OwnersRings] = field(default_factory=dict)
+    heartbeats: list[Place] = field(default_factory=list)
+
+
 class FolderListing:
-    """Lists the rings in a runtime folder, with a cap for each owner.
+    """Lists the rings in a runtime folder, with a cap for each owner, and users' heartbeats.
 
     Any user may fill the folder, so one tick lists a limited number of names, and of each owner's
     rings only the oldest are remembered. The folder is listed again when its time stamp has
@@ -65,6 +81,7 @@ class FolderListing:
 
     Attributes:
         owners: Rings by uid, from the last complete listing; before the first, those found so far.
+        heartbeats: As ``owners``: regular files of the users that their names are for.
         is_complete: Whether the folder has been listed completely at least once.
         gone: Files in ``finished`` that the last complete listing did not find.
     """
@@ -73,6 +90,7 @@ class FolderListing:
         """List nothing yet; at most ``slots`` rings can be read, of all owners together."""
         self.folder = folder
         self.owners: Mapping[int, OwnersRings] = {}
+        self.heartbeats: Sequence[Place] = ()
         self.is_complete = False
         self.gone: set[Place] = set()
         self._slots = slots
@@ -122,42 +140,43 @@ class FolderListing:
 
     def _list(self, finished: Collection[Place]) -> Generator[None]:
         """List the folder, with a pause after as many names as one tick may list."""
-        owners: dict[int, OwnersRings] = {}
-        gone = {place for place in finished if place[0] == self.folder}
+        found = _Found({place for place in finished if place[0] == self.folder})
         if not self.is_complete:
-            self.owners = owners
+            self.owners, self.heartbeats = found.owners, found.heartbeats
         if self._stamp is not None:
             descriptor = open_phases(self.folder)
             try:
                 with os.scandir(descriptor) as entries:
-                    yield from self._list_entries(entries, owners, gone, finished)
+                    yield from self._list_entries(entries, found, finished)
             finally:
                 os.close(descriptor)
-        self.owners, self.gone, self.is_complete = owners, gone, True
+        self.owners, self.heartbeats, self.gone = found.owners, found.heartbeats, found.gone
+        self.is_complete = True
 
     def _list_entries(
-        self,
-        entries: Iterator[os.DirEntry[str]],
-        owners: dict[int, OwnersRings],
-        gone: set[Place],
-        finished: Collection[Place],
+        self, entries: Iterator[os.DirEntry[str]], found: _Found, finished: Collection[Place]
     ) -> Generator[None]:
-        names = rings = 0
+        names = statuses = 0
         for entry in entries:
             names += 1
-            if entry.name.endswith(RING_SUFFIX):
-                rings += 1
+            if entry.name.endswith((RING_SUFFIX, WATCH_SUFFIX)):
+                statuses += 1
                 place = (self.folder, entry.name, entry.inode())
                 if place in finished:
-                    gone.discard(place)
+                    found.gone.discard(place)
                 else:
                     with contextlib.suppress(OSError):  # it is gone
-                        self._add(owners, place, entry.stat(follow_symlinks=False))
-            if names >= NAMES_PER_TICK or rings >= RINGS_PER_TICK:
+                        self._add(found, place, entry.stat(follow_symlinks=False))
+            if names >= NAMES_PER_TICK or statuses >= RINGS_PER_TICK:
                 yield
-                names = rings = 0
+                names = statuses = 0
 
-    def _add(self, owners: dict[int, OwnersRings], place: Place, status: os.stat_result) -> None:
+    def _add(self, found: _Found, place: Place, status: os.stat_result) -> None:
+        if place[1].endswith(WATCH_SUFFIX):
+            if is_heartbeat(place[1], status) and len(found.heartbeats) < MAX_HEARTBEATS:
+                found.heartbeats.append(place)
+            return
+        owners = found.owners
         own = owners.get(status.st_uid)
         if own is None:
             if len(owners) >= _MAX_OWNERS:
@@ -170,6 +189,11 @@ class FolderListing:
         if len(own.oldest) >= 2 * most:
             own.oldest.sort(key=attrgetter("changed_ns", "place"))
             del own.oldest[most:]
+
+
+def is_heartbeat(name: str, status: os.stat_result) -> bool:
+    """Whether a file is the heartbeat of its owner; so a user can have only one in a folder."""
+    return stat.S_ISREG(status.st_mode) and name == watch_name(status.st_uid)
 
 
 def candidates_in(
@@ -302,7 +326,7 @@ def refusal_of(place: Place, error: Exception) -> str:
 
 
 def unlink_if_ours(place: Place, owner_uid: int, folder: int) -> None:
-    """Remove the file of a ring if this user is its owner, the superuser, or the folder's owner.
+    """Remove a ring or heartbeat if this user is its owner, the superuser, or the folder's owner.
 
     Without the last, a service that is not the superuser would keep every run's 2.1 MB forever.
     """
