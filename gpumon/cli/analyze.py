@@ -14,8 +14,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from gpumon.cli.command import can_draw, check_path, period_argument, print_error
-from gpumon.cli.live_line import LiveLine, ended_by_signals
-from gpumon.cli.reading_progress import ReadingProgress
+from gpumon.cli.live_line import LiveLine, ReadingProgress, ended_by_signals
 from gpumon.core.clock import nanoseconds
 from gpumon.core.codecs.report_codec import encode_report
 from gpumon.core.report.lanes import Lanes

@@ -258,7 +258,7 @@ def read_saved(
 
 def _of_recording(path: str, since_s: float | None, run: str | None) -> ReportWithLanes:
     # Imported here, because the report of the daemon does not need them.
-    from gpumon.cli.reading_progress import ReadingProgress
+    from gpumon.cli.live_line import ReadingProgress
     from gpumon.pipeline.replay import replayed_report
     from gpumon.sources.recording import RecordingFile
 
@@ -299,8 +299,7 @@ def _unfit(path: str, why: str, instead: str = "") -> UnreadableLogError:
 
 def comparison(before: Report, after: Report) -> dict[str, object]:
     """The ``--json`` document of a comparison."""
-    from gpumon.core.diagnosis.report_differences import speedup, unlike
-    from gpumon.core.diagnosis.run_pace import pairs_of
+    from gpumon.core.diagnosis.report_differences import pairs_of, speedup, unlike
 
     pairs = pairs_of(before, after)
     runs = [

@@ -7,8 +7,8 @@ from random import Random
 from statistics import fmean
 
 from gpumon.core.attribution.batch_shares import split_counts
-from trainer_hooks.balance.best_split import CountRange, best_split
 from trainer_hooks.balance.controller import RatioController, SplitChange
+from trainer_hooks.balance.speed_curves import CountRange, best_split
 from trainer_hooks.trainer_bench.simulated_gpus import SimulatedGpu, SimulatedMachine
 
 STEPS_OF_AN_INTERVAL = 20

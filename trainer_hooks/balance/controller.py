@@ -22,13 +22,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from trainer_hooks.balance.best_split import (
+from trainer_hooks.balance.speed_curves import (
     CountRange,
     SecondsOf,
+    SpeedCurve,
+    SpeedCurves,
     best_split,
     slowest_seconds,
 )
-from trainer_hooks.balance.speed_curves import SpeedCurve, SpeedCurves
 
 DEAD_BAND: Final = 0.01
 """Default: a split within this part of the best is left alone."""

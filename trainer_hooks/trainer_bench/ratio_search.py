@@ -6,8 +6,7 @@ from collections.abc import Callable, Sequence
 
 from gpumon.core.attribution.batch_shares import simple_ratios, split_counts
 from gpumon.errors import GpumonError
-from trainer_hooks.balance.best_split import CountRange, best_split
-from trainer_hooks.balance.speed_curves import SpeedCurve
+from trainer_hooks.balance.speed_curves import CountRange, SpeedCurve, best_split
 from trainer_hooks.trainer_bench.measuring import GpuOutOfMemoryError, Measured, speed_of
 
 Trainer = Callable[[Sequence[str], Sequence[int]], Measured]

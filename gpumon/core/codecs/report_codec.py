@@ -34,7 +34,7 @@ from gpumon.core.diagnosis.imbalance import (
 )
 from gpumon.core.diagnosis.input_advice import reason_seen
 from gpumon.core.diagnosis.log_findings import log_findings
-from gpumon.core.diagnosis.run_pace import RunPace, RunPair
+from gpumon.core.diagnosis.report_differences import RunPace, RunPair
 from gpumon.core.log_summary.busy_lane import Lane
 from gpumon.core.log_summary.common_pauses import Together
 from gpumon.core.phase import IdleCause

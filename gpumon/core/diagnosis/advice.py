@@ -19,7 +19,7 @@ from gpumon.core.diagnosis.fill_advice import low_fill_advice
 from gpumon.core.diagnosis.held_advice import held_advice
 from gpumon.core.diagnosis.imbalance_advice import imbalance_bound
 from gpumon.core.diagnosis.input_advice import LossReason, bound_of, held_up_sentence, loss_reason
-from gpumon.core.diagnosis.log_coverage import few_samples_advice, is_few
+from gpumon.core.diagnosis.log_findings import few_samples_advice, is_few
 from gpumon.core.diagnosis.loss_range import (
     cost_ns,
     cost_of_use,

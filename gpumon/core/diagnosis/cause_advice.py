@@ -11,7 +11,7 @@ from gpumon.core.diagnosis import messages
 from gpumon.core.diagnosis.imbalance_advice import imbalance_text
 from gpumon.core.diagnosis.input_advice import LossReason, input_wait_text, step_reason_text
 from gpumon.core.diagnosis.loader_advice import copy_settings, epoch_settings, loader_sentences
-from gpumon.core.diagnosis.log_coverage import has_gaps
+from gpumon.core.diagnosis.log_findings import has_gaps
 from gpumon.core.diagnosis.pause_messages import untagged_text
 from gpumon.core.diagnosis.rank_advice import late_rank_text
 from gpumon.core.diagnosis.silence_messages import run_named

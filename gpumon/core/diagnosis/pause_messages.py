@@ -7,7 +7,7 @@ from typing import Final
 
 from gpumon.core.clock import NS_PER_S
 from gpumon.core.diagnosis import messages
-from gpumon.core.diagnosis.log_coverage import has_gaps
+from gpumon.core.diagnosis.log_findings import has_gaps
 from gpumon.core.diagnosis.verdict_rules import certain_lost_ns, is_mostly_in_pauses
 from gpumon.core.report.report import GpuReport, Sampling
 from gpumon.core.settings.detector import DEFAULT_SETTINGS

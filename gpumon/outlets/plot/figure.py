@@ -33,10 +33,11 @@ from gpumon.core.report.lanes import Lanes, RunLane
 from gpumon.core.report.report import GpuReport, Report, RunReport, runs_on
 from gpumon.core.verdict import Severity
 from gpumon.core.wording import capital, counted, in_percent, label_text
-from gpumon.outlets.plot.clock_axis import ClockAxis, clock_axis_of
 from gpumon.outlets.plot.lane_drawing import (
     PAINTED,
+    ClockAxis,
     GpuMarks,
+    clock_axis_of,
     columns_of,
     draw_gpu_lane,
     draw_run_lane,

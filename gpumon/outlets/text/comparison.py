@@ -7,8 +7,14 @@ from typing import Final
 
 from gpumon.core.clock import NS_PER_S
 from gpumon.core.diagnosis.messages import WORD_OF_CAUSE, WORD_OF_FIRST_WAIT
-from gpumon.core.diagnosis.report_differences import Unlikeness, unlike
-from gpumon.core.diagnosis.run_pace import RunPair, RunPairs, compute_speedup, pairs_of
+from gpumon.core.diagnosis.report_differences import (
+    RunPair,
+    RunPairs,
+    Unlikeness,
+    compute_speedup,
+    pairs_of,
+    unlike,
+)
 from gpumon.core.phase import CAUSES, OUT_OF_USE, IdleCause
 from gpumon.core.report.report import BESIDE_CAUSES, FIRST_INPUT_WAIT, Report, idle_in
 from gpumon.core.wording import (

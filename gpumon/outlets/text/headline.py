@@ -10,7 +10,8 @@ from gpumon.core.device.sm_utilisation import is_under_filled
 from gpumon.core.diagnosis import messages
 from gpumon.core.diagnosis.fill_advice import fill_reason
 from gpumon.core.diagnosis.imbalance_advice import may_wait_unseen
-from gpumon.core.diagnosis.log_coverage import (
+from gpumon.core.diagnosis.log_findings import (
+    coarse_sentence,
     few_samples_reason,
     has_gaps,
     have_one_share,
@@ -18,7 +19,6 @@ from gpumon.core.diagnosis.log_coverage import (
     rows_used_sentence,
     usable_share,
 )
-from gpumon.core.diagnosis.log_findings import coarse_sentence
 from gpumon.core.diagnosis.silence_messages import silence_sentence
 from gpumon.core.diagnosis.verdict_rules import certain_lost_ns
 from gpumon.core.phase import IdleCause

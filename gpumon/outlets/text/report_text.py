@@ -12,7 +12,7 @@ from gpumon.core.clock import seconds
 from gpumon.core.diagnosis import messages
 from gpumon.core.diagnosis.advice import hides_much
 from gpumon.core.diagnosis.fill_advice import clocks_held_sentence, fill_figures
-from gpumon.core.diagnosis.log_coverage import is_few, samples_of
+from gpumon.core.diagnosis.log_findings import is_few, samples_of
 from gpumon.core.diagnosis.loss_range import is_wide
 from gpumon.core.diagnosis.messages import WORD_OF_CAUSE, WORD_OF_REASON
 from gpumon.core.diagnosis.rank_advice import wait_in_time, waits_much

@@ -8,7 +8,7 @@ from typing import Final
 from gpumon.core.device.sm_utilisation import is_under_filled
 from gpumon.core.diagnosis import messages
 from gpumon.core.diagnosis.fill_advice import low_fill_sentence
-from gpumon.core.diagnosis.log_coverage import few_samples_sentences, is_few
+from gpumon.core.diagnosis.log_findings import few_samples_sentences, is_few
 from gpumon.core.diagnosis.loss_range import cost_in_percent, is_split_open, possible_causes
 from gpumon.core.diagnosis.messages import WORD_OF_CAUSE, WORD_OF_VERDICT, Counted
 from gpumon.core.diagnosis.pause_messages import loss_in_pauses

@@ -23,7 +23,7 @@ from gpumon.core.codecs.report_codec import encode_pair, encode_report_with_lane
 from gpumon.core.codecs.state_codec import board_document, state_document
 from gpumon.core.device.sm_utilisation import Mean
 from gpumon.core.diagnosis.imbalance import JobImbalance
-from gpumon.core.diagnosis.run_pace import RunPace
+from gpumon.core.diagnosis.report_differences import RunPace
 from gpumon.core.phase import TrainingPhase
 from gpumon.core.report.lanes import Lanes, ReportWithLanes
 from gpumon.core.report.report import Report

@@ -9,8 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainer_hooks.balance.best_split import CountRange, best_split, slowest_seconds
-from trainer_hooks.balance.speed_curves import SpeedCurve, SpeedCurves
+from trainer_hooks.balance.speed_curves import (
+    CountRange,
+    SpeedCurve,
+    SpeedCurves,
+    best_split,
+    slowest_seconds,
+)
 
 Curve = Callable[[int], float]
 

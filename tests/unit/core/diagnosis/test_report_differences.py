@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from gpumon.core.diagnosis.run_pace import RunPairs, paces, pairs_of
+from gpumon.core.diagnosis.report_differences import RunPairs, paces, pairs_of
 from gpumon.core.report.report import RunReport
 from tests.builders.report import report, run
 from tests.builders.time import s

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from gpumon.cli import reading_progress
-from gpumon.cli.reading_progress import ReadingProgress
+from gpumon.cli import live_line
+from gpumon.cli.live_line import ReadingProgress
 from gpumon.sources.logs.log_text import LogText
 from tests.command_line import Terminal
 
@@ -24,7 +24,7 @@ class Pipe(io.BytesIO):
 
 @pytest.fixture(autouse=True)
 def a_second_between_checks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reading_progress, "monotonic", count().__next__)
+    monkeypatch.setattr(live_line, "monotonic", count().__next__)
 
 
 def shown_on(stream: io.StringIO, folder: Path) -> str:
@@ -54,5 +54,5 @@ class TestTheBar:
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         assert shown_on(io.StringIO(), tmp_path) == ""
-        monkeypatch.setattr(reading_progress, "monotonic", lambda: 7.0)
+        monkeypatch.setattr(live_line, "monotonic", lambda: 7.0)
         assert shown_on(Terminal(), tmp_path) == ""
