@@ -18,9 +18,8 @@ from gpumon.core.phase import PHASE_NUMBER, PHASES, TrainingPhase
 from gpumon.core.ring_format.events import LOOP_BEGAN, LOOP_ENDED
 from gpumon.core.ring_format.format import MODE_SHIFT
 from trainer_hooks.ring import phase_modes as modes
-from trainer_hooks.ring.guard import passes_through, quietly
+from trainer_hooks.ring.guard import QuietWarningOnce, QuietWarningPerName, passes_through, quietly
 from trainer_hooks.ring.process_ring import process_ring, ring_for_phase, ring_so_far
-from trainer_hooks.ring.quiet_warning import QuietWarningOnce, QuietWarningPerName
 from trainer_hooks.ring.ring_writer import START_UP
 from trainer_hooks.trainers.loader_facts import has_facts, loader_facts, report_loader
 from trainer_hooks.trainers.patching import Proxy

@@ -13,7 +13,7 @@ from tests.builders.prefetch import Source
 from tests.keras.later import builders, tf
 from tests.keras.output_of_script import json_printed_by
 from trainer_hooks.prefetch import prefetch_to_device
-from trainer_hooks.ring.quiet_warning import QuietWarningOnce
+from trainer_hooks.ring.guard import QuietWarningOnce
 
 pytestmark = pytest.mark.keras_tensorflow
 

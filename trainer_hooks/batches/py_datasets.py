@@ -6,9 +6,8 @@ from typing import Any
 
 import keras
 
-from trainer_hooks.batches.batch_rule import BatchRule
+from trainer_hooks.batches.batch_rule import BatchRule, is_evaluating, refusal
 from trainer_hooks.batches.batch_trees import Batch
-from trainer_hooks.batches.only_for_training import is_evaluating, refusal
 from trainer_hooks.batches.rebatching import BatchedSamples, IndexedBatches
 
 

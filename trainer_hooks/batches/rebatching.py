@@ -6,9 +6,8 @@ from collections.abc import Iterable, Iterator
 from itertools import count
 from typing import Any
 
-from trainer_hooks.batches.batch_rule import BatchRule
+from trainer_hooks.batches.batch_rule import BatchRule, is_evaluating, refusal
 from trainer_hooks.batches.batch_trees import Batch, cut, joined, reordered, rows_in
-from trainer_hooks.batches.only_for_training import is_evaluating, refusal
 
 
 class ArraySamples:

@@ -7,8 +7,7 @@ from typing import Any, Final
 
 import tensorflow as tf
 
-from trainer_hooks.batches.batch_rule import BatchRule, unpacked
-from trainer_hooks.batches.only_for_training import only_for_training
+from trainer_hooks.batches.batch_rule import BatchRule, only_for_training, unpacked
 
 _MOST_STAGES: Final = 64
 _BATCHES: Final = frozenset({"Batch", "PaddedBatch", "ParallelBatch"})

@@ -8,9 +8,8 @@ from typing import Any
 
 from torch.utils.data import BatchSampler, DataLoader, IterableDataset
 
-from trainer_hooks.batches.batch_rule import BatchRule
+from trainer_hooks.batches.batch_rule import BatchRule, only_for_training
 from trainer_hooks.batches.batch_trees import Batch
-from trainer_hooks.batches.only_for_training import only_for_training
 from trainer_hooks.batches.rebatching import rebatched
 
 

@@ -11,8 +11,7 @@ from typing import Any, Final
 import keras
 
 from trainer_hooks.keras.own_fit import OwnFitCallback
-from trainer_hooks.ring.guard import fail_quietly
-from trainer_hooks.ring.quiet_warning import warn_quietly
+from trainer_hooks.ring.guard import fail_quietly, warn_quietly
 from trainer_hooks.taps import keras_private as private
 from trainer_hooks.trainers.tagger import RefusesClass
 

@@ -7,8 +7,7 @@ from typing import Any
 import keras
 
 from trainer_hooks.ring.call_frames import caller_named, is_calling
-from trainer_hooks.ring.guard import fail_quietly
-from trainer_hooks.ring.quiet_warning import warn_quietly
+from trainer_hooks.ring.guard import fail_quietly, warn_quietly
 from trainer_hooks.trainers.tagger import RefusesClass
 
 

@@ -14,10 +14,9 @@ from trainer_hooks.keras.nvtx_ranges import Ranges, find_ranges
 from trainer_hooks.keras.probed_tap import TAPS
 from trainer_hooks.keras.tagging import Tagging, TaggingOptions
 from trainer_hooks.ring.call_frames import caller_named
-from trainer_hooks.ring.guard import fail_quietly, passes_through
+from trainer_hooks.ring.guard import fail_quietly, passes_through, warn_quietly
 from trainer_hooks.ring.phase_modes import PREDICT_MODE, TRAIN_MODE, VALIDATION_MODE
 from trainer_hooks.ring.process_ring import process_ring
-from trainer_hooks.ring.quiet_warning import warn_quietly
 from trainer_hooks.trainers.loader_facts import report_loader
 from trainer_hooks.trainers.tagger import RefusesClass, Tagger
 

@@ -13,7 +13,7 @@ from trainer_hooks.multi_gpu.batch_split import Tensor
 from trainer_hooks.multi_gpu.devices import device_names, make_stand_ins
 from trainer_hooks.multi_gpu.parallel_model import HOST, ParallelModel
 from trainer_hooks.multi_gpu.shared_weights import strategy_of
-from trainer_hooks.ring.quiet_warning import warn_quietly
+from trainer_hooks.ring.guard import warn_quietly
 from trainer_hooks.taps.keras_private import layers_of, refuse_others, value_of
 
 make_stand_ins()

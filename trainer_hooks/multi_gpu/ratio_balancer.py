@@ -28,8 +28,7 @@ from trainer_hooks.keras.own_fit import OwnFitCallback
 from trainer_hooks.multi_gpu.batch_split import Setting
 from trainer_hooks.multi_gpu.parallel_model import ParallelModel
 from trainer_hooks.ring.daemon_counters import BusyCounters
-from trainer_hooks.ring.guard import fail_quietly
-from trainer_hooks.ring.quiet_warning import warn_quietly
+from trainer_hooks.ring.guard import fail_quietly, warn_quietly
 from trainer_hooks.taps.tensorflow.graph_clock import FORBIDDEN
 from trainer_hooks.trainers.tagger import RefusesClass
 

@@ -9,7 +9,7 @@ from importlib import import_module
 from typing import Any, Final
 
 from trainer_hooks.batches.batch_trees import is_a
-from trainer_hooks.ring.quiet_warning import QuietWarningOnce
+from trainer_hooks.ring.guard import QuietWarningOnce
 
 
 class Kind(Enum):

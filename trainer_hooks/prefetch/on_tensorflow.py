@@ -6,9 +6,9 @@ from typing import Any
 
 import tensorflow as tf
 
-from trainer_hooks.batches.only_for_training import only_as
+from trainer_hooks.batches.batch_rule import only_as
 from trainer_hooks.prefetch.kinds import keras_backend, warn_of_no_gpu
-from trainer_hooks.ring.quiet_warning import QuietWarningOnce
+from trainer_hooks.ring.guard import QuietWarningOnce
 
 _HOST = ("CPU", 0)
 

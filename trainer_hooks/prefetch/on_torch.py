@@ -13,7 +13,7 @@ from torch.utils.data import DataLoader
 
 from trainer_hooks.prefetch.ahead import Host, ahead, read_ahead
 from trainer_hooks.prefetch.kinds import keras_backend, warn_of_no_gpu
-from trainer_hooks.ring.cuda_captures import captures_left_alone
+from trainer_hooks.ring.guard import captures_left_alone
 
 _DTYPES_ALIKE: Final = frozenset(
     ("bool", "uint8", "int8", "int16", "int32", "int64", "float16", "float32", "float64")

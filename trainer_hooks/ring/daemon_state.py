@@ -29,7 +29,7 @@ from gpumon.core.ring_format.runtime_paths import (
 )
 from gpumon.core.wording import label_text
 from trainer_hooks import devices as gpu_list
-from trainer_hooks.ring.quiet_warning import warn_quietly
+from trainer_hooks.ring.guard import warn_quietly
 
 NOT_A_STATE: Final = (LookupError, TypeError, ValueError, AttributeError, ArithmeticError)
 """Errors of reading a state that no daemon wrote."""

@@ -1,4 +1,4 @@
-"""The border between the user's training and the hooks: no error of the hooks crosses it.
+"""The border between the user's training and the hooks: no error or warning of ours ends a run.
 
 Use the first that fits:
 
@@ -10,15 +10,24 @@ Use the first that fits:
 - ``fail_quietly``: decorates a method that a trainer calls on an object of ours; errors go to the
   object's ``_fail``.
 - ``quietly``: calls a function once and ignores its error.
+
+``warn_quietly`` warns, even where warnings are errors; ``captures_left_alone`` lets a thread of the
+hooks use CUDA while the run captures a graph.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
+import ctypes
+import sys
+import warnings
+from collections.abc import Callable, Iterator
 from functools import wraps
+from itertools import count
 from types import CodeType
 from typing import Any, Final, TypeVar
+
+from trainer_hooks.ring.call_frames import users_frame
 
 T = TypeVar("T")
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -115,3 +124,71 @@ def fail_quietly(method: Callable[..., T]) -> Callable[..., T | None]:
             return None
 
     return act
+
+
+def warn_quietly(text: str) -> None:
+    """Warn, located at a line of the user's code."""
+    with contextlib.suppress(Exception):  # a warning as an error, or nowhere to write it
+        frame = users_frame(sys._getframe())
+        warnings.warn_explicit(
+            text,
+            RuntimeWarning,
+            frame.f_code.co_filename,
+            frame.f_lineno,
+            module=frame.f_globals.get("__name__"),
+            registry=frame.f_globals.setdefault("__warningregistry__", {}),
+        )
+
+
+class QuietWarningOnce:
+    """Warn at the first call in this process only."""
+
+    def __init__(self) -> None:
+        self._calls = count()  # ``next`` is atomic: only one thread gets 0
+
+    def __call__(self, text: str) -> None:
+        if next(self._calls) == 0:
+            warn_quietly(text)
+
+
+class QuietWarningPerName:
+    """Warn once per name, and about ``most`` names at most."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._first: dict[str, object] = {}
+
+    def __call__(self, name: str, text: str) -> None:
+        """Warn about a name; the last warning says that it is the last."""
+        if len(self._first) >= self._most:
+            return
+        call = object()
+        if self._first.setdefault(name, call) is not call:  # atomic, too
+            return
+        if len(self._first) >= self._most:
+            text += f" (no more of these warnings: {self._most} are enough)"
+        warn_quietly(text)
+
+
+_THREAD_LOCAL: Final = 1
+"""``CU_STREAM_CAPTURE_MODE_THREAD_LOCAL``: calls of this thread do not end others' captures."""
+
+
+@contextlib.contextmanager
+def captures_left_alone() -> Iterator[None]:
+    """Let this thread use CUDA while another one captures a graph.
+
+    By default (``CU_STREAM_CAPTURE_MODE_GLOBAL``), querying an event or allocating memory on any
+    thread ends the capture with an error in the user's code. Does nothing without NVIDIA's driver.
+    """
+    try:
+        exchange = ctypes.CDLL("libcuda.so.1").cuThreadExchangeStreamCaptureMode
+    except (OSError, AttributeError):
+        yield
+        return
+    mode = ctypes.c_int(_THREAD_LOCAL)
+    exchange(ctypes.byref(mode))  # ``mode`` now holds the previous one
+    try:
+        yield
+    finally:
+        exchange(ctypes.byref(mode))

@@ -21,9 +21,9 @@ from gpumon.errors import RingError
 from trainer_hooks.ring import phase_modes as modes
 from trainer_hooks.ring.call_frames import is_in_our_code
 from trainer_hooks.ring.daemon_state import GpuWarnings, gpu_names
+from trainer_hooks.ring.guard import QuietWarningOnce, warn_quietly
 from trainer_hooks.ring.mapped_file import RingMemory, find_ring_folder, make_ring
 from trainer_hooks.ring.other_rings import is_loader_worker, sweep_dead_rings
-from trainer_hooks.ring.quiet_warning import QuietWarningOnce, warn_quietly
 from trainer_hooks.ring.ring_writer import RingWriter
 from trainer_hooks.ring.run_facts import read_run_facts
 

@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from time import monotonic_ns
 from typing import Any, Final, Protocol
 
-from trainer_hooks.ring.cuda_captures import captures_left_alone
-from trainer_hooks.ring.quiet_warning import warn_quietly
+from trainer_hooks.ring.guard import captures_left_alone, warn_quietly
 
 _NS_PER_MS: Final = 1e6
 _RESOLUTION_NS: Final = 1_000

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from gpumon.errors import GpumonError, UsageError
-from trainer_hooks.trainer_bench.batch_search import LARGEST, find_batch
 from trainer_hooks.trainer_bench.measuring import (
     DEFAULT_GPU,
     Engine,
@@ -19,7 +18,7 @@ from trainer_hooks.trainer_bench.measuring import (
     why_above_alone,
 )
 from trainer_hooks.trainer_bench.plot import Plot, Series
-from trainer_hooks.trainer_bench.ratio_search import RatioSearch
+from trainer_hooks.trainer_bench.searches import LARGEST, RatioSearch, find_batch
 
 RUNS_OF_THE_AUTHOR = 8
 """Runs by hand in the article: 64, 256, 1024; 512 on the other; 512+512, 512+355, 1024+710,

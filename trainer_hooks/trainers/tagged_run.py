@@ -7,8 +7,8 @@ from sys import modules
 from threading import get_ident
 
 from trainer_hooks.ring import phase_modes as modes
+from trainer_hooks.ring.guard import warn_quietly
 from trainer_hooks.ring.process_ring import NestedRun, ProcessRing
-from trainer_hooks.ring.quiet_warning import warn_quietly
 from trainer_hooks.ring.ring_writer import RingWriter
 from trainer_hooks.taps.torch_compiling import DYNAMO, CompileClock
 from trainer_hooks.trainers.callback_times import CallbackClasses

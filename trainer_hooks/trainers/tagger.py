@@ -8,9 +8,8 @@ from functools import wraps
 from types import MethodType
 from typing import Any, Final, NoReturn, Protocol
 
-from trainer_hooks.ring.guard import fail_quietly, passes_through
+from trainer_hooks.ring.guard import fail_quietly, passes_through, warn_quietly
 from trainer_hooks.ring.process_ring import announce_run, describe_run, withdraw_run
-from trainer_hooks.ring.quiet_warning import warn_quietly
 
 _WHERE: Final = {
     "setup": "trainer_hooks.lightning",

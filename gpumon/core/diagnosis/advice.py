@@ -11,12 +11,12 @@ from gpumon.core.clock import seconds
 from gpumon.core.diagnosis import messages
 from gpumon.core.diagnosis.cause_advice import (
     ADVISED_CAUSES,
+    held_advice,
     open_split_text,
     text_on_cause,
     unused_text,
 )
 from gpumon.core.diagnosis.fill_advice import low_fill_advice
-from gpumon.core.diagnosis.held_advice import held_advice
 from gpumon.core.diagnosis.imbalance_advice import imbalance_bound
 from gpumon.core.diagnosis.input_advice import LossReason, bound_of, held_up_sentence, loss_reason
 from gpumon.core.diagnosis.log_findings import few_samples_advice, is_few

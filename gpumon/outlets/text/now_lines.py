@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from gpumon.core.diagnosis import messages
-from gpumon.core.diagnosis.held_advice import holders, memory_of
+from gpumon.core.diagnosis.cause_advice import holders, memory_of
 from gpumon.core.diagnosis.silence_messages import hanging_text, run_named, silence_sentence
 from gpumon.core.report.report import GpuReport, Report, RunReport, hanging_on, runs_on
 from gpumon.core.settings.detector import DEFAULT_SETTINGS

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from trainer_hooks.ring import process_ring
+from trainer_hooks.ring.guard import QuietWarningOnce, QuietWarningPerName
 from trainer_hooks.ring.process_ring import ProcessRing
-from trainer_hooks.ring.quiet_warning import QuietWarningOnce, QuietWarningPerName
 from trainer_hooks.ring.ring_writer import RingWriter
 
 

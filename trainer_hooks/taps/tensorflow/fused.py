@@ -8,9 +8,8 @@ from weakref import WeakKeyDictionary
 
 import tensorflow as tf
 
-from trainer_hooks.ring.guard import Guard, passes_through
+from trainer_hooks.ring.guard import Guard, passes_through, warn_quietly
 from trainer_hooks.ring.phase_modes import TRAIN_MODE
-from trainer_hooks.ring.quiet_warning import warn_quietly
 from trainer_hooks.taps.phase_machine import PhaseMachine
 from trainer_hooks.taps.tap import StepListener
 from trainer_hooks.taps.tensorflow.accounts import Accounts, Execution, Totals

@@ -1,20 +1,23 @@
-"""The one warning that a hook may give."""
+"""The warnings that a hook may give, and its calls of CUDA while a graph is captured."""
 
 from __future__ import annotations
 
+import ctypes
 import inspect
 import sysconfig
 import warnings
+from contextlib import suppress
 from pathlib import Path
 from types import FrameType, ModuleType
 from typing import Any
 
 import pytest
 
-from trainer_hooks.ring import quiet_warning
-from trainer_hooks.ring.quiet_warning import QuietWarningOnce, warn_quietly
+from tests.cuda_driver import show_driver
+from trainer_hooks.ring import guard
+from trainer_hooks.ring.guard import QuietWarningOnce, captures_left_alone, warn_quietly
 
-HOOKS = Path(quiet_warning.__file__).parents[1]
+HOOKS = Path(guard.__file__).parents[1]
 CALLS_IT = "def call(hook, *texts):\n    hook(*texts)\n"
 
 
@@ -105,3 +108,33 @@ class TestAWarning:
             module.call(hook, warn_quietly)
 
         assert [str(warning.message) for warning in recwarn] == ["a warning"]
+
+
+def test_a_thread_is_as_before_afterwards_whatever_happened(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    driver = show_driver(monkeypatch)
+
+    with suppress(ZeroDivisionError), captures_left_alone():
+        driver.noted.append("in between")
+        raise ZeroDivisionError
+
+    assert driver.noted == ["thread-local", "in between", "global"]
+
+
+@pytest.mark.parametrize("driver", [None, object()], ids=["none", "one from before CUDA 10.1"])
+def test_without_a_driver_that_can_record_nothing_is_changed_and_nothing_raised(
+    monkeypatch: pytest.MonkeyPatch, driver: object
+) -> None:
+    def open_it(name: str) -> object:
+        if driver is None:
+            raise OSError(f"{name}: cannot open shared object file")
+        return driver
+
+    monkeypatch.setattr(ctypes, "CDLL", open_it)
+    entered = False
+
+    with captures_left_alone():
+        entered = True
+
+    assert entered

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from gpumon.core.phase import PHASE_NUMBER, PHASES, TrainingPhase
-from trainer_hooks.trainers.lightning_phases import Action, LightningPhases, action_named
+from trainer_hooks.trainers.lightning_tagging import Action, LightningPhases, action_named
 
 VAL_BEGIN = "[LightningModule]Net.on_validation_model_eval"
 VAL_END = "[Strategy]SingleDeviceStrategy.on_validation_end"
