@@ -13,7 +13,7 @@
 #include "functions.h"
 
 #define FAKE_MAGIC 0x314c4d564e454b46ULL
-#define FAKE_MAX_GPUS 16
+#define FAKE_MAX_GPUS 64
 #define FAKE_MAX_RING 512
 #define FAKE_MAX_PROCESSES 128
 #define FAKE_MAX_PARTS 8
@@ -41,8 +41,9 @@ enum nvml_code {
 
 struct fake_function {
     uint64_t calls;
-    uint64_t inside_ns;                   /* what the latencies so far add up to */
+    uint64_t inside_ns;                   /* what the latencies and the CPU time so far add up to */
     uint64_t latency_us;                  /* read again while waiting: 0 releases a hang */
+    uint64_t burn_ns;                     /* CPU time that each call takes */
     uint64_t gpu_latency_us[FAKE_MAX_GPUS];
     int32_t gpu_error[FAKE_MAX_GPUS];
     int32_t error;

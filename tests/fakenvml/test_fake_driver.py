@@ -4,16 +4,29 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pynvml
 import pytest
 
 from tests.fakenvml.build import fake_env
+from tests.fakenvml.call_prices import CALL_US, recorded_call_us
 from tests.fakenvml.control import FakeNvml
 from tests.processes import ending
 
 COUNT = "nvmlDeviceGetCount_v2"
+RECORDINGS = Path(__file__).parents[1] / "recordings"
+CALLS: dict[str, Callable[[Any], object]] = {
+    "nvmlDeviceGetTotalEnergyConsumption": pynvml.nvmlDeviceGetTotalEnergyConsumption,
+    "nvmlDeviceGetSamples": lambda gpu: pynvml.nvmlDeviceGetSamples(
+        gpu, pynvml.NVML_GPU_UTILIZATION_SAMPLES, 0
+    ),
+    "nvmlDeviceGetMigMode": pynvml.nvmlDeviceGetMigMode,
+    "nvmlDeviceGetComputeRunningProcesses_v3": pynvml.nvmlDeviceGetComputeRunningProcesses,
+}
 
 
 @pytest.fixture
@@ -55,3 +68,46 @@ class TestTheFakeDriver:
                     answers.append(process.stdout.readline().strip())
 
         assert answers == ["70000", "700000"]
+
+
+class TestTheCpuTimeOfACall:
+    """By the clock of this thread, which a busy machine does not move."""
+
+    @staticmethod
+    def cpu_us_of(fake: FakeNvml, function: str) -> float:
+        """CPU microseconds of a call."""
+        gpu = pynvml.nvmlDeviceGetHandleByIndex(0)
+        CALLS[function](gpu)
+        fake.forget_calls()
+        began_ns = time.thread_time_ns()
+        for _ in range(30):
+            CALLS[function](gpu)
+        return (time.thread_time_ns() - began_ns) / 1000 / fake.calls(function)
+
+    @pytest.mark.parametrize("function", CALLS)
+    def test_is_what_the_table_says(self, nvml: FakeNvml, function: str) -> None:
+        free_us = self.cpu_us_of(nvml, function)
+        nvml.burn(CALL_US)
+
+        assert self.cpu_us_of(nvml, function) - free_us == pytest.approx(CALL_US[function], rel=0.2)
+
+        assert nvml.seconds_inside()[function] == pytest.approx(
+            1e-6 * CALL_US[function] * nvml.calls(function)
+        )
+
+    def test_is_nearly_none_unless_asked_for(self, nvml: FakeNvml) -> None:
+        assert self.cpu_us_of(nvml, "nvmlDeviceGetTotalEnergyConsumption") < 100
+        assert nvml.seconds_inside() == {}
+
+    def test_can_be_ended(self, nvml: FakeNvml) -> None:
+        nvml.burn(CALL_US)
+        nvml.burn({})
+
+        assert self.cpu_us_of(nvml, "nvmlDeviceGetTotalEnergyConsumption") < 100
+
+    def test_is_that_of_the_boards_recordings(self) -> None:
+        recorded_us = recorded_call_us(RECORDINGS.glob("nvidia-*.gpumon"))
+
+        assert len(recorded_us) > 15
+        for function, us in recorded_us.items():
+            assert CALL_US[function] == pytest.approx(us, rel=0.02), function

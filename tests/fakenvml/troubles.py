@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from tests.fakenvml import codes
 from tests.fakenvml.layout import FUNCTIONS, ControlAccess
@@ -26,6 +26,14 @@ class Troubles(ControlAccess):
             record.latency_us = microseconds
         else:
             record.gpu_latency_us[gpu] = microseconds
+
+    def burn(self, call_us: Mapping[str, float]) -> None:
+        """Let each call of these functions take so many CPU microseconds, and the others none.
+
+        ``call_prices.CALL_US`` is what boards take.
+        """
+        for name in FUNCTIONS:
+            self.function(name).burn_ns = round(1000 * call_us.get(name, 0))
 
     def waiting(self, function: str) -> int:
         """How many calls of the function are inside such a delay, or wait for an event, now."""
@@ -74,7 +82,7 @@ class Troubles(ControlAccess):
         return {name: count for name, count in counts.items() if count}
 
     def seconds_inside(self) -> dict[str, float]:
-        """What the delays of each function added up to, in seconds, since ``forget_calls``."""
+        """What delays and CPU time of each function added up to, since ``forget_calls``."""
         spent_s = {name: self.function(name).inside_ns / 1e9 for name in FUNCTIONS}
         return {name: seconds for name, seconds in spent_s.items() if seconds}
 
