@@ -12,6 +12,7 @@ import pytest
 
 from gpumon.core.clock import NS_PER_S
 from gpumon.sources.ring_reader.ring_folder import (
+    MAX_HEARTBEATS,
     NAMES_PER_TICK,
     RINGS_PER_TICK,
     FolderListing,
@@ -164,6 +165,15 @@ class TestAFullFolder:
 
         assert set(folder.counts().values()) == {3}
         assert sum(len(own.oldest) for own in folder.listing.owners.values()) <= 2 * 300
+
+    @as_root
+    def test_keeps_few_heartbeats_in_memory(self, folder: Folder) -> None:
+        folder.make(300, "{}.watch")
+        for uid in range(300):
+            os.chown(folder.phases / f"{uid}.watch", uid, -1)
+        folder.ticks(2)
+
+        assert len(folder.listing.heartbeats) == MAX_HEARTBEATS
 
 
 class TestAFinishedRing:
