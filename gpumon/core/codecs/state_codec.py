@@ -3,6 +3,11 @@
 The schema is fixed: fields may be added, never removed, renamed or given
 another unit. Readers (the dstat plugin among them) take differences of the
 monotonic counters over an interval of their own.
+
+The counters of a GPU move when the driver's samples are drained, every few
+seconds. ``settled_until_ns`` is the CLOCK_MONOTONIC up to which its time is in
+them, ``None`` before the first sample. A state without that field is of an
+older daemon, whose ``last_sample_ns`` is the same.
 """
 
 from __future__ import annotations
@@ -139,6 +144,7 @@ def _gpu_document(gpu: GpuState, clock: WallClock) -> dict[str, Any]:
         "memory_capacity_bytes": device.memory_capacity_bytes,
         "starved_now": totals.starved_now,
         "last_sample_ns": gpu.last_sample_at_ns,
+        "settled_until_ns": gpu.last_sample_at_ns,
         "verdict": gpu.verdict.name.value,
         "now": None
         if now is None
