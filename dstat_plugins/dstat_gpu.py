@@ -47,6 +47,8 @@ class _StateFile:
         if ours and ours[0] is not self:
             return ours[0]._state
         self._state = self._fresh_state()[0]
+        if self._state and self._folder:
+            self._touch_heartbeat(self._folder)
         return self._state
 
     @staticmethod
@@ -61,6 +63,7 @@ class _StateFile:
             try:
                 state = self._load(folder)
                 if self._is_fresh(state):
+                    self._folder = folder
                     return state, None
                 problem = "found only what a daemon that is gone left in " + folder
             except (FileNotFoundError, NotADirectoryError):  # noqa: PERF203  (three folders)
@@ -103,6 +106,32 @@ class _StateFile:
         there = [gpu for gpu in state["gpus"] if gpu.get("listed", True)]
         state["gpus"] = {self._label(gpu): gpu for gpu in there if not gpu.get("mig_enabled")}
         return state
+
+    def _touch_heartbeat(self, folder):
+        """Show the daemon that a user looks, at most once a second: it then reads every second.
+
+        Other users may write there, too: nothing is followed, waited for or written to.
+        """
+        import contextlib
+        import os
+        import stat
+        import time
+
+        if time.monotonic() - self._touched_at < 1:
+            return
+        self._touched_at = time.monotonic()
+        flags = os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NOCTTY
+        # It may not be writable, or full: rows then cover the time between two of the daemon's.
+        with contextlib.suppress(Exception), contextlib.ExitStack() as opened:
+            phases = os.open(folder + "/phases", flags | os.O_DIRECTORY)
+            opened.callback(os.close, phases)
+            uid = os.geteuid()
+            descriptor = os.open("%d.watch" % uid, flags | os.O_CREAT, 0o644, dir_fd=phases)
+            opened.callback(os.close, descriptor)
+            found = os.fstat(descriptor)
+            is_own = found.st_uid == uid and found.st_nlink == 1
+            if is_own and stat.S_ISREG(found.st_mode):
+                os.utime(descriptor)
 
     @staticmethod
     def _label(gpu):
@@ -349,14 +378,15 @@ class _Stall(_Figures):
 class _Rows:
     """Turns the daemon's counters into their increase since the last row."""
 
-    # The driver's samples may be read as rarely as every 5 s: this is three times that.
-    REPEATED_FOR_NS = 15 * 10**9
+    # The daemon reads the driver's samples at least every 5 s: this is twice that.
+    REPEATED_FOR_NS = 10 * 10**9
+    NO_SHARES = (None, None, "")
 
     def _moved_since_last_row(self, state):
         """Return ``{index: {counter: ns}}`` of GPUs that answer."""
         if state.get("pid") != self._daemon_pid:  # another daemon counts from its own start
             self._daemon_pid = state.get("pid")
-            self._row_began, self._counters, self._moved_at = {}, {}, {}
+            self._row_began, self._counters = {}, {}
         moved = {}
         for index, gpu in state["gpus"].items():
             counters = self._kind.counters(gpu) if gpu.get("present") else None
@@ -367,11 +397,19 @@ class _Rows:
             # In a container every daemon is process 1: there, falling counters show a restart.
             has_fallen = any(change[name] < 0 for name in self._kind.RISING)
             moved[index] = counters if has_fallen else change
-            before = self._counters.get(gpu.get("uuid"), {"observed_ns": -1})
-            if counters["observed_ns"] != before["observed_ns"]:
-                self._moved_at[gpu.get("uuid")] = state["monotonic_ns"]
             self._counters[gpu.get("uuid")] = counters
+            if moved[index]["observed_ns"] > 0:
+                self._fitted[gpu.get("uuid")] = self._kind.fitted(moved[index], gpu)
+            elif not self._is_recent(gpu, state):
+                self._fitted.pop(gpu.get("uuid"), None)  # present, and nothing is known of it
         return moved
+
+    def _is_recent(self, gpu, state):
+        """Whether the time that is in the counters of ``gpu`` reaches almost to the present."""
+        until = [gpu.get(field) for field in ("settled_until_ns", "last_sample_ns")]
+        until = [ns for ns in until if isinstance(ns, float)] or [state["monotonic_ns"]]
+        age_ns = state["monotonic_ns"] - until[0]  # an older daemon has only the second
+        return age_ns <= max(self._fresh_for_ns(state), self.REPEATED_FOR_NS)
 
     def _rows_of(self, state):
         """Return the row of each group that ``state`` has data for."""
@@ -385,7 +423,7 @@ class _Rows:
             if members:
                 self._take_shares(group, {index: moved[index] for index in members}, state)
                 gpus = [state["gpus"][index] for index in members]
-                rows[group] = self._row(gpus, *self._last_shares.get(group, (None, None, "")))
+                rows[group] = self._row(gpus, *self._last_shares[group])
         if self._host("step") == self._host("op").delay:
             # Here the next row begins. A GPU that is absent, or has no new sample, keeps where its
             # row began: time that is settled meanwhile counts in its next row.
@@ -402,20 +440,19 @@ class _Rows:
         return values, mark, alarm, in_file, worst
 
     def _take_shares(self, group, changes, state):
-        """Set the shares of a row; if no counter moved, the last ones stay for a while."""
-        gpus = [state["gpus"][index] for index in changes]
+        """Set the shares of a row: on the screen, those of GPUs that did not move are repeated."""
+        gpus = {index: state["gpus"][index] for index in changes}
+        uuids = {index: gpu.get("uuid") for index, gpu in gpus.items()}
+        fitted = {i: self._fitted[uuid] for i, uuid in uuids.items() if uuid in self._fitted}
+        _, filed, _ = self._last_shares.get(group, self.NO_SHARES)
         if any(change["observed_ns"] > 0 for change in changes.values()):
-            fitted = [self._kind.fitted(changes[gpu], state["gpus"][gpu]) for gpu in changes]
-            shown = self._kind.shares(fitted, gpus)
-            filed = self._kind.shares(changes.values(), gpus)
-            worst = self._kind.worst(fitted)
-            name = "" if worst is None else list(changes)[worst]
+            filed = self._kind.shares(changes.values(), gpus.values())
+        self._last_shares[group] = self.NO_SHARES
+        if fitted:
+            shown = self._kind.shares(fitted.values(), gpus.values())
+            worst = self._kind.worst(fitted.values())
+            name = "" if worst is None else list(fitted)[worst]
             self._last_shares[group] = shown, filed, name
-            return
-        moved_at = max(self._moved_at[gpu.get("uuid")] for gpu in gpus)
-        repeated_for_ns = max(self._fresh_for_ns(state), self.REPEATED_FOR_NS)
-        if state["monotonic_ns"] - moved_at > repeated_for_ns:
-            self._last_shares.pop(group, None)  # it is present, and nothing is known of it
 
 
 class _Layout:
@@ -583,9 +620,10 @@ class dstat_plugin(_StateFile, _Choice, _Rows, _Layout, _Host):  # noqa: N801 - 
     """One kind of columns for the GPUs that a running ``gpumon serve`` watches."""
 
     def __init__(self):
-        self._row_began, self._counters, self._moved_at, self._daemon_pid = {}, {}, {}, None
+        self._row_began, self._counters, self._fitted, self._daemon_pid = {}, {}, {}, None
         self._last_shares, self._is_narrow, self._has_shown_how = {}, False, False
         self._notes, self._state = [], None
+        self._folder, self._touched_at = None, float("-inf")
 
     def check(self):
         """Choose the columns by the file's name, which the hosts have set by now.

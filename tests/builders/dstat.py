@@ -143,6 +143,7 @@ def _in_ns(seconds: Mapping[Any, float]) -> dict[Any, int]:
 def state_of(*gpus: GpuState, age_s: float = 0, **changes: Any) -> MonitorState:
     """The state of a daemon on real GPUs, ``age_s`` ago."""
     taken_at_ns = time.monotonic_ns() - int(age_s * S)
+    gpus = tuple(gpu._replace(last_sample_at_ns=taken_at_ns - S // 10) for gpu in gpus)
     changes = {"boot_id": this_boot(), "simulated": False, "source": "nvml", **changes}
     return monitor_state(taken_at_ns=taken_at_ns, gpus=gpus, **changes)
 
@@ -263,21 +264,27 @@ def square(busy_s: float, idle_s: float) -> Loop:
     return lambda at_s: 0.0 if at_s % (busy_s + idle_s) < idle_s else 1.0
 
 
-def documents(*loops: Loop, seconds: int, drained_every: int = 1) -> Iterator[Document]:
+def documents(
+    *loops: Loop, seconds: int, drained_every: int = 1, is_staggered: bool = False
+) -> Iterator[Document]:
     """The state after each second, as the plugin reads it.
 
     Args:
         loops: Of each GPU.
         seconds: For how long.
         drained_every: After how many seconds the driver's samples are read.
+        is_staggered: Whether each GPU is read a second before the next.
     """
     watching = monitor()
+    read_until_s = [0] * len(loops)
     for second in range(1, seconds + 1):
-        from_s = second - drained_every if second % drained_every == 0 else second
-        gpus = tuple(
-            GpuSample(device=device(index, f"GPU-{index}"), busy=_windows(loop, from_s, second))
-            for index, loop in enumerate(loops)
-        )
+        samples = []
+        for index, loop in enumerate(loops):
+            busy: tuple[BusySample, ...] = ()
+            if (second + is_staggered * index) % drained_every == 0:
+                busy, read_until_s[index] = _windows(loop, read_until_s[index], second), second
+            samples.append(GpuSample(device=device(index, f"GPU-{index}"), busy=busy))
+        gpus = tuple(samples)
         state = watching.ingest(reading(second * S, Frame(taken_at_ns=second * S, gpus=gpus)))
         yield as_read(state)
 

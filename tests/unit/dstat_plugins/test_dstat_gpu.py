@@ -95,17 +95,36 @@ class TestARow:
     ) -> None:
         assert cells_after(runtime, *states) == cells
 
-    def test_ceases_to_be_repeated_after_three_of_the_longest_waits_for_samples(self) -> None:
+    @pytest.mark.parametrize(
+        ("fields", "period_s", "repeated"),
+        [
+            ({}, 1, 10),
+            ({"settled_until_ns": ...}, 1, 10),
+            ({"settled_until_ns": None, "last_sample_ns": None}, 1, 18),
+            ({"settled_until_ns": ..., "last_sample_ns": ...}, 1, 18),
+            ({}, 5, 15),
+        ],
+        ids=["that is known", "of an older daemon", "before any sample", "that is not known",
+             "in three long periods"],
+    )  # fmt: skip
+    def test_is_repeated_for_ten_seconds_after_the_newest_time(
+        self, fields: dict[str, Any], period_s: int, repeated: int
+    ) -> None:
         table = Table()
         table.plugin.vars = ["0"]
-        states = [as_read(state_of(BUSY)), *(as_read(state_of(LATER)) for _ in range(17))]
         shown = []
-        for second, document in enumerate(states):  # nothing new of the GPU from the second one on
-            answer = ({**document, "monotonic_ns": second * 1e9}, None)
+        for second in range(20):  # nothing new of the GPU from the second one on
+            document = as_read(state_of(LATER if second else BUSY, period_ns=period_s * S))
+            settled_ns = min(second, 1) * 1e9
+            stated = {"settled_until_ns": settled_ns, "last_sample_ns": settled_ns, **fields}
+            known = {**document["gpus"]["0"], **stated}
+            known = {name: value for name, value in known.items() if value is not ...}
+            answer = ({**document, "gpus": {"0": known}, "monotonic_ns": second * 1e9}, None)
             table.plugin._fresh_state = lambda answer=answer: answer
             shown.append(table.cells())
 
-        assert shown[1:] == [["25", "50", "50"]] * 16 + [["-", "50", "-"]]
+        at_last = [["-", "50", "-"]] * (18 - repeated)
+        assert shown[1:] == [["25", "50", "50"]] * (repeated + 1) + at_last
 
     def test_starts_again_also_where_the_new_daemon_has_counted_longer(self, runtime: Path) -> None:
         publish(runtime, gpu(observed_s=10, busy_s=10))

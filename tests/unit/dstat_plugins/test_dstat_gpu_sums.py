@@ -138,6 +138,20 @@ class TestTheScreen:
         assert [row.shown[0] for row in rows[4:]] == pytest.approx([40] * 56)
         assert max(strayed_seconds(rows)) < 0.01
 
+    def test_has_in_a_total_all_gpus_though_not_all_samples_are_fetched_at_once(self) -> None:
+        loops = [lambda _: 0.2, lambda _: 0.4, lambda _: 0.9]
+        states = documents(*loops, seconds=60, drained_every=5, is_staggered=True)
+        rows = list(rows_of(states, group="total"))
+        filed_ns = observed_before_ns = 0.0
+        for row in rows:
+            gpus = row.document["gpus"].values()
+            observed_ns = sum(gpu["observed_ns"] for gpu in gpus)
+            filed_ns += float(row.filed[0] or 0) / 100 * (observed_ns - observed_before_ns)
+            observed_before_ns = observed_ns
+
+        assert [row.shown[0] for row in rows[8:]] == pytest.approx([50] * 52)
+        assert filed_ns == pytest.approx(sum(gpu["busy_ns"] for gpu in gpus))
+
 
 @pytest.mark.parametrize("seed", range(6))
 def test_idle_time_with_any_tags_adds_up_fits_and_agrees(seed: int) -> None:
