@@ -6,12 +6,17 @@
 from __future__ import annotations
 
 import gzip
+import io
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import cast
 
 import pytest
 
+from gpumon.cli import live_line
 from gpumon.cli.analyze import readable_lines
 from gpumon.cli.live_line import so_far
 from gpumon.errors import UnreadableLogError
@@ -50,6 +55,11 @@ class TestFollowing:
 
         with pytest.raises(UnreadableLogError, match="is packed, and a packed file does not grow"):
             LogText(str(path), live=LiveReading(), follows=True)
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
 
 
 class TestTheStatusLine:
@@ -97,6 +107,19 @@ class TestTheStatusLine:
         line = so_far(analysed(smi_log([97] * 60, period_s)), 60, [0.97], silent_s)
 
         assert f"; {part}; lost so far" in line
+
+    def test_that_is_not_ready_is_not_waited_for_at_the_end(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(live_line, "_EVERY_S", 0.0)
+        slow, live = "import time; time.sleep(3); print('ready')", LiveReading()
+        with subprocess.Popen([sys.executable, "-c", slow], stdout=subprocess.PIPE) as child:
+            monkeypatch.setattr(os, "fork", lambda: child.pid)
+            with live_line.LiveLine(live, Terminal()):
+                live.on_wait()
+            printed, _ = child.communicate()
+
+        assert printed == b""
 
 
 class Replaced:

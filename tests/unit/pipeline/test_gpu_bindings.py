@@ -323,6 +323,18 @@ class TestABinding:
         assert waiting.totals.pending_ns == s(1.5)
         assert (gone.totals.pending_ns, gone.totals.observed_ns) == (0, s(2))
 
+    def test_that_is_decided_settles_all_time_before_the_next_open_one(self, story: Story) -> None:
+        story.processes_at_ns = story.now_ns
+        other_user(story)
+        starve(story, 0.5, 0.5)
+        training(story, "later", pid=7)
+        story.processes_at_ns = story.now_ns
+
+        state = starve(story, 0.5, key="later")
+
+        assert gpu(state).totals.idle_ns == {IdleCause.UNKNOWN: s(1)}
+        assert gpu(state).totals.pending_ns == s(0.5)
+
     def test_is_awaited_by_the_report_of_a_run_that_ended_meanwhile(self, story: Story) -> None:
         reports = RunReports()
         story.processes_at_ns = story.now_ns

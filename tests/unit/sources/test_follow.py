@@ -90,6 +90,7 @@ class TestAFileWithoutNewSpans:
         )
         followed.busy(61.0, 61.5)
         assert trouble_of(followed, 1.0) is None
+        assert trouble_of(followed, 59.0) is None
 
 
 def trouble_of(followed: Followed, after_s: float) -> str | None:

@@ -228,6 +228,13 @@ class TestDecoding:
         with pytest.raises(UsageError, match="valid"):
             decode_report(damaged)
 
+    def test_refuses_an_advice_on_an_unknown_cause(self) -> None:
+        damaged = document()
+        damaged["advice"][0]["cause"] = "lunch"
+
+        with pytest.raises(UsageError, match="valid"):
+            decode_report(damaged)
+
     def test_makes_the_text_of_an_advice_safe_to_print(self) -> None:
         written = document()
         written["advice"][0]["text"] = "prefetch\x1b[31m more\ud800"

@@ -152,6 +152,18 @@ class TestSinceTheStart:
 
         assert "Since" not in why_line(live(replace(one, totals=one.now.totals)))
 
+    @pytest.mark.parametrize(
+        ("whole", "sentence"),
+        [
+            ({SAVE: 49, WAIT: 1}, "has been idle for 20 % of its 4 min 10 s in use."),
+            ({SAVE: 40, WAIT: 10}, "in use, and has waited for input for 4.0 %."),
+        ],
+    )
+    def test_names_a_wait_for_input_that_matters(
+        self, whole: Mapping[IdleCause, float], sentence: str
+    ) -> None:
+        assert why_line(live(at_work(HEALTHY, {}, whole=whole))).endswith(sentence)
+
 
 class TestARunThatHangs:
     def test_is_explained_by_its_steps_and_where_it_sleeps(self) -> None:

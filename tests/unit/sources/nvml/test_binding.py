@@ -15,7 +15,7 @@ from gpumon.sources.nvml import binding
 from gpumon.sources.nvml.binding import CallAccounts, NvmlLibrary
 from gpumon.sources.nvml.fields.table import NVML_FIELDS
 from tests.builders.driver import DriverStory, Fake
-from tests.builders.driver_faults import DRAIN, INIT, LIST, POWER, TEMPERATURE
+from tests.builders.driver_faults import DRAIN, INIT, LIST, POWER, RATES, TEMPERATURE
 from tests.fakenvml import codes
 from tests.fakenvml.build import fake_env
 
@@ -145,6 +145,19 @@ class TestAnErrorOfTheDriver:
         story.tick(20)
 
         assert errors(story) == {}
+        assert story.message is None
+
+    @pytest.mark.parametrize("code", [codes.NOT_SUPPORTED, codes.NOT_FOUND])
+    def test_is_not_utilisation_without_data_after_the_ring_ran_dry(
+        self, fake: Fake, code: int
+    ) -> None:
+        fake.ring(0, [])
+        fake.fail(RATES, code, gpu=0)
+        story = fake.story()
+
+        story.tick(20)
+
+        assert story.sample(0).faults == ()
         assert story.message is None
 
     def test_of_permission_is_counted_once(self, fake: Fake) -> None:

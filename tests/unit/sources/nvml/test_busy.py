@@ -179,15 +179,24 @@ def reach_ns(track: BusyTrack, newest_us: int) -> int:
 class TestADistanceOfTwoStamps:
     """Two drains with one entry each have the effect of one drain with both."""
 
-    def test_that_is_much_shorter_counts_after_two_drains(self) -> None:
+    @pytest.mark.parametrize("gap_us", [50_000, STEP_US * 2 // 5])
+    def test_that_is_much_shorter_counts_after_two_drains(self, gap_us: int) -> None:
         track = started()
-        ingest(track, [(START_US + 50_000, 50)])
-        before_ns = reach_ns(track, START_US + 50_000)
+        ingest(track, [(START_US + gap_us, 50)])
+        before_ns = reach_ns(track, START_US + gap_us)
 
-        ingest(track, [(START_US + 100_000, 50)])
+        ingest(track, [(START_US + 2 * gap_us, 50)])
 
-        after_ns = reach_ns(track, START_US + 100_000)
-        assert (before_ns, after_ns) == (STEP_US * 2500, 125 * MS)
+        after_ns = reach_ns(track, START_US + 2 * gap_us)
+        assert (before_ns, after_ns) == (STEP_US * 2500, gap_us * 2500)
+
+    def test_that_is_shorter_by_three_fifths_at_most_counts_an_eighth_at_once(self) -> None:
+        track, gap_us = started(), STEP_US * 2 // 5 + 1
+
+        ingest(track, [(START_US + gap_us, 50)])
+
+        learnt_ns = STEP_NS - (STEP_US - gap_us) * 125
+        assert reach_ns(track, START_US + gap_us) == learnt_ns * 5 // 2
 
     def test_that_is_longer_counts_after_two_idle_drains(self) -> None:
         track = started()
