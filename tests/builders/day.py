@@ -94,7 +94,7 @@ class Day:
                 act()
 
     def _scrape(self) -> None:
-        assert b"gpumon_gpu_busy_seconds_total" in self._exporter.render()[0]
+        assert b"gpumon_gpu_busy_seconds_total" in self._exporter.render().body
         assert self._live.event()
         assert self._live.history.encode()
 

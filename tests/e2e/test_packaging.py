@@ -102,10 +102,10 @@ class TestTheWheel:
 
         assert lie == [PLUGIN.read_bytes()] * len(PLACES)
 
-    def test_demands_five_small_libraries_and_no_framework(self, metadata: Message) -> None:
+    def test_demands_three_small_libraries_and_no_framework(self, metadata: Message) -> None:
         demanded = metadata.get_all("Requires-Dist") or []
         always = {line.split(">")[0] for line in demanded if "extra ==" not in line}
-        assert always == {"nvidia-ml-py", "psutil", "prometheus-client", "rich"}
+        assert always == {"nvidia-ml-py", "psutil", "rich"}
 
 
 class TestTheSourceDistribution:
@@ -136,7 +136,7 @@ def environment(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     run(sys.executable, "-m", "venv", "--without-pip", folder, cwd=ROOT)
     python = folder / "bin" / "python"
     libraries = run(python, "-c", "import site; print(site.getsitepackages()[0])", cwd=ROOT)
-    for lent in libraries_of("pip", "rich", "psutil", "prometheus-client", "nvidia-ml-py"):
+    for lent in libraries_of("pip", "rich", "psutil", "nvidia-ml-py"):
         target = Path(libraries.strip()) / lent.name
         if not target.exists():
             target.symlink_to(lent)

@@ -32,7 +32,7 @@ def story(fake_nvml_of_both_generations: FakeNvml) -> Iterator[DriverStory]:
 def scraped(story: DriverStory) -> str:
     exporter = MetricsExporter(clock=story.clock, version="1")
     exporter.publish(story.state)
-    return exporter.render()[0].decode()
+    return exporter.render().body.decode()
 
 
 def series(story: DriverStory, name: str) -> dict[str, float]:

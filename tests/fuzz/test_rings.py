@@ -134,7 +134,7 @@ class Daemon:
             parsed(encode_document(encode_report(one)))
 
     def _check_metrics(self) -> None:
-        shown = metrics_in(self.exporter.render()[0].decode())
+        shown = metrics_in(self.exporter.render().body.decode())
         rings = {run.label: run.reading.key for run in self.monitor._runs.runs if run.label}
         begun = {label for label, key in rings.items() if self._rings_shown.get(label) != key}
         for name, value in shown.items():

@@ -58,7 +58,6 @@ NEEDS: Final = {
     "numpy": "numpy>=1.24",
     "psutil": "psutil>=5.9",
     "pynvml": "nvidia-ml-py>=12.535",
-    "prometheus_client": "prometheus-client>=0.20",
     "rich": "rich>=13",
 }
 """Modules that the tests import, and their requirements."""

@@ -140,8 +140,7 @@ class Routes:
             case "/-/ready":
                 return self._ready(client)
             case "/metrics":
-                body, content_type = self._exporter.render(request.fields.get("accept"))
-                return Response(200, content_type, body)
+                return self._metrics(request)
             case "/api/v1/state":
                 return self._document(self._live.document())
             case "/api/v1/history":
@@ -151,6 +150,13 @@ class Routes:
             case path if path in _PAGE_FILES:
                 return _page_file(_PAGE_FILES[path])
         return sentence(404, "Nothing here: try /, /metrics, /api/v1/state or /api/v1/report.")
+
+    def _metrics(self, request: Request) -> Response:
+        fields = request.fields
+        rendered = self._exporter.render(fields.get("accept"), fields.get("accept-encoding"))
+        encoding = (("Content-Encoding", "gzip"),) if rendered.is_gzip else ()
+        headers = (*encoding, ("Vary", "Accept, Accept-Encoding"))
+        return Response(200, rendered.content_type, rendered.body, headers)
 
     def _ready(self, client: Client) -> Response:
         trouble = self._live.source_trouble

@@ -8,8 +8,10 @@ does not answer loses its present values; a lost or removed one also loses its c
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import cached_property
+from operator import attrgetter
 from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 
 from gpumon.core.clock import NS_PER_S, seconds
@@ -21,10 +23,18 @@ from gpumon.core.owner_quotas import (
     largest_owners,
 )
 from gpumon.core.phase import CAUSES, PHASES
-from gpumon.core.sample import GpuDetails
+from gpumon.core.sample import ActivitySample, GpuDetails, GpuSample
 from gpumon.core.settings.detector import GAP_BUCKETS_SECONDS
 from gpumon.core.state import CollectorState, GpuState, MonitorState, RunState
 from gpumon.core.wording import label_text
+from gpumon.outlets.metrics.first_zero import (
+    IDLE,
+    INPUT_WAIT,
+    NVML_ERROR,
+    PHASE,
+    FirstZeros,
+    SeriesKey,
+)
 
 MAX_OTHERS: Final = 256
 """GPUs, collectors and driver functions with series: more than any machine has."""
@@ -36,10 +46,13 @@ _SHORTEST_STALE_NS: Final = 2 * NS_PER_S
 _SCRAPED_WITHIN_NS: Final = 60 * NS_PER_S
 """Longer than the period of most Prometheus servers."""
 
+Labels: TypeAlias = tuple[object, ...]
 _Item = TypeVar("_Item")
+Labelled: TypeAlias = tuple[tuple[Labels, _Item], ...]
+"""Items with their label values, created once for all families."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class MetricView:
     """The parts of one tick's state that may become series; empty before the first tick.
 
@@ -52,6 +65,7 @@ class MetricView:
         call_errors: With distinct pairs of driver function and error.
         dropped: ``(family, label sets dropped since the start)``.
         runs_left_out: Runs without series by uid, as ``largest_owners``.
+        zeros: Series that are exported as 0 although they are above it.
         now_ns: CLOCK_MONOTONIC of the scrape.
         version: Of gpumon.
     """
@@ -65,10 +79,11 @@ class MetricView:
     call_errors: tuple[tuple[str, int, int], ...] = ()
     dropped: tuple[tuple[str, int], ...] = ()
     runs_left_out: tuple[tuple[int | None, int], ...] = ()
+    zeros: frozenset[SeriesKey] = frozenset()
     now_ns: int = 0
     version: str = ""
 
-    @property
+    @cached_property
     def stale(self) -> bool:
         """Whether the newest tick is too old to show present values."""
         if self.state is None:
@@ -76,126 +91,169 @@ class MetricView:
         age_ns = self.now_ns - self.state.taken_at_ns
         return age_ns > max(2 * self.state.period_ns, _SHORTEST_STALE_NS)
 
-    def gpus_counted(self) -> Iterator[GpuState]:
+    @cached_property
+    def gpus_counted(self) -> Labelled[GpuState]:
         """GPUs whose counters are exported: all but lost, removed and MIG-partitioned ones.
 
         A GPU keeps its counters while the driver hangs, because dashboards look back over them, and
         when it is partitioned after some observation.
         """
-        for gpu in self.gpus:
-            is_partitioned = gpu.device.mig_enabled and not gpu.totals.observed_ns
-            if gpu.listed and not is_partitioned and (gpu.present or gpu.error is None):
-                yield gpu
+        return tuple(((gpu.device.uuid,), gpu) for gpu in self.gpus if _is_counted(gpu))
 
-    def gpus_present(self) -> Iterator[GpuState]:
+    @cached_property
+    def gpus_present(self) -> Labelled[GpuState]:
         """The GPUs that are present in the newest tick; none if it is stale."""
-        if not self.stale:
-            yield from (gpu for gpu in self.gpus if gpu.present)
+        if self.stale:
+            return ()
+        return tuple(((gpu.device.uuid,), gpu) for gpu in self.gpus if gpu.present)
 
-    def runs_now(self) -> tuple[RunState, ...]:
-        return () if self.stale else self.runs
+    @cached_property
+    def samples(self) -> Labelled[GpuSample]:
+        """The newest sample of each GPU that is present."""
+        found = ((labels, gpu.latest) for labels, gpu in self.gpus_present)
+        return tuple((labels, sample) for labels, sample in found if sample is not None)
+
+    @cached_property
+    def details(self) -> Labelled[GpuDetails]:
+        found = ((labels, sample.details) for labels, sample in self.samples)
+        return tuple((labels, details) for labels, details in found if details is not None)
+
+    @cached_property
+    def activities(self) -> Labelled[ActivitySample]:
+        found = ((labels, sample.activity) for labels, sample in self.samples)
+        return tuple((labels, activity) for labels, activity in found if activity is not None)
+
+    @cached_property
+    def runs_known(self) -> Labelled[RunState]:
+        return tuple(((run.run,), run) for run in self.runs)
+
+    @cached_property
+    def runs_now(self) -> Labelled[RunState]:
+        """The runs; none if the newest tick is stale."""
+        return () if self.stale else self.runs_known
+
+    @cached_property
+    def collectors_named(self) -> Labelled[CollectorState]:
+        return tuple(((collector.name,), collector) for collector in self.collectors)
 
     # -- rows of families that need more than a path -----------------------------------
 
     def starved_now(self) -> Iterator[Row]:
-        for gpu in self.gpus_present():
+        for labels, gpu in self.gpus_present:
             if not gpu.device.mig_enabled:
-                yield (gpu.device.uuid,), gpu.totals.starved_now
+                yield labels, gpu.totals.starved_now
 
     def held_now(self) -> Iterator[Row]:
-        for gpu in self.gpus_present():
+        for labels, gpu in self.gpus_present:
             if gpu.latest is not None and gpu.latest.processes is not None:
-                yield (gpu.device.uuid,), gpu.held is not None
+                yield labels, gpu.held is not None
 
     def under_filled_now(self) -> Iterator[Row]:
-        for gpu in self.gpus_present():
+        for labels, gpu in self.gpus_present:
             if gpu.fill is not None and gpu.fill.evidence is not None:
-                yield (gpu.device.uuid,), gpu.under_filled_now
+                yield labels, gpu.under_filled_now
 
     def gap_lengths(self) -> Iterator[Row]:
-        for gpu in self.gpus_counted():
+        for labels, gpu in self.gpus_counted:
             gaps = gpu.totals.gaps
             counts = gaps.bucket_counts or (0,) * len(GAP_BUCKETS_SECONDS)
-            yield (gpu.device.uuid,), HistogramValue(counts, gaps.count, seconds(gaps.total_ns))
+            yield labels, HistogramValue(counts, gaps.count, seconds(gaps.total_ns))
 
     def ratio_changes(self) -> Iterator[Row]:
-        for run in self.runs:
+        for labels, run in self.runs_known:
             if run.shares or run.ratio_changes:
-                yield (run.run,), run.ratio_changes
+                yield labels, run.ratio_changes
 
     def build_info(self) -> list[Row]:
         return [((self.version,), 1)]
 
     def gpu_info(self) -> Iterator[Row]:
-        for gpu in self.gpus_present():
+        for _, gpu in self.gpus_present:
             device = gpu.device
             names = (device.name, device.pci_bus_id, device.driver_version)
             yield (device.uuid, device.label, *names), 1
 
     def mig_info(self) -> Iterator[Row]:
-        for gpu in self.gpus_present():
+        for _, gpu in self.gpus_present:
             device = gpu.device
             if device.parent_uuid is not None:
                 numbers = (device.gpu_instance, device.compute_instance)
                 yield (device.uuid, device.parent_uuid, *numbers), 1
 
     def idle_by_cause(self) -> Iterator[Row]:
-        # All causes from the start: rate() misses the first rise of a series that starts late.
-        for gpu in self.gpus_counted():
+        # Only causes that occurred: most never do.
+        for labels, gpu in self.gpus_counted:
             for cause in CAUSES:
-                yield (gpu.device.uuid, cause.value), seconds(gpu.totals.idle_ns.get(cause, 0))
+                idle_ns = gpu.totals.idle_ns.get(cause, 0)
+                if idle_ns:
+                    is_zero = self._is_zero(IDLE, labels, cause)
+                    yield (*labels, cause.value), 0.0 if is_zero else seconds(idle_ns)
+
+    def idle_pending(self) -> Iterator[Row]:
+        # With idle time whose series is still 0, so that each scrape adds up.
+        for labels, gpu in self.gpus_counted:
+            idle_ns = gpu.totals.idle_ns
+            hidden = [idle_ns[cause] for cause in idle_ns if self._is_zero(IDLE, labels, cause)]
+            yield labels, seconds(gpu.totals.pending_ns + sum(hidden))
 
     def input_wait_by_reason(self) -> Iterator[Row]:
-        for gpu in self.gpus_counted():
+        for labels, gpu in self.gpus_counted:
             for reason, waited_ns in sorted(gpu.totals.input_wait_by_reason_ns.items()):
-                yield (gpu.device.uuid, reason), seconds(waited_ns)
-
-    def _details(self) -> Iterator[tuple[str, GpuDetails]]:
-        for gpu in self.gpus_present():
-            if gpu.latest is not None and gpu.latest.details is not None:
-                yield gpu.device.uuid, gpu.latest.details
+                if waited_ns:
+                    is_zero = self._is_zero(INPUT_WAIT, labels, reason)
+                    yield (*labels, reason), 0.0 if is_zero else seconds(waited_ns)
 
     def throttled(self) -> Iterator[Row]:
         # Every reason: a series that comes and goes cannot be averaged.
-        for uuid, details in self._details():
+        for labels, details in self.details:
             if details.throttle_reasons is not None:
                 for reason in THROTTLE_REASONS.values():
-                    yield (uuid, reason), reason in details.throttle_reasons
+                    yield (*labels, reason), reason in details.throttle_reasons
 
     def ecc_errors(self) -> Iterator[Row]:
-        for uuid, details in self._details():
-            yield (uuid, "corrected"), details.ecc_corrected_errors
-            yield (uuid, "uncorrected"), details.ecc_uncorrected_errors
+        for labels, details in self.details:
+            yield (*labels, "corrected"), details.ecc_corrected_errors
+            yield (*labels, "uncorrected"), details.ecc_uncorrected_errors
 
     def xid_errors(self) -> Iterator[Row]:
-        # Also of a lost GPU: its last error is often the reason.
+        # Also of a lost GPU: its last error is often the reason. Never 0 first: one must alert.
         for gpu in self.gpus:
             for xid, count in gpu.xid_errors[:MAX_XIDS] if gpu.listed else ():
                 yield (gpu.device.uuid, xid), count
+
+    def nvml_errors(self) -> Iterator[Row]:
+        for function, code, count in self.call_errors:
+            is_zero = self._is_zero(NVML_ERROR, ("",), (function, code))
+            yield (function, code), 0 if is_zero else count
 
     def run_info(self) -> Iterator[Row]:
         for run in self.runs:
             yield (run.run, run.job, run.rank, run.framework, run.pid), 1
 
     def phase_seconds(self) -> Iterator[Row]:
-        for run in self.runs:
+        for labels, run in self.runs_known:
             for phase in PHASES:
-                if phase in run.phase_ns:
-                    yield (run.run, phase.value), seconds(run.phase_ns[phase])
+                phase_ns = run.phase_ns.get(phase, 0)
+                if phase_ns:
+                    is_zero = self._is_zero(PHASE, labels, phase)
+                    yield (*labels, phase.value), 0.0 if is_zero else seconds(phase_ns)
 
     def phase_now(self) -> Iterator[Row]:
-        for run in self.runs_now():
+        # Only phases in which it was: a run has all of them only on paper.
+        for labels, run in self.runs_now:
             for phase in PHASES:
-                yield (run.run, phase.value), run.phase is phase
+                is_present = run.phase is phase
+                if is_present or run.phase_ns.get(phase):
+                    yield (*labels, phase.value), is_present
 
     def hanging_now(self) -> Iterator[Row]:
-        for run in self.runs_now():
-            yield (run.run,), run.silence is not None and run.silence.is_hanging
+        for labels, run in self.runs_now:
+            yield labels, run.silence is not None and run.silence.is_hanging
 
     def shares(self) -> Iterator[Row]:
-        for run in self.runs_now():
+        for labels, run in self.runs_now:
             for uuid, share in run.shares.items():
-                yield (run.run, uuid), share
+                yield (*labels, uuid), share
 
     def rings_left_out(self) -> Iterator[Row]:
         return _by_owner(() if self.state is None else self.state.rings_left_out)
@@ -210,6 +268,14 @@ class MetricView:
             if gpu.last_sample_at_ns is not None and gpu.listed:
                 age_ns = self.state.taken_at_ns - gpu.last_sample_at_ns
                 yield (gpu.device.uuid,), self.state.wall_time_s - seconds(age_ns)
+
+    def _is_zero(self, family: str, labels: Labels, name: Hashable) -> bool:
+        return bool(self.zeros) and (family, labels[0], name) in self.zeros
+
+
+def _is_counted(gpu: GpuState) -> bool:
+    is_partitioned = gpu.device.mig_enabled and not gpu.totals.observed_ns
+    return gpu.listed and not is_partitioned and (gpu.present or gpu.error is None)
 
 
 def _by_owner(counts: Iterable[tuple[int | None, int]]) -> Iterator[Row]:
@@ -232,18 +298,26 @@ class LabelBudget:
         self._dropped = {"gpumon_gpu": 0, "gpumon_training": 0, "gpumon_collector": 0,
                          "gpumon_nvml_call": 0, _XIDS: 0, _ERRORS: 0}  # fmt: skip
         self._places = FairSlots[str](MAX_RUNS_SHOWN)
+        self._first_zeros = FirstZeros()
 
-    def select(self, state: MonitorState) -> MetricView:
-        """The parts of this state that may become series."""
+    def select(self, state: MonitorState, scraped_at_ns: int | None = None) -> MetricView:
+        """The parts of this state that may become series.
+
+        Args:
+            state: The new tick.
+            scraped_at_ns: ``taken_at_ns`` of the last tick that was scraped; ``None``: none was.
+        """
         for gpu in state.gpus:
             if len(gpu.xid_errors) > MAX_XIDS:
                 self._dropped[_XIDS] += len(gpu.xid_errors) - MAX_XIDS
         call_seconds = self._keep("gpumon_nvml_call", state.call_seconds, lambda call: call[0])
         called = dict(call_seconds)
+        gpus = self._keep("gpumon_gpu", state.gpus, lambda gpu: gpu.device.uuid)
+        runs = self._runs_with_series(state)
         return MetricView(
             state=state,
-            gpus=self._keep("gpumon_gpu", state.gpus, lambda gpu: gpu.device.uuid),
-            runs=self._runs_with_series(state),
+            gpus=gpus,
+            runs=runs,
             collectors=self._keep(
                 "gpumon_collector", state.collectors, lambda collector: collector.name
             ),
@@ -254,6 +328,7 @@ class LabelBudget:
             ),
             dropped=tuple(self._dropped.items()),
             runs_left_out=largest_owners(self._places.left_out),
+            zeros=self._first_zeros.follow(state, gpus, runs, scraped_at_ns),
         )
 
     def _runs_with_series(self, state: MonitorState) -> tuple[RunState, ...]:
@@ -299,50 +374,44 @@ class HistogramValue(NamedTuple):
     total: float
 
 
-Row: TypeAlias = tuple[tuple[object, ...], float | HistogramValue | None]
+Row: TypeAlias = tuple[Labels, float | HistogramValue | None]
 Reader: TypeAlias = Callable[[MetricView], Iterable[Row]]
 
 
 # -- rows by a path to one number --------------------------------------------------
 
 
-def _at(path: str) -> Callable[[Any], Any]:
-    """Reads a path of attributes; times in seconds. ``None`` anywhere on the way is no answer."""
-    names, is_time = path.split("."), path.endswith("_ns")
-
-    def read(value: Any) -> Any:  # noqa: ANN401 - any object with these attributes
-        for name in names:
-            value = None if value is None else getattr(value, name)
-        return seconds(value) if is_time and value is not None else value
-
-    return read
-
-
-def _each(items: Callable[[MetricView], Iterable[object]], label: str) -> Callable[[str], Reader]:
-    """Creates readers of one number of each item, with one label."""
-    label_of = _at(label)
+def _of_each(items: Callable[[MetricView], Labelled[Any]]) -> Callable[[str], Reader]:
+    """Creates readers of one number of each item: times in seconds."""
 
     def reader(path: str) -> Reader:
-        read = _at(path)
-        return lambda view: (((label_of(item),), read(item)) for item in items(view))
+        read = attrgetter(path)
+        if path.endswith("_ns"):
+            return lambda view: [
+                (labels, None if (ns := read(item)) is None else seconds(ns))
+                for labels, item in items(view)
+            ]
+        return lambda view: [(labels, read(item)) for labels, item in items(view)]
 
     return reader
 
 
-counted: Final = _each(MetricView.gpus_counted, "device.uuid")
-now: Final = _each(MetricView.gpus_present, "device.uuid")
-run: Final = _each(_at("runs"), "run")
-run_now: Final = _each(MetricView.runs_now, "run")
-collector: Final = _each(_at("collectors"), "name")
+counted: Final = _of_each(lambda view: view.gpus_counted)
+now: Final = _of_each(lambda view: view.gpus_present)
+sample: Final = _of_each(lambda view: view.samples)
+detail: Final = _of_each(lambda view: view.details)
+activity: Final = _of_each(lambda view: view.activities)
+run: Final = _of_each(lambda view: view.runs_known)
+run_now: Final = _of_each(lambda view: view.runs_now)
+collector: Final = _of_each(lambda view: view.collectors_named)
 
 
-def whole(path: str) -> Reader:
-    """Reads a number of the view, without a label."""
-    read = _at(path)
-    return lambda view: [((), read(view))]
+def of_state(name: str) -> Reader:
+    """Reads a number of the state, without a label."""
+    return lambda view: [] if view.state is None else [((), getattr(view.state, name))]
 
 
 def listed(path: str) -> Reader:
     """Reads a list of rows: labels, then the number."""
-    read = _at(path)
-    return lambda view: ((row[:-1], row[-1]) for row in read(view))
+    read = attrgetter(path)
+    return lambda view: [(row[:-1], row[-1]) for row in read(view)]

@@ -1,52 +1,56 @@
-"""Exports ``/metrics`` with prometheus_client, which only this file uses.
+"""Exports ``/metrics``: each tick is rendered at most once in each format and encoding.
 
-With client_python, one broken collector, one label that is not UTF-8 or one ``None`` becomes an
-HTTP 500 without any series, and duplicate series pass: Prometheus silently keeps the first. So each
-family is read on its own, every label value goes through ``label_text``, and duplicates are dropped
-here.
+One broken reader, one label that is not UTF-8 or one ``None`` must not lose the scrape, and
+Prometheus silently keeps the first of duplicate series. So each family is read on its own, every
+label value goes through ``label_text``, and duplicates are dropped and counted.
 """
 
 from __future__ import annotations
 
+import contextlib
 import logging
-import math
+import threading
+import zlib
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypeAlias
-
-from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
-from prometheus_client.core import (
-    CounterMetricFamily,
-    GaugeMetricFamily,
-    HistogramMetricFamily,
-    Metric,
-)
-from prometheus_client.openmetrics import exposition as openmetrics
-from prometheus_client.registry import Collector
-from prometheus_client.utils import floatToGoString
+from typing import Final, NamedTuple
 
 from gpumon.core.clock import Clock
-from gpumon.core.settings.detector import GAP_BUCKETS_SECONDS
 from gpumon.core.state import MonitorState
-from gpumon.core.wording import label_text
-from gpumon.outlets.metrics.metric_table import METRICS, MetricKind, MetricSpec
-from gpumon.outlets.metrics.metric_values import HistogramValue, LabelBudget, MetricView, Row
+from gpumon.outlets.metrics.exposition import (
+    FamilyWriter,
+    WrittenFamily,
+    openmetrics_text,
+    plain_text,
+)
+from gpumon.outlets.metrics.metric_table import METRICS, MetricSpec
+from gpumon.outlets.metrics.metric_values import LabelBudget, MetricView, Row
+from gpumon.outlets.metrics.negotiation import prefers_gzip, prefers_openmetrics
+from gpumon.outlets.metrics.process_metrics import PROCESS_METRICS, ProcessReader
 
 _LOG = logging.getLogger(__name__)
-_PLAIN_TEXT = "text/plain; version=0.0.4; charset=utf-8"
-_DROPPED = "gpumon_label_sets_dropped_total"
-_SUCCESS = "gpumon_collector_success"
-_GAP_BOUNDS = (*map(floatToGoString, GAP_BUCKETS_SECONDS), "+Inf")
-_FAMILIES: Mapping[MetricKind, Callable[..., Any]] = {
-    MetricKind.COUNTER: CounterMetricFamily,
-    MetricKind.GAUGE: GaugeMetricFamily,
-    MetricKind.HISTOGRAM: HistogramMetricFamily,
-}
+_PLAIN_TEXT: Final = "text/plain; version=0.0.4; charset=utf-8"
+_OPENMETRICS: Final = "application/openmetrics-text; version=1.0.0; charset=utf-8"
+_DROPPED: Final = "gpumon_label_sets_dropped_total"
+_SUCCESS: Final = "gpumon_collector_success"
+_PROCESS: Final = "process"
+_GZIP_LEVEL: Final = 1
+"""Higher levels take several times as long, to make a scrape a quarter smaller."""
+_GZIP_FORMAT: Final = 31
 
-_Series: TypeAlias = dict[tuple[str, ...], tuple[Any, ...]]
-"""Arguments of ``add_metric`` by label values."""
+
+class Exposition(NamedTuple):
+    """A rendered tick.
+
+    Attributes:
+        is_gzip: Whether the body is compressed.
+    """
+
+    body: bytes
+    content_type: str
+    is_gzip: bool
 
 
 class MetricsExporter:
@@ -67,119 +71,119 @@ class MetricsExporter:
         metrics: Sequence[MetricSpec] = METRICS,
         proc: Path | None = None,
     ) -> None:
-        # Created once: it remembers the boot time, so that setting the clock does not change the
-        # start time.
-        self._process = None if proc is None else ProcessCollector(proc=str(proc), registry=None)
         self._clock = clock
         self._version = version
-        self._metrics = metrics
         self._budget = LabelBudget()
         self._newest = MetricView()
-        self._warned: set[str] = set()
+        self._scraped_at_ns: int | None = None
+        self._families = _Families(metrics, None if proc is None else ProcessReader(proc))
+        self._rendering = threading.Lock()
+        self._rendered: _RenderedTick | None = None
 
     def publish(self, state: MonitorState) -> None:
-        """Select the series of a new tick. Called by one thread only."""
-        self._newest = self._budget.select(state)
+        """Select the series of a new tick. Called by one thread only; never waits."""
+        self._newest = self._budget.select(state, self._scraped_at_ns)
 
-    def render(self, accept: str | None = None) -> tuple[bytes, str]:
-        """All metrics as a body and its content type, by the scraper's ``Accept`` header."""
-        now_ns = self._clock.monotonic_ns()
-        view = replace(self._newest, now_ns=now_ns, version=self._version)
-        registry = CollectorRegistry(auto_describe=False)
-        registry.register(_Scrape(view, self._metrics, self._process, self._warn_once))
-        # client_python fails on versions such as "abc" and repeats them unchecked.
-        if "application/openmetrics-text" in (accept or ""):
-            body = openmetrics.generate_latest(registry)  # type: ignore[no-untyped-call]
-            return body, openmetrics.CONTENT_TYPE_LATEST
-        return generate_latest(registry), _PLAIN_TEXT
+    def render(self, accept: str | None = None, accept_encoding: str | None = None) -> Exposition:
+        """All metrics, the same bytes for each scraper of a tick.
 
-    def _warn_once(self, name: str, error: Exception) -> None:
-        if name not in self._warned:
-            self._warned.add(name)
-            _LOG.warning("%s is left out of /metrics: %s: %s", name, type(error).__name__, error)
+        Args:
+            accept: The ``Accept`` field of the request.
+            accept_encoding: Its ``Accept-Encoding`` field.
+        """
+        is_openmetrics, is_gzip = prefers_openmetrics(accept), prefers_gzip(accept_encoding)
+        with self._rendering:
+            newest = self._newest
+            view = replace(newest, now_ns=self._clock.monotonic_ns(), version=self._version)
+            rendered = self._rendered
+            if rendered is None or not rendered.shows(newest, is_stale=view.stale):
+                rendered = _RenderedTick(newest, view.stale, self._families.write(view))
+                self._rendered = rendered
+            body = rendered.body(is_openmetrics=is_openmetrics, is_gzip=is_gzip)
+            if newest.state is not None:
+                self._scraped_at_ns = newest.state.taken_at_ns
+        return Exposition(body, _OPENMETRICS if is_openmetrics else _PLAIN_TEXT, is_gzip)
 
 
-class _Scrape(Collector):
+class _RenderedTick:
+    """A tick as text, with the bodies that scrapers requested."""
+
     def __init__(
-        self,
-        view: MetricView,
-        metrics: Sequence[MetricSpec],
-        process: ProcessCollector | None,
-        on_error: Callable[[str, Exception], None],
+        self, newest: MetricView, is_stale: bool, families: Sequence[WrittenFamily]
     ) -> None:
-        self._view = view
-        self._metrics = metrics
-        self._process = process
-        self._on_error = on_error
-        self._refused: Counter[str] = Counter()
-        self._succeeded: dict[str, bool] = {}
+        self._newest, self._is_stale, self._families = newest, is_stale, families
+        self._bodies: dict[tuple[bool, bool], bytes] = {}
 
-    def collect(self) -> Iterator[Metric]:
-        if self._process is not None:
-            yield from self._of_process(self._process)
-        for spec in self._metrics:
-            series = self._read(spec)
+    def shows(self, newest: MetricView, *, is_stale: bool) -> bool:
+        return self._newest is newest and self._is_stale is is_stale
+
+    def body(self, *, is_openmetrics: bool, is_gzip: bool) -> bytes:
+        found = self._bodies.get((is_openmetrics, is_gzip))
+        if found is None:
+            if is_gzip:
+                found = _compressed(self.body(is_openmetrics=is_openmetrics, is_gzip=False))
+            else:
+                found = (openmetrics_text if is_openmetrics else plain_text)(self._families)
+            self._bodies[is_openmetrics, is_gzip] = found
+        return found
+
+
+def _compressed(body: bytes) -> bytes:
+    packer = zlib.compressobj(_GZIP_LEVEL, zlib.DEFLATED, _GZIP_FORMAT)
+    return packer.compress(body) + packer.flush()
+
+
+class _Families:
+    """Reads and writes all families; one that fails is left out."""
+
+    def __init__(self, metrics: Sequence[MetricSpec], process: ProcessReader | None) -> None:
+        self._process = process
+        self._process_writers = [FamilyWriter(spec) for spec in PROCESS_METRICS]
+        self._writers = [FamilyWriter(spec) for spec in metrics]
+        self._warned: set[str] = set()
+
+    def write(self, view: MetricView) -> list[WrittenFamily]:
+        """The families that have series, in the order of the table."""
+        succeeded: dict[str, bool] = {}
+        written = [] if self._process is None else self._write_process(self._process, succeeded)
+        dropped = Counter(dict(view.dropped))
+        for writer in self._writers:
+            spec, rows = writer.spec, list[Row]()
+            if spec.read is not None:
+                with self._survives(spec.group, spec.name, succeeded):
+                    rows = [*spec.read(view)]
             if spec.name == _DROPPED:
-                series = {(family,): (float(count),) for family, count in self._dropped().items()}
+                rows = [((family,), count) for family, count in dropped.items()]
             elif spec.name == _SUCCESS:
                 # The last family, so that every failed group is known.
-                groups = self._succeeded.items()
-                series |= {(f"metrics_{group}",): (float(ok),) for group, ok in groups}
-            if series:
-                yield _family(spec, series)
+                rows += [((f"metrics_{group}",), ok) for group, ok in succeeded.items()]
+            with self._survives(spec.group, spec.name, succeeded):
+                written.append(writer.write(rows))
+                if writer.refused:
+                    dropped[spec.name] += writer.refused
+        return [family for family in written if family is not None]
 
-    def _of_process(self, process: ProcessCollector) -> list[Metric]:
-        self._succeeded["process"] = True
-        try:
-            return [*process.collect()]
-        except Exception as error:  # noqa: BLE001 - it reads files; its failure must not lose GPU metrics
-            self._succeeded["process"] = False
-            self._on_error("process_*", error)
-            return []
+    def _write_process(
+        self, process: ProcessReader, succeeded: dict[str, bool]
+    ) -> list[WrittenFamily | None]:
+        values: list[float] = []
+        with self._survives(_PROCESS, "process_*", succeeded):
+            values = [*process.read()]
+        return [
+            writer.write([((), value)])
+            for writer, value in zip(self._process_writers, values, strict=False)
+        ]
 
-    def _read(self, spec: MetricSpec) -> _Series:
-        self._succeeded.setdefault(spec.group, True)
-        if spec.read is None:
-            return {}
+    @contextlib.contextmanager
+    def _survives(self, group: str, name: str, succeeded: dict[str, bool]) -> Iterator[None]:
+        """Report a failure inside as one of this group, and go on without this family."""
+        succeeded.setdefault(group, True)
         try:
-            return self._checked(spec, spec.read(self._view))
+            yield
         except Exception as error:  # noqa: BLE001 - one broken family must not lose the others
-            self._succeeded[spec.group] = False
-            self._on_error(spec.name, error)
-            return {}
-
-    def _checked(self, spec: MetricSpec, rows: Iterable[Row]) -> _Series:
-        series: _Series = {}
-        for raw_labels, value in rows:
-            numbers = _numbers(value)
-            if numbers is None:
-                continue
-            labels = tuple(map(label_text, raw_labels))
-            if len(labels) != len(spec.labels):
-                raise ValueError(f"{len(labels)} label values for {spec.labels!r}")
-            if labels in series:
-                self._refused[spec.name] += 1
-            else:
-                series[labels] = numbers
-        return series
-
-    def _dropped(self) -> dict[str, int]:
-        counted = Counter(dict(self._view.dropped))
-        counted.update(self._refused)
-        return counted
-
-
-def _numbers(value: float | HistogramValue | None) -> tuple[Any, ...] | None:
-    """Arguments of ``add_metric``; ``None``: no answer."""
-    if isinstance(value, HistogramValue):
-        buckets = zip(_GAP_BOUNDS, (*value.bucket_counts, value.gap_count), strict=True)
-        return [*buckets], value.total
-    # float() makes text in a number's place fail here, where only this family is lost.
-    return None if value is None or not math.isfinite(number := float(value)) else (number,)
-
-
-def _family(spec: MetricSpec, series: _Series) -> Metric:
-    family: Metric = _FAMILIES[spec.kind](spec.name, spec.help, labels=spec.labels)
-    for labels, numbers in series.items():
-        family.add_metric(labels, *numbers)  # type: ignore[attr-defined]
-    return family
+            succeeded[group] = False
+            if name not in self._warned:
+                self._warned.add(name)
+                _LOG.warning(
+                    "%s is left out of /metrics: %s: %s", name, type(error).__name__, error
+                )

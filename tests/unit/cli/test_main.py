@@ -50,8 +50,9 @@ def test_no_heavy_module_is_imported_by(
     assert [name for name in loaded if name.startswith(left_out)] == []
 
 
-def test_a_daemon_imports_no_log_parser(tmp_path: Path) -> None:
+def test_a_daemon_imports_no_log_parser_and_no_heavy_module(tmp_path: Path) -> None:
     loaded = loaded_by("serve --help", tmp_path)
 
     assert "gpumon.cli.serve" in loaded
     assert "gpumon.sources.logs.json_documents" not in loaded
+    assert loaded & HEAVY == set()

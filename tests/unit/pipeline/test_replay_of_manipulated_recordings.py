@@ -54,7 +54,7 @@ def shown_everywhere(block: RecordedBlock) -> None:
             idle_ns = sum(totals.idle_ns.values())
             assert totals.busy_ns + idle_ns + totals.pending_ns == totals.observed_ns
         encode_document(state_document(state, pid=1, address=None))
-    body, _ = exporter.render()
+    body = exporter.render().body
     assert b'gpumon_collector_success{collector="metrics_gpu_time"} 1.0' in body
     history.encode()
     report = reports.report()

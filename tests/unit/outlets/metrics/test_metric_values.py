@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 from gpumon.core.accounting.totals import GpuTotals
 from gpumon.core.device.driver_codes import MAX_XIDS
 from gpumon.core.owner_quotas import MAX_RUNS_SHOWN
+from gpumon.core.phase import CAUSES, PHASES, IdleCause, InputWaitReason, TrainingPhase
 from gpumon.core.sample import ActivitySample, GpuDetails
 from gpumon.core.state import GpuState, MonitorState, RunState
 from gpumon.outlets.metrics.metric_table import METRICS
@@ -32,6 +34,7 @@ DETAILS = {spec.name for spec in METRICS if spec.group == "gpu_details"}
 XIDS = "gpumon_gpu_xid_errors_total"
 ERRORS = "gpumon_nvml_errors_total"
 FUNCTIONS = [f"nvmlFunction{number}" for number in range(300)]
+STEADY = [TrainingPhase.INPUT_WAIT, TrainingPhase.TRAIN_STEP, TrainingPhase.CALLBACKS]
 LOST = detailed_gpu(present=False, error="GPU is lost")
 
 
@@ -42,7 +45,7 @@ def scraped(state: MonitorState, *, ticks: int = 1, later_s: int = 0) -> list[st
     for _ in range(ticks):
         exporter.publish(state)
     clock.now_ns += later_s * S
-    return exporter.render()[0].decode().splitlines()
+    return exporter.render().body.decode().splitlines()
 
 
 def of(family: str, lines: list[str]) -> dict[str, float]:
@@ -217,3 +220,61 @@ def test_a_gpu_that_is_listed_twice_has_series_once() -> None:
     selection = LabelBudget().select(monitor_state(gpus=(starved_gpu(), starved_gpu())))
 
     assert (len(selection.gpus), dict(selection.dropped)["gpumon_gpu"]) == (1, 1)
+
+
+def series_with(label: str, state: MonitorState) -> int:
+    return sum(label in line for line in scraped(state))
+
+
+class TestHowManySeries:
+    def busy_gpu(self) -> GpuState:
+        """A GPU with every cause, every reason and every field, and ten kinds of XID."""
+        gpu = detailed_gpu(
+            fill=gpm_fill(0.9),
+            xid_errors=tuple((number, 1) for number in range(10)),
+            device=device(0, "MIG-a", parent_uuid="GPU-a", gpu_instance=1, compute_instance=0),
+        )
+        assert gpu.latest is not None
+        reasons = {reason.value: S for reason in InputWaitReason}
+        idle_ns = dict.fromkeys(CAUSES, S) | {IdleCause.INPUT_WAIT: len(reasons) * S}
+        return gpu._replace(
+            totals=gpu.totals._replace(idle_ns=idle_ns, input_wait_by_reason_ns=reasons),
+            latest=gpu.latest._replace(processes=()),
+        )
+
+    def test_a_gpu_has_is_90_at_most(self) -> None:
+        state = monitor_state(gpus=(self.busy_gpu(),), runs=())
+
+        assert 80 < series_with('"MIG-a"', state) <= 90
+
+    def test_an_unused_gpu_has_is_half_of_that(self) -> None:
+        totals = GpuTotals(observed_ns=S, idle_ns={IdleCause.NOT_IN_USE: S})
+        state = monitor_state(gpus=(healthy_gpu(totals=totals),), runs=())
+
+        assert series_with("uuid=", state) <= 45
+
+    @pytest.mark.parametrize(
+        ("phases", "phase", "most"),
+        [
+            ([TrainingPhase.OTHER], TrainingPhase.OTHER, 12),
+            ([TrainingPhase.START_UP, TrainingPhase.INPUT_WAIT], TrainingPhase.INPUT_WAIT, 12),
+            ([TrainingPhase.START_UP, *STEADY], None, 20),
+            (PHASES, TrainingPhase.TRAIN_STEP, 35),
+        ],
+        ids=["idle", "waiting", "at rest", "at work"],
+    )
+    def test_a_run_has_are_few(
+        self, phases: Sequence[TrainingPhase], phase: TrainingPhase | None, most: int
+    ) -> None:
+        one = run("train", phase=phase, phase_ns=dict.fromkeys(phases, S), ratio_changes=1)
+
+        assert series_with('run="train"', monitor_state(runs=(one,))) <= most
+
+    def test_no_cause_phase_or_reason_has_a_series_before_it_occurred(self) -> None:
+        nothing = healthy_gpu(totals=GpuTotals(idle_ns=dict.fromkeys(CAUSES, 0)))
+        one = run(phase=TrainingPhase.OTHER, phase_ns=dict.fromkeys(PHASES, 0))
+        lines = scraped(monitor_state(gpus=(nothing,), runs=(one,)))
+
+        assert of("gpumon_gpu_idle_seconds_total", lines) == {}
+        assert of("gpumon_training_phase_seconds_total", lines) == {}
+        assert of("gpumon_training_phase", lines) == {'{phase="other",run="resnet"}': 1.0}

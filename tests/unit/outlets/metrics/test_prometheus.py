@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import os
 import re
 import resource
@@ -16,6 +17,7 @@ import psutil
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
 from prometheus_client.openmetrics.parser import (
     text_string_to_metric_families as parse_openmetrics,
 )
@@ -59,11 +61,13 @@ def exporter(
     )
     for state in states:
         made.publish(state)
+        made.render()  # else causes are 0, as in their first scrape
+        made.publish(state)
     return made
 
 
 def text_of(state: MonitorState, **readers: Reader) -> str:
-    return exporter(state, readers=readers).render()[0].decode()
+    return exporter(state, readers=readers).render().body.decode()
 
 
 def series(text: str, name: str) -> dict[tuple[str, ...], float]:
@@ -78,30 +82,31 @@ def series(text: str, name: str) -> dict[tuple[str, ...], float]:
 
 class TestAScrape:
     def test_is_the_golden_file(self) -> None:
-        body, content_type = exporter(COMPLETE).render()
+        scrape = exporter(COMPLETE).render()
 
-        verify_golden("metrics.txt", body.decode())
-        assert content_type == "text/plain; version=0.0.4; charset=utf-8"
+        verify_golden("metrics.txt", scrape.body.decode())
+        assert scrape.content_type == "text/plain; version=0.0.4; charset=utf-8"
 
     @pytest.mark.prometheus
     def test_is_valid_for_promtool_and_in_openmetrics(self) -> None:
         made = MetricsExporter(clock=StoppedClock(), version="0.1.0", proc=Path("/proc"))
         made.publish(COMPLETE)
-        openmetrics, content_type = made.render(
+        openmetrics = made.render(
             "application/openmetrics-text;version=9.9;x=\r\nA: b,text/plain;version=0.0.4;q=0.3"
         )
         command = [needed("promtool", "prometheus"), "check", "metrics"]
 
-        done = subprocess.run(command, input=made.render()[0], capture_output=True)
+        done = subprocess.run(command, input=made.render().body, capture_output=True)
 
         assert (done.returncode, done.stdout + done.stderr) == (0, b"")
-        assert content_type == "application/openmetrics-text; version=1.0.0; charset=utf-8"
-        families = list(parse_openmetrics(openmetrics.decode()))  # type: ignore[no-untyped-call]
+        content_type = "application/openmetrics-text; version=1.0.0; charset=utf-8"
+        assert openmetrics.content_type == content_type
+        families = list(parse_openmetrics(openmetrics.body.decode()))  # type: ignore[no-untyped-call]
         assert len(families) > 40
         assert sum(family.name.startswith("process_") for family in families) == 6
 
     def test_before_the_first_tick_has_version_and_success(self) -> None:
-        text = exporter().render()[0].decode()
+        text = exporter().render().body.decode()
 
         assert series(text, "gpumon_build_info") == {("0.1.0",): 1.0}
         assert set(series(text, "gpumon_collector_success").values()) == {1.0}
@@ -111,10 +116,76 @@ class TestAScrape:
         "accept", ["", "*/*", "text/plain;version=abc", "\r\n Set-Cookie: a=b"]
     )
     def test_accepts_any_accept_header(self, accept: str) -> None:
-        body, content_type = exporter(COMPLETE).render(accept)
+        scrape = exporter(COMPLETE).render(accept)
 
-        assert body == METRICS.read_bytes()
-        assert content_type == "text/plain; version=0.0.4; charset=utf-8"
+        assert scrape.body == METRICS.read_bytes()
+        assert scrape.content_type == "text/plain; version=0.0.4; charset=utf-8"
+
+
+OPENMETRICS = "application/openmetrics-text"
+
+
+class TestATick:
+    READ = "gpumon_gpu_power_watts"
+
+    def counting(self) -> tuple[MetricsExporter, list[MetricView]]:
+        """An exporter, and the views that one family was read from."""
+        read: list[MetricView] = []
+
+        def reader(view: MetricView) -> Iterable[Row]:
+            read.append(view)
+            return [(("GPU-x",), len(read))]
+
+        clock = StoppedClock()
+        made = MetricsExporter(
+            clock=clock, version="0.1.0", metrics=read_otherwise(**{self.READ: reader})
+        )
+        return made, read
+
+    def test_is_read_once_for_all_scrapers_formats_and_encodings(self) -> None:
+        made, read = self.counting()
+        made.publish(monitor_state())
+
+        for accept in (None, OPENMETRICS):
+            for encoding in (None, "gzip"):
+                bodies = [made.render(accept, encoding).body for _ in range(3)]
+                assert bodies[0] is bodies[1] is bodies[2]
+        assert len(read) == 1
+
+    def test_is_rendered_when_it_is_scraped_and_never_ahead(self) -> None:
+        made, read = self.counting()
+        for _ in range(100):
+            made.publish(monitor_state())
+        assert read == []
+
+        made.render()
+        for _ in range(100):
+            made.publish(monitor_state())
+        assert len(read) == 1
+
+    def test_that_is_new_or_too_old_is_read_again(self) -> None:
+        clock = StoppedClock()
+        made = exporter(monitor_state(), clock=clock)
+        first = made.render().body
+        made.publish(monitor_state(samples_total=101))
+        second = made.render().body
+        clock.now_ns += 60 * S
+        third = made.render().body
+
+        assert b"gpumon_samples_total 100.0" in first
+        assert b"gpumon_samples_total 101.0" in second
+        assert b"gpumon_gpu_power_watts" not in third
+        assert made.render().body is third
+
+    @pytest.mark.parametrize("accept", [None, OPENMETRICS])
+    def test_is_compressed_for_who_accepts_it(self, accept: str | None) -> None:
+        made = exporter(COMPLETE)
+        packed, plain = made.render(accept, "gzip, deflate"), made.render(accept, "gzip;q=0")
+
+        assert (packed.is_gzip, plain.is_gzip) == (True, False)
+        assert packed.content_type == plain.content_type
+        assert gzip.decompress(packed.body) == plain.body
+        assert len(packed.body) < len(plain.body) / 4
 
 
 class TestAGpuWithoutAnAnswer:
@@ -140,9 +211,9 @@ class TestAStaleState:
         made = exporter(monitor_state(runs=(SHARED,)), clock=clock)
 
         clock.now_ns += 2 * S
-        young = made.render()[0].decode()
+        young = made.render().body.decode()
         clock.now_ns += S
-        old = made.render()[0].decode()
+        old = made.render().body.decode()
 
         gauges = [
             f"gpumon_{name}"
@@ -210,7 +281,7 @@ class TestABrokenReader:
         name = "gpumon_gpu_power_watts"
         made = exporter(monitor_state(), readers={name: broken})
 
-        first, second = made.render()[0].decode(), made.render()[0].decode()
+        first, second = made.render().body.decode(), made.render().body.decode()
 
         whole = text_of(monitor_state())
         missing = set(whole.splitlines()) - set(first.splitlines())
@@ -243,10 +314,19 @@ PROCESS_SERIES = (
 
 
 class TestProcessSeries:
+    def test_are_those_of_prometheus_client(self, tmp_path: Path) -> None:
+        registry = CollectorRegistry()
+        proc = self.made_up(tmp_path)
+        ProcessCollector(proc=str(proc), registry=registry)
+
+        expected = generate_latest(registry).decode()
+        assert self.scraped(proc).startswith(expected)
+        assert expected.count("# HELP process_") == len(PROCESS_SERIES)
+
     def scraped(self, proc: Path | None) -> str:
         made = MetricsExporter(clock=StoppedClock(), version="0.1.0", proc=proc)
         made.publish(monitor_state())
-        return made.render()[0].decode()
+        return made.render().body.decode()
 
     def made_up(self, folder: Path, limits: str = "Max open files 1024 4096 files\n") -> Path:
         """A procfs of a process that started 50 s after the boot at 1,000 s."""
@@ -277,7 +357,9 @@ class TestProcessSeries:
     def test_are_of_this_process_with_a_constant_start_time(self) -> None:
         made = MetricsExporter(clock=StoppedClock(), version="0.1.0", proc=Path("/proc"))
 
-        starts = [series(made.render()[0].decode(), "process_start_time_seconds") for _ in range(2)]
+        starts = [
+            series(made.render().body.decode(), "process_start_time_seconds") for _ in range(2)
+        ]
 
         assert starts[0] == starts[1]
         assert starts[0][()] == pytest.approx(psutil.Process().create_time(), abs=2.0)

@@ -132,7 +132,7 @@ def metrics_are_possible(story: DriverStory) -> bool:
     """Whether each value of ``/metrics`` is finite and below any real quantity of a test."""
     exporter = MetricsExporter(clock=DriverClock(story.fake), version="0")
     exporter.publish(story.state)
-    text = exporter.render()[0].decode()
+    text = exporter.render().body.decode()
     return all(
         math.isfinite(sample.value) and 0 <= sample.value < 1e12
         for family in text_string_to_metric_families(re.sub(r"# EOF\n?", "", text))
