@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import http.client
 import os
 import socket
 import threading
@@ -15,7 +16,7 @@ import pytest
 
 from gpumon.outlets.http.bounded_server import ServerLimits
 from gpumon.outlets.http.server import HttpServer
-from tests.builders.state import monitor_state, starved_gpu
+from tests.builders.state import device, monitor_state, starved_gpu
 from tests.serving import ask, dial, is_open, own_address, serving
 from tests.waiting import until
 
@@ -112,6 +113,41 @@ class TestClientsThatKeepTheirConnection:
             open_ones = [one for one in silent if is_open(one)]
 
         assert len(open_ones) <= 8
+
+
+class TestFiveHundredScrapers:
+    ASKED = b"GET /metrics HTTP/1.1\r\nHost: localhost\r\nAccept-Encoding: gzip\r\n\r\n"
+
+    def test_get_the_same_bytes_of_one_rendering(self) -> None:
+        with (
+            serving(monitor_state()) as server,
+            held(dial(server, self.ASKED) for _ in range(500)) as scrapers,
+        ):
+            bodies = [answer_to(scraper) for scraper in scrapers]
+            assert ask(server, "/-/healthy").status == 200
+
+        assert len(bodies) == 500
+        assert len({*bodies}) == 1
+        assert bodies[0].startswith(b"\x1f\x8b")
+
+    def test_that_hang_cost_the_next_scraper_nothing(self) -> None:
+        much = monitor_state(
+            gpus=tuple(starved_gpu(device=device(0, f"GPU-{number}")) for number in range(256))
+        )
+        asked = self.ASKED.replace(b"gzip", b"identity")
+        with (
+            serving(much, limits=QUICK) as server,
+            held(lazy(server, asked * (number % 2 + 1)) for number in range(100)),
+        ):
+            assert {ask(server, "/metrics").status for _ in range(10)} == {200}
+            assert until(lambda: threads_of(server) == 0)
+
+
+def answer_to(client: socket.socket) -> bytes:
+    """The body of one answer on a connection that is kept."""
+    answer = http.client.HTTPResponse(client)
+    answer.begin()
+    return answer.read()
 
 
 class TestRequestsThatTakeLong:

@@ -24,7 +24,8 @@ def test_refusals_of_the_server() -> Chapters:
         raise ZeroDivisionError("a fault")
 
     def answer_to(line: str, host: str = "localhost") -> str:
-        with dial(server, f"{line} HTTP/1.1\r\nHost: {host}\r\n\r\n".encode()) as client:
+        asked = f"{line} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n"
+        with dial(server, asked.encode()) as client:
             head, _, body = client.makefile("rb").read().decode().partition("\r\n\r\n")
         return f"{head.splitlines()[0]}\n{body}"
 

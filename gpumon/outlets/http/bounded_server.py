@@ -1,10 +1,11 @@
 """A web server with limits on connections, threads, bytes and time.
 
-One loop holds every connection. A client that has not sent its complete head, or
-does not read its answer, costs a slot in that loop and no thread. When all slots are
-taken, a new client replaces the oldest connection of the peer that has most
-of them. Only a complete request takes a thread, of one of three pools: scrapes and
-health have their own threads, whatever happens to the others.
+One loop holds every connection. A client that has not sent its complete head,
+does not read its answer, or keeps its connection for the next request, costs a slot in
+that loop and no thread. When all slots are taken, a new client replaces the oldest
+connection of the peer that has most of them, first those without a request. Only a
+complete request takes a thread, of one of three pools: scrapes and health have their own
+threads, whatever happens to the others. What follows a head is never read as a body.
 """
 
 from __future__ import annotations
@@ -47,12 +48,14 @@ class ServerLimits:
         max_per_client: Open connections of one peer beyond loopback.
         max_kept: Threads for scrapes and health.
         max_rest: Threads for all other answers, except streams.
-        max_queued: Complete requests of each kind that wait for a thread;
-            beyond it: 503.
+        max_queued: Complete requests, other than scrapes and health, that wait for a
+            thread; beyond it: 503.
         max_streams: Event streams, with a thread each; beyond it: 503.
         max_unsent_bytes: Total size of answers that were not read completely.
         read_timeout_s: Time for a client to send the complete head of its request.
         write_timeout_s: Time for a client to read one answer or one event.
+        idle_timeout_s: How long a connection is kept for the next request: longer than most
+            Prometheus servers wait between scrapes.
         keep_alive_s: How often an idle stream sends a sign of life.
     """
 
@@ -65,11 +68,24 @@ class ServerLimits:
     max_unsent_bytes: int = 16 << 20
     read_timeout_s: float = 2.0
     write_timeout_s: float = 5.0
+    idle_timeout_s: float = 75.0
     keep_alive_s: float = 5.0
 
 
 Stream: TypeAlias = Callable[[socket.socket], None]
 """An endless answer: writes to the connection, on the thread that made it."""
+
+
+class Reply(NamedTuple):
+    """A complete answer.
+
+    Attributes:
+        content: Head and body.
+        keeps: Whether the connection stays open for the next request, as the head promises.
+    """
+
+    content: bytes
+    keeps: bool = False
 
 
 class PoolKind(Enum):
@@ -84,24 +100,31 @@ class Job(NamedTuple):
     """A complete request, to be answered on a thread of a pool."""
 
     pool: PoolKind
-    run: Callable[[], bytes | Stream]
+    run: Callable[[], Reply | Stream]
 
 
-Receiver: TypeAlias = Callable[[bytes, Client], bytes | Job]
+Receiver: TypeAlias = Callable[[bytes, Client], Reply | Job]
 """Parses a complete head. Returns a cheap answer, such as a refusal, at once."""
 
 
 class _Stage(Enum):
+    IDLE = auto()  # it has had an answer, and is kept
     READING = auto()  # its head is not complete
     SERVED = auto()  # a thread has it, or will have
     WRITING = auto()  # the client reads its answer
     CLOSING = auto()  # the answer is sent
 
 
+_NOTHING: Final = Reply(b"")
+
+
 class _Connection:
     """One connected client."""
 
-    __slots__ = ("client", "head", "held_bytes", "socket", "stage", "unsent", "until_s")
+    __slots__ = (
+        "answer", "client", "head", "held_bytes", "is_alone", "socket", "stage", "unsent",
+        "until_s",
+    )  # fmt: skip
 
     def __init__(self, peer_socket: socket.socket, client: Client, until_s: float) -> None:
         self.socket, self.client, self.until_s = peer_socket, client, until_s
@@ -109,6 +132,8 @@ class _Connection:
         self.head = bytearray()
         self.unsent = memoryview(b"")
         self.held_bytes = 0
+        self.answer = _NOTHING
+        self.is_alone = True  # nothing followed the head of the request
 
 
 class _Pool:
@@ -137,15 +162,15 @@ class BoundedServer:
         listeners: Sequence[socket.socket],
         receive: Receiver,
         *,
-        too_long: Callable[[], bytes],
-        busy: Callable[[], bytes],
+        too_long: Callable[[], Reply],
+        busy: Callable[[], Reply],
         limits: ServerLimits,
         faults: FaultLog,
     ) -> None:
         self._receive, self._limits, self._faults = receive, limits, faults
         self._too_long, self._busy = too_long, busy
         self._pools = {
-            PoolKind.KEPT: _Pool("kept", limits.max_kept, limits.max_queued),
+            PoolKind.KEPT: _Pool("kept", limits.max_kept, limits.max_connections),
             PoolKind.REST: _Pool("rest", limits.max_rest, limits.max_queued),
             PoolKind.STREAM: _Pool("stream", limits.max_streams, 0),
         }
@@ -223,10 +248,14 @@ class BoundedServer:
 
     def _patience_s(self) -> float | None:
         """How long to wait for clients; ``None`` if no connection has a time limit."""
-        timed = any(
-            connection.stage is not _Stage.SERVED for connection in self._connections.values()
-        )
-        return _CHECK_EVERY_S if timed else None
+        limits_s = [
+            connection.until_s
+            for connection in self._connections.values()
+            if connection.stage is not _Stage.SERVED
+        ]
+        if not limits_s:
+            return None
+        return max(min(limits_s) - time.monotonic(), 0.0) + _CHECK_EVERY_S
 
     def _wake(self) -> None:
         with contextlib.suppress(OSError):  # full: it wakes up anyway
@@ -265,7 +294,7 @@ class BoundedServer:
 
     def _continue(self, connection: _Connection) -> None:
         try:
-            if connection.stage is _Stage.READING:
+            if connection.stage in (_Stage.READING, _Stage.IDLE):
                 self._read(connection)
             elif connection.stage is _Stage.WRITING:
                 self._send(connection)
@@ -281,6 +310,9 @@ class BoundedServer:
         if not block:
             self._drop(connection)
             return
+        if connection.stage is _Stage.IDLE:
+            connection.stage = _Stage.READING
+            connection.until_s = time.monotonic() + self._limits.read_timeout_s
         head = connection.head
         searched = len(head)
         # Ignore empty lines before a request (RFC 9112, 2.2).
@@ -292,9 +324,12 @@ class BoundedServer:
             self._serve(connection, bytes(head[:end]))
 
     def _serve(self, connection: _Connection, head: bytes) -> None:
+        # A client that sends more before its answer must send it again: no client should.
+        connection.is_alone = len(connection.head) == len(head)
+        connection.answer = _NOTHING
         job = self._receive(head, connection.client)
         connection.head.clear()
-        if isinstance(job, bytes):
+        if isinstance(job, Reply):
             self._answer(connection, job)
             return
         self._selector.unregister(connection.socket)
@@ -323,7 +358,7 @@ class BoundedServer:
         pool = self._pools[job.pool]
         pool.running -= 1
         with self._ends_connection_on_error(connection):
-            self._answer(connection, connection.unsent)
+            self._answer(connection, connection.answer)
         if pool.waiting:
             connection, job = pool.waiting.popleft()
             with self._ends_connection_on_error(connection):
@@ -332,8 +367,8 @@ class BoundedServer:
     def _work(self, connection: _Connection, job: Job) -> None:
         try:
             answer = job.run()
-            if isinstance(answer, bytes):
-                connection.unsent = memoryview(answer)
+            if isinstance(answer, Reply):
+                connection.answer = answer
             else:
                 connection.socket.settimeout(self._limits.write_timeout_s)
                 answer(connection.socket)
@@ -345,9 +380,10 @@ class BoundedServer:
             self._answered.append((connection, job))
             self._wake()
 
-    def _answer(self, connection: _Connection, answer: bytes | memoryview) -> None:
-        connection.unsent = memoryview(answer)
-        connection.held_bytes = len(answer)  # the buffer stays until all of it is sent
+    def _answer(self, connection: _Connection, answer: Reply) -> None:
+        connection.answer = answer
+        connection.unsent = memoryview(answer.content)
+        connection.held_bytes = len(answer.content)  # they stay until all of them are sent
         was_served = connection.stage is _Stage.SERVED
         connection.stage = _Stage.WRITING
         connection.until_s = time.monotonic() + self._limits.write_timeout_s
@@ -373,10 +409,15 @@ class BoundedServer:
         while connection.unsent:
             sent = connection.socket.send(connection.unsent)
             connection.unsent = connection.unsent[sent:]
-        connection.unsent = memoryview(b"")
-        connection.socket.shutdown(socket.SHUT_WR)
-        connection.stage = _Stage.CLOSING
-        connection.until_s = time.monotonic() + _LINGER_S
+        keeps = connection.answer.keeps and connection.is_alone
+        connection.unsent, connection.answer = memoryview(b""), _NOTHING
+        if keeps:
+            connection.stage = _Stage.IDLE
+            connection.until_s = time.monotonic() + self._limits.idle_timeout_s
+        else:
+            connection.socket.shutdown(socket.SHUT_WR)
+            connection.stage = _Stage.CLOSING
+            connection.until_s = time.monotonic() + _LINGER_S
         self._selector.modify(connection.socket, selectors.EVENT_READ, connection)
 
     # -- room -------------------------------------------------------------------
@@ -397,12 +438,19 @@ class BoundedServer:
         return connections if len(connections) >= self._limits.max_connections else []
 
     def _push_out(self, among: Sequence[_Connection]) -> bool:
-        """End the oldest connection of the peer with most, except those that a thread serves."""
-        idle = [connection for connection in among if connection.stage is not _Stage.SERVED]
-        if not idle:
+        """End a connection of the peer with most, except those that a thread serves.
+
+        The oldest of those without a request, else the oldest.
+        """
+        slow = [connection for connection in among if connection.stage is not _Stage.SERVED]
+        if not slow:
             return False
-        greediest, count = Counter(connection.client.key for connection in idle).most_common(1)[0]
-        self._drop(next(connection for connection in idle if connection.client.key == greediest))
+        greediest, count = Counter(connection.client.key for connection in slow).most_common(1)[0]
+        theirs = [connection for connection in slow if connection.client.key == greediest]
+        idle = next((one for one in theirs if one.stage is _Stage.IDLE), None)
+        self._drop(idle or theirs[0])
+        if idle is not None:
+            return True
         suppressed = self._pushed_out.suppressed()
         if suppressed is not None:
             _LOG.warning(

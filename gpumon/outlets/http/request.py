@@ -30,6 +30,8 @@ class Request(NamedTuple):
         host: Requested host with its port: that of an absolute target,
             else the ``Host`` field; ``None``: none.
         fields: Header fields by lowercase names.
+        keeps_connection: Whether the client may send another request on the connection: not if
+            a body follows, which is never read.
     """
 
     method: str
@@ -37,6 +39,7 @@ class Request(NamedTuple):
     query: str
     host: str | None
     fields: Mapping[str, str]
+    keeps_connection: bool = False
 
 
 class Refused(NamedTuple):
@@ -83,7 +86,10 @@ def read_head(head: bytes | bytearray) -> Request | Refused:
     host = fields.get("host")
     if host is not None and _HOST.fullmatch(host) is None:
         return Refused(400, "The Host field names no host.")
-    return _request(match[1], match[2], host, fields)
+    request = _request(match[1], match[2], host, fields)
+    if isinstance(request, Refused) or match[4] == "0" or _ends_connection(fields):
+        return request
+    return request._replace(keeps_connection=True)
 
 
 def _fields(lines: list[str]) -> dict[str, str] | Refused:
@@ -114,3 +120,9 @@ def _request(
         return Refused(400, "The target must be a path such as /metrics.")
     path, _, query = target.partition("?")
     return Request(method, path, query, host, fields)
+
+
+def _ends_connection(fields: Mapping[str, str]) -> bool:
+    options = fields.get("connection", "").lower().split(",")
+    has_body = "transfer-encoding" in fields or fields.get("content-length", "0") != "0"
+    return has_body or any(option.strip() == "close" for option in options)

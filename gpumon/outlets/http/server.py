@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 from gpumon.core.clock import Clock
 from gpumon.core.state import CollectorState, MonitorState
 from gpumon.errors import GpumonError, UsageError
-from gpumon.outlets.http.bounded_server import BoundedServer, Job, PoolKind, ServerLimits
+from gpumon.outlets.http.bounded_server import BoundedServer, Job, PoolKind, Reply, ServerLimits
 from gpumon.outlets.http.clients import Client, WebToken, is_loopback
 from gpumon.outlets.http.faults import FaultLog
 from gpumon.outlets.http.live_state import LiveState, TextsReader
@@ -250,8 +250,8 @@ class HttpHandler:
         self._routes, self._live, self._limits = routes, live, limits
         self._faults = faults
 
-    def receive(self, head: bytes, client: Client) -> bytes | Job:
-        """Answer a refused request at once; return a job for a thread for others."""
+    def receive(self, head: bytes, client: Client) -> Reply | Job:
+        """Reply a refused request at once; return a job for a thread for others."""
         try:
             request = read_head(head)
             if isinstance(request, Refused):
@@ -261,24 +261,24 @@ class HttpHandler:
                 return encoded(sentence(405, "Only GET and HEAD.", ("Allow", "GET, HEAD")))
             response = self._routes.refusal(request, client)
             if response is not None:
-                return encoded(response, with_body=request.method == "GET")
+                return encoded(response, request)
         except Exception as error:  # noqa: BLE001 - the loop that all connections share must go on
             self._faults.log("a request cannot be answered", error)
             return broken()
         if request.path == STREAM_PATH:
             if request.method == "HEAD":
-                return _head(200, _EVENTS)
+                return Reply(_head(200, _EVENTS))
             return Job(PoolKind.STREAM, lambda: self._stream)
         pool = PoolKind.KEPT if request.path in PUBLIC_PATHS else PoolKind.REST
         return Job(pool, partial(self._answer, request, client))
 
-    def _answer(self, request: Request, client: Client) -> bytes:
+    def _answer(self, request: Request, client: Client) -> Reply:
         try:
             response = self._routes.answer(request, client)
         except Exception as error:  # noqa: BLE001 - a fault in one answer must not end the server
             self._faults.log(f"{request.path} cannot be answered", error)
             return broken()
-        return encoded(response, with_body=request.method == "GET")
+        return encoded(response, request)
 
     def _stream(self, connection: socket.socket) -> None:
         """Send each new tick; a client that does not read is dropped."""
@@ -297,26 +297,33 @@ class HttpHandler:
             self._faults.log(f"{STREAM_PATH} cannot be answered", error)
 
 
-def broken() -> bytes:
+def broken() -> Reply:
     """The answer to an internal fault, without details."""
     return encoded(sentence(500, "internal error, see the log of gpumon serve"))
 
 
-def encoded(response: Response, *, with_body: bool = True) -> bytes:
-    """A response as it goes over the wire."""
+def encoded(response: Response, request: Request | None = None) -> Reply:
+    """A response as it goes over the wire.
+
+    Args:
+        response: The response.
+        request: The request; ``None``: it was not understood, and the connection ends.
+    """
+    keeps = request is not None and request.keeps_connection
     length = ("Content-Length", str(len(response.body)))
-    head = _head(response.status, response.content_type, length, *response.headers)
-    return head + response.body if with_body else head
+    head = _head(response.status, response.content_type, length, *response.headers, keeps=keeps)
+    has_body = request is None or request.method != "HEAD"
+    return Reply(head + response.body if has_body else head, keeps)
 
 
-def _head(status: int, content_type: str, *headers: tuple[str, str]) -> bytes:
+def _head(status: int, content_type: str, *headers: tuple[str, str], keeps: bool = False) -> bytes:
     fields = (
         ("Server", "gpumon"),
         ("Date", time.strftime("%a, %d %b %Y %H:%M:%S GMT", time.gmtime())),
         ("Content-Type", content_type),
         *headers,
         *SECURITY_HEADERS,
-        ("Connection", "close"),
+        ("Connection", "keep-alive" if keeps else "close"),
     )
     lines = [f"{name}: {value}" for name, value in fields]
     first = f"HTTP/1.1 {status} {HTTPStatus(status).phrase}"

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import selectors
 import socket
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -18,13 +20,15 @@ from gpumon.outlets.http.bounded_server import (
     Job,
     PoolKind,
     Receiver,
+    Reply,
     ServerLimits,
 )
 from gpumon.outlets.http.clients import Client
 from gpumon.outlets.http.faults import FaultLog
 from tests.waiting import PATIENCE_S, until
 
-ANSWER = b"HTTP/1.1 200 OK\r\n\r\nwell\n"
+ANSWER = Reply(b"HTTP/1.1 200 OK\r\n\r\nwell\n")
+NOTHING = Reply(b"")
 BAD = b"GET /bad HTTP/1.1\r\n\r\n"
 GOOD = b"GET /good HTTP/1.1\r\n\r\n"
 
@@ -52,8 +56,8 @@ class Running:
         self.server = BoundedServer(
             [listener],
             receive,
-            too_long=lambda: b"too long",
-            busy=lambda: b"busy",
+            too_long=lambda: Reply(b"too long"),
+            busy=lambda: Reply(b"busy"),
             limits=limits,
             faults=self.faults,
         )
@@ -67,16 +71,16 @@ class Running:
         client.sendall(head)
         return client
 
-    def ask(self, head: bytes = GOOD) -> bytes:
+    def ask(self, head: bytes = GOOD) -> Reply:
         """What comes back; nothing where the connection is ended."""
         with self.dial(head) as client:
             try:
-                return client.makefile("rb").read()
+                return Reply(client.makefile("rb").read())
             except ConnectionError:
-                return b""
+                return NOTHING
 
 
-def well(head: bytes, client: Client) -> bytes:
+def well(head: bytes, client: Client) -> Reply:
     return ANSWER
 
 
@@ -146,7 +150,7 @@ class TestAClientThatCannotBeAccepted:
             first, second = it.ask(), it.ask()
             state, places = it.faults.collector_state(), len(it.server._connections)
 
-        assert (first, second, state.errors_total) == (b"", ANSWER, 1)
+        assert (first, second, state.errors_total) == (NOTHING, ANSWER, 1)
         assert places <= 1  # the second lingers until it has read its answer
 
 
@@ -161,9 +165,108 @@ class TestAClientThatCloses:
             assert until(lambda: not it.server._connections, 10.0)
 
 
+class TestAConnectionThatIsKept:
+    KEPT = Reply(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nwell\n", keeps=True)
+
+    def answered(self, client: socket.socket) -> bytes:
+        received = b""
+        while len(received) < len(self.KEPT.content):
+            block = client.recv(len(self.KEPT.content))
+            if not block:
+                break
+            received += block
+        return received
+
+    @pytest.mark.parametrize("is_on_a_thread", [False, True])
+    def test_serves_one_request_after_the_other(self, is_on_a_thread: bool) -> None:
+        heads: list[bytes] = []
+
+        def receive(head: bytes, client: Client) -> Reply | Job:
+            heads.append(head)
+            return Job(PoolKind.KEPT, lambda: self.KEPT) if is_on_a_thread else self.KEPT
+
+        with running(receive) as it, it.dial(GOOD) as client:
+            for _ in range(5):
+                assert self.answered(client) == self.KEPT.content
+                client.sendall(b"\r\n" + GOOD)  # the empty line is of an old client
+            assert self.answered(client) == self.KEPT.content
+            assert len(it.server._connections) == 1
+
+        assert heads == [GOOD] * 6
+
+    def test_ends_after_the_time_without_a_request(self) -> None:
+        limits = ServerLimits(idle_timeout_s=0.3, read_timeout_s=600.0)
+        with running(lambda head, client: self.KEPT, limits) as it, it.dial(GOOD) as client:
+            assert self.answered(client) == self.KEPT.content
+
+            assert client.recv(1) == b""
+
+    def test_has_only_the_usual_time_for_a_request_that_began(self) -> None:
+        limits = ServerLimits(idle_timeout_s=600.0, read_timeout_s=0.3)
+        with running(lambda head, client: self.KEPT, limits) as it, it.dial(GOOD) as client:
+            assert self.answered(client) == self.KEPT.content
+            client.sendall(b"GET")
+
+            assert client.recv(1) == b""
+
+    def test_is_not_kept_where_the_answer_does_not_say_so(self) -> None:
+        with running() as it, it.dial(GOOD) as client:
+            assert client.makefile("rb").read() == ANSWER.content
+
+    def test_ends_where_more_follows_a_head_which_is_no_request(self) -> None:
+        heads: list[bytes] = []
+
+        def receive(head: bytes, client: Client) -> Reply:
+            heads.append(head)
+            return self.KEPT
+
+        with running(receive) as it:
+            answer = it.ask(GOOD + BAD)
+
+        assert (answer.content, heads) == (self.KEPT.content, [GOOD])
+
+    def test_is_closed_before_one_that_sends_its_request(
+        self, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        limits = ServerLimits(max_connections=3)
+        with (
+            running(lambda head, client: self.KEPT, limits) as it,
+            it.dial(b"GET /slow") as slow,
+            it.dial(GOOD) as kept,
+            it.dial(GOOD) as other,
+        ):
+            assert self.answered(kept) == self.answered(other) == self.KEPT.content
+            with it.dial(GOOD) as newcomer:
+                assert self.answered(newcomer) == self.KEPT.content
+                assert kept.recv(1) == b""
+            slow.sendall(b" HTTP/1.1\r\n\r\n")
+            assert self.answered(slow) == self.KEPT.content
+
+        assert caplog.messages == []
+
+    def test_does_not_wake_the_loop_until_its_time_is_over(self) -> None:
+        with running(lambda head, client: self.KEPT) as it, it.dial(GOOD) as client:
+            assert self.answered(client) == self.KEPT.content
+
+            assert until(lambda: (it.server._patience_s() or 0.0) > 60.0)
+
+    def test_answers_a_later_fault_with_its_end_and_not_with_an_old_answer(self) -> None:
+        def fail() -> Reply:
+            raise ZeroDivisionError("a fault")
+
+        def receive(head: bytes, client: Client) -> Job:
+            return Job(PoolKind.KEPT, fail if head == BAD else lambda: self.KEPT)
+
+        with running(receive) as it, it.dial(GOOD) as client:
+            assert self.answered(client) == self.KEPT.content
+            client.sendall(BAD)
+
+            assert client.recv(1) == b""
+
+
 class TestAFaultOfOneAnswer:
     def test_ends_its_connection_where_it_is_the_loop_that_fails(self) -> None:
-        def receive(head: bytes, client: Client) -> bytes:
+        def receive(head: bytes, client: Client) -> Reply:
             if head == BAD:
                 raise ZeroDivisionError("a fault")
             return ANSWER
@@ -172,11 +275,11 @@ class TestAFaultOfOneAnswer:
             answers = [it.ask(head) for head in (BAD, GOOD, BAD, GOOD)]
             state = it.faults.collector_state()
 
-        assert answers == [b"", ANSWER, b"", ANSWER]
+        assert answers == [NOTHING, ANSWER, NOTHING, ANSWER]
         assert state.errors_total == 2
 
     def test_gives_the_place_of_its_thread_back(self) -> None:
-        def fail() -> bytes:
+        def fail() -> Reply:
             raise ZeroDivisionError("a fault")
 
         def receive(head: bytes, client: Client) -> Job:
@@ -188,7 +291,26 @@ class TestAFaultOfOneAnswer:
             answer = it.ask(GOOD)
             assert until(lambda: it.faults.collector_state().errors_total == 3)
 
-        assert (broken, answer) == ([b""] * 3, ANSWER)
+        assert (broken, answer) == ([NOTHING] * 3, ANSWER)
+
+    def test_that_many_scrapers_wait_for_comes_to_all_of_them(self) -> None:
+        rendered = threading.Event()
+
+        def render() -> Reply:
+            rendered.wait(PATIENCE_S)
+            return ANSWER
+
+        limits = ServerLimits(max_kept=1, max_queued=1)
+        with (
+            running(lambda head, client: Job(PoolKind.KEPT, render), limits) as it,
+            contextlib.ExitStack() as stack,
+        ):
+            clients = [stack.enter_context(it.dial(GOOD)) for _ in range(100)]
+            assert until(lambda: len(it.server._pools[PoolKind.KEPT].waiting) == 99)
+            rendered.set()
+            answers = {client.makefile("rb").read() for client in clients}
+
+        assert answers == {ANSWER.content}
 
     def test_that_cannot_be_sent_is_dropped_and_the_next_is_made(
         self, monkeypatch: pytest.MonkeyPatch
@@ -201,7 +323,7 @@ class TestAFaultOfOneAnswer:
             monkeypatch.setattr(it.server, "_answer", broken)
             first, second = it.ask(), it.ask()
 
-        assert (first, second) == (b"", ANSWER)
+        assert (first, second) == (NOTHING, ANSWER)
         assert it.faults.collector_state().errors_total == 1
 
 

@@ -22,9 +22,8 @@ class TestAHead:
     def test_is_a_method_a_path_a_query_and_fields(self) -> None:
         found = read("GET /a/b?c=d?e HTTP/1.1", "Host: localhost:1", "aCCept:\t x \t")
 
-        assert found == Request(
-            "GET", "/a/b", "c=d?e", "localhost:1", {"host": "localhost:1", "accept": "x"}
-        )
+        fields = {"host": "localhost:1", "accept": "x"}
+        assert found == Request("GET", "/a/b", "c=d?e", "localhost:1", fields, True)
 
     @pytest.mark.parametrize("ending", [b"\r\n\r\n", b"\n\n", b"\r\n\n", b"\n\r\n"])
     def test_ends_with_an_empty_line_wherever_it_is_cut(self, ending: bytes) -> None:
@@ -106,3 +105,27 @@ class TestAnAbsoluteTarget:
 
     def test_does_not_excuse_a_host_field_that_is_none(self) -> None:
         assert refusal("GET http://localhost/ HTTP/1.1", "Host: a/b") == 400
+
+
+@pytest.mark.parametrize(
+    ("lines", "is_kept"),
+    [
+        (["GET / HTTP/1.1"], True),
+        (["GET / HTTP/1.1", "Connection: keep-alive"], True),
+        (["GET / HTTP/1.1", "Content-Length: 0"], True),
+        (["GET / HTTP/1.0"], False),
+        (["GET / HTTP/1.0", "Connection: keep-alive"], False),
+        (["GET / HTTP/1.1", "Connection: close"], False),
+        (["GET / HTTP/1.1", "Connection: Upgrade", "Connection: CLOSE"], False),
+        (["GET / HTTP/1.1", "Content-Length: 1"], False),
+        (["GET / HTTP/1.1", "Content-Length: 00"], False),
+        (["GET / HTTP/1.1", "Transfer-Encoding: chunked"], False),
+    ],
+)
+def test_a_connection_is_kept_for_a_client_that_keeps_it_and_sends_no_body(
+    lines: list[str], is_kept: bool
+) -> None:
+    found = read(*lines)
+
+    assert isinstance(found, Request)
+    assert found.keeps_connection is is_kept

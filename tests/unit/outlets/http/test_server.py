@@ -5,8 +5,11 @@ Its refusals are in ``tests/golden``.
 
 from __future__ import annotations
 
+import gzip
+import http.client
 import json
 import os
+import socket
 import threading
 from pathlib import Path
 from typing import Any
@@ -27,7 +30,7 @@ from tests.builders.state import (
     starved_gpu,
 )
 from tests.serving import ask, dial, got, own_address, read_events, serving
-from tests.waiting import until
+from tests.waiting import PATIENCE_S, until
 
 SCRIPTS = ["page", "figures", "gpus", "lanes", "order", "tables", "troubles", "words"]
 METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -177,6 +180,58 @@ class TestTheStream:
         assert "Content-Length" not in answer.headers
 
 
+class TestAScrape:
+    OPENMETRICS = "application/openmetrics-text;version=1.0.0,text/plain;q=0.5"
+
+    def test_is_compressed_and_in_the_format_that_was_asked_for(self) -> None:
+        with serving(monitor_state()) as server:
+            plain = ask(server, "/metrics")
+            packed = ask(server, "/metrics", Accept=self.OPENMETRICS, Accept_Encoding="gzip")
+            refused = ask(server, "/metrics", Accept_Encoding="gzip;q=0")
+
+        assert "Content-Encoding" not in plain.headers
+        assert packed.headers["Content-Encoding"] == "gzip"
+        assert packed.headers["Content-Type"].startswith("application/openmetrics-text")
+        assert gzip.decompress(packed.body).endswith(b"# EOF\n")
+        assert {one.headers["Vary"] for one in (plain, packed)} == {"Accept, Accept-Encoding"}
+        assert (refused.body, "Content-Encoding" in refused.headers) == (plain.body, False)
+
+    def test_keeps_its_connection_for_the_next(self) -> None:
+        with serving(monitor_state()) as server:
+            client = http.client.HTTPConnection(server.host, server.port, timeout=PATIENCE_S)
+            client.connect()
+            own = client.sock
+            bodies = []
+            for tick in range(3):
+                client.request("GET", "/metrics", headers={"Accept-Encoding": "gzip"})
+                answer = client.getresponse()
+                bodies.append(gzip.decompress(answer.read()))
+                assert (answer.status, client.sock) == (200, own)
+                server.publish(monitor_state(samples_total=tick))
+            client.close()
+
+        assert len({*bodies}) == 3
+
+    @pytest.mark.parametrize("method", ["GET", "POST", "PUT"])
+    def test_with_a_body_is_answered_without_unpacking_it(self, method: str) -> None:
+        bomb = gzip.compress(b"GET /api/v1/report HTTP/1.1\r\n\r\n" * 100_000)
+        head = (
+            f"{method} /metrics HTTP/1.1\r\nHost: localhost\r\nContent-Encoding: gzip\r\n"
+            f"Content-Length: {len(bomb)}\r\n\r\n"
+        )
+        reported: list[object] = []
+        with (
+            serving(monitor_state(), report=reported.append) as server,
+            dial(server, head.encode() + bomb) as client,
+        ):
+            answer = client.makefile("rb").read()
+
+        assert answer.startswith(b"HTTP/1.1 200 " if method == "GET" else b"HTTP/1.1 405 ")
+        assert b"\r\nConnection: close\r\n" in answer
+        assert answer.count(b"HTTP/1.1 ") == 1
+        assert reported == []
+
+
 class TestEveryAnswer:
     @pytest.mark.parametrize("path", ["/", "/metrics", "/api/v1/state", "/nothing", "/-/ready"])
     def test_forbids_what_the_page_does_not_need(self, path: str) -> None:
@@ -196,7 +251,9 @@ class TestEveryAnswer:
     def test_to_head_is_that_to_get_without_its_body(self, path: str, host: str) -> None:
         with serving(report=lambda _: None) as server:
             get = ask(server, path, host=host)
-            with dial(server, f"HEAD {path} HTTP/1.1\r\nHost: {host}\r\n\r\n".encode()) as client:
+            asked = f"HEAD {path} HTTP/1.1\r\nHost: {host}\r\n\r\n"
+            with dial(server, asked.encode()) as client:
+                client.shutdown(socket.SHUT_WR)
                 head, _, body = client.makefile("rb").read().decode().partition("\r\n\r\n")
 
         status, *fields = head.splitlines()
