@@ -165,6 +165,7 @@ def causes() -> timeseries.Panel:
         .with_target(_query(queries.CAUSES, "{{cause}}", "A"))
         .override_by_name("input_wait", [_fixed("red")])
         .override_by_name("unknown", [_fixed("orange")])
+        .override_by_name("nothing lost", [_fixed("text")])
     )
 
 

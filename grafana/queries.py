@@ -55,10 +55,15 @@ LOST_SECONDS: Final = (
     f"sum({_idle(LOST, 'increase', SHOWN)}) or sum({_time('observed', 'increase', SHOWN)}) * 0"
 )
 
-CULPRIT: Final = (
-    f"topk(1, sum by (cause) ({_idle(LOST, 'increase', SHOWN)}) > 0) or on() "
-    f"label_replace(sum({_time('observed', 'increase', SHOWN)}) * 0, "
-    '"cause", "nothing lost", "", "")'
+
+def _or_nothing_lost(by_cause: str, function: str, window: str) -> str:
+    """The same; where no cause has a series yet, 0 as "nothing lost"."""
+    none = f"sum({_time('observed', function, window)}) * 0"
+    return f'{by_cause} or on() label_replace({none}, "cause", "nothing lost", "", "")'
+
+
+CULPRIT: Final = _or_nothing_lost(
+    f"topk(1, sum by (cause) ({_idle(LOST, 'increase', SHOWN)}) > 0)", "increase", SHOWN
 )
 
 _STARVED: Final = _sum(_time("starved", "rate", RATE))
@@ -72,7 +77,7 @@ SUSPECTED_BAND: Final = _band(f"(({_SUSPECTED}) < {_NOT_PROVED} or {_NOT_PROVED}
 OTHER_LOSS_BAND: Final = _band(f"clamp_min({_NOT_PROVED} - ({_SUSPECTED}), 0)")
 NOT_IN_USE_BAND: Final = _band(_sum(_idle(NOT_LOST, "rate", RATE)))
 
-CAUSES: Final = f"sum by (cause) ({_idle(LOST, 'rate', RATE)})"
+CAUSES: Final = _or_nothing_lost(f"sum by (cause) ({_idle(LOST, 'rate', RATE)})", "rate", RATE)
 
 REASONS: Final = (
     f"sum by (reason) ({_time('input_wait', 'rate', RATE)}) or on() "

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -33,23 +34,33 @@ GROWTH = {
 }
 
 
-def test_bands_add_up_to_one_including_the_wait_for_a_first_batch(tmp_path: Path) -> None:
+WHOLE = " + ".join(f"({as_grafana_sends_it(band, rate='1m')})" for band in BANDS)
+
+
+def verify(
+    tmp_path: Path, growth: Mapping[str, float], values: Mapping[str, tuple[str, float]]
+) -> None:
+    """Expect these labels and values of expressions, with counters that grow so fast."""
     labels = 'job="gpumon",instance="a",uuid="GPU-0"'
     series = []
-    for name, growth in GROWTH.items():
+    for name, per_second in growth.items():
         family, _, cause = name.partition("{")
         more = "," + cause.rstrip("}") if cause else ""
         total = f"gpumon_gpu_{family}{{{labels}{more}}}"
-        series.append({"series": total, "values": f"0+{15 * growth}x80"})
-    whole = " + ".join(f"({as_grafana_sends_it(band, rate='1m')})" for band in BANDS)
+        series.append({"series": total, "values": f"0+{15 * per_second}x80"})
     test = {
         "interval": "15s",
         "input_series": series,
         "promql_expr_test": [
-            {"expr": f"round({whole}, 1e-6)", "eval_time": "15m", "exp_samples": [{"value": 1.0}]}
+            {
+                "expr": f"round({expr}, 1e-6)",
+                "eval_time": "15m",
+                "exp_samples": [{"labels": f"{{{shown}}}", "value": value}],
+            }
+            for expr, (shown, value) in values.items()
         ],
     }
-    path = tmp_path / "bands.json"  # JSON is YAML
+    path = tmp_path / "panels.json"  # JSON is YAML
     path.write_text(json.dumps({"evaluation_interval": "15s", "tests": [test]}), encoding="utf-8")
 
     done = subprocess.run(
@@ -58,3 +69,31 @@ def test_bands_add_up_to_one_including_the_wait_for_a_first_batch(tmp_path: Path
     )  # fmt: skip
 
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_bands_add_up_to_one_including_the_wait_for_a_first_batch(tmp_path: Path) -> None:
+    verify(tmp_path, GROWTH, {WHOLE: ("", 1.0)})
+
+
+def test_a_gpu_without_any_series_of_a_cause_has_a_value_in_each_panel(tmp_path: Path) -> None:
+    growth = {
+        "observed_seconds_total": 1.0,
+        "busy_seconds_total": 1.0,
+        "starved_seconds_total": 0.0,
+        "suspected_seconds_total": 0.0,
+    }
+    gpu = 'job="gpumon",instance="a",uuid="GPU-0"'
+    shown = {
+        WHOLE: ("", 1.0),
+        queries.LOST_SHARE: ("", 0.0),
+        queries.STARVED_SHARE: ("", 0.0),
+        queries.LOST_SECONDS: ("", 0.0),
+        queries.CULPRIT: ('cause="nothing lost"', 0.0),
+        queries.CAUSES: ('cause="nothing lost"', 0.0),
+        queries.REASONS: ('reason="no tagged wait"', 0.0),
+        queries.TABLE["busy"]: (gpu, 1.0),
+        queries.TABLE["lost"]: (gpu, 0.0),
+    }
+    sent = {as_grafana_sends_it(expr, rate="1m"): value for expr, value in shown.items()}
+
+    verify(tmp_path, growth, sent)
