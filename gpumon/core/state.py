@@ -72,6 +72,56 @@ class GpuState(NamedTuple):
     waits_for: RankWait | None = None
 
 
+class Stretch(NamedTuple):
+    """Observed time of one GPU, at most about a period long.
+
+    Attributes:
+        end_ns: The timestamp of its last sample.
+        utilization_ratio: Of its last sample, 0 to 1.
+    """
+
+    end_ns: int
+    observed_ns: int
+    busy_ns: int
+    utilization_ratio: float | None
+
+    @property
+    def start_ns(self) -> int:
+        return self.end_ns - self.observed_ns
+
+
+def grown_stretches(
+    gpu: GpuState, observed_before_ns: int, busy_before_ns: int, period_ns: int
+) -> list[Stretch]:
+    """Split the time that a GPU's counters grew by since before, the oldest first.
+
+    The samples of several seconds may come in one tick: each stretch lies where its samples do.
+    Where the newest samples are not all that was counted, the time stays together. Empty: no
+    time was counted.
+    """
+    observed_ns = gpu.totals.observed_ns - observed_before_ns
+    busy_ns = gpu.totals.busy_ns - busy_before_ns
+    until_ns, latest = gpu.last_sample_at_ns, gpu.latest
+    if observed_ns <= 0 or until_ns is None:
+        return []
+    ratio = None if latest is None else latest.utilization_ratio
+    samples = () if latest is None else latest.busy
+    count = max(1, round(observed_ns / period_ns))
+    found: list[Stretch] = []
+    length_ns = part_ns = part_busy_ns = 0
+    for sample in samples:
+        length_ns += sample.length_ns
+        part_ns += sample.length_ns
+        part_busy_ns += sample.busy_ns
+        if length_ns * count >= observed_ns * (len(found) + 1):
+            found.append(Stretch(sample.end_ns, part_ns, part_busy_ns, sample.busy_ratio))
+            part_ns = part_busy_ns = 0
+    is_all = length_ns == observed_ns and sum(one.busy_ns for one in found) == busy_ns
+    if not is_all or found[-1].end_ns != until_ns:
+        return [Stretch(until_ns, observed_ns, busy_ns, ratio)]
+    return [*found[:-1], found[-1]._replace(utilization_ratio=ratio)]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunState(RunReport):
     """A training process as in a report, and what only its ring contains.

@@ -23,7 +23,7 @@ from gpumon.core.phase import PHASES, IdleCause, InputWaitReason
 from gpumon.core.report.lanes import Lanes, RunLane
 from gpumon.core.report.report import GpuReport, Report, RunReport
 from gpumon.core.settings.detector import DEFAULT_SETTINGS
-from gpumon.core.state import GpuState, MonitorState, RunState
+from gpumon.core.state import GpuState, MonitorState, RunState, grown_stretches
 from gpumon.core.wording import in_time
 
 _SNAPSHOTS_PER_LEVEL: Final = 80
@@ -33,6 +33,9 @@ _PACK_EVERY: Final = 8
 """Snapshots are packed together: one by one takes four times as long."""
 _NO_VERDICT: Final = diagnose(GpuTotals())
 """The verdict on no time at all: snapshots keep none, ``report_since`` computes it."""
+_MAX_LATE_NS: Final = 15 * NS_PER_S
+"""ours: three times as long as the driver's samples wait to be read. Time without a sample by then
+was not observed."""
 _MAX_LANES_WITH_ENDED: Final = 32
 """Lanes of ended runs are kept while there are no more lanes than that."""
 
@@ -211,7 +214,7 @@ class LaneHistory:
             if self._began_ns is None:
                 self._began_ns = state.taken_at_ns
             self._gpus = {
-                gpu.device.uuid: self._gpus.get(gpu.device.uuid) or _GpuHistory(state, gpu)
+                gpu.device.uuid: self._gpus.get(gpu.device.uuid) or _GpuHistory()
                 for gpu in state.gpus
             }
             for gpu in state.gpus:
@@ -261,7 +264,8 @@ class LaneHistory:
     def _gpu_lane(self, uuid: str | None, report: Report, end_ns: int) -> Lane:
         with self._lock:
             known = self._gpus.get(uuid or "")
-            cells = None if known is None else known.history.cells(report.origin_ns, end_ns)
+            history = None if known is None else known.history
+            cells = None if history is None else history.cells(report.origin_ns, end_ns)
         if cells is None:
             return Lane(start_ns=report.origin_ns, end_ns=report.origin_ns)
         return Lane(cells.start_ns, cells.end_ns, cells.cell_ns, *cells.grown)
@@ -285,27 +289,36 @@ class LaneHistory:
 
 
 class _GpuHistory:
-    def __init__(self, state: MonitorState, gpu: GpuState) -> None:
-        end_ns = _end_of_samples(state, gpu)
-        self.history = CounterHistory(end_ns - gpu.totals.observed_ns, (0, 0, 0))
+    """One GPU's counters at the ends of its samples, and in time that was not observed.
+
+    Attributes:
+        history: ``None`` before the first sample.
+    """
+
+    def __init__(self) -> None:
+        self.history: CounterHistory | None = None
         self._observed_ns = self._busy_ns = self._active_ns = 0
 
     def update(self, state: MonitorState, gpu: GpuState) -> None:
-        totals, at_ns = gpu.totals, state.taken_at_ns
-        observed_ns = totals.observed_ns - self._observed_ns
-        if observed_ns:
-            at_ns = _end_of_samples(state, gpu)
-        if totals.busy_ns - self._busy_ns > DEFAULT_SETTINGS.active_above * observed_ns:
-            self._active_ns += observed_ns
-        self._observed_ns, self._busy_ns = totals.observed_ns, totals.busy_ns
-        counters = (self._observed_ns, self._busy_ns, self._active_ns)
-        self.history.add(max(at_ns, self.history.newest_ns), counters)
+        grown = grown_stretches(gpu, self._observed_ns, self._busy_ns, state.period_ns)
+        if grown:
+            self._add(grown[0].start_ns)  # what comes after a hole does not reach into it
+        for stretch in grown:
+            self._observed_ns += stretch.observed_ns
+            self._busy_ns += stretch.busy_ns
+            if stretch.busy_ns > DEFAULT_SETTINGS.active_above * stretch.observed_ns:
+                self._active_ns += stretch.observed_ns
+            self._add(stretch.end_ns)
+        if self.history is not None:
+            self._add(state.taken_at_ns - _MAX_LATE_NS)
 
-
-def _end_of_samples(state: MonitorState, gpu: GpuState) -> int:
-    """Observation ends with the newest sample, which is a little older than the tick."""
-    last_ns = gpu.last_sample_at_ns
-    return state.taken_at_ns if last_ns is None else min(state.taken_at_ns, last_ns)
+    def _add(self, at_ns: int) -> None:
+        """Keep the counters, unless a later time has them already."""
+        counters = self._observed_ns, self._busy_ns, self._active_ns
+        if self.history is None:
+            self.history = CounterHistory(at_ns, counters)
+        elif at_ns > self.history.newest_ns:
+            self.history.add(at_ns, counters)
 
 
 _COUNTED: Final = (*PHASES, *InputWaitReason)

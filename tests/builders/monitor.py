@@ -20,7 +20,7 @@ from gpumon.core.ring_format.events import (
     RunFacts,
 )
 from gpumon.core.sample import BusySample, Device, Frame, GpuSample, ProcessSample, Reading, Tick
-from gpumon.core.state import GpuState, MonitorState
+from gpumon.core.state import CollectorState, GpuState, MonitorState
 from gpumon.core.waits.evidence import HostEvidence, HostReading, ProcessState
 from gpumon.pipeline.monitor import Monitor, MonitorFacts
 from tests.builders.time import every, s
@@ -29,18 +29,54 @@ NO_RINGS = RingsReading()
 HOST_PID = 77
 
 
-def monitor(source: str = "nvml", *, simulated: bool = False, period_ns: int = NS_PER_S) -> Monitor:
-    """A monitor of such a source."""
-    return Monitor(
-        MonitorFacts(
-            source=source,
-            source_kind=source.partition(":")[0],
-            simulated=simulated,
-            period_ns=period_ns,
-            boot_id="boot",
-            started_wall_time_s=0.0,
+class SeldomDrained(Monitor):
+    """A monitor that gets the samples of several ticks together, in the last of these ticks.
+
+    A run that begins or ends gets them at once.
+    """
+
+    def __init__(self, facts: MonitorFacts, *, every: int) -> None:
+        super().__init__(facts)
+        self._every, self._ticks = every, 0
+        self._living: set[str] = set()
+        self._held: dict[str, tuple[BusySample, ...]] = {}
+
+    def ingest(
+        self, reading: Reading, more_collectors: tuple[CollectorState, ...] = ()
+    ) -> MonitorState:
+        self._ticks += 1
+        before, self._living = self._living, {one.key for one in reading.rings.rings if one.alive}
+        is_drained = self._ticks % self._every == 0 or self._living != before
+        frames = tuple(
+            frame._replace(gpus=tuple(self._thinned(gpu, is_drained) for gpu in frame.gpus))
+            for frame in reading.tick.frames
         )
+        tick = reading.tick._replace(frames=frames)
+        return super().ingest(reading._replace(tick=tick), more_collectors)
+
+    def _thinned(self, sample: GpuSample, is_drained: bool) -> GpuSample:
+        held = (*self._held.get(sample.device.uuid, ()), *sample.busy)
+        self._held[sample.device.uuid] = () if is_drained else held
+        return sample._replace(busy=held if is_drained else ())
+
+
+def monitor(
+    source: str = "nvml",
+    *,
+    simulated: bool = False,
+    period_ns: int = NS_PER_S,
+    drained_every: int = 1,
+) -> Monitor:
+    """A monitor of such a source, whose samples come together after so many ticks."""
+    facts = MonitorFacts(
+        source=source,
+        source_kind=source.partition(":")[0],
+        simulated=simulated,
+        period_ns=period_ns,
+        boot_id="boot",
+        started_wall_time_s=0.0,
     )
+    return Monitor(facts) if drained_every == 1 else SeldomDrained(facts, every=drained_every)
 
 
 def reading(
@@ -99,7 +135,7 @@ Phases = Sequence[tuple[float, TrainingPhase]]
 class Story:
     """A monitor on two GPUs, second by second."""
 
-    def __init__(self, *, simulated: bool = False) -> None:
+    def __init__(self, *, simulated: bool = False, drained_every: int = 1) -> None:
         self.second = 0
         self._newest: MonitorState | None = None
         self.rings: dict[str, RingReading] = {}
@@ -109,7 +145,7 @@ class Story:
         self.xid_errors: dict[int, tuple[tuple[int, int], ...]] = {0: (), 1: ()}
         self.host_samples: dict[str, HostEvidence] = {}  # by ring, each second
         self.process_states: dict[str, ProcessState] = {}  # by ring: of its process
-        self.monitor = monitor(simulated=simulated)
+        self.monitor = monitor(simulated=simulated, drained_every=drained_every)
 
     @property
     def now_ns(self) -> int:

@@ -1,8 +1,9 @@
 """The last minutes of every GPU, tick by tick, for a page that is opened later.
 
 Counters show what was settled *in* a tick; a picture must show what happened *at* a time.
-A pause is pending while it lasts and gets its cause when
-it ends, so a tick that settles also rewrites the points of the pause.
+A pause is pending while it lasts and gets its cause when it ends, so a tick that settles also
+rewrites the points of the pause. A tick may bring the samples of several seconds: these are points
+of about a period each, busy as their samples were; what was idle in them is divided in proportion.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from typing import Any, Final, NamedTuple
 
 from gpumon.core.codecs.field_codec import encode_document
 from gpumon.core.phase import CAUSES, IdleCause
-from gpumon.core.state import GpuState, MonitorState
+from gpumon.core.state import GpuState, MonitorState, Stretch, grown_stretches
 from gpumon.core.wording import label_text
 
 KEPT_PERIODS: Final = 600
@@ -54,7 +55,7 @@ class PageHistory:
                 if lane is None:
                     lane = self._lanes[gpu.device.uuid] = _Lane()
                 lane.drop_before(state.taken_at_ns - self._kept_ns)
-                lane.append(self._sequence, state.taken_at_ns, gpu)
+                lane.append(state, gpu)
 
     def encode(self) -> bytes:
         """All points, oldest first, as JSON: the body of ``/api/v1/history``.
@@ -97,10 +98,13 @@ class PageHistory:
 
 
 class _Point(NamedTuple):
-    """One tick of a GPU: a row of its lane, which may be changed in place."""
+    """About a period of a GPU: a row of its lane, which may be changed in place.
+
+    Without observed time, it ends with the newest tick without a sample.
+    """
 
     utilization_ratio: float | None
-    cells: memoryview  # the tick's number, then nanoseconds
+    cells: memoryview  # its number in the lane, then nanoseconds
 
     def document(self) -> dict[str, Any]:
         cells = self.cells
@@ -140,10 +144,11 @@ class _Lane:
     def __init__(self) -> None:
         self._cells = memoryview(array("q", bytes(8 * _WIDTH * _MAX_POINTS)))
         self._ratios = array("d", bytes(8 * _MAX_POINTS))  # nan: none
-        self._oldest = self._count = 0
+        self._oldest = self._count = self._sequence = 0
         self.touched: dict[int, _Point] = {}
         self.gone_until_ns: int | None = None
         self._before = array("q", bytes(8 * _WIDTH))
+        self._settled_ns = 0
 
     def points(self, *, newest_first: bool = False) -> Iterator[_Point]:
         """All points, the oldest first by default."""
@@ -154,39 +159,57 @@ class _Lane:
     def drop_before(self, until_ns: int) -> None:
         """Drop the points that ended by then, and the oldest if there is no room for more."""
         while self._count:
-            end_ns = self._point(self._oldest).cells[_END]
-            if end_ns > until_ns and self._count < _MAX_POINTS:
+            if self._point(self._oldest).cells[_END] > until_ns and self._count < _MAX_POINTS:
                 break
-            self.gone_until_ns = end_ns
-            self._oldest, self._count = (self._oldest + 1) % _MAX_POINTS, self._count - 1
+            self._drop_oldest()
 
-    def append(self, sequence: int, taken_at_ns: int, gpu: GpuState) -> None:
-        now = _counters(taken_at_ns, gpu)
-        grown = array(
-            "q", [after - before for after, before in zip(now, self._before, strict=True)]
-        )
-        grown[_SEQUENCE] = sequence
-        grown[_END] = now[_END] if grown[_OBSERVED] else taken_at_ns
-        pending_before_ns, self._before = self._before[_PENDING], now
+    def _drop_oldest(self) -> None:
+        self.gone_until_ns = self._point(self._oldest).cells[_END]
+        self._oldest, self._count = (self._oldest + 1) % _MAX_POINTS, self._count - 1
+
+    def append(self, state: MonitorState, gpu: GpuState) -> None:
+        before, now = self._before, _counters(gpu)
+        grown = array("q", [new - old for new, old in zip(now, before, strict=True)])
+        stretches = grown_stretches(gpu, before[_OBSERVED], before[_BUSY], state.period_ns)
+        self._before = now
+        settled_ns, self._settled_ns = self._settled_ns, gpu.unsettled.settled_ns
+        pending_ns = before[_PENDING]
+        released_ns = max(-grown[_PENDING], min(self._settled_ns - settled_ns, pending_ns))
+        grown[_PENDING] += released_ns
         suspected_ns, grown[_SUSPECTED] = grown[_SUSPECTED], 0
         not_starved_ns, grown[_NOT_STARVED] = grown[_NOT_STARVED], 0
-        released_ns, grown[_PENDING] = max(0, -grown[_PENDING]), max(0, grown[_PENDING])
-        latest = gpu.latest.utilization_ratio if gpu.latest is not None and gpu.present else None
-        waiting = self._waiting(pending_before_ns) if released_ns else []
+        waiting = self._waiting(pending_ns) if released_ns > 0 else []
         settled = []
         for earlier in waiting:
             moved_ns = earlier.settle(released_ns, grown)
             if moved_ns:
                 released_ns -= moved_ns
                 settled.append(earlier)
-        newest = self._add(latest, grown)
-        self.touched = {point.cells[_SEQUENCE]: point for point in (newest, *settled)}
+        self._drop_empty()
+        newest = [self._add(*row) for row in _divided(grown, stretches)]
+        if not newest:
+            ratio = gpu.latest.utilization_ratio if gpu.latest is not None and gpu.present else None
+            grown[_END] = state.taken_at_ns
+            newest = [self._add(ratio, grown)]
+        self.touched = {point.cells[_SEQUENCE]: point for point in (*newest, *settled)}
         self._mark(_SUSPECTED, suspected_ns, _UNKNOWN, waiting)
         self._mark(_NOT_STARVED, not_starved_ns, _INPUT_WAIT, waiting)
 
+    def _drop_empty(self) -> None:
+        """Drop the newest point if it has no time: the next one takes its place."""
+        if self._count:
+            cells = self._point((self._oldest + self._count - 1) % _MAX_POINTS).cells
+            if not any(cells[_OBSERVED:]):
+                self._count -= 1
+                self._sequence -= 1
+
     def _add(self, ratio: float | None, cells: array[int]) -> _Point:
+        if self._count == _MAX_POINTS:
+            self._drop_oldest()
         at = (self._oldest + self._count) % _MAX_POINTS
         self._count += 1
+        self._sequence += 1
+        cells[_SEQUENCE] = self._sequence
         self._cells[at * _WIDTH : (at + 1) * _WIDTH] = cells
         self._ratios[at] = nan if ratio is None else ratio
         return self._point(at)
@@ -218,12 +241,40 @@ class _Lane:
                 self.touched.setdefault(point.cells[_SEQUENCE], point)
 
 
-def _counters(taken_at_ns: int, gpu: GpuState) -> array[int]:
-    totals, last_ns = gpu.totals, gpu.last_sample_at_ns
-    # Observation ends with the newest sample, which is a little older than the tick.
-    end_ns = taken_at_ns if last_ns is None else min(taken_at_ns, last_ns)
+def _counters(gpu: GpuState) -> array[int]:
+    totals = gpu.totals
     # Waits for a first batch, waits in hangs, and waits that may have another cause.
     not_starved_ns = totals.idle_ns.get(IdleCause.INPUT_WAIT, 0) - totals.starved_ns
-    fixed = [0, end_ns, totals.observed_ns, totals.busy_ns, totals.pending_ns,
-             totals.suspected_ns, not_starved_ns]  # fmt: skip
+    fixed = [0, 0, totals.observed_ns, totals.busy_ns, totals.pending_ns, totals.suspected_ns,
+             not_starved_ns]  # fmt: skip
     return array("q", [*fixed, *(totals.idle_ns.get(cause, 0) for cause in CAUSES)])
+
+
+def _divided(
+    grown: array[int], stretches: Sequence[Stretch]
+) -> Iterator[tuple[float | None, array[int]]]:
+    """Divide what was counted between stretches, each with its utilisation.
+
+    Pending time is the newest idle time. The rest is divided in proportion to idle time, because
+    it is not known in which of the stretches it was. What is more than their idle time passed
+    before the oldest point.
+    """
+    rooms_ns = [one.observed_ns - one.busy_ns for one in stretches]
+    pendings_ns = [0] * len(rooms_ns)
+    for at in reversed(range(len(rooms_ns))):
+        pendings_ns[at] = min(rooms_ns[at], grown[_PENDING] - sum(pendings_ns))
+        rooms_ns[at] -= pendings_ns[at]
+    for at, (stretch, room_ns) in enumerate(zip(stretches, rooms_ns, strict=True)):
+        cells = array("q", bytes(8 * _WIDTH))
+        cells[_END], cells[_OBSERVED], cells[_BUSY] = stretch[:3]
+        cells[_PENDING] = pendings_ns[at]
+        whole_ns = max(sum(rooms_ns[at:]), sum(grown[_CAUSES:]))
+        for column in _COLUMN.values() if room_ns else ():
+            cells[column] = grown[column] * room_ns // whole_ns
+        rounded_ns = room_ns - sum(cells[_CAUSES:])
+        for column in _COLUMN.values():
+            more_ns = min(rounded_ns, grown[column] - cells[column])
+            rounded_ns -= more_ns
+            cells[column] += more_ns
+            grown[column] -= cells[column]
+        yield stretch.utilization_ratio, cells

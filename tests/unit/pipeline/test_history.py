@@ -14,6 +14,7 @@ from gpumon.core.report.report import Report
 from gpumon.core.sample import Frame, ProcessSample
 from gpumon.core.state import MonitorState
 from gpumon.core.waits.reasons import WaitReason
+from gpumon.core.wording import in_time
 from gpumon.pipeline.history import LaneHistory, ReportHistory
 from gpumon.pipeline.state_report import report_of
 from tests.builders.monitor import SAVE, STEP, WAIT, Story
@@ -27,8 +28,8 @@ DAY_NS = s(24 * 3600)
 class Kept(Story):
     """A monitor whose states are kept each second, as by a daemon."""
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, drained_every: int = 1) -> None:
+        super().__init__(drained_every=drained_every)
         self.history = ReportHistory()
 
     def _advance(self, *frames: Frame, error: str | None = None) -> MonitorState:
@@ -69,6 +70,19 @@ class TestTheLastSeconds:
             assert 0.96 * wanted <= totals(kept.last(wanted)).observed_ns / S <= wanted
         assert kept.last(60).notes[-1] == "This covers the last 60 s."
         assert "only some times older than ten minutes are kept" in kept.last(900).notes[-1]
+
+    @pytest.mark.parametrize("phase", range(5))
+    def test_are_nearly_as_many_where_samples_come_every_fifth_second(self, phase: int) -> None:
+        kept = Kept(drained_every=5)
+        kept.pass_seconds(200, 0.5)
+        kept.pass_seconds(200 + phase, 1.0)
+
+        for wanted in (30, 60, 100, 150, 195):
+            found = kept.last(wanted)
+            observed_s = totals(found).observed_ns // S
+            assert wanted - 5 <= observed_s <= wanted + 1
+            assert totals(found).busy_ns == totals(found).observed_ns
+            assert found.notes[-1].startswith(f"This covers the last {in_time(s(observed_s))}")
 
     def test_leave_out_runs_that_had_ended_before(self, kept: Kept) -> None:
         kept.pass_seconds(10, 1.0)
@@ -144,8 +158,8 @@ class TestAPauseThatBeganBefore:
 class Followed:
     """A story whose lanes are followed as a daemon does."""
 
-    def __init__(self) -> None:
-        self.story, self.history = Story(), LaneHistory()
+    def __init__(self, drained_every: int = 1) -> None:
+        self.story, self.history = Story(drained_every=drained_every), LaneHistory()
 
     def pass_second(self, *levels: float | None, **phases_s: float) -> None:
         """One second in which the run ``train`` was in these phases for so long."""
@@ -183,6 +197,34 @@ class TestTheLaneOfAGpu:
         assert first.observed_ns == (S, 0, S)
         assert second.busy_ns == (S, S, 0)
         assert (second.start_ns, second.cell_ns, second.observed_ns) == (s(1000), S, (S, S, S))
+
+    def test_has_the_time_of_its_samples_and_not_of_the_tick_that_brought_them(self) -> None:
+        each, seldom = Followed(), Followed(drained_every=5)
+        for second in range(60):
+            level = None if 20 <= second < 32 else (0.02, 1.0, 0.4)[second % 3]
+            for followed in (each, seldom):
+                followed.pass_second(level)
+
+        assert seldom.lanes.gpus == each.lanes.gpus
+
+    def test_ends_with_its_samples_and_after_a_while_without_any(self) -> None:
+        followed = Followed(drained_every=5)
+        for _ in range(14):
+            followed.pass_second(1.0)
+        (fresh,) = followed.lanes.gpus
+        for _ in range(63):
+            followed.pass_second(None)
+        (silent,) = followed.lanes.gpus
+        for _ in range(3):
+            followed.pass_second(1.0)
+        (again,) = followed.lanes.gpus
+
+        assert (fresh.end_ns, fresh.observed_ns) == (s(1010), (S,) * 10)
+        assert (silent.end_ns, silent.cell_ns) == (s(1062), S)
+        assert silent.observed_ns == (S,) * 14 + (0,) * 48
+        assert (again.end_ns, again.observed_ns[-4]) == (s(1080), 0)
+        assert again.observed_ns[-2] == again.cell_ns
+        assert sum(again.observed_ns) == s(17)
 
     def test_is_empty_for_one_that_was_never_observed(self, followed: Followed) -> None:
         followed.pass_second(1.0)

@@ -12,9 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpumon.core.accounting.totals import GpuTotals
-from gpumon.core.phase import IdleCause
+from gpumon.core.phase import IdleCause, TrainingPhase
 from gpumon.core.state import MonitorState
 from gpumon.outlets.http.page_history import KEPT_PERIODS, PageHistory
+from tests.builders.monitor import Story
 from tests.builders.state import (
     STARVED_UUID,
     S,
@@ -94,6 +95,84 @@ class TestPointsOfASourceThatIsNeverOnTime:
         assert {hole_ns for hole_ns in holes_ns if abs(hole_ns) > 1_000} == set()
 
 
+PHASES_OF_A_SECOND = st.sampled_from(
+    [TrainingPhase.INPUT_WAIT, TrainingPhase.TRAIN_STEP, TrainingPhase.CHECKPOINT]
+)
+
+
+def story_points(drained_every: int, *levels: float | None) -> list[tuple[int, ...]]:
+    """End, length, busy, pending and unknown time of the points after these seconds."""
+    story, history = Story(drained_every=drained_every), PageHistory()
+    for level in levels:
+        history.append(story.pass_second(level))
+    return [
+        (
+            one["end_ns"],
+            one["observed_ns"],
+            one["busy_ns"],
+            one["pending_ns"],
+            one["idle_ns"].get("unknown", 0),
+        )
+        for one in points(history, "GPU-0")
+        if one["observed_ns"]
+    ]
+
+
+class TestPointsOfSamplesThatComeEveryFifthTick:
+    @pytest.mark.parametrize(
+        "levels",
+        [
+            [1.0, 0.0] * 30,
+            [1.0] * 7 + [0.0] * 8 + [1.0] * 10 + [0.0] * 5,
+            [0.3, 0.9, 0.6] * 20,
+            [1.0] * 20 + [None] * 13 + [1.0] * 17,
+        ],
+        ids=["short pauses", "long pauses", "levels", "a hole"],
+    )
+    def test_have_the_time_of_the_samples(self, levels: list[float | None]) -> None:
+        assert story_points(5, *levels) == story_points(1, *levels)
+
+    def test_are_no_more_than_there_is_room_for(self) -> None:
+        story, history = Story(drained_every=5), PageHistory()
+        for _ in range(2 * KEPT_PERIODS):
+            history.append(story.pass_second(1.0))
+        kept, at_ns = points(history, "GPU-0"), story.state.taken_at_ns
+
+        assert kept[0]["end_ns"] <= at_ns - (KEPT_PERIODS - 1) * S
+        sequence = [point["sequence"] for point in kept]
+        assert sequence == sorted(set(sequence))
+
+    def test_are_sent_to_a_page_as_they_change(self) -> None:
+        story, history = Story(drained_every=5), PageHistory()
+        shown: dict[int, dict[str, Any]] = {}
+        for level in [1.0, 0.0, 0.0, 1.0, 0.3, 1.0, 1.0] * 12:
+            history.append(story.pass_second(level))
+            shown |= {point["sequence"]: point for point in history.newest()["gpus"]["GPU-0"]}
+
+            assert [shown[number] for number in sorted(shown)] == points(history, "GPU-0")
+
+    @settings(deadline=None)
+    @given(st.lists(st.floats(0.0, 1.0), min_size=1, max_size=60), st.lists(PHASES_OF_A_SECOND))
+    def test_close_and_are_together_what_was_counted(
+        self, levels: list[float], phases: list[TrainingPhase]
+    ) -> None:
+        story, history = Story(drained_every=5), PageHistory()
+        story.ring()
+        for second, level in enumerate(levels):
+            entered = [(0.25, phases[second])] if second < len(phases) else []
+            history.append(story.pass_second(level, phases=entered))
+        totals, all_points = story.state.gpus[0].totals, points(history, "GPU-0")
+
+        for point in all_points:
+            idle_ns = sum(point["idle_ns"].values())
+            assert point["busy_ns"] + idle_ns + point["pending_ns"] == point["observed_ns"]
+        assert sum(point["busy_ns"] for point in all_points) == totals.busy_ns
+        assert sum(point["pending_ns"] for point in all_points) == totals.pending_ns
+        for cause in IdleCause:
+            ns = sum(point["idle_ns"].get(cause.value, 0) for point in all_points)
+            assert ns == totals.idle_ns.get(cause, 0)
+
+
 class TestAPauseThatSettles:
     BUSY = GpuTotals(observed_ns=S, busy_ns=S)
     PAUSING = GpuTotals(observed_ns=3 * S, busy_ns=S, pending_ns=2 * S)
@@ -124,6 +203,18 @@ class TestAPauseThatSettles:
         )  # fmt: skip
 
         assert [point["suspected_ns"] for point in points(history)] == [0, 2 * S, 0, S, 0]
+
+    def test_leaves_no_time_of_points_that_are_gone(self) -> None:
+        history = PageHistory()
+        for tick in range(1, 2 * KEPT_PERIODS):
+            history.append(after(tick, GpuTotals(observed_ns=tick * S, pending_ns=tick * S)))
+        last_ns = 2 * KEPT_PERIODS * S
+        settled = GpuTotals(observed_ns=last_ns, idle_ns={UNKNOWN: last_ns}, suspected_ns=last_ns)
+        history.append(after(2 * KEPT_PERIODS, settled))
+
+        for point in points(history):
+            assert point["idle_ns"] == {"unknown": S}
+            assert point["suspected_ns"] == S
 
     def test_for_the_very_first_batch_is_input_wait_where_it_was_and_not_starved(self) -> None:
         waited = [GpuTotals(observed_ns=n * S, pending_ns=n * S) for n in (1, 2, 3)]
