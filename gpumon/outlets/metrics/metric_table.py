@@ -67,7 +67,8 @@ _GPU_TIME = (
     ("gpu_idle_seconds_total", _COUNTER, "uuid cause", MetricView.idle_by_cause,
      "Total time in seconds no kernel was running on the GPU, by cause."),
     ("gpu_idle_pending_seconds", _GAUGE, "uuid", MetricView.idle_pending,
-     "Idle time in seconds whose cause is not settled yet; observed minus busy minus idle."),
+     "Idle time in seconds whose cause is not settled or not exported yet; observed minus busy "
+     "minus idle."),
     ("gpu_starved_seconds_total", _COUNTER, "uuid", counted("totals.starved_ns"),
      "Total time in seconds the GPU was certainly idle because its training run waited for input."),
     ("gpu_suspected_seconds_total", _COUNTER, "uuid", counted("totals.suspected_ns"),
