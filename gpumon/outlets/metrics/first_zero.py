@@ -1,13 +1,14 @@
 """Counters that start late: each is exported as 0 first, so that no increase is lost.
 
-Idle time of a cause has no series before it was ever above zero. ``rate()`` and ``increase()``
-miss what a series already has when it is scraped for the first time, so it is 0 until one scrape,
-or a minute.
+Idle time of a cause has no series before it was ever above zero, and a run begins at any time.
+``rate()`` and ``increase()`` miss what a series already has when it is scraped for the first
+time, so it is 0 until one scrape, or a minute.
 """
 
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Mapping, Sequence
+from operator import attrgetter
 from typing import Any, Final, TypeAlias
 
 from gpumon.core.clock import NS_PER_S
@@ -16,10 +17,14 @@ from gpumon.core.state import GpuState, MonitorState, RunState
 IDLE: Final = "idle"
 INPUT_WAIT: Final = "input_wait"
 PHASE: Final = "phase"
+RUN: Final = "run"
 NVML_ERROR: Final = "nvml_error"
 
 SeriesKey: TypeAlias = tuple[str, str, Hashable]
-"""One of the families above, the GPU or run, and the cause, reason, phase or error."""
+"""One of the kinds above, the GPU or run, and the cause, reason, phase, counter or error."""
+
+RUN_COUNTERS: Final = ("steps", "samples", "first_input_wait_ns", "ratio_changes")
+_read_run_counters: Final = attrgetter(*RUN_COUNTERS)
 
 _LONGEST_NS: Final = 60 * NS_PER_S
 """How long a series is 0 if it is not scraped: longer than most servers wait between scrapes."""
@@ -79,7 +84,11 @@ def _owners(
         yield (IDLE, gpu.device.uuid, 0), gpu.totals.idle_ns, False
         yield (INPUT_WAIT, gpu.device.uuid, 0), gpu.totals.input_wait_by_reason_ns, False
     for run in runs:
-        # A run may be older than the daemon: then its time is no increase.
-        yield (PHASE, run.run, run.pid), run.phase_ns, run.wall_ns > _LONGEST_NS
+        # A run may be older than the daemon: then what it has is no increase.
+        is_old = run.wall_ns > _LONGEST_NS
+        yield (PHASE, run.run, run.pid), run.phase_ns, is_old
+        named = zip(RUN_COUNTERS, _read_run_counters(run), strict=True)
+        counts = {name: count for name, count in named if count}
+        yield (RUN, run.run, run.pid), counts, is_old
     errors = {(function, code): count for function, code, count in state.call_errors}
     yield (NVML_ERROR, "", 0), errors, False

@@ -20,7 +20,7 @@ from gpumon.outlets.metrics.metric_values import (
     listed,
     now,
     of_state,
-    run,
+    run_counter,
     run_now,
     sample,
 )
@@ -177,11 +177,13 @@ _TRAINING = (
     ("training_hanging", _GAUGE, "run", MetricView.hanging_now,
      "Whether the run has counted no step, or waited for its first batch, for so long that it "
      "probably hangs."),
-    ("training_steps_total", _COUNTER, "run", run("steps"), "Number of completed training steps."),
-    ("training_first_input_wait_seconds_total", _COUNTER, "run", run("first_input_wait_ns"),
+    ("training_steps_total", _COUNTER, "run", run_counter("steps"),
+     "Number of completed training steps."),
+    ("training_first_input_wait_seconds_total", _COUNTER, "run", run_counter("first_input_wait_ns"),
      "Time in seconds the run waited for its first batch; no series if its start was not "
      "observed."),
-    ("training_samples_total", _COUNTER, "run", run("samples"), "Number of samples trained on."),
+    ("training_samples_total", _COUNTER, "run", run_counter("samples"),
+     "Number of samples trained on."),
     ("training_epoch", _GAUGE, "run", run_now("epoch"), "Current epoch, counted from 0."),
     ("training_share_ratio", _GAUGE, "run uuid", MetricView.shares,
      "Share of each batch of its job that the run reports for the GPU."),

@@ -32,6 +32,7 @@ from gpumon.outlets.metrics.first_zero import (
     INPUT_WAIT,
     NVML_ERROR,
     PHASE,
+    RUN,
     FirstZeros,
     SeriesKey,
 )
@@ -136,6 +137,10 @@ class MetricView:
     def collectors_named(self) -> Labelled[CollectorState]:
         return tuple(((collector.name,), collector) for collector in self.collectors)
 
+    def is_zero(self, kind: str, labels: Labels, name: Hashable) -> bool:
+        """Whether this series of a GPU or run is exported as 0 although it is above it."""
+        return bool(self.zeros) and (kind, labels[0], name) in self.zeros
+
     # -- rows of families that need more than a path -----------------------------------
 
     def starved_now(self) -> Iterator[Row]:
@@ -162,7 +167,8 @@ class MetricView:
     def ratio_changes(self) -> Iterator[Row]:
         for labels, run in self.runs_known:
             if run.shares or run.ratio_changes:
-                yield labels, run.ratio_changes
+                is_zero = self.is_zero(RUN, labels, "ratio_changes")
+                yield labels, 0 if is_zero else run.ratio_changes
 
     def build_info(self) -> list[Row]:
         return [((self.version,), 1)]
@@ -186,21 +192,21 @@ class MetricView:
             for cause in CAUSES:
                 idle_ns = gpu.totals.idle_ns.get(cause, 0)
                 if idle_ns:
-                    is_zero = self._is_zero(IDLE, labels, cause)
+                    is_zero = self.is_zero(IDLE, labels, cause)
                     yield (*labels, cause.value), 0.0 if is_zero else seconds(idle_ns)
 
     def idle_pending(self) -> Iterator[Row]:
         # With idle time whose series is still 0, so that each scrape adds up.
         for labels, gpu in self.gpus_counted:
             idle_ns = gpu.totals.idle_ns
-            hidden = [idle_ns[cause] for cause in idle_ns if self._is_zero(IDLE, labels, cause)]
+            hidden = [idle_ns[cause] for cause in idle_ns if self.is_zero(IDLE, labels, cause)]
             yield labels, seconds(gpu.totals.pending_ns + sum(hidden))
 
     def input_wait_by_reason(self) -> Iterator[Row]:
         for labels, gpu in self.gpus_counted:
             for reason, waited_ns in sorted(gpu.totals.input_wait_by_reason_ns.items()):
                 if waited_ns:
-                    is_zero = self._is_zero(INPUT_WAIT, labels, reason)
+                    is_zero = self.is_zero(INPUT_WAIT, labels, reason)
                     yield (*labels, reason), 0.0 if is_zero else seconds(waited_ns)
 
     def throttled(self) -> Iterator[Row]:
@@ -223,7 +229,7 @@ class MetricView:
 
     def nvml_errors(self) -> Iterator[Row]:
         for function, code, count in self.call_errors:
-            is_zero = self._is_zero(NVML_ERROR, ("",), (function, code))
+            is_zero = self.is_zero(NVML_ERROR, ("",), (function, code))
             yield (function, code), 0 if is_zero else count
 
     def run_info(self) -> Iterator[Row]:
@@ -235,7 +241,7 @@ class MetricView:
             for phase in PHASES:
                 phase_ns = run.phase_ns.get(phase, 0)
                 if phase_ns:
-                    is_zero = self._is_zero(PHASE, labels, phase)
+                    is_zero = self.is_zero(PHASE, labels, phase)
                     yield (*labels, phase.value), 0.0 if is_zero else seconds(phase_ns)
 
     def phase_now(self) -> Iterator[Row]:
@@ -268,9 +274,6 @@ class MetricView:
             if gpu.last_sample_at_ns is not None and gpu.listed:
                 age_ns = self.state.taken_at_ns - gpu.last_sample_at_ns
                 yield (gpu.device.uuid,), self.state.wall_time_s - seconds(age_ns)
-
-    def _is_zero(self, family: str, labels: Labels, name: Hashable) -> bool:
-        return bool(self.zeros) and (family, labels[0], name) in self.zeros
 
 
 def _is_counted(gpu: GpuState) -> bool:
@@ -401,9 +404,17 @@ now: Final = _of_each(lambda view: view.gpus_present)
 sample: Final = _of_each(lambda view: view.samples)
 detail: Final = _of_each(lambda view: view.details)
 activity: Final = _of_each(lambda view: view.activities)
-run: Final = _of_each(lambda view: view.runs_known)
 run_now: Final = _of_each(lambda view: view.runs_now)
 collector: Final = _of_each(lambda view: view.collectors_named)
+
+
+def run_counter(name: str) -> Reader:
+    """Reads one of ``RUN_COUNTERS``; times in seconds."""
+    read = _of_each(lambda view: view.runs_known)(name)
+    return lambda view: [
+        (labels, 0 if count is not None and view.is_zero(RUN, labels, name) else count)
+        for labels, count in read(view)
+    ]
 
 
 def of_state(name: str) -> Reader:

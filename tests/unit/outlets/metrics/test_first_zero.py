@@ -169,6 +169,37 @@ class TestAPhase:
         assert later[("checkpoint",)] == 0.0
 
 
+class TestACounterOfARun:
+    COUNTERS = ("steps_total", "samples_total", "first_input_wait_seconds_total",
+                "ratio_changes_total")  # fmt: skip
+
+    def counters(self, daemon: Daemon, wall_s: int, steps: int) -> list[float | None]:
+        one = run(
+            wall_ns=wall_s * S, steps=steps, samples=32 * steps, first_input_wait_ns=2 * S,
+            shares={"GPU-a": 1.0}, ratio_changes=1,
+        )  # fmt: skip
+        daemon.tick(runs=(one,))
+        values = daemon.scrape()
+        return [values[f"gpumon_training_{name}"].get(()) for name in self.COUNTERS]
+
+    def test_of_a_new_run_is_0_first(self) -> None:
+        daemon = Daemon()
+
+        assert self.counters(daemon, 14, steps=100) == [0.0, 0.0, 0.0, 0.0]
+        assert self.counters(daemon, 29, steps=200) == [200.0, 6_400.0, 2.0, 1.0]
+
+    def test_of_a_run_that_is_older_than_the_daemon_is_complete_at_once(self) -> None:
+        assert self.counters(Daemon(), 3_600, steps=100) == [100.0, 3_200.0, 2.0, 1.0]
+
+    def test_without_an_answer_has_no_series(self) -> None:
+        daemon = Daemon()
+        daemon.tick(runs=(run(wall_ns=S, samples=None, first_input_wait_ns=None),))
+        values = daemon.scrape()
+
+        assert "gpumon_training_samples_total" not in values
+        assert "gpumon_training_first_input_wait_seconds_total" not in values
+
+
 def test_failed_calls_are_counted_from_0() -> None:
     daemon = Daemon()
     shown = []
