@@ -155,11 +155,6 @@ USABLE = {
     "without a header, twice": (FIRST, LATER, LATER),
     "with its header alone so far": (FIRST, HEADER + "\n"),
     "whose first line was cut short": (FIRST, "45 %, 1830 MiB\n" + LATER),
-    "with other columns under a header": (
-        FIRST,
-        "index, utilization.gpu [%], timestamp\n"
-        + "".join(f"0, 97 %, {smi_stamp(at)}\n" for at in range(40, 70)),
-    ),
     "of another tool with the same format": ("\n".join(DMON * 9) + "\n", "\n".join(DMON) + "\n"),
 }
 UNUSABLE = {
@@ -167,6 +162,9 @@ UNUSABLE = {
     "with few lines": (FIRST, "time;gpu_util\n2026-03-02 09:00:00;97\n"),
     "without a utilisation": (
         FIRST, "timestamp, power.draw [W]\n" + f"{smi_stamp(50)}, 97.20 W\n" * 60
+    ),
+    "with other columns under a header": (
+        FIRST, "index, utilization.gpu [%], timestamp\n" + f"0, 97 %, {smi_stamp(50)}\n" * 60
     ),
     "of another format": ("\n".join(DMON * 9) + "\n", FIRST),
     "of text": (FIRST, "epoch 3: loss 0.31\n" * 60),

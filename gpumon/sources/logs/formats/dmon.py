@@ -69,7 +69,7 @@ def _mark(head: Sequence[str]) -> int | None:
 
 
 class ScrollingTable(GpuLog):
-    """A log whose header may come again and change.
+    """A log whose header may come again; rows under another one are skipped.
 
     Attributes:
         busy: Utilisation columns; a table has at least one of them.
@@ -84,7 +84,7 @@ class ScrollingTable(GpuLog):
         super().__init__(lines, name=name, options=options)
         self._width, self._refusal = _UNUSABLE, Refusal.UNHEADED
         self._separator: str | None = None
-        self._time_columns: tuple[bool, bool] | None = None  # whether rows have a date, and a time
+        self._header: TableHeader | None = None
 
     def _read(self) -> Rows:
         for number, line in self._numbered(_MAX_LENGTH):
@@ -132,19 +132,16 @@ class ScrollingTable(GpuLog):
     def _read_header(self, bare: str) -> None:
         header = header_of(bare)
         if header is None:
-            if not _COLUMNS.isdisjoint(re.split(r"[\s,#]+", bare.lower())):  # it was to be one
-                self._width, self._refusal = _UNUSABLE, Refusal.UNHEADED
             return
-        self._separator = header.separator
-        has_date_and_time = header.at("date") is not None, header.at("time") is not None
         busy = {name: at for name in self.busy if (at := header.at(name)) is not None}
-        if not busy:
-            self._width, self._refusal = _UNUSABLE, Refusal.HEADER
-        elif self._time_columns not in (None, has_date_and_time):
-            self._width, self._refusal = _UNUSABLE, Refusal.CLOCK
+        if header == self._header:
+            self._width = len(header.names)
+        elif self._header is not None or not busy:
+            self._width = _UNUSABLE
+            self._refusal = Refusal.OTHER_HEADER if busy else Refusal.HEADER
         else:
-            self._time_columns = has_date_and_time
-            self._counts_rows = not has_date_and_time[1]
+            self._header, self._separator = header, header.separator
+            self._counts_rows = header.at("time") is None
             places = [header.at(name) for name in ("date", "time")]
             self._stamp_at = [at for at in places if at is not None]
             self._gpu_at, self._busy_at = header.at("gpu") or 0, busy

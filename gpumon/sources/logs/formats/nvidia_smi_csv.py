@@ -15,10 +15,7 @@ from gpumon.sources.logs.log_text import MAX_PIECE, head_of
 from gpumon.sources.logs.stamps.stamp_parsers import without_unit
 from gpumon.sources.logs.table.cell_values import UtilizationCells, bytes_in
 from gpumon.sources.logs.table.column_layout import (
-    AmbiguousColumnError,
-    ColumnLayout,
     identifying_position,
-    layout_of_header,
     looks_like_header,
     stamp_text,
 )
@@ -41,8 +38,8 @@ _MAX_HEADERS: Final = 2
 class NvidiaSmiCsvLog(GpuLog):
     """A CSV with a row for each GPU and time.
 
-    With or without header, repeated headers, columns in any order, with or without units, one GPU
-    or many. Notes say what was assumed.
+    With or without header, columns in any order, with or without units, one GPU or many. Rows under
+    another header are skipped. Notes say what was assumed.
 
     Most cells of a log repeat: their meaning is remembered, and only the stamp of a row is parsed.
     Without that a long log takes twice as long.
@@ -129,7 +126,7 @@ class NvidiaSmiCsvLog(GpuLog):
             self._skipped.add(Refusal.DRIVER, self._number)
         elif any(cell.strip() for cell in cells):
             if self._width == _UNUSABLE:
-                self._skipped.add(Refusal.HEADER, self._number)
+                self._skipped.add(Refusal.OTHER_HEADER, self._number)
             elif self._stamp_of(cells) is None:
                 self._skipped.add(Refusal.WIDTH, self._number)
             else:
@@ -182,27 +179,12 @@ class NvidiaSmiCsvLog(GpuLog):
             )
 
     def _read_header(self, cells: Sequence[str]) -> None:
-        """Continue with a new header; skip the rows of a table without utilisation."""
-        header = [cell.strip() for cell in cells]
-        if header == self._header:
+        """Skip the rows under a header other than the first, until that comes again."""
+        if [cell.strip() for cell in cells] == self._header:
             self._width = self._layout.width
-            return
-        try:
-            layout = layout_of_header(cells, self._options.columns)
-        except AmbiguousColumnError:
-            layout = None
-        has_stamps = layout is not None and Column.STAMP in layout.positions
-        is_ours = has_stamps == (self._stamps is not None)
-        if layout is None or not is_ours or not self._rows.relayout(layout):
+        else:
             self._width = _UNUSABLE
-            self._skipped.add(Refusal.HEADER, self._number)
-            return
-        if layout.is_percent is not None:
-            if self._unit is not None:
-                self._unit.settle()
-            self._is_percent, self._unit = layout.is_percent, None
-        self._header = header
-        self._adopt(layout)
+            self._skipped.add(Refusal.OTHER_HEADER, self._number)
 
     def _prepare(self, head: Sequence[str]) -> None:
         self._splitter = CellSplitter(separator_of(head))
@@ -213,7 +195,7 @@ class NvidiaSmiCsvLog(GpuLog):
             if self._errors.are_all(head, but=_MAX_HEADERS):
                 raise UnreadableLogError(f"{self._name}: {self._errors.sentence()}") from None
             raise
-        self._is_percent, self._unit = known.is_percent, known.unit
+        self._cells, self._unit = UtilizationCells(is_percent=known.is_percent), known.unit
         self._is_guessed = known.is_guessed
         self._header = known.header
         self._guesses += known.notes
@@ -230,15 +212,11 @@ class NvidiaSmiCsvLog(GpuLog):
             parsed = map(parse, islice(texts, _TICK_ROWS))
             stamps_ns = [stamp_ns for stamp_ns in parsed if stamp_ns is not None]
         self._rows: GpuRows = GpuRows(known.layout, stamps_ns, self._gpus)
-        self._adopt(known.layout)
-
-    def _adopt(self, layout: ColumnLayout) -> None:
-        self._layout = layout
+        self._layout = layout = known.layout
         self._width = layout.width
         self._utilization_at = layout.positions[Column.UTILIZATION]
         self._stamp_at = layout.stamp_positions
         self._used_at = layout.positions.get(Column.MEMORY_USED)
-        self._cells = UtilizationCells(is_percent=self._is_percent)
         self._unit_bytes, _ = layout.memory_unit_bytes
         self._separator = self._splitter.separator
         is_by_cell = self._rows.is_by_cell and self._separator not in (BLANKS, BARS)
@@ -248,5 +226,3 @@ class NvidiaSmiCsvLog(GpuLog):
         self._key_at = (
             self._utilization_at if self._rows.key_column is None else self._rows.key_column
         )
-        for known in (self._ratios, self._positions, self._bytes):
-            known.clear()

@@ -297,7 +297,7 @@ class WideCsvLog(WideTable):
                 if is_our_table:
                     yield number, cells
                 else:
-                    self._skipped.add(Refusal.HEADER, number)
+                    self._skipped.add(Refusal.OTHER_HEADER, number)
             elif line.strip():
                 self._lose_row(Refusal.WIDTH, number, len(self._columns))
 

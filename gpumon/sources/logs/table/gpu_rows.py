@@ -112,30 +112,15 @@ class GpuRows:
         self._gpus = gpus
         self._layout = layout
         self._host_column = layout.positions.get(Column.HOST)
-        self._by_name = not stamps_ns
-        self.key_column = self._key_in(layout)
+        self.key_column = identifying_position(layout.positions)
+        if self.key_column is None:
+            self.key_column = layout.positions.get(Column.HOST)
+        if self.key_column is None and not stamps_ns:
+            self.key_column = layout.positions.get(Column.NAME)
         count, tick_ns = rows_per_tick(stamps_ns) if self.key_column is None else (1, 0)
         self._rows_per_tick, self._within_tick_ns = count, int(tick_ns * TICK_SHARE)
         self._tick_began_ns: int | None = None
         self._next = 0
-
-    def _key_in(self, layout: ColumnLayout) -> int | None:
-        key_column = identifying_position(layout.positions)
-        if key_column is None:
-            key_column = layout.positions.get(Column.HOST)
-        if key_column is None and self._by_name:
-            key_column = layout.positions.get(Column.NAME)
-        return key_column
-
-    def relayout(self, layout: ColumnLayout) -> bool:
-        """Continue with a new header; return whether its rows identify GPUs as before."""
-        if self.key_column is not None:
-            key_column = self._key_in(layout)
-            if key_column is None and len(self._gpus.gpus) > 1:
-                return False
-            self.key_column = key_column
-        self._layout, self._host_column = layout, layout.positions.get(Column.HOST)
-        return True
 
     @property
     def is_by_cell(self) -> bool:

@@ -84,21 +84,17 @@ EXAMPLES = {
     "a line that was cut short has no value": example(
         f"timestamp, {UTIL}", f"{ONE}, 19 %", f"{TWO}, 1", is_cut=True, busy=[19, None], skipped=1
     ),
-    "a repeated header may move the columns": example(
-        smi_log([45]), f"index, {UTIL}, timestamp", f"0, 55 %, {TWO}",
-        of=[0, 0], busy=[45, 55], gpu_count=1,
-    ),
-    "a repeated header without an index continues the only GPU": example(
-        "time,util,index", "1,45,0", "time,util", "2,36", "3,37", of=[0, 0, 0], busy=[45, 36, 37]
-    ),
-    "a repeated header without an index is skipped for several GPUs": example(
-        "time,util,index", "1,45,0", "1,45,1", "time,util", "2,1", "3,45", of=[0, 1],
-        skipped=3, noted="3 lines of a table without a utilisation",
-    ),
-    "a repeated header without utilisation is skipped with its rows": example(
-        "time,util", "1,45", "time,memory.used [MiB]", "2,36", "time,util", "3,55",
-        busy=[45, 55], skipped=2,
-    ),
+    **{
+        f"another header is skipped with its rows: {other}": example(
+            "time,util,index", "1,45,0", other, *below, "time,util,index", "3,55,0",
+            busy=[45, 55], skipped=len(below) + 1,
+            noted=f"Skipped {len(below) + 1} lines under a header other than the first",
+        )
+        for other, *below in (
+            ("index,util,time", "0,55,2"), ("time,util", "2,36", "3,37"),
+            ("time,memory.used [MiB]", "2,36"),
+        )
+    },
     "a log of only [N/A] is refused with advice for MIG": example(
         HEADER, *(f"{smi_stamp(at)}, 0, NVIDIA A100, [N/A], 1000 MiB" for at in range(60)),
         refused="of a GPU with MIG on: .*dcgmi dmon -e 1001.*gpumon doctor",
