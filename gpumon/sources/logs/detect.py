@@ -25,7 +25,7 @@ from gpumon.sources.logs.log_text import head_of
 from gpumon.sources.logs.stamps.row_order import OrderedLog
 from gpumon.sources.logs.table.column_layout import looks_like_header, unknown_column
 from gpumon.sources.logs.table.column_names import Column
-from gpumon.sources.logs.table.csv_cells import BARS, CellSplitter, separator_of
+from gpumon.sources.logs.table.csv_cells import CellSplitter, separator_of
 from gpumon.sources.logs.table.headings import column_named, columns_by_meaning
 from gpumon.sources.logs.table.skipped_lines import SkippedLines
 
@@ -71,6 +71,11 @@ _OTHER_TOOLS: Final = (
         "a page of HTML",
         _first_line_like(r"\ufeff?\s*<(?:!DOCTYPE html|html|head|body)\b"),
         "save what the page shows as CSV or JSON, or " + _ADVICE,
+    ),
+    (
+        "a table of Markdown or of a database",
+        line_like(r"^\|? ?:?-{2,}:? ?\|[-:| ]*$|^-{2,}\+[-+]+$"),
+        "save it as CSV, or " + _ADVICE,
     ),
     (
         "what an exporter serves as /metrics",
@@ -241,8 +246,7 @@ def _format_of(head: Sequence[str]) -> tuple[type[GpuLog], int | None]:
     first, known = min(found, key=lambda pair: pair[0], default=(None, None))
     # A CSV may be followed by the output of another tool.
     before = head[: (first or len(head) + 1) - 1]
-    is_table = known is not None and separator_of(before) == BARS  # of nvidia-smi, cut off
-    csv_at = None if is_table else _csv_line(before)
+    csv_at = _csv_line(before)
     if known is not None and csv_at is None:
         return known, first
     return NvidiaSmiCsvLog, csv_at

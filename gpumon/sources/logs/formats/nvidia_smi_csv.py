@@ -20,7 +20,7 @@ from gpumon.sources.logs.table.column_layout import (
     stamp_text,
 )
 from gpumon.sources.logs.table.column_names import Column
-from gpumon.sources.logs.table.csv_cells import BARS, BLANKS, CellSplitter, separator_of
+from gpumon.sources.logs.table.csv_cells import BLANKS, CellSplitter, separator_of
 from gpumon.sources.logs.table.csv_first_rows import head_of_csv
 from gpumon.sources.logs.table.gpu_rows import MAX_GPUS, GpuRows
 from gpumon.sources.logs.table.skipped_lines import Refusal
@@ -219,7 +219,7 @@ class NvidiaSmiCsvLog(GpuLog):
         self._used_at = layout.positions.get(Column.MEMORY_USED)
         self._unit_bytes, _ = layout.memory_unit_bytes
         self._separator = self._splitter.separator
-        is_by_cell = self._rows.is_by_cell and self._separator not in (BLANKS, BARS)
+        is_by_cell = self._rows.is_by_cell and self._separator != BLANKS
         is_simple = is_by_cell and self._stamp_at == (0,) and layout.width > 1
         self._parse_stamp = self._stamps.parse if is_simple and self._stamps is not None else None
         # Without a column that names the GPU there is only one, so any column identifies it.

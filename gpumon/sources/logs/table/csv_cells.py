@@ -8,17 +8,14 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Final
 
-_SEPARATORS: Final = "\t;,|"
+_SEPARATORS: Final = "\t;,"
 _QUOTED: Final = re.compile(r'"[^"]*"')
 _VALUES_BETWEEN_BLANKS: Final = re.compile(r"\d\S*(?:\s+(?:\d\S*|%))+", re.ASCII)
 _UNIT_APART: Final = re.compile(r"(?<=\d) (?=%)")
 _COLUMN_GAP: Final = re.compile(r"\s{2,}")
-_RULE: Final = re.compile(r"[\s|+:=-]*")
 _MIN_SHARE: Final = 0.8
 BLANKS: Final = " "
 """Stands for a separator of any number of blanks."""
-BARS: Final = "|"
-"""As in Markdown and in the output of databases: bars may also stand at both ends of a row."""
 
 
 def separator_of(head: Sequence[str]) -> str:
@@ -63,8 +60,6 @@ class CellSplitter:
         if self.separator == BLANKS:
             columns = _COLUMN_GAP.split(line.strip()) if self._has_gaps else ()
             return columns or _cells_between_blanks(line)
-        if self.separator == BARS:
-            return _between_bars(line)
         return line.split(self.separator)
 
     def rows(self, lines: Sequence[str]) -> list[Sequence[str]]:
@@ -93,15 +88,3 @@ def _has_words_within_columns(lines: Sequence[str]) -> bool:
     rows = Counter(words for columns, words in by_gaps if len(columns) == usual)
     is_apart = bool(headers) and headers[0] != rows.most_common(1)[0][0]
     return is_apart and count >= _MIN_SHARE * sum(map(bool, map(str.strip, lines)))
-
-
-def _between_bars(line: str) -> Sequence[str]:
-    """Split a row between bars; a rule below headings has one empty cell.
-
-    >>> _between_bars("| time | util |"), _between_bars("|------|:----:|"), _between_bars(" a | b")
-    ([' time ', ' util '], [''], ['a ', ' b'])
-    """
-    bare = line.strip()
-    if _RULE.fullmatch(bare):
-        return [""]
-    return bare.removeprefix("|").removesuffix("|").split("|")

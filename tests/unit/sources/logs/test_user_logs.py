@@ -144,17 +144,6 @@ SAMPLES = {
     "quoted in Markdown": Sample(
         "We see:\n" + "".join(f"> {line}\n" for line in QUERY.splitlines()), skipped=1
     ),
-    "a table in Markdown": Sample(
-        written(
-            "| time | GPU | Util % |", "|---|:-:|--:|",
-            row="| 2026-03-02 09:00:0{at} | 0 | {busy} |",
-        )
-    ),
-    "a table of a database": Sample(
-        written("        time         | util ", "---------------------+------",
-                row=" 2026-03-02 09:00:0{at} | {busy:>3}", foot="(8 rows)\n"),
-        skipped=1,
-    ),
     "a header one short": Sample(
         written(
             "time,gpu_index,gpu_name,gpu_util_percent,temp_c",
