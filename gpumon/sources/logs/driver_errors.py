@@ -42,14 +42,8 @@ _ERROR: Final = re.compile(
     r"|communicate with the nvidia driver|^\s*no devices were found",
     re.I,
 )
-_UNFINISHED: Final = re.compile(
-    r"(?:initialize nvml:?|driver/library|has failed because it|gpu ?[0-9a-f:.]{1,20}:?|gpu is)$",
-    re.I,
-)
 _CONTINUED: Final = re.compile(
-    r"nvml library version|make sure that the latest|installed and running|reboot the system"
-    r"|^(?:version )?mismatch$",
-    re.I,
+    r"nvml library version|make sure that the latest|installed and running|reboot the system", re.I
 )
 
 
@@ -132,16 +126,6 @@ def error_in(text: str) -> DriverError | None:
     return DriverError(code, which, one is not None or code in _OF_A_GPU)
 
 
-def is_unfinished(text: str) -> bool:
-    """Return whether the message goes on in the next line."""
-    return _ERROR.search(text) is not None and _UNFINISHED.search(text) is not None
-
-
-def is_continued(text: str) -> bool:
-    """Return whether a line only adds to the error in the line before it."""
-    return _CONTINUED.search(text) is not None
-
-
 _LONG_NS: Final = 1 << 62
 
 
@@ -189,24 +173,17 @@ class DriverErrors:
         self.began = 0
         self.partly: dict[int, tuple[int, int]] = {}
         self._found: dict[tuple[DriverError, int | None], _Found] = {}
-        self._begun, self._begun_at = "", 0
         self._when = ""
 
     def __bool__(self) -> bool:
         return bool(self._found)
 
     def read_line(self, text: str, where: ErrorLine) -> bool:
-        """Return whether a line that is not a row is an error, or a part of one."""
-        begun = self._begun if self._begun_at == where.line - 1 else ""
-        self._begun = ""
-        message = f"{begun} {text.strip()}".strip()
-        if not begun and is_unfinished(message):
-            self._begun, self._begun_at = message, where.line
-            return True
-        error = error_in(message)
+        """Return whether a line that is not a row is an error, or adds to the one before it."""
+        error = error_in(text)
         if error is None:
-            return is_continued(message)
-        self._add(error, None, message, where._replace(line=where.line - bool(begun)))
+            return _CONTINUED.search(text) is not None
+        self._add(error, None, text.strip(), where)
         return True
 
     def add_cell(self, reason: Refusal, gpu: int | None, number: int, stamp_ns: int | None) -> None:

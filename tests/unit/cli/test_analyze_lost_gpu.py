@@ -36,8 +36,6 @@ MESSAGES = {
     "Unable to determine the device handle for GPU0000:18:00.0: Unknown Error":
         UNREADABLE[999].meaning,
     "\n".join(MISMATCH): VERSIONS,
-    "Failed to initialize NVML:\nDriver/library version mismatch": VERSIONS,
-    "Failed to initialize NVML: Driver/library\nversion mismatch": VERSIONS,
     "Failed to initialize NVML: Unknown Error": "NVML answers with an unknown error",
     NO_DRIVER: NOT_LOADED,
     NO_DRIVER.replace("the latest ", "the latest\n"): NOT_LOADED,

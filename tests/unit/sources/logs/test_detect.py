@@ -23,7 +23,7 @@ EXAMPLES = {
             ("a page of HTML", "", "<html>"),
             ("an exporter", "# HELP DCGM_FI_DEV_GPU_UTIL in %", 'DCGM_FI_DEV_GPU_UTIL{gpu="0"} 97'),
             ("an exporter", 'DCGM_FI_DEV_GPU_UTIL{gpu="0",UUID="GPU-1"} 97'),
-            ("a table of Markdown", "| time | Util % |", "|---|--:|", "| 2026-03-02 09:00:00 | 9 |"),
+            ("a table of Markdown", "| time | Util % |", "|---|--:|", "| 09:00:00 | 9 |"),
             ("of a database", " time | util ", "------+------", " 09:00:00 |   9"),
         )
     },
