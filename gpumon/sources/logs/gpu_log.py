@@ -11,7 +11,7 @@ from gpumon.sources.logs.driver_errors import CELL_CODES, ERROR_MARKS, DriverErr
 from gpumon.sources.logs.log_sample import WITH_MIG, LogFacts, LogOptions, LogSample, Mark
 from gpumon.sources.logs.stamps.log_clock import NO_CLOCK, LogClock, RowClock
 from gpumon.sources.logs.stamps.stamp_parsers import StampParser
-from gpumon.sources.logs.table.cell_values import GuessedUnit, UtilizationCells
+from gpumon.sources.logs.table.cell_values import GuessedUnit
 from gpumon.sources.logs.table.column_names import Column
 from gpumon.sources.logs.table.gpu_rows import GpuTable
 from gpumon.sources.logs.table.skipped_lines import Refusal, SkippedLines
@@ -44,7 +44,6 @@ class GpuLog(ABC):
         self._name = name
         self._options = options
         self._skipped = SkippedLines()
-        self._cells = UtilizationCells(is_percent=True)
         self._gpus = GpuTable()
         self._unit: GuessedUnit | None = None  # checked at the end
         self._row_clock = RowClock(options.period_ns)

@@ -12,7 +12,7 @@ from gpumon.sources.logs.driver_errors import CELL_CODES
 from gpumon.sources.logs.gpu_log import GpuLog, Rows
 from gpumon.sources.logs.log_sample import LoggedGpu, LogOptions, line_like
 from gpumon.sources.logs.stamps.stamp_parsers import parser_for
-from gpumon.sources.logs.table.cell_values import UtilizationCells, bytes_in
+from gpumon.sources.logs.table.cell_values import bytes_in, ratio_in
 from gpumon.sources.logs.table.skipped_lines import Refusal
 
 _TIME: Final = re.compile(r"\b[0-2]\d:[0-5]\d:[0-6]\d$", re.ASCII)
@@ -164,7 +164,7 @@ class NvidiaSmiDmonLog(ScrollingTable):
         if gpu is None:
             self._skipped.add(Refusal.UNKNOWN_GPU, number)
             return
-        ratio = self._cells.read(cells[self._busy_at["sm"]])
+        ratio = ratio_in(cells[self._busy_at["sm"]])
         stamp_ns = self._row_clock.next_ns(gpu) if self._counts_rows else self._stamp_ns(cells)
         used = None if self._fb_at is None else bytes_in(cells[self._fb_at])
         yield self._sample(gpu, stamp_ns, ratio, number, used)
@@ -210,7 +210,6 @@ class DcgmiDmonLog(ScrollingTable):
 
     def __init__(self, lines: Iterator[str], *, name: str, options: LogOptions) -> None:
         super().__init__(lines, name=name, options=options)
-        self._readers = {field: UtilizationCells(is_percent=field == "gputl") for field in _MEANING}
         self._counts_rows = True
         self._fields_used: dict[str, None] = {}
 
@@ -240,7 +239,7 @@ class DcgmiDmonLog(ScrollingTable):
         """Return the best field that has an answer."""
         ratio: float | Refusal = Refusal.NO_ANSWER
         for field, position in self._busy_at.items():
-            ratio = self._readers[field].read(cells[position])
+            ratio = ratio_in(cells[position], 100.0 if field == "gputl" else 1.0)
             if ratio is not Refusal.NO_ANSWER and ratio not in CELL_CODES:
                 self._fields_used[field] = None
                 break

@@ -12,7 +12,7 @@ from gpumon.sources.logs.log_sample import LoggedGpu, LogOptions, line_like
 from gpumon.sources.logs.log_text import MAX_PIECE, without_colours
 from gpumon.sources.logs.stamps.log_clock import LOCAL_CLOCK, NO_CLOCK
 from gpumon.sources.logs.stamps.stamp_parsers import DateStamps, find_ctime
-from gpumon.sources.logs.table.cell_values import MIB, bytes_in, bytes_of, ratio_of
+from gpumon.sources.logs.table.cell_values import MIB, bytes_in, bytes_of, ratio_in, ratio_of
 from gpumon.sources.logs.table.gpu_rows import MAX_GPUS
 from gpumon.sources.logs.table.skipped_lines import Refusal
 
@@ -135,5 +135,5 @@ class GpustatTextLog(GpuLog):
             stamp_ns = self._row_clock.next_ns(gpu)
         percents = [cell for codec, cell in _PERCENTS.findall(found["state"]) if not codec]
         cell = percents[-1] if percents else ""
-        ratio = self._cells.read(_UNKNOWN if cell.startswith("?") else cell)
+        ratio = ratio_in(_UNKNOWN if cell.startswith("?") else cell)
         yield self._sample(gpu, stamp_ns, ratio, number, bytes_in(found["used"] or ""))

@@ -13,7 +13,7 @@ from gpumon.sources.logs.gpu_log import GpuLog, Rows
 from gpumon.sources.logs.log_sample import LogOptions, LogSample
 from gpumon.sources.logs.log_text import MAX_PIECE, head_of
 from gpumon.sources.logs.stamps.stamp_parsers import without_unit
-from gpumon.sources.logs.table.cell_values import UtilizationCells, bytes_in
+from gpumon.sources.logs.table.cell_values import bytes_in, ratio_in
 from gpumon.sources.logs.table.column_layout import (
     identifying_position,
     looks_like_header,
@@ -147,8 +147,7 @@ class NvidiaSmiCsvLog(GpuLog):
         cell = cells[self._utilization_at]
         if self._unit is not None:
             self._unit.check(cell, self._number)
-        is_complete = self._utilization_at < self._width - 1 or line.endswith("\n")
-        ratio = self._cells.read(cell, is_complete=is_complete)
+        ratio = ratio_in(cell, self._full)
         if ratio is Refusal.NO_NUMBER:
             if looks_like_header(cells):
                 self._read_header(cells)
@@ -195,7 +194,7 @@ class NvidiaSmiCsvLog(GpuLog):
             if self._errors.are_all(head, but=_MAX_HEADERS):
                 raise UnreadableLogError(f"{self._name}: {self._errors.sentence()}") from None
             raise
-        self._cells, self._unit = UtilizationCells(is_percent=known.is_percent), known.unit
+        self._full, self._unit = 100.0 if known.is_percent else 1.0, known.unit
         self._is_guessed = known.is_guessed
         self._header = known.header
         self._guesses += known.notes

@@ -11,7 +11,7 @@ from gpumon.sources.logs.gpu_log import GpuLog, Rows
 from gpumon.sources.logs.log_sample import LoggedGpu, LogOptions, line_like
 from gpumon.sources.logs.stamps.log_clock import NO_CLOCK
 from gpumon.sources.logs.stamps.stamp_parsers import date_in
-from gpumon.sources.logs.table.cell_values import bytes_in
+from gpumon.sources.logs.table.cell_values import bytes_in, ratio_in
 from gpumon.sources.logs.table.skipped_lines import Refusal
 
 _MAX_LENGTH: Final = 1_024
@@ -128,7 +128,7 @@ class NvidiaSmiQueryLog(GpuLog):
         if answer is None:
             self._skipped.add(Refusal.CUT_TABLE, page.line_number)
             return
-        ratio = self._cells.read(answer)
+        ratio = ratio_in(answer)
         number = page.answered_at if isinstance(ratio, Refusal) else page.line_number
         used = self._bytes_of(page, _USED)
         yield self._sample(self._position_of(page), self._stamp_ns, ratio, number, used)

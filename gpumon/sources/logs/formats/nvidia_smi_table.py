@@ -14,7 +14,7 @@ from gpumon.sources.logs.gpu_log import GpuLog, Rows
 from gpumon.sources.logs.log_sample import LoggedGpu, LogOptions, LogSample, line_like
 from gpumon.sources.logs.log_text import head_of
 from gpumon.sources.logs.stamps.stamp_parsers import PrintedDate, date_in, looks_like_date
-from gpumon.sources.logs.table.cell_values import bytes_in
+from gpumon.sources.logs.table.cell_values import bytes_in, ratio_in
 from gpumon.sources.logs.table.skipped_lines import Refusal
 
 _BUS_ID: Final = re.compile(r"\b[0-9A-F]{4,8}:[0-9A-F]{2}:[0-9A-F]{2}\.[0-9A-F]\b", re.I)
@@ -95,7 +95,7 @@ class NvidiaSmiTableLog(GpuLog):
             used_bytes, total_bytes = _used_and_total(cells[2])
             logged = replace(gpu, memory_bytes=total_bytes)
             position = self._last_gpu = self._gpus.position((gpu.index, None), logged)
-            ratio = self._cells.read(found[1])
+            ratio = ratio_in(found[1])
             line = "|".join(cells)
             return self._sample(position, self._table_ns, ratio, number, used_bytes, line)
         if gpu is not None or not (self._waiting or _is_mig_line(cells) or _is_heading(cells)):

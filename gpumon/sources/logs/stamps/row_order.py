@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import accumulate, groupby, islice, pairwise
-from operator import itemgetter, sub
+from operator import gt, itemgetter
 from statistics import median_low
 from typing import Final
 
@@ -19,7 +19,6 @@ from gpumon.sources.logs.log_sample import BEST_QUERY, LogFacts, LogSample, RowC
 WINDOW_ROWS: Final = 64
 """Rows of one GPU by which a row may come late and is still put back in its place."""
 _BLOCK_ROWS: Final = 1_024
-_FAR_NS: Final = 7_200 * NS_PER_S
 _CLOCK_TIMES: Final = 3
 """Different times that show what a clock counts: two may happen to be full minutes."""
 _MAX_DISORDER: Final = 0.2
@@ -142,15 +141,14 @@ class _GpuOrder:
     Attributes:
         late: Rows that came after a later one and were put back.
         dropped: Rows that came too late for that, or after the clock was set back.
-        strays: Rows dropped at the end, far later than the last row of the file.
         has_moved: Whether two rows have different times.
     """
 
     def __init__(self) -> None:
-        self.late = self.dropped = self.strays = 0
+        self.late = self.dropped = 0
         self.has_moved = False
         self._pending: list[LogSample] = []  # sorted
-        self._newest_ns = self._floor_ns = self._last_ns = -1
+        self._newest_ns = self._floor_ns = -1
         self._until_ns: int | None = None  # of the rows that were returned, once they rise
         self._written_until_ns = -1  # the same, in the stamps of the file
 
@@ -159,8 +157,6 @@ class _GpuOrder:
     ) -> list[LogSample]:
         """Add the next rows of the file; return those, in order, that no later row precedes."""
         self._place(rows)
-        if is_end:
-            self._drop_strays()
         ready_count = self._count_ready(0 if is_end else WINDOW_ROWS)
         if not is_end and self._has_yet_to_show_its_clock(ready_count):
             ready_count = 0
@@ -168,9 +164,9 @@ class _GpuOrder:
         until_ns = self._until_ns
         if ready and until_ns is not None and ready[0].stamp_ns <= until_ns:
             in_time = [row for row in ready if row.stamp_ns > until_ns]
-            standing = sum(row.stamp_ns == self._written_until_ns for row in ready)
-            equal.standing += standing
-            self.dropped += len(ready) - len(in_time) - standing
+            equal_count = sum(row.stamp_ns == self._written_until_ns for row in ready)
+            equal.contradictions += equal_count
+            self.dropped += len(ready) - len(in_time) - equal_count
             ready = in_time
         if ready:
             ready_until_ns = ready[-1].stamp_ns
@@ -186,7 +182,7 @@ class _GpuOrder:
         self.has_moved = self.has_moved or any(at_ns != stamps_ns[0] for at_ns in stamps_ns)
         if stamps_ns[0] >= self._newest_ns and all(a <= b for a, b in pairwise(stamps_ns)):
             self._pending += rows
-            self._newest_ns = self._last_ns = stamps_ns[-1]
+            self._newest_ns = stamps_ns[-1]
         else:
             for at in range(0, len(rows), WINDOW_ROWS):
                 self._place_late(rows[at : at + WINDOW_ROWS])
@@ -202,17 +198,11 @@ class _GpuOrder:
             return
         stamps_ns = list(map(_stamp_of, in_time))
         newest_ns = list(accumulate((self._newest_ns, *stamps_ns), max))
-        self.late += sum(0 < late_ns <= _FAR_NS for late_ns in map(sub, newest_ns, stamps_ns))
-        self._newest_ns, self._last_ns = newest_ns[-1], stamps_ns[-1]
+        self.late += sum(map(gt, newest_ns, stamps_ns))
+        self._newest_ns = newest_ns[-1]
         self._pending = sorted((*self._pending, *in_time), key=_stamp_of)
         if len(self._pending) > WINDOW_ROWS:
             self._floor_ns = self._pending[-WINDOW_ROWS - 1].stamp_ns
-
-    def _drop_strays(self) -> None:
-        """Drop rows whose damaged time is far after that of the last row in the file."""
-        kept = [row for row in self._pending if row.stamp_ns <= self._last_ns + _FAR_NS]
-        self.strays = len(self._pending) - len(kept)
-        self._pending = kept
 
     def _has_yet_to_show_its_clock(self, ready_count: int) -> bool:
         """Return whether the first rows have too few times, and not too many wait for more."""
@@ -245,8 +235,6 @@ def _order_notes(gpus: Collection[_GpuOrder], equal: _EqualStamps) -> tuple[int,
         )
     dropped = (
         (equal.contradictions, "with a time that another row has"),
-        (equal.standing, "while the clock stood still"),
-        (sum(gpu.strays for gpu in gpus), "whose time is far after that of the last row"),
         (
             sum(gpu.dropped for gpu in gpus),
             f"that came more than {WINDOW_ROWS} rows late, as where summer time ends or a clock is "
@@ -266,13 +254,11 @@ class _EqualStamps:
     Attributes:
         copies: Dropped because the same row was there.
         contradictions: Dropped because another row has that time.
-        standing: Dropped because the clock stood still.
         spread: Given times of their own.
     """
 
     copies: int = 0
     contradictions: int = 0
-    standing: int = 0
     spread: int = 0
     _spread_rows: Counter[int] = field(default_factory=Counter)
     _seen_resolution_ns: int = NS_PER_S
@@ -360,5 +346,5 @@ class _EqualStamps:
         return different
 
     def _first_of_standing(self, run: list[LogSample]) -> LogSample:
-        self.standing += len(run) - 1
+        self.contradictions += len(run) - 1
         return run[0]

@@ -38,36 +38,17 @@ _MEMO_LIMIT: Final = 16_384
 _ROUNDING: Final = 1e-9
 
 
-class UtilizationCells:
-    """Reads the utilisation cells of one log, which share a unit: percent, or ratios."""
+@lru_cache(_MEMO_LIMIT)
+def ratio_in(cell: str, full: float = 100.0) -> float | Refusal:
+    """Return the utilisation in a cell, 0 to 1, or why there is none.
 
-    def __init__(self, *, is_percent: bool) -> None:
-        self._scale = 100.0 if is_percent else 1.0
-        self._has_sign: bool | None = None
-        self._known = lru_cache(_MEMO_LIMIT)(self._meaning_of)
+    ``full`` is the value of the full time: 100 for percent.
 
-    def read(self, cell: str, *, is_complete: bool = False) -> float | Refusal:
-        """Return the ratio, 0 to 1, or why there is none.
-
-        ``is_complete``: the cell is known to be complete, even without the unit of the others.
-        """
-        known = self._known(cell)
-        if known is Refusal.CUT_SHORT and is_complete:
-            return _possible_ratio(_number(cell.strip()) / self._scale)
-        return known
-
-    def _meaning_of(self, cell: str) -> float | Refusal:
-        text = cell.strip()
-        found = utilization_in(text)
-        if found is None:
-            return _refusal_of(text)
-        number, has_sign = found
-        if self._has_sign is None:
-            self._has_sign = has_sign
-        if self._has_sign and not has_sign:
-            # The last line of a killed logger: "19 %" may have become "1".
-            return Refusal.CUT_SHORT
-        return _possible_ratio(number / self._scale)
+    >>> ratio_in(" 45 %"), ratio_in("0.45", 1.0), ratio_in("364 MiB").name
+    (0.45, 0.45, 'NO_NUMBER')
+    """
+    found = _NUMBER.fullmatch(cell.strip())
+    return _refusal_of(cell.strip()) if found is None else _possible_ratio(_number(found[1]) / full)
 
 
 def _possible_ratio(ratio: float) -> float | Refusal:
@@ -91,12 +72,6 @@ def _refusal_of(text: str) -> Refusal:
         if form.fullmatch(text):
             return reason
     return Refusal.NO_ANSWER if _NO_ANSWER.fullmatch(text) else Refusal.NO_NUMBER
-
-
-def utilization_in(text: str) -> tuple[float, bool] | None:
-    """Return the number of a cell, and whether it has a percent sign; ``None``: no number."""
-    found = _NUMBER.fullmatch(text.strip())
-    return (_number(found[1]), bool(found[2])) if found else None
 
 
 def _number(text: str) -> float:
@@ -254,8 +229,8 @@ def _are_ratios(cells: Sequence[str]) -> bool:
     >>> _are_ratios(["0.5 %", "0.7 %"])
     False
     """
-    found = [read for cell in cells if (read := utilization_in(cell)) is not None]
-    if any(has_sign for _, has_sign in found):
+    found = [read for cell in cells if (read := _NUMBER.fullmatch(cell.strip())) is not None]
+    if any(read[2] for read in found):  # a percent sign
         return False
-    numbers = [number for number, _ in found]
+    numbers = [_number(read[1]) for read in found]
     return bool(numbers) and max(numbers) <= 1.0 and any(0.0 < value < 1.0 for value in numbers)

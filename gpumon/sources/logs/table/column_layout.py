@@ -105,13 +105,15 @@ def names_columns(cells: Sequence[str]) -> bool:
     )
 
 
-def layout_of_header(cells: Sequence[str], chosen: Mapping[str, int | str]) -> ColumnLayout | None:
+def layout_of_header(
+    cells: Sequence[str], chosen: Mapping[str, int | str], line: str
+) -> ColumnLayout | None:
     """Return the layout of a header; ``None`` if it has no utilisation column.
 
-    The user's choice overrides the header.
+    The user's choice overrides the header. ``line`` names the line in messages.
 
     Raises:
-        AmbiguousColumnError: Several columns could be the utilisation.
+        UnreadableLogError: Several columns could be the utilisation.
         UsageError: The user named a column that does not exist.
     """
     positions: dict[Column, int] = {}
@@ -121,7 +123,7 @@ def layout_of_header(cells: Sequence[str], chosen: Mapping[str, int | str]) -> C
             positions.setdefault(column, position)
     by_user = chosen_columns(chosen, len(cells), cells)
     if Column.UTILIZATION not in by_user:
-        utilization = _surest_utilization(cells, named)
+        utilization = _surest_utilization(cells, named, line)
         if utilization is not None:
             positions[Column.UTILIZATION] = utilization
     positions = {
@@ -148,34 +150,32 @@ def layout_of_header(cells: Sequence[str], chosen: Mapping[str, int | str]) -> C
     )
 
 
-class AmbiguousColumnError(UnreadableLogError):
-    """Several columns could be the utilisation; the message names them."""
-
-
-def _surest_utilization(cells: Sequence[str], named: Sequence[Column | None]) -> int | None:
+def _surest_utilization(
+    cells: Sequence[str], named: Sequence[Column | None], line: str
+) -> int | None:
     found = [at for at, column in enumerate(named) if column is Column.UTILIZATION]
     ranks = {at: meant.rank for at in found if (meant := heading_of(cells[at])) is not None}
     candidates = [at for at in found if ranks[at] == min(ranks.values())]
     if len(candidates) > 1:
-        raise AmbiguousColumnError(
-            "the utilisation could be any of the columns "
+        raise UnreadableLogError(
+            f"{line}: the utilisation could be any of the columns "
             + ", ".join(f'{at + 1} "{cells[at].strip()[:40]}"' for at in candidates)
             + f"; choose one: --column utilization.gpu={candidates[0] + 1}"
         )
     if candidates and ranks[candidates[0]]:
-        _refuse_of_another_device(cells, candidates[0])
+        _refuse_of_another_device(cells, candidates[0], line)
     return candidates[0] if candidates else None
 
 
-def _refuse_of_another_device(cells: Sequence[str], at: int) -> None:
+def _refuse_of_another_device(cells: Sequence[str], at: int, line: str) -> None:
     """Refuse a bare "utilization" that may be a disk's, a network's or a processor's."""
     texts = [cell.strip() for cell in cells]
     others = [text for text in texts if _OF_ANOTHER_DEVICE.search(text)]
     if others and not any(_OF_A_GPU.search(text) for text in texts):
-        raise AmbiguousColumnError(
-            f'nothing in the header names a GPU, and "{others[0][:40]}" is of a disk, a network or '
-            f'a processor: "{texts[at][:40]}" may be of it, too; if it is a GPU\'s, use --column '
-            f"utilization.gpu={at + 1}"
+        raise UnreadableLogError(
+            f'{line}: nothing in the header names a GPU, and "{others[0][:40]}" is of a disk, a '
+            f'network or a processor: "{texts[at][:40]}" may be of it, too; if it is a GPU\'s, use '
+            f"--column utilization.gpu={at + 1}"
         )
 
 

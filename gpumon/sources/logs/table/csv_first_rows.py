@@ -12,7 +12,6 @@ from gpumon.sources.logs.log_sample import BEST_QUERY, LogOptions
 from gpumon.sources.logs.stamps.stamp_parsers import StampParser, parser_among
 from gpumon.sources.logs.table.cell_values import GuessedUnit
 from gpumon.sources.logs.table.column_layout import (
-    AmbiguousColumnError,
     ColumnLayout,
     identifying_position,
     layout_of_header,
@@ -24,7 +23,6 @@ from gpumon.sources.logs.table.column_names import Column
 from gpumon.sources.logs.table.guessed_layout import (
     are_shares,
     column_of_dates,
-    columns_that_count_gpus,
     guess_layout,
 )
 from gpumon.sources.logs.table.headings import (
@@ -80,7 +78,7 @@ def head_of_csv(
     body = _rows_of(layout.width, rows[header_at + 1 :]) or _rows_of(layout.width, rows)
     if not body:
         raise UnreadableLogError(f"{name}: has a header, and no line under it has as many columns")
-    completed = layout if header_at < 0 else _with_unnamed(layout, rows[header_at], body, notes)
+    completed = layout if header_at < 0 else _with_clock(layout, rows[header_at], body, notes)
     used = _without_empty_columns(completed, body)
     is_percent, unit = used.is_percent, None
     at = used.positions[Column.UTILIZATION]
@@ -157,10 +155,7 @@ def _layout_of(
     }
     for at in _headers_among(rows):
         cells = rows[at]
-        try:
-            layout = layout_of_header(cells, options.columns)
-        except AmbiguousColumnError as error:
-            raise UnreadableLogError(f"{name}: line {at + 1}: {error}") from error
+        layout = layout_of_header(cells, options.columns, f"{name}: line {at + 1}")
         has_values = last_values.get(len(cells), at) > at
         if layout is not None and has_values:
             return layout, at
@@ -199,7 +194,7 @@ def _with_first_heading(
     body = _rows_of(len(header) + 1, rows[at + 1 :])
     ends_blank = not any(row[-1].strip() for row in body)
     completed = [*header, ""] if ends_blank else ["", *header]
-    layout = layout_of_header(completed, options.columns)
+    layout = layout_of_header(completed, options.columns, f"{name}: line {at + 1}")
     if layout is None or not are_shares(body, layout.positions[Column.UTILIZATION]):
         raise UnreadableLogError(
             f"{name}: line {at + 1}: the header names {len(header)} columns and the rows have "
@@ -212,35 +207,24 @@ def _with_first_heading(
     return [*rows[:at], completed, *rows[at + 1 :]]
 
 
-def _with_unnamed(
+def _with_clock(
     layout: ColumnLayout,
     header: Sequence[str],
     body: Sequence[Sequence[str]],
     notes: list[str],
 ) -> ColumnLayout:
-    """Add a clock and an index under unknown headings to the layout."""
-    positions = dict(layout.positions)
-    cells = [[cell.strip() for cell in row] for row in body]
-    if Column.STAMP not in positions:
-        free = [at for at in range(layout.width) if at not in positions.values()]
-        stamp_at = column_of_dates(cells, free)
-        if stamp_at is not None:
-            positions[Column.STAMP] = stamp_at
-            notes.append(_taken(header, stamp_at, Column.STAMP))
-    if identifying_position(positions) is None and Column.NAME not in positions:
-        counting = columns_that_count_gpus(cells, positions.get(Column.STAMP))
-        free = [at for at in counting if at not in positions.values()]
-        if len(free) == 1:
-            positions[Column.INDEX] = free[0]
-            notes.append(_taken(header, free[0], Column.INDEX))
-    return replace(layout, positions=positions)
-
-
-def _taken(header: Sequence[str], at: int, column: Column) -> str:
-    return (
-        f'Column {at + 1}, "{header[at].strip()[:60]}", was taken as {column.value} because '
+    """Add a clock under an unknown heading to the layout."""
+    if Column.STAMP in layout.positions:
+        return layout
+    free = [at for at in range(layout.width) if at not in layout.positions.values()]
+    at = column_of_dates([[cell.strip() for cell in row] for row in body], free)
+    if at is None:
+        return layout
+    notes.append(
+        f'Column {at + 1}, "{header[at].strip()[:60]}", was taken as {Column.STAMP.value} because '
         "of its values. Use --column NAME=N if that is wrong."
     )
+    return replace(layout, positions={**layout.positions, Column.STAMP: at})
 
 
 def _headers_among(rows: Sequence[Sequence[str]]) -> Iterator[int]:

@@ -73,31 +73,24 @@ def guess_layout(
     width = _usual_width(rows, source)
     body = [[cell.strip() for cell in row] for row in rows if len(row) == width]
     positions = _by_shape(body, width)
-    by_user = chosen_columns(chosen, width)
-    positions.update(by_user)
-    counting = columns_that_count_gpus(body, positions.get(Column.STAMP))
+    positions.update(chosen_columns(chosen, width))
+    counting = _columns_that_count_gpus(body, positions.get(Column.STAMP))
     free = [column for column in _free(width, positions) if column not in counting]
     for column in _free(width, positions):
         if column in counting:
             positions.setdefault(Column.INDEX, column)
-    remarks = ""
     if Column.UTILIZATION not in positions:
         words = _words_in(body)
         if words and not is_apart:
             raise _refuse_words(words, source)
-        positions[Column.UTILIZATION], remarks = _utilization_among(body, free, source)
+        positions[Column.UTILIZATION] = _utilization_among(body, free, source)
         if words and not _is_percent_column(body, positions[Column.UTILIZATION]):
             raise _refuse_words(words, source)
-    elif by_user.get(Column.UTILIZATION) in counting:
-        at = positions[Column.UTILIZATION] + 1
-        remarks = (
-            f" Column {at} looks like the GPUs' index; taken as utilization.gpu, as requested."
-        )
     listed = ", ".join(
         f"column {position + 1} as {column.value}"
         for column, position in sorted(positions.items(), key=lambda item: item[1])
     )
-    note = f"The log has no header: took {listed}.{remarks} Use --column NAME=N if that is wrong."
+    note = f"The log has no header: took {listed}. Use --column NAME=N if that is wrong."
     percent = chosen_unit_is_percent(chosen)
     return ColumnLayout(width=width, positions=positions, is_percent=percent), note
 
@@ -180,7 +173,7 @@ def _rises(body: Sequence[Sequence[str]], column: int) -> bool:
     return sum(step_ns >= 0 for step_ns in steps_ns) >= _MIN_SHARE * len(steps_ns)
 
 
-def columns_that_count_gpus(body: Sequence[Sequence[str]], stamp_at: int | None) -> list[int]:
+def _columns_that_count_gpus(body: Sequence[Sequence[str]], stamp_at: int | None) -> list[int]:
     """Return columns that run from 0 to n - 1 in every tick, as an index does."""
     if stamp_at is None:
         return []
@@ -216,10 +209,7 @@ def _counts_gpus(cells: Sequence[str], stamps_ns: Sequence[int]) -> bool:
     return mean(within) < TICK_SHARE * mean(between)
 
 
-def _utilization_among(
-    body: Sequence[Sequence[str]], free: Sequence[int], source: str
-) -> tuple[int, str]:
-    """The utilisation's column, and a sentence about the ones it cannot be."""
+def _utilization_among(body: Sequence[Sequence[str]], free: Sequence[int], source: str) -> int:
     percents = [column for column in free if _is_percent_column(body, column)]
     numbers = [
         column
@@ -246,10 +236,7 @@ def _utilization_among(
         )
     is_pair = len(possible) == 2 and bool(percents) and _is_gpu_then_memory(body, *possible)
     if len(possible) == 1 or is_pair:
-        ruled_out = [column for column in candidates if column not in possible]
-        return possible[0], "".join(
-            f" Column {column + 1} is no utilisation: it exceeds 100." for column in ruled_out
-        )
+        return possible[0]
     raise UnreadableLogError(
         f"{source}: line 1: no header, and the utilisation could be any of the columns "
         f"{', '.join(str(column + 1) for column in possible)}; choose one: "

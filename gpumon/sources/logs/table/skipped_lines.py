@@ -16,7 +16,6 @@ class Refusal(str, Enum):
     ERROR = "with a driver error instead of a value (ERR!, [Unknown Error])"
     IMPOSSIBLE = "with an impossible utilisation (over 100 %, negative or not a number)"
     NO_NUMBER = "with something other than a utilisation in its column"
-    CUT_SHORT = "without the unit of the other lines"
     WIDTH = "with more or fewer columns than the header"
     STAMP = "with a time that cannot be read"
     UNKNOWN_GPU = "of an unknown GPU"

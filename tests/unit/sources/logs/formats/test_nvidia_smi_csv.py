@@ -81,9 +81,6 @@ EXAMPLES = {
     "a line whose time cannot be read is skipped": example(
         smi_log([45]), "noon, 0, NVIDIA A40, 50 %, 1 MiB", busy=[45], skipped=1
     ),
-    "a line that was cut short has no value": example(
-        f"timestamp, {UTIL}", f"{ONE}, 19 %", f"{TWO}, 1", is_cut=True, busy=[19, None], skipped=1
-    ),
     **{
         f"another header is skipped with its rows: {other}": example(
             "time,util,index", "1,45,0", other, *below, "time,util,index", "3,55,0",
@@ -133,10 +130,6 @@ EXAMPLES = {
     "an unknown heading is the time if times are under it": example(
         "Ymd,index,util", *(f"{1_772_442_000 + at // 2},{at % 2},90" for at in range(10)),
         at_s=[0, 0, 1, 1, 2, 2, 3, 3, 4, 4], noted='Column 1, "Ymd", was taken as timestamp',
-    ),
-    "an unknown heading is the index if it counts GPUs": example(
-        "time,board,util", *(f"{1_772_442_000 + at // 2},{at % 2},90" for at in range(10)),
-        gpus=(LoggedGpu(index=0), LoggedGpu(index=1)), noted='2, "board", was taken as index',
     ),
     **{
         f"memory in use is read: {cell} of {heading}": example(

@@ -130,7 +130,7 @@ COLUMNS = {
         at_s=[0, 1.5, 3, 4], began=None, noted="no date",
     ),
     "times of day restart only after more than 12 hours": stamps(
-        "20:45:00", "09:00:00", at_s=[0], skipped=1
+        "20:45:00", "09:00:00", at_s=[0, 42_300]
     ),
     "times of day with twelve hours restart at midnight": stamps(
         "11:59:59 PM", "12:00:00 AM", at_s=[0, 1]

@@ -9,15 +9,9 @@ from collections.abc import Sequence
 import pytest
 
 from gpumon.sources.logs.log_sample import LogOptions
-from gpumon.sources.logs.table.cell_values import UtilizationCells
+from gpumon.sources.logs.table.cell_values import ratio_in
 from gpumon.sources.logs.table.skipped_lines import Refusal
 from tests.builders.logs import example, rows, verified
-
-
-def read(*cells: str, is_percent: bool = True) -> list[float | Refusal]:
-    reader = UtilizationCells(is_percent=is_percent)
-    return [reader.read(cell) for cell in cells]
-
 
 CELLS: dict[float | Refusal, tuple[str, ...]] = {
     0.45: ("45", " 45 %", "45%\n"),
@@ -39,13 +33,10 @@ class TestACell:
         ("cell", "meant"), [(cell, meant) for meant, cells in CELLS.items() for cell in cells]
     )
     def test_is_a_ratio_or_the_reason_why_not(self, cell: str, meant: float | Refusal) -> None:
-        assert read(cell) == [meant]
+        assert ratio_in(cell) == meant
 
     def test_of_a_ratio_column_is_not_divided(self) -> None:
-        assert read("0.45", "1", is_percent=False) == [0.45, 1.0]
-
-    def test_without_the_unit_of_the_others_was_cut_short(self) -> None:
-        assert read("19 %", "1") == [0.19, Refusal.CUT_SHORT]
+        assert [ratio_in(cell, 1.0) for cell in ("0.45", "1")] == [0.45, 1.0]
 
 
 IDLE_PERCENT = ["0", "0.4", "0.2"] * 200

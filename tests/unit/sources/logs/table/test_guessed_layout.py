@@ -81,13 +81,9 @@ NOTED: dict[str, tuple[str, list[str], dict[str, int]]] = {
     "the columns, counted from 1": (
         "column 1 as timestamp, column 2 as utilization.gpu. Use --column", [f"{AT}, 45 %"], {}
     ),
-    "the index and a column that exceeds 100": (
-        "column 2 as index, column 4 as utilization.gpu. Column 3 is no utilisation: it exceeds",
+    "the index, and not a column that exceeds 100": (
+        "column 2 as index, column 4 as utilization.gpu. Use --column",
         ticks(("364, 50",), ("2048, 98",)), {},
-    ),
-    "that the column named by the user looks like an index": (
-        "Column 2 looks like the GPUs' index; taken as utilization.gpu, as requested.",
-        TWO_GPUS, {"utilization.gpu": 1},
     ),
 }  # fmt: skip
 
