@@ -12,7 +12,6 @@ from gpumon.core.diagnosis import messages
 from gpumon.core.diagnosis.cause_advice import (
     ADVISED_CAUSES,
     held_advice,
-    open_split_text,
     text_on_cause,
     unused_text,
 )
@@ -74,7 +73,7 @@ def advise(gpus: Sequence[GpuReport], runs: Sequence[RunReport]) -> tuple[Advice
     # A GPU that waits does little, but not for want of a larger batch.
     at_work = [gpu for gpu in gpus if late is None or gpu.label not in late.gpus]
     others = (
-        _hanging_runs(gpus, runs), late, _open_split(gpus, runs), _late_first_batch(gpus),
+        _hanging_runs(gpus, runs), late, _open_split(gpus), _late_first_batch(gpus),
         low_fill_advice(at_work, runs), held_advice(gpus), _unused_gpus(gpus, runs),
         few_samples_advice(gpus),
     )  # fmt: skip
@@ -278,7 +277,7 @@ def _open_ns(totals: GpuTotals) -> int:
     return sum(ns for cause, ns in totals.may_be_less_ns.items() if cause not in UNPROVED)
 
 
-def _open_split(gpus: Sequence[GpuReport], runs: Sequence[RunReport]) -> Advice | None:
+def _open_split(gpus: Sequence[GpuReport]) -> Advice | None:
     hit = [gpu for gpu in gpus if has_open_split(gpu)]
     if not hit:
         return None
@@ -294,7 +293,7 @@ def _open_split(gpus: Sequence[GpuReport], runs: Sequence[RunReport]) -> Advice 
         lost_seconds=seconds(sum(_open_ns(gpu.totals) for gpu in hit)),
         speedup_upper_bound=None,
         evidence=messages.OPEN_SPLIT_EVIDENCE.format(gpu=hit[0].label, causes=listed(causes)),
-        text=open_split_text(hit, runs),
+        text=messages.OPEN_SPLIT,
         gpus=tuple(gpu.label for gpu in hit),
     )
 

@@ -108,13 +108,9 @@ def unknown_text(gpus: Sequence[GpuReport], runs: Sequence[RunReport]) -> str:
         return messages.OUTSIDE_RUNS.format(gpus=gpus_named(gpu.label for gpu in gpus))
     concerned = runs_concerned(gpus, runs)
     if concerned and all(run.framework == "loop" for run in concerned):
-        tags_wait, tags_step = (
-            any(run.phase_ns.get(phase) for run in concerned)
-            for phase in (TrainingPhase.INPUT_WAIT, TrainingPhase.TRAIN_STEP)
-        )
-        if not (tags_wait and tags_step):
-            missing = messages.TAG_STEP if tags_wait else messages.TAG_WAIT
-            return missing if tags_wait or tags_step else messages.TAG_WAIT_AND_STEP
+        wanted = (TrainingPhase.INPUT_WAIT, TrainingPhase.TRAIN_STEP)
+        if not all(any(run.phase_ns.get(phase) for run in concerned) for phase in wanted):
+            return messages.TAG_WAIT_AND_STEP
     if not runs:
         return untagged_text(gpus)
     if _is_at_its_ends(gpus, concerned):
@@ -157,16 +153,10 @@ def start_up_text(gpus: Sequence[GpuReport], runs: Sequence[RunReport]) -> str:
     return messages.START_UP_COMPILING.format(time=in_time(min(compiled_ns, waited_ns)))
 
 
-def open_split_text(gpus: Sequence[GpuReport], runs: Sequence[RunReport]) -> str:
-    """How the tags of a run can show the cause of the idle time of an asynchronous step."""
-    is_loop = all(run.framework == "loop" for run in runs_concerned(gpus, runs))
-    return messages.OPEN_SPLIT if is_loop else messages.OPEN_SPLIT_OF_A_TRAINER
-
-
 def host_to_device_text(gpus: Sequence[GpuReport], runs: Sequence[RunReport]) -> str:
     """How to hide copies to the GPU, by the settings of the loaders."""
     sentences = loader_sentences(runs_concerned(gpus, runs), copy_settings)
-    return " ".join([*sentences, messages.COPY_PINNED if sentences else messages.COPY])
+    return " ".join([*sentences, messages.COPY])
 
 
 def within_step_text(gpus: Sequence[GpuReport], runs: Sequence[RunReport]) -> str:

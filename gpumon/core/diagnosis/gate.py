@@ -6,42 +6,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from gpumon.core.clock import NS_PER_S, seconds
+from gpumon.core.clock import seconds
 from gpumon.core.diagnosis.messages import WORD_OF_CAUSE, WORD_OF_FIRST_WAIT, Counted
 from gpumon.core.phase import UNPROVED, IdleCause
 from gpumon.core.report.report import GpuReport, Report
 from gpumon.core.settings.detector import DEFAULT_SETTINGS
 from gpumon.core.wording import gpus_named, in_percent, in_time, label_text, listed, plainly
 
-_MIN_NS: Final = DEFAULT_SETTINGS.min_in_use_ns
-_TOO_SHORT: Final = f"less than {seconds(_MIN_NS):g} s"
-_MIG_EMPTY: Final = Counted(
-    "{gpus} is MIG-partitioned without an instance",
-    "{gpus} are MIG-partitioned without an instance",
-)
-_NO_DATA: Final = Counted(
-    "{gpus} does not report how busy it is", "{gpus} do not report how busy they are"
-)
-_UNREADABLE: Final = "{gpus} cannot be read: {error}"
-_UNOBSERVED: Final = Counted("{gpus} was not observed", "{gpus} were not observed")
-_HANGS: Final = Counted("{gpus} has a run that hangs", "{gpus} have runs that hang")
-_ONLY_HUNG: Final = Counted(
-    "the run on {gpus} hung for almost all of the GPU's time in use",
-    "the runs on {gpus} hung for almost all of the GPUs' time in use",
-)
-_SHORT_USE: Final = Counted(
-    "{gpus} was in use for {time}, {limit}", "{gpus} were in use for {time}, {limit}"
-)
-_SHORT_WATCH: Final = Counted(
-    "{gpus} was watched for {time}, {limit}", "{gpus} were watched for {time}, {limit}"
-)
-_UNUSED: Final = Counted("{gpus} was not in use", "{gpus} were not in use")
+_TOO_SHORT: Final = f"less than {seconds(DEFAULT_SETTINGS.min_in_use_ns):g} s"
 _RUNS_ON_NO_GPU: Final = Counted(
     "the run {runs} used no GPU (set GPUMON_GPUS to name the GPU)",
     "the runs {runs} used no GPU (set GPUMON_GPUS to name the GPU)",
 )
-_JUST_SHORTER_NS: Final = _MIN_NS - NS_PER_S // 10
-"""The most that is printed of what is too short: no figure is rounded up to the limit."""
 _SUSPECTED: Final = "suspected to wait for input"
 _MAX_NAMED: Final = 16
 _MAX_ERROR: Final = 200
@@ -174,16 +150,12 @@ def _unknown(gpu: GpuReport) -> str:
 
 def _undiagnosed(report: Report) -> str:
     parents = {gpu.parent_uuid for gpu in report.gpus}
-    groups: dict[tuple[Counted | str, str], list[str]] = {}
+    groups: dict[str, list[str]] = {}
     for gpu in report.gpus:
         has_instances = gpu.is_partitioned and gpu.uuid in parents
         if not (_is_diagnosed(gpu) or has_instances):
             groups.setdefault(_reason(gpu), []).append(gpu.label)
-    reasons = []
-    for (row, detail), labels in groups.items():
-        fields = {"gpus": gpus_named(labels), "time": detail, "error": detail, "limit": _TOO_SHORT}
-        row = row if isinstance(row, Counted) else Counted(row, row)
-        reasons.append(row.of(len(labels), **fields))
+    reasons = [f"{gpus_named(labels)} ({reason})" for reason, labels in groups.items()]
     reasons += _on_no_gpu(report)
     return ", ".join(reasons) if reasons or report.gpus else "no GPU was observed"
 
@@ -200,28 +172,20 @@ def _on_no_gpu(report: Report) -> list[str]:
     return [_RUNS_ON_NO_GPU.of(len(names), runs=listed(names))] if names else []
 
 
-def _reason(gpu: GpuReport) -> tuple[Counted | str, str]:
-    """Why there is no verdict: a clause on GPUs, and the time or error in it."""
+def _reason(gpu: GpuReport) -> str:
+    """Why there is no verdict on a GPU."""
     totals = gpu.totals
     if gpu.is_partitioned:
-        return _MIG_EMPTY, ""
+        return "MIG-partitioned without an instance"
     if gpu.has_no_utilisation:
-        return _NO_DATA, ""
+        return "does not report how busy it is"
     if gpu.error is not None and not totals.observed_ns:
-        return _UNREADABLE, label_text(gpu.error, _MAX_ERROR).rstrip(".")
+        return f"cannot be read: {label_text(gpu.error, _MAX_ERROR).rstrip('.')}"
     if not totals.observed_ns:
-        return _UNOBSERVED, ""
-    if totals.hanging_now:
-        return _HANGS, ""
-    if totals.hanging_idle_ns:
-        return _ONLY_HUNG, ""
+        return "not observed"
+    if totals.hanging_now or totals.hanging_idle_ns:
+        return "its run hangs" if totals.hanging_now else "its run hung almost all the time"
     if totals.in_use_ns:
-        after = " after its first batch" if totals.first_input_wait_ns else ""
-        return _SHORT_USE, f"{_short(totals.diagnosed.in_use_ns)}{after}"
-    if gpu.is_hardly_observed:
-        return _SHORT_WATCH, _short(totals.observed_ns)
-    return _UNUSED, ""
-
-
-def _short(duration_ns: int) -> str:
-    return in_time(min(duration_ns, _JUST_SHORTER_NS))
+        after = " after the first batch" if totals.first_input_wait_ns else ""
+        return f"in use for {_TOO_SHORT}{after}"
+    return f"watched for {_TOO_SHORT}" if gpu.is_hardly_observed else "not in use"

@@ -142,8 +142,8 @@ def input_wait_text(
 
 def _validation_text(runs: Sequence[RunReport], waited_ns: int) -> str:
     loaders = listed([name for run in runs if (name := validation_loader_named(run))], most=2)
-    row = messages.VALIDATION_INPUT_OF if loaders else messages.VALIDATION_INPUT
-    return row.format(time=in_time(waited_ns), loaders=loaders)
+    loaders = loaders or "the validation loader"
+    return messages.VALIDATION_INPUT.format(time=in_time(waited_ns), loaders=loaders)
 
 
 def step_reason_text(loss: LossReason) -> str:
@@ -308,16 +308,14 @@ def _seen(why: WaitReason, figures: WaitFigures) -> str:
 
 def _cpu_seen(why: WaitReason, figures: WaitFigures) -> str:
     given, usable = _number(figures.given_cores), figures.usable_cores
+    if usable is None:
+        return messages.WORD_OF_REASON[why.reason]
     if why.place is LoaderPlace.TRAINING_THREAD:
-        if usable is None:
-            return messages.SEEN_CPU_THREAD.format(given=given)
-        return messages.SEEN_CPU_THREAD_OF.format(given=given, usable=_cores(usable))
+        return messages.SEEN_CPU_THREAD.format(given=given, usable=_cores(usable))
     count, is_workers = max(1, round(figures.tasks)), why.place is LoaderPlace.WORKERS
     tasks = counted(count, *(("worker", "workers") if is_workers else ("thread", "threads")))
     wanted = _cores(figures.wanted_cores)
-    if usable is None:
-        return messages.SEEN_CPU.of(count, tasks=tasks, wanted=wanted, given=given)
-    return messages.SEEN_CPU_OF.of(
+    return messages.SEEN_CPU.of(
         count, tasks=tasks, wanted=wanted, given=given, usable=_number(usable)
     )
 

@@ -140,10 +140,6 @@ COPY: Final = (
     "Copy the next batch while the current one is computed: prefetch to the device, with pinned "
     "memory, and send small types (uint8, float16) instead of float32."
 )
-COPY_PINNED: Final = (
-    "Copy the next batch while the current one is computed: prefetch to the device, and send small "
-    "types (uint8, float16) instead of float32."
-)
 WITHIN_STEP: Final = (
     "The GPU is idle inside the step: use a larger batch, {ways}, and read the loss less often. A "
     "kernel profiler shows which call synchronises."
@@ -157,23 +153,15 @@ OPEN_SPLIT_EVIDENCE: Final = (
     "{causes}."
 )
 OPEN_SPLIT: Final = (
-    'Put `with phase("device_sync")` around what waits for the GPU (`loss.item()`, a synchronize): '
-    "gpumon then knows when the GPU has finished."
-)
-OPEN_SPLIT_OF_A_TRAINER: Final = (
     'In your own code, put `with phase("device_sync")` around what waits for the GPU '
-    "(`float(loss)`, a synchronize): gpumon then knows when the GPU has finished."
+    "(`loss.item()`, `float(loss)`, a synchronize): gpumon then knows when the GPU has finished."
 )
-FIRST_BATCH: Final = (
-    "Each run waits for its first batch: shrink the shuffle buffer, which is filled first; read "
-    "the first files from a local copy (cold shards, a cold cache); and list or index the data set "
-    "once, not at each start."
+_FIRST_BATCH_SOONER: Final = (
+    "shrink the shuffle buffer, which is filled first; read the first files from a local copy "
+    "(cold shards, a cold cache); and list or index the data set once, not at each start."
 )
-AWAIT_FIRST_BATCH: Final = (
-    "wait for it. If it is always late, shrink the shuffle buffer, which is filled first; read the "
-    "first files from a local copy (cold shards, a cold cache); and list or index the data set "
-    "once, not at each start."
-)
+FIRST_BATCH: Final = f"Each run waits for its first batch: {_FIRST_BATCH_SOONER}"
+AWAIT_FIRST_BATCH: Final = f"wait for it. If it is always late, {_FIRST_BATCH_SOONER}"
 
 # -- advice: idle time without a cause -----------------------------------------------
 
@@ -188,10 +176,6 @@ TAG_WAIT_AND_STEP: Final = (
     "Tag what the loop does in this time: its wait for input with `for batch in timed(loader)`, "
     'and its step with `with phase("train_step")`.'
 )
-TAG_WAIT: Final = (
-    "Tag what the loop does in this time: its wait for input with `for batch in timed(loader)`."
-)
-TAG_STEP: Final = 'Tag what the loop does in this time: its step with `with phase("train_step")`.'
 TAG_REST: Final = (
     "Tag what the run does in this time with `phase(...)`: none of its phases covers it."
 )
@@ -436,10 +420,6 @@ PREFETCH: Final = (
     "prepared data."
 )
 VALIDATION_INPUT: Final = (
-    "The validation data arrives late ({time}): prefetch in the validation pipeline too, give its "
-    "loader workers, keep its prepared data in memory, or validate less often (validation_freq)."
-)
-VALIDATION_INPUT_OF: Final = (
     "The validation data arrives late ({time}) from {loaders}: prefetch in the validation pipeline "
     "too, give its loader workers, keep its prepared data in memory, or validate less often "
     "(validation_freq)."
@@ -512,16 +492,11 @@ WORKERS_IN_A_LOCK: Final = (
 
 HELD_UP: Final = "The bottleneck is {seen}."
 SEEN_AS_WELL: Final = "{seen}; also {reasons}"
-SEEN_CPU_THREAD: Final = "preprocessing: the training thread makes its own batches, on {given}"
-SEEN_CPU_THREAD_OF: Final = (
+SEEN_CPU_THREAD: Final = (
     "preprocessing: the training thread makes its own batches, on {given} of the {usable} it may "
     "use"
 )
 SEEN_CPU: Final = Counted(
-    "preprocessing: {tasks} needs {wanted} and gets {given}",
-    "preprocessing: {tasks} need {wanted} and get {given}",
-)
-SEEN_CPU_OF: Final = Counted(
     "preprocessing: {tasks} needs {wanted} and gets {given} of the {usable} it may use",
     "preprocessing: {tasks} need {wanted} and get {given} of the {usable} they may use",
 )
@@ -699,9 +674,6 @@ LITTLE_WORK: Final = Counted(
 )
 LITTLE_LOST: Final = "{gpus} lost little time."
 LITTLE_LOST_AFTER_FIRST_BATCH: Final = "{gpus} lost little time after the first batch."
-LOST_LITTLE: Final = Counted(
-    "{gpus} lost little of its time in use.", "{gpus} lost little of their time in use."
-)
 BUSY_ALL_THE_TIME: Final = Counted(
     "{gpus} was busy almost all the time.", "{gpus} were busy almost all the time."
 )

@@ -47,10 +47,6 @@ _COMPUTE: Final = "The compute itself was {own} times as fast: less waiting acco
 _PROMISE_KEPT: Final = (
     "The advice on {cause} predicted at most {bound} times as fast, and that held."
 )
-_PROMISE_NEARLY_KEPT: Final = (
-    "The advice on {cause} predicted at most {bound} times as fast; the gain is above that, but "
-    "within {tolerance} of it, as far as measurements vary."
-)
 _PROMISE_EXCEEDED: Final = (
     "The advice on {cause} predicted at most {bound} times as fast, and that did not hold."
 )
@@ -142,23 +138,17 @@ def _speed(before: Report, after: Report, pairs: RunPairs, found: Sequence[Unlik
     if advice is not None and advice.lost_seconds > 0.0 and bound is not None:
         is_first = advice.cause == FIRST_INPUT_WAIT
         cause = WORD_OF_FIRST_WAIT if is_first else WORD_OF_CAUSE[IdleCause(advice.cause)]
-        row = _PROMISE_OF_MORE if advice.may_be_more else _promise(bound, measured)
-        tolerance = in_percent(_WAVERS - 1)
-        sentences.append(row.format(cause=cause, bound=f"{bound:.2f}", tolerance=tolerance))
+        row = _PROMISE_KEPT if promise_was_kept(bound, measured) else _PROMISE_EXCEEDED
+        if measured < _WAVERS < bound:
+            row = _PROMISE_UNUSED
+        row = _PROMISE_OF_MORE if advice.may_be_more else row
+        sentences.append(row.format(cause=cause, bound=f"{bound:.2f}"))
     return " ".join(sentences)
 
 
 def promise_was_kept(bound: float, measured: float) -> bool:
     """Whether a gain stayed within its upper bound, give or take what a measurement wavers."""
     return measured <= bound * _WAVERS
-
-
-def _promise(bound: float, measured: float) -> str:
-    if not promise_was_kept(bound, measured):
-        return _PROMISE_EXCEEDED
-    if round(measured, 2) > round(bound, 2):
-        return _PROMISE_NEARLY_KEPT
-    return _PROMISE_UNUSED if measured < _WAVERS < bound else _PROMISE_KEPT
 
 
 def _verdicts(before: Report, after: Report, titles: tuple[str, str]) -> list[str]:

@@ -200,18 +200,11 @@ def _idle_share(gpu: GpuReport) -> str:
 def _healthy(gpus: Sequence[GpuReport]) -> str:
     low = [gpu for gpu in gpus if is_under_filled(gpu.fill)]
     full = [gpu for gpu in gpus if gpu not in low and not has_trouble(gpu)]
-    if not low and not full:
-        row = (
-            messages.LITTLE_LOST_AFTER_FIRST_BATCH
-            if _lost_before_work(gpus)
-            else messages.LOST_LITTLE
-        )
-        return about(row, gpus)
+    full = full if low or full else [*gpus]
     row = (
         messages.LITTLE_LOST_AFTER_FIRST_BATCH if _lost_before_work(full) else messages.LITTLE_LOST
     )
-    lost_little = about(row, full)
-    return joined([*map(low_fill_sentence, low[:_MAX_LOW]), lost_little])
+    return joined([*map(low_fill_sentence, low[:_MAX_LOW]), about(row, full)])
 
 
 def _lost_before_work(gpus: Sequence[GpuReport]) -> bool:
