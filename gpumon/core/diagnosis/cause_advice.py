@@ -39,16 +39,6 @@ from gpumon.core.wording import (
 _MAX_CALLBACKS: Final = 3
 _MAX_RUNS: Final = 2
 _LIMITS: Final = DEFAULT_SETTINGS.advice
-_ANY_WAYS: Final = "compile the step, run several steps per call where the framework can"
-_WAYS_OF_FRAMEWORK: Final = {
-    "keras/tensorflow": (
-        "compile the step (jit_compile=True), run several steps per call (steps_per_execution)"
-    ),
-    "keras/jax": "run several steps per call (steps_per_execution)",
-    "keras/torch": "compile the model (torch.compile)",
-    "lightning": "compile the model (torch.compile)",
-    "huggingface": "compile the model (torch_compile=True)",
-}
 _TextOf: TypeAlias = Callable[[Sequence[GpuReport], Sequence[RunReport]], str]
 
 
@@ -162,7 +152,7 @@ def host_to_device_text(gpus: Sequence[GpuReport], runs: Sequence[RunReport]) ->
 def within_step_text(gpus: Sequence[GpuReport], runs: Sequence[RunReport]) -> str:
     """What to change in a step that leaves the device waiting, by the frameworks."""
     found = {_ways_of(run) for run in runs_concerned(gpus, runs) or runs}
-    ways = found.pop() if len(found) == 1 else _ANY_WAYS
+    ways = found.pop() if len(found) == 1 else messages.ANY_WAYS
     row = messages.WITHIN_STEP if ways else messages.WITHIN_STEP_LARGER_BATCH
     return row.format(ways=ways)
 
@@ -170,7 +160,7 @@ def within_step_text(gpus: Sequence[GpuReport], runs: Sequence[RunReport]) -> st
 def _ways_of(run: RunReport) -> str:
     if run.framework == "keras/tensorflow" and len(run.gpu_uuids) > 1:
         return ""  # XLA and several steps per call are for one device there
-    return _WAYS_OF_FRAMEWORK.get(run.framework, _ANY_WAYS)
+    return messages.WAYS_OF_FRAMEWORK.get(run.framework, messages.ANY_WAYS)
 
 
 _TEXTS: Final[Mapping[IdleCause, str | _TextOf]] = {

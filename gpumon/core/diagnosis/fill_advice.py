@@ -23,14 +23,6 @@ HELD_BY: Final = {name: one.meaning for name, one in SLOWDOWNS.items()} | {
     "sw_power_cap": "its power limit"
 }
 """What holds clocks down, by NVML's name."""
-_FEWER_KERNELS: Final = {
-    "keras/tensorflow": "compile the step (jit_compile=True)",
-    "keras/jax": "run several steps per call (steps_per_execution)",
-    "keras/torch": "compile the model (torch.compile)",
-    "lightning": "compile the model (torch.compile)",
-    "huggingface": "compile the model (torch_compile=True)",
-}
-_ANY_FEWER_KERNELS: Final = "compile the step (jit, torch.compile), or use CUDA graphs"
 _MAX_NAMED: Final = 3
 
 
@@ -114,8 +106,8 @@ def _what_to_try(gpus: Sequence[GpuReport], runs: Sequence[RunReport]) -> str:
     frameworks = {run.framework for run in runs_on(gpus, runs)}
     is_keras = bool(frameworks) and all(name.startswith("keras/") for name in frameworks)
     row = messages.MORE_WORK_BY_KERAS if is_keras else messages.MORE_WORK_AT_A_TIME
-    ways = {_FEWER_KERNELS.get(name, _ANY_FEWER_KERNELS) for name in frameworks}
-    sentences = [row.format(way=ways.pop() if len(ways) == 1 else _ANY_FEWER_KERNELS)]
+    ways = {messages.WAYS_OF_FRAMEWORK.get(name, messages.ANY_WAYS) for name in frameworks}
+    sentences = [row.format(way=ways.pop() if len(ways) == 1 else messages.ANY_WAYS)]
     tensors = [gpu.fill.tensor_active.ratio for gpu in gpus if gpu.fill is not None]
     if any(ratio is None or ratio < _LIMITS.tensors_in_use_from for ratio in tensors):
         sentences.append(messages.MIXED_PRECISION)

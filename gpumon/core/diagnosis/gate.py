@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 
 from gpumon.core.clock import seconds
 from gpumon.core.diagnosis.messages import WORD_OF_CAUSE, WORD_OF_FIRST_WAIT, Counted
-from gpumon.core.phase import UNPROVED, IdleCause
+from gpumon.core.phase import OUT_OF_USE, IdleCause
 from gpumon.core.report.report import GpuReport, Report
 from gpumon.core.settings.detector import DEFAULT_SETTINGS
 from gpumon.core.wording import gpus_named, in_percent, in_time, label_text, listed, plainly
@@ -18,7 +18,6 @@ _RUNS_ON_NO_GPU: Final = Counted(
     "the run {runs} used no GPU (set GPUMON_GPUS to name the GPU)",
     "the runs {runs} used no GPU (set GPUMON_GPUS to name the GPU)",
 )
-_SUSPECTED: Final = "suspected to wait for input"
 _MAX_NAMED: Final = 16
 _MAX_ERROR: Final = 200
 
@@ -103,25 +102,15 @@ def _starved(gpu: GpuReport) -> float:
 
 
 def _main_cause(gpu: GpuReport) -> str:
-    """The cause that took most; where that is unknown, what is proved as well."""
-    totals = gpu.totals
-    parts = {
-        WORD_OF_CAUSE[one]: ns
-        for one, ns in totals.diagnosed.idle_ns.items()
-        if one not in UNPROVED
-    }
+    """The cause that took most."""
+    totals, idle_ns = gpu.totals, gpu.totals.diagnosed.idle_ns
+    parts = {WORD_OF_CAUSE[one]: ns for one, ns in idle_ns.items() if one not in OUT_OF_USE}
     parts[WORD_OF_FIRST_WAIT] = totals.first_input_wait_ns
     cause = max(parts, key=parts.__getitem__)
-    proved_ns, unknown_ns = parts[cause], totals.idle_ns.get(IdleCause.UNKNOWN, 0)
-    if proved_ns >= unknown_ns:
+    if cause != WORD_OF_CAUSE[IdleCause.UNKNOWN]:
         return f", mainly {cause}"
-    is_suspected = 2 * totals.suspected_ns > unknown_ns
-    unknown = _SUSPECTED if is_suspected else WORD_OF_CAUSE[IdleCause.UNKNOWN]
-    if not proved_ns:
-        return f", {unknown}"
-    is_the_same = is_suspected and cause == WORD_OF_CAUSE[IdleCause.INPUT_WAIT]
-    proved = f"{in_percent(proved_ns / totals.in_use_ns)} proved"
-    return f": {unknown}, {proved}" if is_the_same else f": {unknown}, {proved} {cause}"
+    is_suspected = 2 * totals.suspected_ns > parts[cause]
+    return ", suspected to wait for input" if is_suspected else f", {cause}"
 
 
 def _may_be_starved(gpu: GpuReport, limit: float) -> bool:

@@ -140,6 +140,20 @@ COPY: Final = (
     "Copy the next batch while the current one is computed: prefetch to the device, with pinned "
     "memory, and send small types (uint8, float16) instead of float32."
 )
+ANY_WAYS: Final = (
+    "compile the step (jit, torch.compile), run several steps per call or use CUDA graphs where the "
+    "framework can"
+)
+WAYS_OF_FRAMEWORK: Final[Mapping[str, str]] = {
+    "keras/tensorflow": (
+        "compile the step (jit_compile=True), run several steps per call (steps_per_execution)"
+    ),
+    "keras/jax": "run several steps per call (steps_per_execution)",
+    "keras/torch": "compile the model (torch.compile)",
+    "lightning": "compile the model (torch.compile)",
+    "huggingface": "compile the model (torch_compile=True)",
+}
+"""How a framework submits more work at a time."""
 WITHIN_STEP: Final = (
     "The GPU is idle inside the step: use a larger batch, {ways}, and read the loss less often. A "
     "kernel profiler shows which call synchronises."

@@ -130,14 +130,13 @@ _OTHER_TOOLS: Final = (
         _AS_CSV,
     ),
     (
-        "the output of powermetrics, for Apple GPUs",
+        "the output of powermetrics or asitop, for Apple GPUs",
         line_like(
             r"\bpowermetrics\b|\*\*\* Sampled system activity|\*\*\*\* GPU usage"
-            r"|\bGPU (?:HW )?active (?:residency|frequency):"
+            r"|\bGPU (?:HW )?active (?:residency|frequency):|\basitop\b|\bE-CPU Usage:"
         ),
         _AS_CSV,
     ),
-    ("a screen of asitop, for Apple GPUs", line_like(r"\basitop\b|\bE-CPU Usage:"), _AS_CSV),
     ("a screen of a terminal", line_like(_CURSOR_MOVE), _SCREEN),
 )
 

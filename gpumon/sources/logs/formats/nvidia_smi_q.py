@@ -37,14 +37,12 @@ class _Page:
     Attributes:
         indent: Blanks before the heading.
         values: Values by section and key, in lower case.
-        answered_at: Line of the utilisation; 0: none so far.
     """
 
     bus_id: str
     indent: int
     line_number: int
     values: dict[tuple[str, str], str] = field(default_factory=dict)
-    answered_at: int = 0
 
 
 class NvidiaSmiQueryLog(GpuLog):
@@ -67,7 +65,7 @@ class NvidiaSmiQueryLog(GpuLog):
         for number, line in self._numbered(_MAX_LENGTH):
             key, colon, value = line.partition(" : ")
             if colon and self._page is not None and key.strip() != _STAMP:
-                self._note(self._page, key, value.strip(), number)
+                self._note(self._page, key, value.strip())
             else:
                 yield from self._heading(line, key, value, number)
         yield from self._finish()
@@ -75,20 +73,14 @@ class NvidiaSmiQueryLog(GpuLog):
     def _notes(self) -> list[str]:
         return self._gpus.partitioned_notes("nvidia-smi -q")
 
-    def _note(self, page: _Page, key: str, value: str, number: int) -> None:
+    def _note(self, page: _Page, key: str, value: str) -> None:
         name = key.strip().lower()
         if name not in _KEYS:
             return
         depth = len(key) - len(key.lstrip()) - page.indent
         path = ("" if depth == 4 else self._section, name)
-        if path not in _WANTED or depth > 8:  # deeper keys belong to parts of the GPU
-            return
-        if path == _UTILIZATION:
-            if page.answered_at:  # of another GPU with a damaged heading
-                self._skipped.add(Refusal.UNKNOWN_GPU, number)
-                return
-            page.answered_at = number
-        page.values.setdefault(path, value)
+        if path in _WANTED and depth <= 8:  # deeper keys belong to parts of the GPU
+            page.values.setdefault(path, value)
 
     def _heading(self, line: str, key: str, value: str, number: int) -> Rows:
         """Read a line that opens something; yield the page that it ends."""
@@ -129,9 +121,8 @@ class NvidiaSmiQueryLog(GpuLog):
             self._skipped.add(Refusal.CUT_TABLE, page.line_number)
             return
         ratio = ratio_in(answer)
-        number = page.answered_at if isinstance(ratio, Refusal) else page.line_number
         used = self._bytes_of(page, _USED)
-        yield self._sample(self._position_of(page), self._stamp_ns, ratio, number, used)
+        yield self._sample(self._position_of(page), self._stamp_ns, ratio, page.line_number, used)
 
     def _position_of(self, page: _Page) -> int | None:
         gpu = LoggedGpu(

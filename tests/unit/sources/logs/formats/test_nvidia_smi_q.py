@@ -64,10 +64,6 @@ EXAMPLES = {
         *pages_at(17, page("[GPU requires reset]")),
         busy=[29, None, None, None], skipped=3, noted="Skipped 1 line without a utilisation",
     ),
-    "a page with a damaged heading is not of the GPU before": example(
-        *COMPLETE, "GPX 00000000:97:00.0", *page("97 %")[1:],
-        busy=[29], skipped=2, noted="Skipped 1 line of an unknown GPU",
-    ),
     "a GPU in instances is not observed, with a note": example(
         *pages_at(14, page("N/A", mig="Enabled")), busy=[None], skipped=1,
         gpus=(replace(A40, mig_enabled=True),), noted="MIG is on, on GPU 0: ",
