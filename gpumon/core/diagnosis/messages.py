@@ -141,8 +141,8 @@ COPY: Final = (
     "memory, and send small types (uint8, float16) instead of float32."
 )
 ANY_WAYS: Final = (
-    "compile the step (jit, torch.compile), run several steps per call or use CUDA graphs where the "
-    "framework can"
+    "compile the step (jit, torch.compile), run several steps per call or use CUDA graphs where "
+    "the framework can"
 )
 WAYS_OF_FRAMEWORK: Final[Mapping[str, str]] = {
     "keras/tensorflow": (
