@@ -217,6 +217,7 @@ class HostReader:
         self._runs: dict[str, _Run] = {}
         self._turns = FairTurns[str](_MAX_RUNS)
         self._reads_networks = False  # whether a run waits for one
+        self._idle_gpus: set[str] = set()  # by the newest samples of each, which may be old
 
     def inspect(
         self, readings: Sequence[RingReading], frames: Sequence[Frame], now_ns: int
@@ -226,12 +227,8 @@ class HostReader:
         living = {reading.key: reading for reading in readings if reading.alive}
         for key in self._runs.keys() - living.keys():
             self._runs.pop(key).close()
-        idles = any(
-            sample.busy_ratio < _BUSY_FROM
-            for frame in frames
-            for gpu in frame.gpus
-            for sample in gpu.busy
-        )
+        self._note_idle_gpus(frames)
+        idles = bool(self._idle_gpus)
         processes = self._processes.inspect(living.values(), now_ns)
         candidates = [
             run
@@ -268,6 +265,16 @@ class HostReader:
             run.close()
         self._runs.clear()
         self._files.close()
+
+    def _note_idle_gpus(self, frames: Sequence[Frame]) -> None:
+        """Samples come every few seconds, and until then those before count."""
+        for frame in frames:
+            self._idle_gpus &= {gpu.device.uuid for gpu in frame.gpus}
+            for gpu in frame.gpus:
+                if any(sample.busy_ratio < _BUSY_FROM for sample in gpu.busy):
+                    self._idle_gpus.add(gpu.device.uuid)
+                elif gpu.busy:
+                    self._idle_gpus.discard(gpu.device.uuid)
 
     def _follow(self, reading: RingReading) -> _Run:
         run = self._runs.get(reading.key)

@@ -36,12 +36,13 @@ class Watched:
         self.reader = HostReader(str(self.proc.folder))
         self.ring = reading_of()
         self.second = 0
+        self.others: tuple[GpuSample, ...] = ()
         self.spent_ns: dict[TrainingPhase, int] = {}
 
     def passes(
-        self, phase: TrainingPhase, *, for_s: float = 1.0, busy: float = 0.0, **ring: Any
+        self, phase: TrainingPhase, *, for_s: float = 1.0, busy: float | None = 0.0, **ring: Any
     ) -> HostReading:
-        """Let a second pass, with the run in that phase for ``for_s``."""
+        """Let a second pass, with the run in that phase for ``for_s``; ``None``: no sample."""
         began_ns = s(self.second)
         self.second += 1
         reported = [(phase, began_ns), (OTHER, began_ns + s(for_s))][: 1 + (for_s < 1.0)]
@@ -55,12 +56,12 @@ class Watched:
         self.spent_ns = {**spent_ns, phase: self.spent_ns.get(phase, 0) + s(for_s)}
         return self.inspect(busy, self.ring)
 
-    def inspect(self, busy: float, *rings: RingReading) -> HostReading:
+    def inspect(self, busy: float | None, *rings: RingReading) -> HostReading:
         now_ns = s(self.second)
-        sample = GpuSample(
-            Device(uuid="GPU-0", index=0), busy=(BusySample(now_ns - s(1), now_ns, busy),)
-        )
-        return self.reader.inspect(rings, (Frame(now_ns, (sample,)),), now_ns)
+        samples = () if busy is None else (BusySample(now_ns - s(1), now_ns, busy),)
+        of_gpu = GpuSample(Device(uuid="GPU-0", index=0), busy=samples)
+        others = () if busy is None else self.others
+        return self.reader.inspect(rings, (Frame(now_ns, (of_gpu, *others)),), now_ns)
 
 
 @pytest.fixture
@@ -106,6 +107,24 @@ class TestARunInItsSteps:
         reported = [watched.passes(STEP, busy=0.5) for _ in range(2)]
 
         assert len(reported[-1].of_run) == 1
+
+    def test_is_inspected_until_the_next_samples_if_a_gpu_was_idle(self, watched: Watched) -> None:
+        levels = [0.5, None, None, None, 1.0, None, 1.0, 0.5, None]
+        reported = [watched.passes(STEP, busy=level) for level in levels]
+
+        assert [len(one.of_run) for one in reported] == [0, 1, 1, 1, 0, 0, 0, 0, 1]
+
+    def test_is_inspected_while_any_gpu_was_idle_in_its_own_newest_samples(
+        self, watched: Watched
+    ) -> None:
+        idle = GpuSample(Device(uuid="GPU-1", index=1), busy=(BusySample(0, s(1), 0.0),))
+        read_later = idle._replace(busy=())
+        reported = []
+        for others in ((idle,), (read_later,), (read_later,), ()):
+            watched.others = others
+            reported.append(watched.passes(STEP, busy=1.0))
+
+        assert [len(one.of_run) for one in reported] == [0, 1, 1, 0]
 
     def test_is_not_inspected_while_its_gpus_are_busy(
         self, watched: Watched, read: list[str]
