@@ -31,6 +31,8 @@ _LATE_CAUSES: Final = (
 """Causes that make a rank late; idle time within a step may itself be a wait for others."""
 _EQUAL_BATCH_TOLERANCE: Final = 0.02
 _EVERY_NS: Final = 2 * NS_PER_S
+_PATIENCE_NS: Final = 10 * NS_PER_S
+"""After this time a job is compared even if one of its GPUs has no new samples."""
 _MAX_STEPS_AHEAD: Final = 1
 _MAX_AHEAD_RATIO: Final = 0.02
 """Ranks that synchronise in each step are at most this far ahead of each other: one step, plus this
@@ -69,13 +71,19 @@ class _Rank:
         # Least and longest waits for each run that is not yet known to be late.
         self._open_ns: dict[str, tuple[int, int]] = {}
         self._before = self._sums()
-        self._until_ns = run.reading.known_until_ns
+        self._until_ns = gpu.ledger.last_end_ns
         self._steps = run.reading.steps
+        self.compared_at_ns = 0
+
+    @property
+    def has_new_samples(self) -> bool:
+        """Whether its GPU has any since the last comparison: they come every few seconds."""
+        return self.gpu.ledger.last_end_ns > self._until_ns
 
     def growth(self) -> _Growth:
         before, now = self._before, self._sums()
         late_ns = {cause: ns - before.late_ns.get(cause, 0) for cause, ns in now.late_ns.items()}
-        until_ns = self.run.reading.known_until_ns
+        until_ns = self.gpu.ledger.last_end_ns  # as the sums
         stopped_ns = self.run.timeline.suspended_ns(self._until_ns, until_ns)
         self._before, self._until_ns = now, until_ns
         steps, self._steps = self.run.reading.steps - self._steps, self.run.reading.steps
@@ -138,14 +146,32 @@ class LateRanks:
         for rank in self._late:
             rank.own_time.ingest(rank.run.reading.events)
         at_work = sum(len(run.used_uuids) for run in runs)
-        if at_ns < self._due_ns and at_work == self._at_work:
+        if at_work == self._at_work and not self._is_due(at_ns):
             return
         self._due_ns, self._at_work = at_ns + _EVERY_NS, at_work
-        for rank in self._ranks.values():
-            rank.gpu.peers.late_peer = None
         jobs = self._jobs(runs, gpus) if runs else []
+        before = self._ranks
         self._ranks = {rank.run.reading.key: rank for ranks in jobs for rank in ranks}
-        self._late = [late for ranks in jobs if (late := self._compare(ranks)) is not None]
+        for key in before.keys() - self._ranks.keys():
+            before[key].gpu.peers.late_peer = None
+        found = [self._late_of(ranks, at_ns) for ranks in jobs]
+        self._late = [late for late in found if late is not None]
+
+    def _is_due(self, at_ns: int) -> bool:
+        if at_ns < self._due_ns:
+            return False
+        ranks = self._ranks.values()
+        has_more = not ranks or any(rank.has_new_samples for rank in ranks)
+        return has_more or at_ns - self._due_ns >= _PATIENCE_NS
+
+    def _late_of(self, ranks: Sequence[_Rank], at_ns: int) -> _Rank | None:
+        """The rank of a job that others may wait for, as of its newest samples."""
+        is_overdue = at_ns - ranks[0].compared_at_ns >= _PATIENCE_NS
+        if not is_overdue and not all(rank.has_new_samples for rank in ranks):
+            return next((rank for rank in ranks if rank in self._late), None)
+        for rank in ranks:
+            rank.gpu.peers.late_peer, rank.compared_at_ns = None, at_ns
+        return self._compare(ranks)
 
     def _jobs(
         self, runs: Sequence[TrackedRun], gpus: Mapping[str, GpuTracker]

@@ -120,11 +120,13 @@ class RanksAtWork:
     done its part before the last one waits; its GPU reads as busy meanwhile if ``spins``.
     """
 
+    drained_every = 1
+
     def __init__(self, *ranks: Rank, spins: bool = True) -> None:
         self.ranks = list(ranks)
         self.spins, self.second = spins, 0
         self._random = random.Random(38)
-        self._monitor = monitor()
+        self._monitor = monitor(drained_every=self.drained_every)
         self._now_s: dict[str, float] = {}
 
     def train(self, seconds: int) -> MonitorState:
@@ -178,6 +180,12 @@ class RanksAtWork:
         )
         stopped = {one.key: ProcessState(is_stopped=True) for one in self.ranks if one.is_stopped}
         return self._monitor.ingest(new._replace(host=HostReading(processes=stopped)))
+
+
+@pytest.fixture(params=[1, 5], ids=["each second", "every 5 s"], autouse=True)
+def _drained_every(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """How often the samples of all GPUs are read."""
+    monkeypatch.setattr(RanksAtWork, "drained_every", request.param)
 
 
 def _at(seconds: float) -> int:
