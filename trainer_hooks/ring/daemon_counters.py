@@ -101,10 +101,15 @@ class GpuRatios:
 
 
 class _Look(NamedTuple):
-    """Counters of some GPUs at one time, CLOCK_MONOTONIC in nanoseconds."""
+    """Counters of some GPUs at one time, CLOCK_MONOTONIC in nanoseconds.
+
+    Attributes:
+        settled_ns: How far the counters of all of them reach, some seconds before ``taken_ns``.
+    """
 
     step: int
     taken_ns: int
+    settled_ns: int
     period_ns: int
     gpus: list[_GpuOfDaemon]
     counters: list[_Counters]
@@ -140,7 +145,7 @@ class BusyCounters:
         before, now = self._first, self._look(step)
         self.is_there = now is not None
         if now is None or before is None:
-            is_of_now = now is not None and now.taken_ns >= self._since_ns
+            is_of_now = now is not None and now.settled_ns >= self._since_ns
             self._first = now if is_of_now else None  # else it counts what was before
             return None
         spent = list(map(_spent, before.counters, now.counters))
@@ -171,7 +176,12 @@ def _look_at(state: Mapping[str, Any], names: Sequence[str], step: int) -> _Look
         meant = [next(gpu for gpu in known if gpu.is_meant_by(name)) for name in names]
         gpus: list[_GpuOfDaemon] = [(state.get("pid"), gpu.uuid) for gpu in meant]
         taken_ns, period_ns = int(state["monotonic_ns"]), int(state["period_ns"])
-        return _Look(step, taken_ns, period_ns, gpus, [counters[gpu] for gpu in gpus])
+        uuids = {uuid for _, uuid in gpus}
+        ours = [gpu for gpu in state["gpus"] if str(gpu["uuid"]) in uuids]
+        # An older daemon does not report it: then its counters reach almost up to the state.
+        settled_ns = min(int(gpu.get("settled_until_ns") or taken_ns) for gpu in ours)
+        looked_at = [counters[gpu] for gpu in gpus]
+        return _Look(step, taken_ns, min(taken_ns, settled_ns), period_ns, gpus, looked_at)
     except (StopIteration, *NOT_A_STATE):
         return None
 

@@ -99,6 +99,28 @@ class TestBusySecondsOfAStep:
         world.passes(1, 0.0, 0.0)
         assert world.passes(6, 0.2, 0.3) == pytest.approx((0.02, 0.03))
 
+    def test_are_not_of_what_was_before_where_counters_reach_less_far_than_the_state(
+        self, world: World
+    ) -> None:
+        answers = []
+        for second in range(1, 22):  # the driver's samples are read every five seconds
+            world.now_s += 1
+            world.step += 10
+            ratios = (1.0, 1.0) if second <= 7 else (0.2, 0.3)
+            for gpu, uuid in enumerate(UUIDS):
+                world.busy_s[gpu] += ratios[gpu]
+                if second % 5 == 0:
+                    world.daemon.counts(
+                        gpu, uuid, observed_s=world.now_s, busy_s=world.busy_s[gpu],
+                        settled_until_s=world.now_s,
+                    )  # fmt: skip
+            world.writes()
+            answers.append(world.counters.busy_seconds(world.step))
+            if second == 7:
+                world.counters.forget()
+
+        assert [answer for answer in answers[7:] if answer] == [pytest.approx((0.02, 0.03))] * 2
+
 
 class TestNoAnswer:
     def test_dead_daemon_gives_no_answer(self, world: World) -> None:
