@@ -22,9 +22,9 @@ PACKAGES_UPWARDS = {
         "diagnosis", "codecs",
     ),
     "gpumon.sources.nvml": (
-        "pynvml_module", "codes", "binding", "stamp_clock", "fields", "busy", "sample_rings", "gpu",
-        "mig", "inventory", "slow_reader", "tick_reader", "events", "reopening",
-        "source",
+        "pynvml_module", "codes", "binding", "stamp_clock", "fields", "busy", "drain_schedule",
+        "sample_rings", "gpu", "mig", "inventory", "slow_reader", "tick_reader", "events",
+        "reopening", "source",
     ),
     "trainer_hooks": (
         "devices", "ring", "batches", "balance", "ddp", "taps", "prefetch", "trainers", "phases",

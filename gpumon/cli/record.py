@@ -25,7 +25,7 @@ from gpumon.cli.source_option import (
     replay_of,
     watch_machine,
 )
-from gpumon.core.clock import NS_PER_S, nanoseconds, seconds
+from gpumon.core.clock import NS_PER_S, seconds
 from gpumon.core.codecs.recording_codec import RecordingHeader
 from gpumon.core.ring_format.runtime_paths import reader_patterns
 from gpumon.core.sample import Reading
@@ -33,6 +33,7 @@ from gpumon.core.wording import counted, label_text
 from gpumon.errors import GpumonError, RestartNeededError, UsageError
 from gpumon.outlets.recording import RecordingWriter
 from gpumon.pipeline.watch import Watch
+from gpumon.sources.nvml.fields.table import ReadTimes
 from gpumon.sources.ring_reader.daemon_folder import claim_runtime_dir, ring_folders
 from gpumon.sources.ring_reader.phase_rings import leave_alone
 from gpumon.sources.system_clock import SystemClock
@@ -157,7 +158,7 @@ class RecordCommand:
                 args.source,
                 clock,
                 nvml,
-                period_ns=nanoseconds(args.period),
+                times=ReadTimes(args.period),
                 folders=_folders(),
                 unlink=leave_alone,
             )

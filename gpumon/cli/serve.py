@@ -12,7 +12,12 @@ from pathlib import Path
 from typing import Final
 
 from gpumon import __version__
-from gpumon.cli.command import add_period_argument, end_on_signals
+from gpumon.cli.command import (
+    SHORTEST_PERIOD_S,
+    add_period_argument,
+    end_on_signals,
+    period_argument,
+)
 from gpumon.cli.daemon_log import CollectorLog, FieldLog, XidLog
 from gpumon.cli.environment import misspelt_variables
 from gpumon.cli.source_option import (
@@ -24,7 +29,7 @@ from gpumon.cli.source_option import (
     watch_machine,
     watch_replay,
 )
-from gpumon.core.clock import nanoseconds
+from gpumon.core.clock import seconds
 from gpumon.core.codecs.report_codec import encode_report, encode_report_with_lanes
 from gpumon.core.ring_format.runtime_paths import STATE_FILE
 from gpumon.core.sample import Reading
@@ -39,11 +44,14 @@ from gpumon.outlets.text.page_text import page_text
 from gpumon.pipeline.monitor import Monitor
 from gpumon.pipeline.report_builder import Reports
 from gpumon.pipeline.watch import Watch
-from gpumon.sources.nvml.fields.table import NvmlOptions
+from gpumon.sources.gpu_source import ReadNow
+from gpumon.sources.nvml.drain_schedule import LONGEST_NS
+from gpumon.sources.nvml.fields.table import NvmlOptions, ReadTimes
 from gpumon.sources.ring_reader.daemon_folder import LockedFolder, ring_folders
 from gpumon.sources.system_clock import SystemClock
 
 _LOG = logging.getLogger("gpumon")
+_LONGEST_DRAIN_S: Final = 60.0
 _PROC: Final = Path("/proc")
 
 
@@ -92,6 +100,14 @@ class ServeCommand:
             "code 3",
         )
         add_nvml_arguments(parser)
+        parser.add_argument(
+            "--drain-every",
+            metavar="SECONDS",
+            type=period_argument(SHORTEST_PERIOD_S, _LONGEST_DRAIN_S),
+            help="how often to read the samples that the driver keeps, at most half of the time "
+            "that it keeps them (default: a third of it, at most "
+            f"{seconds(LONGEST_NS):g}; each period while a page or dstat is open)",
+        )
 
     def run(self, args: argparse.Namespace) -> int:
         logging.basicConfig(format="gpumon: %(message)s", level=logging.INFO, stream=sys.stderr)
@@ -101,7 +117,7 @@ class ServeCommand:
             args.source,
             listen=args.listen or [DEFAULT_LISTEN],
             token=args.token,
-            period_s=args.period,
+            times=ReadTimes(args.period, drain_s=args.drain_every),
             wait=args.wait_for_source,
             nvml=nvml_options_of(args),
         )
@@ -119,7 +135,7 @@ class Daemon:
         *,
         listen: Sequence[str],
         token: WebToken | None,
-        period_s: float,
+        times: ReadTimes,
         wait: bool,
         nvml: NvmlOptions,
     ) -> None:
@@ -152,7 +168,7 @@ class Daemon:
             source,
             self._clock,
             nvml,
-            period_ns=nanoseconds(period_s),
+            times=times,
             folders=ring_folders(runtime_dir),
         )
         self._monitor = Monitor(self._watch.facts)
@@ -178,7 +194,7 @@ class Daemon:
             gc.freeze()  # these objects live as long as the process
             has_ended = False
             while not self._stopped:
-                reading = self._watch.next_reading()
+                reading = self._watch.next_reading(self._needed_now())
                 if reading is not None:
                     self._ingest(reading)
                 else:
@@ -189,6 +205,10 @@ class Daemon:
             self._http.close()
             self._watch.close()
             self._folder.close()
+
+    def _needed_now(self) -> ReadNow:
+        needed = ReadNow.SAMPLES if self._http.has_streams else ReadNow.NOTHING
+        return needed | ReadNow.PROCESSES if self._monitor.has_open_bindings else needed
 
     def _keep_folder(self) -> None:
         trouble = self._folder.keep()

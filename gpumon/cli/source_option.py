@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-from gpumon.core.clock import Clock, seconds
+from gpumon.core.clock import Clock, nanoseconds
 from gpumon.errors import UsageError
 from gpumon.pipeline.monitor import MonitorFacts
 from gpumon.pipeline.replay import ReplayWatch
@@ -20,7 +20,9 @@ from gpumon.sources.nvml.fields.table import (
     ALWAYS_ON,
     DEFAULT_OPTIONS,
     NVML_FIELDS,
+    ONCE_A_SECOND,
     NvmlOptions,
+    ReadTimes,
     nvml_options,
 )
 from gpumon.sources.recording import RecordingFile
@@ -98,7 +100,10 @@ def check_source(source: str) -> str:
 
 
 def open_source(
-    source: str, clock: Clock, nvml: NvmlOptions = DEFAULT_OPTIONS, *, period_s: float = 1.0
+    source: str,
+    clock: Clock,
+    nvml: NvmlOptions = DEFAULT_OPTIONS,
+    times: ReadTimes = ONCE_A_SECOND,
 ) -> GpuSource:
     """Open a checked ``--source``, and import only what it needs.
 
@@ -123,7 +128,7 @@ def open_source(
         return FollowSource(Path(rest), clock)
     from gpumon.sources.nvml.source import NvmlSource
 
-    return NvmlSource(clock, options=nvml, period_s=period_s)
+    return NvmlSource(clock, options=nvml, times=times)
 
 
 def watch_machine(
@@ -131,7 +136,7 @@ def watch_machine(
     clock: Clock,
     nvml: NvmlOptions,
     *,
-    period_ns: int,
+    times: ReadTimes,
     folders: Iterable[str],
     unlink: Unlink = unlink_if_ours,
 ) -> MachineWatch:
@@ -145,14 +150,12 @@ def watch_machine(
         source=source,
         source_kind=kind,
         simulated=kind in _SIMULATED,
-        period_ns=period_ns,
+        period_ns=nanoseconds(times.tick_s),
         boot_id=boot_id,
         started_wall_time_s=clock.wall_time_s(),
     )
     rings = PhaseRingReader(folders, boot_id=boot_id, unlink=unlink)
-    return MachineWatch(
-        lambda: open_source(source, clock, nvml, period_s=seconds(period_ns)), rings, facts, clock
-    )
+    return MachineWatch(lambda: open_source(source, clock, nvml, times), rings, facts, clock)
 
 
 def watch_replay(replay: Replay, clock: Clock) -> ReplayWatch:

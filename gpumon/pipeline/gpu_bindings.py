@@ -44,6 +44,10 @@ def names_run(processes: Iterable[ProcessSample], reading: RingReading) -> bool:
     )
 
 
+_MAX_LISTS: Final = 16
+"""With one a second, all since the drain before last."""
+
+
 class ProcessList(NamedTuple):
     """The newest list of one GPU's processes.
 
@@ -113,6 +117,7 @@ class GpuBindings:
         self._active_above = active_above
         self._deferred: deque[DeferredTick] = deque()
         self._open_from_ns: int | None = None  # start of the first sample to defer
+        self._lists: deque[ProcessList] = deque(maxlen=_MAX_LISTS)  # samples come later than they
         self.refused_total = 0
 
     @property
@@ -142,20 +147,28 @@ class GpuBindings:
         self._open_from_ns = None
         read_at_ns = answered_at_ns if newest.processes_at_ns is None else newest.processes_at_ns
         listed = ProcessList(newest.processes, read_at_ns, driver_lists_processes)
+        if not self._lists or self._lists[-1].read_at_ns != read_at_ns:
+            self._lists.append(listed)
         samples = [*self._deferred_samples(), *newest.busy]
         for run in undecided:
             run.undecided_on.discard(uuid)
             for at, sample in enumerate(samples):
                 if sample.busy_ratio > self._active_above and run.is_under_way_in(sample):
-                    self._decide(run, uuid, listed, samples[at:])
+                    self._decide(run, uuid, samples[at:])
                     break
 
-    def _decide(
-        self, run: TrackedRun, uuid: str, listed: ProcessList, samples: Sequence[BusySample]
-    ) -> None:
+    def _decide(self, run: TrackedRun, uuid: str, samples: Sequence[BusySample]) -> None:
         at_work, *later = samples
         was_open = not run.is_bound_to(uuid)
-        binding = listed.decide(run.reading, at_work, later, self._active_above)
+        # The first list after the work decides: later ones may name who came after the run.
+        listed = self._lists[-1]
+        lists = [listed] if listed.processes is None else self._lists
+        decisions = (
+            one.decide(run.reading, at_work, later, self._active_above)
+            for one in lists
+            if one.processes is not None or one is listed
+        )
+        binding = next((found for found in decisions if found is not None), None)
         if binding is not None:
             if was_open or binding is not GpuBinding.UNOPPOSED:
                 run.bind(uuid, binding)

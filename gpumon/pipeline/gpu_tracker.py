@@ -30,6 +30,8 @@ from gpumon.pipeline.peer_work import PeerWork
 from gpumon.pipeline.tracked_run import TrackedRun, parts_of, with_reasons
 
 _NOT_SHARED: Final = SharedIdle({})
+_LAG_NS: Final = NS_PER_S
+"""An idle board may take no sample for as long."""
 _DRAINED_AFTER_NS: Final = 10 * NS_PER_S
 """How long a device may go on with what a process gave it before it was suspended."""
 
@@ -133,8 +135,7 @@ class GpuTracker:
         if since_ns is not None and self.ledger.last_active_end_ns > since_ns + _DRAINED_AFTER_NS:
             since_ns = None  # an untagged process works here
         self._suspended_since_ns = since_ns
-        has_processes = None if newest.processes is None else bool(newest.processes)
-        for tick in self._bindings.release(DeferredTick(newest.busy, has_processes)):
+        for tick in self._bindings.release(DeferredTick(newest.busy, self._has_processes())):
             self._settle_tick(tick, runs, peers)
         self._hold.update(
             newest.busy,
@@ -142,6 +143,13 @@ class GpuTracker:
             self.ledger.last_end_ns,
             has_run=any(not run.is_over and run.is_surely_on(self.uuid) for run in runs),
         )
+
+    def _has_processes(self) -> bool | None:
+        """Whether the list names any; ``None``: none is known, or samples lag behind the list."""
+        processes, read_at_ns = self.newest.processes, self.newest.processes_at_ns
+        newest_end_ns = max([self.ledger.last_end_ns, *(one.end_ns for one in self.newest.busy)])
+        lags = read_at_ns is not None and newest_end_ns < read_at_ns - _LAG_NS
+        return None if processes is None or lags else bool(processes)
 
     def _settle_tick(
         self, tick: DeferredTick, runs: tuple[TrackedRun, ...], peers: Sequence[GpuTracker]

@@ -118,6 +118,11 @@ class Monitor:
             rings_left_out=rings.left_out,
         )
 
+    @property
+    def has_open_bindings(self) -> bool:
+        """Whether a process list may yet decide which GPUs a living run is on."""
+        return any(run.needs_process_list for run in self._runs.runs)
+
     def _ingest_frame(self, frame: Frame) -> None:
         self._rejected, self._newest = self._rejected + frame.rejected, frame
         if frame.trouble is not None:

@@ -18,6 +18,7 @@ from gpumon.errors import UnreadableLogError
 from gpumon.pipeline.monitor import Monitor, MonitorFacts
 from gpumon.pipeline.report_builder import Reports
 from gpumon.pipeline.watch import Watch
+from gpumon.sources.gpu_source import ReadNow
 from gpumon.sources.recording import RecordingFile
 
 Watched = Callable[[Iterable[Reading]], Iterable[Reading]]
@@ -126,7 +127,7 @@ class ReplayWatch(Watch):
     def require_source(self) -> None:
         """Nothing to check: the recording is open."""
 
-    def next_reading(self) -> Reading | None:
+    def next_reading(self, now: ReadNow = ReadNow.SAMPLES) -> Reading | None:
         reading = None if self._is_over else self._next()
         if reading is None:
             if not self._is_over:

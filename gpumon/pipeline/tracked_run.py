@@ -96,6 +96,13 @@ class TrackedRun:
             self.balance.forget(uuid)
 
     @property
+    def needs_process_list(self) -> bool:
+        """Whether a process list is yet to decide on a GPU of it."""
+        if self.undecided_on:
+            return True
+        return self.ended_ns is None and bool(self.wanted_uuids) and not self.bindings
+
+    @property
     def refused_uuids(self) -> frozenset[str]:
         """GPUs that it names, and only others are on them."""
         refused = [uuid for uuid, one in self.bindings.items() if one is GpuBinding.REFUSED]

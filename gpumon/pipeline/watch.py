@@ -12,12 +12,12 @@ from collections.abc import Callable, Mapping
 from typing import Final, Protocol
 
 from gpumon.core.clock import Clock, nanoseconds, seconds
-from gpumon.core.ring_format.events import RingCounts
+from gpumon.core.ring_format.events import RingCounts, RingsReading
 from gpumon.core.sample import Frame, Reading, Tick
 from gpumon.core.state import CollectorState, MonitorState
-from gpumon.errors import GpumonError, RestartNeededError, SourceUnavailableError
+from gpumon.errors import GpumonError, RestartNeededError, SourceUnavailableError, UsageError
 from gpumon.pipeline.monitor import MonitorFacts
-from gpumon.sources.gpu_source import GpuSource
+from gpumon.sources.gpu_source import GpuSource, ReadNow
 from gpumon.sources.host.host_reader import HostReader
 from gpumon.sources.ring_reader.phase_rings import PhaseRingReader
 
@@ -44,8 +44,10 @@ class Watch(Protocol):
         """
         ...
 
-    def next_reading(self) -> Reading | None:
+    def next_reading(self, now: ReadNow = ReadNow.SAMPLES) -> Reading | None:
         """Wait for the next tick; return ``None``, a period later, if there are no more.
+
+        ``now`` is what the source must not leave for a later tick.
 
         Raises:
             RestartNeededError: Only a new process can read the source again.
@@ -95,25 +97,38 @@ class MachineWatch(Watch):
         self._host = HostReader()
         self._source = SourceThread(make_source, clock)
         self._patience_s = min(0.5 * seconds(facts.period_ns), 2.0)
+        self._runs: set[tuple[str, int | None]] = set()
+        self._found = ReadNow.SAMPLES  # what the rings showed to be needed next
         self._deadline_ns: int | None = None
 
     def require_source(self) -> None:
-        self._source.request()
+        self._source.request(ReadNow.SAMPLES)
         frames, error, _ = self._source.collect(_FIRST_ANSWER_S)
+        self._raise_fatal()
         if not frames and error is not None:
             raise SourceUnavailableError(error)
 
-    def next_reading(self) -> Reading:
-        tick = self._tick()
-        if self._source.restart_needed is not None:
-            raise self._source.restart_needed
+    def next_reading(self, now: ReadNow = ReadNow.SAMPLES) -> Reading:
+        tick = self._tick(now | self._found)
+        self._raise_fatal()
         began_ns = time.perf_counter_ns()  # after the source, so that phases cover all samples
         rings = self._rings.read(self._clock.monotonic_ns())
         read_seconds = seconds(time.perf_counter_ns() - began_ns)
+        self._found = self._needed_after(rings)
         host = self._host.inspect(rings.rings, tick.frames, self._clock.monotonic_ns())
         return Reading(tick, rings, self._clock.wall_time_s(), read_seconds, host)
 
-    def _tick(self) -> Tick:
+    def _needed_after(self, rings: RingsReading) -> ReadNow:
+        """Samples, if a user watches, or a run began or ended: its GPUs are settled at once."""
+        before, self._runs = self._runs, {(one.key, one.ended_ns) for one in rings.rings}
+        is_quiet = self._runs == before and not rings.is_watched
+        return ReadNow.NOTHING if is_quiet else ReadNow.SAMPLES
+
+    def _raise_fatal(self) -> None:
+        if self._source.fatal is not None:
+            raise self._source.fatal
+
+    def _tick(self, now: ReadNow) -> Tick:
         now_ns, period_ns, skipped = self._clock.monotonic_ns(), self.facts.period_ns, 0
         if self._deadline_ns is None:
             self._deadline_ns = now_ns
@@ -122,7 +137,7 @@ class MachineWatch(Watch):
             self._deadline_ns = next_deadline_ns(before_ns, now_ns, period_ns)
             skipped = (self._deadline_ns - before_ns) // period_ns - 1
         self._clock.sleep_until_ns(self._deadline_ns)
-        self._source.request()
+        self._source.request(now)
         frames, error, duration_seconds = self._source.collect(self._patience_s)
         at_ns = self._clock.monotonic_ns()
         if not frames and error is None and not self._source.idle:
@@ -165,7 +180,7 @@ class SourceThread:
 
     Attributes:
         idle: Whether the last read has returned.
-        restart_needed: Why only a new process can read the source again; ``None``: this one can.
+        fatal: Why this process can never read the source; ``None``: it can.
     """
 
     def __init__(self, make_source: Callable[[], GpuSource], clock: Clock) -> None:
@@ -181,12 +196,14 @@ class SourceThread:
         self._duration_seconds = 0.0
         self._stopping = False
         self.idle = True
-        self.restart_needed: RestartNeededError | None = None
+        self.fatal: RestartNeededError | UsageError | None = None
+        self._now = ReadNow.NOTHING
         self._thread = threading.Thread(target=self._work, name="gpumon-source", daemon=True)
         self._thread.start()
 
-    def request(self) -> None:
-        """Start a read, unless one is under way."""
+    def request(self, now: ReadNow) -> None:
+        """Start a read, unless one is under way; the next one then reads ``now``, too."""
+        self._now |= now
         if self.idle:
             self.idle = False
             self._read_done.clear()
@@ -235,13 +252,14 @@ class SourceThread:
                     return None, self._error
                 self._source = self._make_source()
                 self._back_off_s = 1.0
-            return self._source.read(), None
+            now, self._now = self._now, ReadNow.NOTHING
+            return self._source.read(now), None
         except Exception as trouble:  # noqa: BLE001 - whatever a driver raises, sampling goes on
             if self._source is None:
                 self._retry_at_ns = now_ns + nanoseconds(self._back_off_s)
                 self._back_off_s = min(self._back_off_s * 2, _MAX_BACK_OFF_S)
-            if isinstance(trouble, RestartNeededError):
-                self.restart_needed = trouble
+            if isinstance(trouble, RestartNeededError | UsageError):
+                self.fatal = trouble
             if isinstance(trouble, GpumonError):
                 return None, str(trouble)
             return None, f"{type(trouble).__name__}: {trouble}"

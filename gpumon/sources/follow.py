@@ -10,6 +10,7 @@ from pathlib import Path
 from gpumon.core.clock import NS_PER_S, Clock
 from gpumon.core.sample import BusySample, Device, Frame, GpuSample
 from gpumon.errors import InvalidSampleError, SourceUnavailableError
+from gpumon.sources.gpu_source import ReadNow
 from gpumon.sources.simulated import WINDOW_NS, sample_of, windows_between
 
 _LEAST_PATIENCE_NS = NS_PER_S
@@ -98,7 +99,7 @@ class FollowSource:
         self._opened_ns = self._written_ns = clock.monotonic_ns()
         self._gpus = {0: _FollowedGpu(0, self._opened_ns)}
 
-    def read(self) -> Frame:
+    def read(self, now: ReadNow = ReadNow.SAMPLES) -> Frame:
         """Read the windows that are complete since the last call.
 
         The frame's ``trouble`` says that the file is missing, that nothing is written to it, or

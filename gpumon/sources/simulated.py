@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from gpumon.core.clock import NS_PER_S, Clock, nanoseconds
 from gpumon.core.sample import ActivitySample, BusySample, Device, Frame, GpuDetails, GpuSample
 from gpumon.errors import UsageError
+from gpumon.sources.gpu_source import ReadNow
 
 WINDOW_NS = 166_666_667
 """Length of a sample: the shortest that NVML documents, 1/6 s."""
@@ -142,7 +143,7 @@ class SimulatedSource:
         self._activities: list[ActivitySample | None] = [None] * len(self._cycles)
         self._active_until_ns = self._started_ns
 
-    def read(self) -> Frame:
+    def read(self, now: ReadNow = ReadNow.SAMPLES) -> Frame:
         now_ns = self._clock.monotonic_ns()
         windows = list(windows_between(self._sampled_until_ns, now_ns))
         if windows:

@@ -16,7 +16,8 @@ from gpumon.core.clock import NS_PER_S
 from gpumon.core.sample import BusySample, Frame, GpuDetails, GpuSample
 from gpumon.core.state import GpuState, MonitorState
 from gpumon.errors import SourceUnavailableError
-from gpumon.sources.nvml.fields.table import NVML_FIELDS, NvmlOptions, nvml_options
+from gpumon.sources.gpu_source import ReadNow
+from gpumon.sources.nvml.fields.table import NVML_FIELDS, NvmlOptions, ReadTimes, nvml_options
 from gpumon.sources.nvml.source import NvmlSource
 from tests.builders.monitor import monitor, reading
 from tests.fakenvml.control import FakeNvml
@@ -86,6 +87,7 @@ class DriverStory:
         frames: Of all ticks.
         trouble: Why the newest tick brought no frame.
         state: The newest.
+        reads: What each tick reads although it is not due.
     """
 
     def __init__(
@@ -105,10 +107,11 @@ class DriverStory:
         self.source = NvmlSource(
             self.clock,
             options=options,
-            period_s=period_s,
+            times=ReadTimes(period_s),
             slow_patience_s=slow_patience_s,
             read_clock_ns=self.clock.read_ns,
         )
+        self.reads = ReadNow.SAMPLES
         self._monitor = monitor(period_ns=round(period_s * NS_PER_S))
         self.frames: list[Frame] = []
         self.trouble: SourceUnavailableError | None = None
@@ -204,7 +207,7 @@ class DriverStory:
         self.trouble = None
         frames: tuple[Frame, ...] = ()
         try:
-            frames = (self.source.read(),)
+            frames = (self.source.read(self.reads),)
         except SourceUnavailableError as trouble:
             self.trouble = trouble
         self.frames += frames

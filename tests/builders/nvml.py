@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 from gpumon.core.clock import seconds
 from gpumon.core.sample import BusySample, Frame
-from gpumon.sources.nvml.fields.table import DEFAULT_OPTIONS, SLOW_PERIOD_S, NvmlOptions
+from gpumon.sources.nvml.fields.table import DEFAULT_OPTIONS, SLOW_PERIOD_S, NvmlOptions, ReadTimes
 from gpumon.sources.nvml.source import NvmlSource
 from gpumon.sources.system_clock import SystemClock
 from tests.fakenvml.control import FakeNvml
@@ -72,7 +72,7 @@ def open_at_a_standstill(
     return NvmlSource(
         clock,
         options=options,
-        slow_period_s=slow_period_s,
+        times=ReadTimes(slow_s=slow_period_s),
         slow_patience_s=PATIENCE_S,
         read_clock_ns=clock.read_clock_ns,
     )

@@ -10,6 +10,7 @@ import time
 
 import pytest
 
+from gpumon.sources.nvml.drain_schedule import LONGEST_NS
 from tests.builders.driver_faults import DRAIN, INIT, LIST, NOT_LOADED, REPLACED, DriverFault
 from tests.daemon import RunningDaemon
 from tests.fakenvml import codes
@@ -182,9 +183,7 @@ class TestAFieldThatFails:
 
 
 class TestAGpuThatIsLost:
-    def test_has_no_gauges_within_two_periods_and_is_the_same_gpu_later(
-        self, machine: Machine
-    ) -> None:
+    def test_has_no_gauges_soon_and_is_the_same_gpu_later(self, machine: Machine) -> None:
         fake, uuid = machine.fake, machine.fake.uuid(1)
         xids = {
             f'gpumon_gpu_xid_errors_total{{uuid="{fake.uuid(0)}",xid="31"}}': 2.0,
@@ -205,7 +204,7 @@ class TestAGpuThatIsLost:
             back = daemon.wait_for(lambda state: observed_ns(gone, state, 1) > 0)
             log = daemon.log()
 
-        assert gone["monotonic_ns"] - lost_ns < 4 * 500_000_000
+        assert gone["monotonic_ns"] - lost_ns < LONGEST_NS + 4 * 500_000_000
         assert f'gpumon_gpu_utilization_ratio{{uuid="{uuid}"}}' not in metrics
         assert metrics[COLLECTOR_SUCCESS] == 0.0
         assert xids.items() <= metrics.items()

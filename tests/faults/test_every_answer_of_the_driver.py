@@ -41,7 +41,7 @@ FAILS_FOR = 3
 """Ticks that a fault lasts: longer than any field but the processes rests."""
 BACK_WITHIN = 6
 """Ticks after which every GPU is read again."""
-ALL_ANSWERS_WITHIN = 6
+ALL_ANSWERS_WITHIN = 18
 """More ticks, in which every field is read."""
 WITHOUT_EVENTS = EVERY_FIELD - {"events"}
 """Starting their thread takes longer than everything else."""

@@ -41,6 +41,7 @@ from gpumon.sources.nvml.fields.table import (
     NvmlCall,
     NvmlField,
     NvmlOptions,
+    ReadTimes,
 )
 from gpumon.sources.nvml.gpu import MIG_MODE
 from gpumon.sources.nvml.sample_rings import (
@@ -157,8 +158,7 @@ class _JournalSource(NvmlSource):
         super().__init__(
             clock,
             options=options,
-            period_s=every_s,
-            slow_period_s=_SLOW_PERIOD_S,
+            times=ReadTimes(every_s, _SLOW_PERIOD_S),
             slow_patience_s=_SLOW_PATIENCE_S,
         )
 
@@ -263,7 +263,7 @@ class _AnswerReader:
     def _ring(self, handle: int, kind: int) -> SampleRing:
         self._stamps.tick()
         ring = SampleRings(self._library, [handle], kind)
-        (entries,) = ring.drain([0])
+        entries = ring.drain({0: 0})[0]
         now_ns = self._clock.monotonic_ns()
         stamps_us = [stamp_us for stamp_us, _ in entries]
         offset_ns = self._stamps.offset_ns

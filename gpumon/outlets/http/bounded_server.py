@@ -188,6 +188,11 @@ class BoundedServer:
         for watched in (*listeners, self._woken):
             self._selector.register(watched, selectors.EVENT_READ)
 
+    @property
+    def stream_count(self) -> int:
+        """How many event streams are open."""
+        return self._pools[PoolKind.STREAM].running
+
     def start(self) -> None:
         """Begin to answer, on a thread."""
         self._thread = threading.Thread(target=self._loop, name="gpumon-http", daemon=True)

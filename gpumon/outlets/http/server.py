@@ -141,6 +141,11 @@ class HttpServer:
         """Whether other machines can reach it."""
         return not all(is_loopback(endpoint.host) for endpoint in self.endpoints)
 
+    @property
+    def has_streams(self) -> bool:
+        """Whether a page is open."""
+        return self._server.stream_count > 0
+
     def start(self) -> None:
         self._server.start()
 

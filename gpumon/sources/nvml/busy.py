@@ -167,6 +167,21 @@ class BusyTrack:
         """Whether the ring has had no entry for longer than ``Cadence.reach_ns``."""
         return now_ns - self._previous_ns > self._cadence.reach_ns
 
+    def is_silent(self, now_ns: int) -> bool:
+        """Whether it has had none for longer than an idle board leaves between two entries."""
+        return self.is_dry(now_ns) and now_ns - self._previous_ns > _LONGEST_DOCUMENTED_NS
+
+    def leaves_hole(self, entries: Sequence[Entry]) -> bool:
+        """Whether the oldest of these new entries is out of reach of the newest known one."""
+        position_us, reach_ns = self.position_us, self._cadence.reach_ns
+        return bool(entries and position_us) and (entries[0][0] - position_us) * US > reach_ns
+
+    def step_of(self, entries: Sequence[Entry]) -> int:
+        """The usual distance of two entries, in nanoseconds, given all that the ring keeps."""
+        if not self.started:
+            self._cadence.learn_history([stamp_us for stamp_us, _ in entries])
+        return self._cadence.step_ns
+
     def cover(self, percent: float, since_ns: int, now_ns: int) -> list[BusySample]:
         """Use a reading of ``GetUtilizationRates``, made at ``now_ns``, for time without entries.
 
@@ -193,12 +208,12 @@ class DrainInstant(NamedTuple):
     steady_since_ns: int
     now_ns: int
 
-    def ingest(self, track: BusyTrack, entries: Sequence[Entry]) -> Sequence[BusySample]:
+    def ingest(self, track: BusyTrack, entries: Sequence[Entry]) -> list[BusySample]:
         """Turn new entries of a GPU's ring into samples, if their stamps can be placed in time."""
         stamps = self.stamps
         if stamps.offset_ns is None:
             track.start(entries, None, self.now_ns)
-            return ()
+            return []
         if stamps.was_set:
             entries = stamps.straightened(entries, self.now_ns)
         return track.ingest(entries, stamps.offset_ns, self.now_ns)

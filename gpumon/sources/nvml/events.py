@@ -1,4 +1,4 @@
-"""XID and memory errors of all GPUs as they happen, across driver reloads.
+"""XID and memory errors, and changes of MIG, of all GPUs as they happen, across driver reloads.
 
 An event carries no time: it counts from the frame that reports it. Where the driver or the board
 has no events (WSL, vGPU, old drivers) there is no thread. Time spent waiting is no cost: a waiting
@@ -32,7 +32,8 @@ from gpumon.sources.nvml.pynvml_module import pynvml
 
 XID_ERROR: Final = 0x8
 DOUBLE_BIT_ERROR: Final = 0x2
-_WANTED: Final = XID_ERROR | DOUBLE_BIT_ERROR
+MIG_CHANGE: Final = 0x100
+_WANTED: Final = XID_ERROR | DOUBLE_BIT_ERROR | MIG_CHANGE
 """Corrected memory errors are left out: there can be thousands, and each would wake the thread."""
 
 WAIT_MS = 500
@@ -169,21 +170,21 @@ Counts = tuple[tuple[int, int], ...]
 _FIRST_WAIT_NS: Final = NS_PER_S // 2
 _LONGEST_WAIT_NS: Final = 60 * NS_PER_S
 _REGISTER_AGAIN_NS: Final = 5 * NS_PER_S
-_MAX_DAMAGED: Final = 256
+_MAX_CHANGED: Final = 256
 
 
 class NvmlEvents:
     """Keeps one event set with the GPUs that can be read; all methods are for one thread.
 
     Attributes:
-        news: Whether an event came since ``pop_damaged``.
+        news: Whether an event came since ``pop_changed``.
     """
 
     def __init__(self, *, wanted: bool) -> None:
         self._wanted = self._possible = wanted
         self._lock = threading.Lock()
         self._counts: dict[str, dict[int, int]] = {}
-        self._damaged: deque[str] = deque(maxlen=_MAX_DAMAGED)
+        self._changed: deque[str] = deque(maxlen=_MAX_CHANGED)
         self._set: EventSet | None = None
         self._known: set[tuple[str, int]] = set()
         self._retry_at_ns, self._wait_ns = 0, _FIRST_WAIT_NS
@@ -194,10 +195,10 @@ class NvmlEvents:
         with self._lock:
             return tuple(sorted(self._counts.get(uuid, {}).items()))
 
-    def pop_damaged(self) -> set[str]:
-        """Return the GPUs whose memory failed since the last call, by UUID."""
+    def pop_changed(self) -> set[str]:
+        """Return the GPUs whose memory failed or MIG changed since the last call, by UUID."""
         self.news = False
-        return {self._damaged.popleft() for _ in range(len(self._damaged))}
+        return {self._changed.popleft() for _ in range(len(self._changed))}
 
     def follow(self, library: NvmlLibrary, gpus: Iterable[tuple[str, int]], now_ns: int) -> None:
         """Register these GPUs, by UUID and handle; cheap if nothing changed."""
@@ -254,8 +255,8 @@ class NvmlEvents:
                 counts = self._counts.setdefault(uuid, {})
                 if number in counts or len(counts) < MAX_XIDS:
                     counts[number] = counts.get(number, 0) + 1
-        elif kind & DOUBLE_BIT_ERROR:
-            self._damaged.append(uuid)
+        else:
+            self._changed.append(uuid)
 
     def _wake(self) -> None:
         self.news = True

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
 from gpumon.core.clock import NS_PER_S
-from gpumon.core.sample import BusySample, Device, GpuDetails, GpuSample
+from gpumon.core.sample import BusySample, Device, GpuDetails, GpuSample, ProcessSample
 from gpumon.sources.nvml.binding import NvmlLibrary
 from gpumon.sources.nvml.busy import BusyTrack, DrainInstant
 from gpumon.sources.nvml.codes import (
@@ -18,6 +18,7 @@ from gpumon.sources.nvml.codes import (
     SUCCESS,
     gpu_trouble,
 )
+from gpumon.sources.nvml.drain_schedule import DrainSchedule
 from gpumon.sources.nvml.fields.calls import NumberCall
 from gpumon.sources.nvml.fields.gpm import GpmTrack
 from gpumon.sources.nvml.fields.reader import (
@@ -46,25 +47,32 @@ _RETRY_CALLS_NS: Final = 60 * NS_PER_S
 _REPEATED: Final = frozenset(GpuSample._fields)
 _DETAILS: Final = frozenset(GpuDetails._fields)
 _INDEX: Final = NvmlCall("nvmlDeviceGetIndex")
+_CAPABILITY: Final = NvmlCall("nvmlDeviceGetCudaComputeCapability", answer=AnswerLayout.TWO_NUMBERS)
+_GA100: Final = (8, 0)
+_MIG_CHECK_NS: Final = 60 * NS_PER_S
+"""Between two readings of the MIG mode, unless an event or a refused call calls for one."""
 MIG_MODE: Final = NvmlCall("nvmlDeviceGetMigMode", answer=AnswerLayout.TWO_NUMBERS)
 
 
 class PowerTrack:
-    """One GPU's mean power draw since the last tick.
+    """One GPU's mean power draw since the last drain.
 
     The driver keeps power samples in a ring, as it keeps those of utilisation: some 20 ms apart at
     work and up to a second while idle. Each covers the time since the previous one, so a burst
-    between two ticks counts for its complete duration. Without new entries for a while, or without
-    a ring, ``nvmlDeviceGetPowerUsage`` is called instead.
+    between two drains counts for its complete duration. Without new entries for a while, or without
+    a ring, ``nvmlDeviceGetPowerUsage`` is called instead. So it is from Ampere on, except on a
+    GA100: there that call returns the mean of the last second, and takes a thousandth of the time.
 
     Attributes:
-        has_ring: Whether the driver keeps power samples of it.
+        has_ring: Whether its ring is drained.
         position_us: The newest stamp seen: newer entries are drained; 0: all entries.
     """
 
     def __init__(self, library: NvmlLibrary, handle: int, refuse: Callable[[], None]) -> None:
         """Start without a sample; ``refuse`` counts an invalid value."""
-        self.has_ring = True
+        capability = NumberCall(library, handle, _CAPABILITY).numbers()
+        self._drains_ring = capability is None or capability <= _GA100
+        self.has_ring = self._drains_ring
         self.position_us = 0
         self._count_refused = refuse
         self._since_us = self._seen_us = 0
@@ -83,14 +91,19 @@ class PowerTrack:
 
     def try_again(self) -> None:
         """Make all calls again: one that was not permitted may be by now."""
-        self.has_ring = self._current.supported = True
+        self.has_ring, self._current.supported = self._drains_ring, True
+
+    @property
+    def reads_all(self) -> bool:
+        """Whether none of its calls was left out because the driver refused it."""
+        return self.has_ring is self._drains_ring
 
     def forget_position(self) -> None:
         """Drain the complete ring next: the clock of the stamps was set."""
         self.position_us = 0
 
     def begin_tick(self) -> None:
-        """Start a new mean: entries until now belong to the tick before."""
+        """Start a new mean: entries until now belong to the drain before."""
         self._since_us, self._drawn = self.position_us, 0.0
 
     def ingest(self, entries: Iterable[Entry], now_ns: int) -> float | None:
@@ -110,7 +123,7 @@ class PowerTrack:
         if last_us == from_us:
             return self._without_news(now_ns)
         self.position_us = last_us
-        # The entries give no mean since the last tick after a long pause, because they may be
+        # The entries give no mean since the last drain after a long pause, because they may be
         # older, and with decreasing stamps, because the clock was set between them.
         since_us, is_silent = self._since_us, now_ns - self._news_at_ns > _SILENT_NS
         if not (since_us and from_us and is_ordered) or is_silent:
@@ -159,6 +172,8 @@ class NvmlGpu:
         has_ring: Whether the driver keeps utilisation samples of it.
         is_partitioned: Whether it is MIG-partitioned: then its utilisation is unknown, which is
             not idle.
+        drains: When its rings are drained next.
+        users: Who has processes on it: their uids; ``None`` stands for an unknown one.
         refresh_at_ns: When the slow values are due again; 0 before the first.
         gpm: Reads its activity; ``None`` where that is switched off.
         xid_errors: How many errors of each XID it had since the source was opened.
@@ -167,6 +182,8 @@ class NvmlGpu:
     gpm: GpmTrack | None = None
     _repeated: dict[str, Any]
     _details: GpuDetails | None = None
+    users: frozenset[int | None] = frozenset()
+    _pids: frozenset[int] = frozenset()
     xid_errors: tuple[tuple[int, int], ...] = ()
 
     def __init__(
@@ -196,7 +213,10 @@ class NvmlGpu:
         self.power = PowerTrack(library, handle, self._context.refuse)
         self.failure = self.lost_code = SUCCESS
         self.has_ring, self.has_power = True, self._wants_power
-        self._ring_failed = False
+        self._ring_failed = self._is_dry = False
+        self.drains = DrainSchedule(self._context.period_ns, self._context.drain_every_ns)
+        self._takes_turns = False
+        self._mig_at_ns = 0
         self.refresh_at_ns = 0
         self._retry_at_ns = self._retry_calls_at_ns = 0
         self.track.forget_position()
@@ -236,7 +256,8 @@ class NvmlGpu:
             return self._unread_sample(self.trouble, now_ns)
         track, latest = self.track, self.schedule.latest
         percent = track.percent
-        if percent is not None and now_ns - track.percent_at_ns >= self._valid_ns:
+        age_ns = self.drains.drained_at_ns - track.percent_at_ns
+        if percent is not None and age_ns >= self._valid_ns:
             percent = None
         if milliwatts is None and self.power.fails:
             self.faults.note("power", POWER_USAGE.function, self.power.code, now_ns)
@@ -269,6 +290,7 @@ class NvmlGpu:
             details = GpuDetails(**known)
         if details != self._details:  # the same object until a value changes
             self._details = details
+        self._note_users(values.get("processes") or ())
         self._repeated = {name: value for name, value in values.items() if name in _REPEATED}
         self._repeated["details"] = self._details
         self._repeated["xid_errors"] = self.xid_errors
@@ -282,35 +304,78 @@ class NvmlGpu:
         self._failed_at_ns = now_ns
         return GpuSample(device=self.device, error=error, xid_errors=self.xid_errors)
 
+    def must_be_read(self, now_ns: int) -> bool:
+        """Whether this tick has to read it, and not only repeat its values.
+
+        While its ring is dry the current utilisation is read, which takes a microsecond: a GPU
+        that is at work again has new entries.
+        """
+        if self.failure or not self.has_ring or self.is_partitioned:
+            return True
+        is_dry = self._is_dry
+        return self.drains.is_due(now_ns, is_dry=is_dry) or (is_dry and self._rates.read() != 0)
+
+    def plan_drain(self, entries: Sequence[Entry], now_ns: int, share: float) -> Sequence[Entry]:
+        """Plan the next drain; return the entries that are new.
+
+        The first drain is followed by one after ``share`` of the interval, so that GPUs take turns.
+        """
+        drains, track = self.drains, self.track
+        has_hole = not self._is_dry and track.leaves_hole(entries)
+        if drains.wants_whole_ring:
+            has_hole = False
+            drains.learn(len(entries), track.step_of(entries), now_ns)
+            if track.started:
+                entries = [entry for entry in entries if entry[0] > track.position_us]
+        drains.drained(now_ns, has_hole=has_hole, share=1.0 if self._takes_turns else share)
+        self._takes_turns = True
+        return entries
+
     def busy(self, instant: DrainInstant, entries: Sequence[Entry]) -> Sequence[BusySample]:
-        """Return its utilisation since the tick before; ``entries`` are new in its ring."""
+        """Return its utilisation since the drain before; ``entries`` are new in its ring."""
         if self.is_partitioned:
             return ()
-        if entries and self.track.started:
-            return instant.ingest(self.track, entries)
-        return self._without_ring_samples(instant, entries)
+        track, samples = self.track, list[BusySample]()
+        if entries and track.started:
+            samples = instant.ingest(track, entries)
+            if not track.is_silent(instant.now_ns):
+                self._is_dry = False
+                return samples
+        return [*samples, *self._without_ring_samples(instant, entries)]
+
+    def busy_between_drains(self, instant: DrainInstant) -> Sequence[BusySample]:
+        """Return the idle time since the last tick if its ring is dry; otherwise nothing."""
+        if not self._is_dry:
+            return ()
+        return self.track.cover(0, self._observed_since_ns(instant), instant.now_ns)
+
+    def _observed_since_ns(self, instant: DrainInstant) -> int:
+        return max(instant.steady_since_ns, self._failed_at_ns)
 
     def _without_ring_samples(
         self, instant: DrainInstant, entries: Sequence[Entry]
     ) -> Sequence[BusySample]:
         """Samples of a tick without new entries, without a ring, or before the first drain."""
-        track = self.track
+        track, now_ns = self.track, instant.now_ns
         if not track.started:
-            track.start(entries, instant.stamps.offset_ns, instant.now_ns)
-        if not track.is_dry(instant.now_ns):
+            track.start(entries, instant.stamps.offset_ns, now_ns)
+        if not track.is_dry(now_ns):
             return ()
-        self._find_restarted_stamps(instant.now_ns)
+        self._find_restarted_stamps(now_ns)
         percent = self._rates.read()
+        self._is_dry = self.has_ring and percent is not None
         if percent is None:
             track.percent = None
             code = self._rates.code
             if not (self.has_ring or code in PERMANENT or code in NOTHING_NEW):
                 self.failure = code  # only this call notices that the GPU is lost
             elif code not in NO_ERROR and code not in PERMANENT:
-                self.faults.note("utilization", RATES.function, code, instant.now_ns)
+                self.faults.note("utilization", RATES.function, code, now_ns)
             return ()
-        since_ns = max(instant.steady_since_ns, self._failed_at_ns)
-        return track.cover(percent, since_ns, instant.now_ns)
+        since_ns = self._observed_since_ns(instant)
+        if self._is_dry and percent:  # only of an idle GPU the reading may speak for more time
+            since_ns = max(since_ns, now_ns - 2 * max(self._context.period_ns, NS_PER_S))
+        return track.cover(percent, since_ns, now_ns)
 
     def _find_restarted_stamps(self, now_ns: int) -> None:
         """Restart after a reset that set the stamps back: none would be newer than the position."""
@@ -319,7 +384,7 @@ class NvmlGpu:
             return
         self._retry_at_ns = now_ns + _RETRY_NS
         ring = SampleRings(self.library, [self.handle])
-        (entries,) = ring.drain([0])
+        entries = ring.drain({0: 0})[0]
         if entries and entries[-1][0] < track.position_us:
             track.start(entries, None, now_ns)
 
@@ -330,7 +395,18 @@ class NvmlGpu:
         """Its slow fields: some of these calls take milliseconds on real boards."""
         return self.fields.schedule
 
+    def _note_users(self, processes: Sequence[ProcessSample]) -> None:
+        pids = frozenset(process.pid for process in processes)
+        if pids != self._pids:
+            self._pids = pids
+            self.drains.hurry()  # work began or ended
+        self.users = frozenset(process.uid for process in processes)
+        if not pids and self.track.percent:
+            self.users = frozenset([None])  # in a container there may be no list
+
     def note_xids(self, counts: tuple[tuple[int, int], ...]) -> None:
+        if counts != self.xid_errors:
+            self.drains.hurry()  # it may be lost
         self.xid_errors = counts
         self.schedule.latest.has_news = True
 
@@ -371,7 +447,7 @@ class NvmlGpu:
         permission is granted.
         """
         power = self._wants_power
-        has_power = self.has_power == power and (self.power.has_ring or not power)
+        has_power = self.has_power == power and (self.power.reads_all or not power)
         has_all = self.has_ring and has_power and self._rates.supported
         if has_all or not self._retry_calls_at_ns:
             self._retry_calls_at_ns = now_ns + _RETRY_CALLS_NS
@@ -387,9 +463,20 @@ class NvmlGpu:
         self.has_power = power
         return not had_all
 
+    def is_mig_mode_due(self, now_ns: int) -> bool:
+        """Whether its MIG mode may have changed since it was read."""
+        is_refused = not self.has_ring and not self.is_partitioned
+        return is_refused or self.is_partitioned or now_ns >= self._mig_at_ns
+
+    def check_mig_mode(self) -> None:
+        """Have the MIG mode read soon: the driver reported that its configuration changed."""
+        self._mig_at_ns = self.refresh_at_ns = 0
+
     def update_mig_mode(self) -> bool:
         """Read the MIG mode; return whether it changed."""
         mode = self._mig.read()
+        if mode is not None:
+            self._mig_at_ns = self._context.monotonic_ns() + _MIG_CHECK_NS
         if mode is None and self._mig.supported:
             return False  # no answer now: the known mode stays valid
         is_partitioned = mode == 1

@@ -24,6 +24,7 @@ from gpumon.sources.nvml.fields.calls import capacity_bytes
 from gpumon.sources.nvml.fields.gpm import Gpm, GpmTrack
 from gpumon.sources.nvml.fields.processes import process_field
 from gpumon.sources.nvml.fields.reader import (
+    PROCESSES,
     FieldFaults,
     FieldSchedule,
     SourceContext,
@@ -116,7 +117,7 @@ class MigInstance:
         if "processes" in wanted:
             calls = FieldCalls(library)
             read_one = _processes_of(library, self.listing, self._context, calls)
-            schedule.add("processes", calls, read_processes(read_one))
+            schedule.add(PROCESSES, calls, read_processes(read_one))
         return schedule
 
     def _describe(self, library: NvmlLibrary) -> Device:

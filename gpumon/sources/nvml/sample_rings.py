@@ -8,8 +8,7 @@ most of what such a loop costs. Handles and addresses do not change, so they are
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Iterable, Sequence
-from itertools import repeat
+from collections.abc import Iterable, Mapping, Sequence
 from struct import Struct
 from time import perf_counter_ns
 from typing import Any, Final
@@ -66,7 +65,7 @@ class SampleRings:
     ) -> None:
         number = len(handles)
         self._handles = _pointers(handles)
-        self._kind = repeat(ctypes.c_int.from_param(kind))
+        self._kind = [ctypes.c_int.from_param(kind)] * number
         self._kinds_in_c = (ctypes.c_int * number)()
         self._counts_in_c = (ctypes.c_uint * number)()
         self._positions = [ctypes.c_ulonglong() for _ in handles]
@@ -95,30 +94,41 @@ class SampleRings:
         types = dict(enumerate(name for name, _ in _VALUE_TYPES))
         return [types.get(kind, f"type {kind}") for kind in self._kinds_in_c]
 
-    def drain(self, last_seen_us: Sequence[int]) -> list[list[Entry]]:
-        """Return each GPU's entries that are newer than its ``last_seen_us``, oldest first."""
+    def drain(self, last_seen_us: Mapping[int, int]) -> dict[int, list[Entry]]:
+        """Drain some of the rings, given the newest stamp that is known of each.
+
+        Args:
+            last_seen_us: By the number of the GPU among ``handles``.
+
+        Returns:
+            Each GPU's newer entries, oldest first, by the same numbers. ``codes`` of the other
+            GPUs are 0.
+        """
         started_ns = perf_counter_ns()
-        capacity = self._capacity
-        self._counts_in_c[:] = [capacity] * len(last_seen_us)
-        for position, seen_us in zip(self._positions, last_seen_us, strict=True):
-            position.value = seen_us
-        codes = self.codes = list(map(self._call, *self._columns))
-        counts = [min(count, capacity) for count in self._counts_in_c]
-        self._accounts.count_call(_SAMPLES, perf_counter_ns() - started_ns, calls=len(counts))
-        if any(codes):
+        capacity, numbers = self._capacity, list(last_seen_us)
+        for number, seen_us in last_seen_us.items():
+            self._positions[number].value = seen_us
+            self._counts_in_c[number] = capacity
+        columns = ([column[number] for number in numbers] for column in self._columns)
+        answers = list(map(self._call, *columns))
+        self._accounts.count_call(_SAMPLES, perf_counter_ns() - started_ns, calls=len(numbers))
+        codes = self.codes = [SUCCESS] * len(self._positions)
+        counts = {}
+        for number, code in zip(numbers, answers, strict=True):
+            codes[number] = code
+            counts[number] = capacity * (code == INSUFFICIENT_SIZE)
+            if code == SUCCESS:
+                counts[number] = min(self._counts_in_c[number], capacity)
+        if any(answers):
             self._count_errors()
-            counts = [
-                count if code == SUCCESS else capacity * (code == INSUFFICIENT_SIZE)
-                for code, count in zip(codes, counts, strict=True)
-            ]
-        if capacity in counts and capacity < _LARGEST_CAPACITY:
+        if capacity in counts.values() and capacity < _LARGEST_CAPACITY:
             # A full buffer may have left entries out: repeat with a larger one.
             self._make_room(2 * capacity)
             return self.drain(last_seen_us)
-        return [
-            self._entries(index, count if code == SUCCESS else 0)
-            for index, (code, count) in enumerate(zip(codes, counts, strict=True))
-        ]
+        return {
+            number: self._entries(number, count if codes[number] == SUCCESS else 0)
+            for number, count in counts.items()
+        }
 
     def _entries(self, index: int, count: int) -> list[Entry]:
         """Decode entries of the type that the driver names with each answer."""

@@ -108,9 +108,12 @@ class SlowReader:
         self._being_read: list[NvmlGpu | MigInstance] = []
 
     def read_due(
-        self, devices: Sequence[NvmlGpu | MigInstance], now_ns: int
+        self, devices: Sequence[NvmlGpu | MigInstance], now_ns: int, *, lists_processes: bool
     ) -> list[NvmlGpu | MigInstance]:
-        """Read the devices that are due, now or after the round that is running; return them."""
+        """Read the devices that are due, now or after the round that is running; return them.
+
+        ``lists_processes``: list the processes of the others, too, unless a round is running.
+        """
         due = []
         for place, device in enumerate(devices):
             if now_ns < device.refresh_at_ns:
@@ -128,6 +131,12 @@ class SlowReader:
         if is_free:
             self._being_read, self.unread = self.unread, []
             work = [device.schedule.read_due for device in self._being_read]
+            if lists_processes:
+                work += [
+                    device.schedule.read_processes
+                    for device in devices
+                    if not device.failure and device not in self._being_read
+                ]
             if self._may_measure:
                 work.append(self._measuring(devices, now_ns))
             if work:

@@ -12,13 +12,19 @@ from typing import Final
 from gpumon.core.clock import NS_PER_S, Clock, nanoseconds
 from gpumon.core.sample import Frame
 from gpumon.errors import SourceUnavailableError
+from gpumon.sources.gpu_source import ReadNow
 from gpumon.sources.nvml.binding import CallAccounts, CallTotals, NvmlLibrary
 from gpumon.sources.nvml.busy import Pace
 from gpumon.sources.nvml.codes import no_gpu, unavailable
 from gpumon.sources.nvml.events import NvmlEvents
 from gpumon.sources.nvml.fields.gpm import Gpm
 from gpumon.sources.nvml.fields.reader import SourceContext
-from gpumon.sources.nvml.fields.table import DEFAULT_OPTIONS, SLOW_PERIOD_S, NvmlOptions
+from gpumon.sources.nvml.fields.table import (
+    DEFAULT_OPTIONS,
+    ONCE_A_SECOND,
+    NvmlOptions,
+    ReadTimes,
+)
 from gpumon.sources.nvml.gpu import NvmlGpu
 from gpumon.sources.nvml.inventory import NvmlInventory
 from gpumon.sources.nvml.reopening import Reopening
@@ -41,11 +47,11 @@ _CHECK_NS: Final = NS_PER_S
 class NvmlSource:
     """All GPUs that NVML lists, one frame a call.
 
-    Utilisation comes from the driver's sample ring, drained once a call, and from
-    ``GetUtilizationRates`` when that ring has no new entry. Memory, temperature, clock, energy and
-    processes are read every few seconds, each GPU at another time so that no tick is heavy; in
-    between the last value is repeated, until it is three periods old. Another thread reads them,
-    so a slow call does not delay the sampling.
+    Utilisation comes from the driver's sample ring, drained as seldom as nothing is lost
+    (``DrainSchedule``), and from ``GetUtilizationRates`` when that ring has no new entry. Memory,
+    temperature, clock, energy and processes are read every few seconds, each GPU at another time so
+    that no tick is heavy; in between the last value is repeated, until it is three periods old.
+    Another thread reads them, so a slow call does not delay the sampling.
 
     Attributes:
         stamps: The clock of the samples' stamps.
@@ -59,8 +65,7 @@ class NvmlSource:
         clock: Clock,
         *,
         options: NvmlOptions = DEFAULT_OPTIONS,
-        period_s: float = 1.0,
-        slow_period_s: float = SLOW_PERIOD_S,
+        times: ReadTimes = ONCE_A_SECOND,
         slow_patience_s: float | None = None,
         read_clock_ns: Callable[[int], int] = time.clock_gettime_ns,
     ) -> None:
@@ -69,8 +74,7 @@ class NvmlSource:
         Args:
             clock: The monotonic clock.
             options: The fields to read.
-            period_s: How often ``read`` is called; a value expires after three periods.
-            slow_period_s: How often slow fields are read.
+            times: How often it reads.
             slow_patience_s: How long a frame waits for them; by default a fraction of the period.
                 Later values come with a later frame.
             read_clock_ns: Reads a clock by its id.
@@ -79,19 +83,20 @@ class NvmlSource:
         self._options = options
         self.stamps = StampClock(clock, read_clock_ns)
         self._pace = Pace()
-        self._slow_ns = nanoseconds(slow_period_s)
+        self._slow_ns = nanoseconds(times.slow_s)
         self._refused: deque[None] = deque()  # two threads may add to it
         self._slow_thread = SlowThread()
         self._context = SourceContext(
             options=options,
             monotonic_ns=clock.monotonic_ns,
-            period_ns=nanoseconds(period_s),
+            period_ns=nanoseconds(times.tick_s),
             slow_period_ns=self._slow_ns,
+            drain_every_ns=None if times.drain_s is None else nanoseconds(times.drain_s),
             after_reading=self._slow_thread.afterwards,
             refuse=partial(self._refused.append, None),
         )
         if slow_patience_s is None:
-            slow_patience_s = min(SLOW_PATIENCE_S, period_s / 4)
+            slow_patience_s = min(SLOW_PATIENCE_S, times.tick_s / 4)
         self._slow_reader = SlowReader(self._slow_thread, self._context, slow_patience_s)
         self._inventory = NvmlInventory(self._context)
         self._library: NvmlLibrary | None = None
@@ -128,8 +133,8 @@ class NvmlSource:
 
         self._slow_thread.afterwards(release)
 
-    def read(self) -> Frame:
-        """Return all that is new since the last call.
+    def read(self, now: ReadNow = ReadNow.SAMPLES) -> Frame:
+        """Return what is new since the last call, as far as it is due or in ``now``.
 
         After a failure of NVML as a whole a later call opens it again, at most every 4 s.
 
@@ -144,14 +149,16 @@ class NvmlSource:
             self._shift(jump_ns)
         self._pace.step(stamps.silence_ns, stamps.ticked_at_ns)
         back_us = max(0, jump_ns // US)
-        now_ns = tick.read_all(back_us, self._monotonic_ns)
+        now_ns = tick.read_all(back_us, self._monotonic_ns, now)
         if tick.failed:
             self._give_up_if_all_failed(tick, now_ns)
         inventory = self._inventory
-        if now_ns >= self._refresh_at_ns or self._events.news or inventory.is_uncertain:
-            self._refresh(library, now_ns)
+        lists_processes = ReadNow.PROCESSES in now
+        is_due = now_ns >= self._refresh_at_ns or self._events.news or inventory.is_uncertain
+        if is_due or lists_processes:
+            self._refresh(library, now_ns, lists_processes=lists_processes)
             if self._monotonic_ns() - now_ns >= _HELD_UP_NS:  # the drained entries are old
-                now_ns = tick.read_all(back_us, self._monotonic_ns)
+                now_ns = tick.read_again(back_us, self._monotonic_ns)
             self._call_totals = self._accounts.totals()
         samples = tick.samples(stamps, self._pace.steady_since_ns, now_ns)
         if tick.failed_late:
@@ -193,11 +200,11 @@ class NvmlSource:
         """Distribute new events, re-read failed memory, and register the present GPUs."""
         events, gpus = self._events, self._inventory.gpus
         if events.news:
-            damaged = events.pop_damaged()
+            changed = events.pop_changed()
             self._note_xids()
             for gpu in gpus:
-                if gpu.device.uuid in damaged:
-                    gpu.refresh_at_ns = now_ns
+                if gpu.device.uuid in changed:
+                    gpu.check_mig_mode()
         readable = [gpu for gpu in gpus if not (gpu.failure or gpu.lost_code)]
         events.follow(library, [(gpu.device.uuid, gpu.handle) for gpu in readable], now_ns)
 
@@ -265,15 +272,15 @@ class NvmlSource:
             self._release_library()
             raise self._reopening.failed(no_gpu(library.refusals))
 
-    def _refresh(self, library: NvmlLibrary, now_ns: int) -> None:
+    def _refresh(self, library: NvmlLibrary, now_ns: int, *, lists_processes: bool) -> None:
         """Read the slow values of the GPUs that are due, and look for changes."""
         inventory, changed = self._inventory, False
         self._listen(library, now_ns)
-        due = self._slow_reader.read_due(self._devices, now_ns)
+        due = self._slow_reader.read_due(self._devices, now_ns, lists_processes=lists_processes)
         for device in due:
             if isinstance(device, NvmlGpu):
                 self._needs_new_reader |= device.retry_calls(now_ns)
-                changed |= self._has_changed(library, device)
+                changed |= self._has_changed(library, device, now_ns)
         if now_ns >= self._inventory_at_ns:
             self._inventory_at_ns = now_ns + self._slow_ns
             changed |= inventory.is_outdated(library)
@@ -288,7 +295,7 @@ class NvmlSource:
         if self._slow_reader.unread:
             self._refresh_at_ns = now_ns
 
-    def _has_changed(self, library: NvmlLibrary, gpu: NvmlGpu) -> bool:
+    def _has_changed(self, library: NvmlLibrary, gpu: NvmlGpu, now_ns: int) -> bool:
         if gpu.failure:
             return gpu.renew_handle(library)
-        return self._inventory.has_other_instances(library, gpu)
+        return gpu.is_mig_mode_due(now_ns) and self._inventory.has_other_instances(library, gpu)

@@ -1,10 +1,11 @@
-"""Reads every GPU in each tick: its rings of utilisation and power samples."""
+"""Reads the GPUs that are due in a tick: their rings of utilisation and power samples."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
 from gpumon.core.sample import GpuSample
+from gpumon.sources.gpu_source import ReadNow
 from gpumon.sources.nvml.binding import NvmlLibrary
 from gpumon.sources.nvml.busy import DrainInstant
 from gpumon.sources.nvml.codes import GPU_IS_LOST, NO_ERROR, NOTHING_NEW, PERMANENT, SUCCESS
@@ -37,10 +38,10 @@ class TickReader:
         self._rings = SampleRings(library, [gpu.handle for gpu in self._with_ring])
         drained = [gpu.handle for gpu in self._with_power_ring]
         self._power_rings = SampleRings(library, drained, POWER_SAMPLES)
-        self._fresh: dict[NvmlGpu | MigInstance, list[Entry]] = {}
+        self._fresh: dict[NvmlGpu, list[Entry]] = {}
         self._milliwatts: dict[NvmlGpu | MigInstance, float | None] = {}
         self._read_at_ns = 0
-        self._is_reported = True
+        self._due: set[NvmlGpu] = set()
         self.is_old = self.failed = self.failed_late = False
         self._forget_failures()
 
@@ -49,38 +50,63 @@ class TickReader:
             gpu.failure = gpu.lost_code
             self.failed |= gpu.lost_code != SUCCESS
 
-    def read_all(self, back_us: int, monotonic_ns: Callable[[], int]) -> int:
-        """Drain the rings and read the power, which changes as fast as the work does.
+    def read_all(self, back_us: int, monotonic_ns: Callable[[], int], read_now: ReadNow) -> int:
+        """Drain the rings that are due, and read the power of the same GPUs.
 
-        A tick that was held up reads again: it returns all that is new since ``samples``. Rings
-        are drained from ``back_us`` before their positions.
+        Rings are drained from ``back_us`` before their positions.
 
         Returns:
             CLOCK_MONOTONIC just after the rings were drained.
         """
+        at_ns = monotonic_ns()
+        self._due = self._due_gpus(at_ns, read_now)
         if self.failed:
             self.failed = False
             self._forget_failures()
-        if self._is_reported:
-            self._is_reported = False
-            for gpu in self._with_power_ring:
+        for gpu in self._with_power_ring:
+            if gpu in self._due:
                 gpu.power.begin_tick()
-        positions_us = [max(0, gpu.track.position_us - back_us) for gpu in self._with_ring]
-        rows = self._rings.drain(positions_us)
-        self._fresh = dict(zip(self._with_ring, rows, strict=True))
-        self._read_at_ns = now_ns = monotonic_ns()
-        rows = self._power_rings.drain([gpu.power.position_us for gpu in self._with_power_ring])
-        drawn = dict(zip(self._with_power_ring, rows, strict=True))
-        self._milliwatts = {
-            gpu: gpu.power.ingest(drawn[gpu], now_ns) if gpu in drawn else gpu.power.read_now()
-            for gpu in self._with_power
+        return self.read_again(back_us, monotonic_ns)
+
+    def read_again(self, back_us: int, monotonic_ns: Callable[[], int]) -> int:
+        """Drain the same rings once more, because the tick was held up."""
+        positions_us = {
+            number: 0 if gpu.drains.wants_whole_ring else max(0, gpu.track.position_us - back_us)
+            for number, gpu in enumerate(self._with_ring)
+            if gpu in self._due
         }
-        power_codes = [gpu.power.code for gpu in self._with_power if gpu not in drawn]
+        rows = self._rings.drain(positions_us)
+        self._fresh = {self._with_ring[number]: row for number, row in rows.items()}
+        self._read_at_ns = now_ns = monotonic_ns()
+        positions_us = {
+            number: gpu.power.position_us
+            for number, gpu in enumerate(self._with_power_ring)
+            if gpu in self._due
+        }
+        rows = self._power_rings.drain(positions_us)
+        drawn = {self._with_power_ring[number]: row for number, row in rows.items()}
+        with_power = [gpu for gpu in self._with_power if gpu in self._due]
+        for gpu in with_power:
+            self._milliwatts[gpu] = (
+                gpu.power.ingest(drawn[gpu], now_ns) if gpu in drawn else gpu.power.read_now()
+            )
+        power_codes = [gpu.power.code for gpu in with_power if gpu not in drawn]
         # A GPU without a handle counts: it may be the only one.
         codes = (*self._rings.codes, *self._power_rings.codes, *power_codes)
         if self.failed or any(codes):
             self.is_old |= self._sort_failures()
         return now_ns
+
+    def _due_gpus(self, now_ns: int, read_now: ReadNow) -> set[NvmlGpu]:
+        """The GPUs to read in this tick.
+
+        GPUs with a user in common are read together, because the work of one job is compared.
+        """
+        if ReadNow.SAMPLES in read_now:
+            return set(self._gpus)
+        due = {gpu for gpu in self._gpus if gpu.must_be_read(now_ns)}
+        users = frozenset().union(*(gpu.users for gpu in due))
+        return due | {gpu for gpu in self._gpus if not users.isdisjoint(gpu.users)}
 
     def _sort_failures(self) -> bool:
         changed = False
@@ -95,6 +121,8 @@ class TickReader:
                 gpu.failure, self.failed = code, True
         ring_codes = dict(zip(self._with_power_ring, self._power_rings.codes, strict=True))
         for gpu in self._with_power:
+            if gpu not in self._due:
+                continue
             if gpu not in ring_codes:
                 changed |= self._sort_power_failure(gpu)
             elif ring_codes[gpu] not in NOTHING_NEW:
@@ -125,14 +153,20 @@ class TickReader:
         self, stamps: StampClock, steady_since_ns: int, now_ns: int
     ) -> tuple[GpuSample, ...]:
         """Return a sample of each device, in index order; arguments as in ``DrainInstant``."""
-        self._is_reported = True
         self._learn_stamps(stamps, now_ns)
         instant = DrainInstant(stamps, steady_since_ns, now_ns)
         samples = []
         self.failed_late = False
-        for device in self._devices:
-            entries = self._fresh.get(device, [])
+        for number, device in enumerate(self._devices):
+            entries: Sequence[Entry] = ()
             failed_before = device.failure
+            if isinstance(device, NvmlGpu):
+                if device not in self._due:
+                    busy = device.busy_between_drains(instant)
+                    samples.append(device.sample(busy, self._milliwatts.get(device), now_ns))
+                    continue
+                share = (number + 1) / len(self._devices)
+                entries = device.plan_drain(self._fresh.get(device, ()), now_ns, share)
             # Its new entries are known, even if another call failed.
             busy = device.busy(instant, entries) if entries or not failed_before else ()
             if entries or not device.failure:
@@ -145,8 +179,8 @@ class TickReader:
 
     def _learn_stamps(self, stamps: StampClock, now_ns: int) -> None:
         fresh_us = []
-        for gpu in self._with_ring:
-            newest = self._fresh[gpu][-1:]
+        for gpu, entries in self._fresh.items():
+            newest = entries[-1:]
             if stamps.was_set:
                 newest = stamps.straightened(newest, now_ns)
             fresh_us += [stamp_us for stamp_us, _ in newest if stamp_us > gpu.track.position_us]

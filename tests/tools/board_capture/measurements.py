@@ -122,7 +122,7 @@ class _Ring:
 
     def _drained(self) -> tuple[Sequence[Entry], int]:
         """Return the new entries, and when they were read."""
-        (entries,) = self._rings.drain([self._newest_us])
+        entries = self._rings.drain({0: self._newest_us})[0]
         now_ns = self._clock.monotonic_ns()
         if entries:
             self._newest_us, self._value_type = entries[-1][0], self._rings.value_types[0]

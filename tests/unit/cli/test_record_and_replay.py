@@ -20,6 +20,7 @@ from gpumon.errors import RestartNeededError, SourceUnavailableError, UsageError
 from gpumon.outlets.recording import RecordingWriter
 from gpumon.outlets.text.report_text import render_report
 from gpumon.pipeline.replay import replayed_report
+from gpumon.sources.gpu_source import ReadNow
 from gpumon.sources.recording import RecordingFile
 from gpumon.sources.ring_reader.phase_rings import leave_alone
 from gpumon.sources.simulated import SimulatedSource
@@ -92,7 +93,7 @@ class TestRecord:
         self, path: Path, monkeypatch: pytest.MonkeyPatch, gpumon: Shell
     ) -> None:
         class Reloaded(SimulatedSource):
-            def read(self) -> Frame:
+            def read(self, now: ReadNow = ReadNow.SAMPLES) -> Frame:
                 if path.stat().st_size:
                     raise RestartNeededError("reloaded")
                 return super().read()

@@ -11,13 +11,13 @@ import pytest
 
 from gpumon.cli.serve import Daemon
 from gpumon.errors import GpumonError
-from gpumon.sources.nvml.fields.table import DEFAULT_OPTIONS
+from gpumon.sources.nvml.fields.table import DEFAULT_OPTIONS, ReadTimes
 from tests.waiting import PATIENCE_S, wait_until
 
 
 def daemon_at(listen: str) -> Daemon:
     return Daemon(
-        "simulated:healthy", listen=[listen], token=None, period_s=0.1, wait=False,
+        "simulated:healthy", listen=[listen], token=None, times=ReadTimes(0.1), wait=False,
         nvml=DEFAULT_OPTIONS,
     )  # fmt: skip
 

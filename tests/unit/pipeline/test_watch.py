@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -22,7 +23,7 @@ from gpumon.pipeline.monitor import Monitor, MonitorFacts
 from gpumon.pipeline.replay import replayed_report
 from gpumon.pipeline.report_builder import Reports
 from gpumon.pipeline.watch import MachineWatch, next_deadline_ns
-from gpumon.sources.gpu_source import GpuSource
+from gpumon.sources.gpu_source import GpuSource, ReadNow
 from gpumon.sources.recording import RecordingFile
 from gpumon.sources.ring_reader.phase_rings import PhaseRingReader, leave_alone
 from gpumon.sources.simulated import SimulatedSource
@@ -70,6 +71,39 @@ class TestAWatchOnTheMachine:
             watch.next_reading()
             ring.writer.step(steps=3)
             assert watch.newest_counts()[pid].steps == 3
+
+
+class TestTheSource:
+    def test_reads_all_samples_when_a_run_begins_or_ends_and_while_a_user_watches(
+        self, tmp_path: Path
+    ) -> None:
+        asked: list[ReadNow] = []
+
+        class Asked(SimulatedSource):
+            def read(self, now: ReadNow = ReadNow.SAMPLES) -> Frame:
+                asked.append(now)
+                return super().read(now)
+
+        clock, rings = SystemClock(), PhaseRingReader([tmp_path], boot_id=BOOT_ID)
+        watch = MachineWatch(lambda: Asked("flat", clock), rings, FACTS, clock)
+
+        def ticks(count: int) -> list[ReadNow]:
+            asked.clear()
+            for _ in range(count):
+                watch.next_reading(ReadNow.NOTHING)
+            return asked.copy()
+
+        try:
+            ticks(2)
+            assert ticks(2) == [ReadNow.NOTHING] * 2
+            ring = WrittenRing(tmp_path)
+            with held_by_a_process(ring.path):
+                assert ticks(3) == [ReadNow.NOTHING, ReadNow.SAMPLES, ReadNow.NOTHING]
+            assert ReadNow.SAMPLES in ticks(3)
+            (tmp_path / "phases" / f"{os.geteuid()}.watch").touch()
+            assert ticks(3)[1:] == [ReadNow.SAMPLES] * 2
+        finally:
+            watch.close()
 
 
 class TestARecordingOfARealRing:
@@ -139,7 +173,7 @@ class Sampling:
         watched = replace(facts(), period_ns=s(period_s))
         self.watch = MachineWatch(lambda: self.make(), rings, watched, clock)
 
-    def read(self) -> Frame:
+    def read(self, now: ReadNow = ReadNow.SAMPLES) -> Frame:
         self.does()
         return Frame(taken_at_ns=self.clock.monotonic_ns())
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from gpumon.sources.nvml.binding import NvmlLibrary
-from gpumon.sources.nvml.fields.table import SLOW_PERIOD_S
+from gpumon.sources.nvml.fields.table import SLOW_PERIOD_S, ReadTimes
 from gpumon.sources.nvml.source import NvmlSource
 from gpumon.sources.ring_reader.phase_rings import PhaseRingReader
 from gpumon.sources.system_clock import SystemClock
@@ -36,7 +36,9 @@ def open_source(fake: Fake) -> Iterator[Open]:
     opened: list[NvmlSource] = []
 
     def open_one(*, slow_period_s: float = SLOW_PERIOD_S) -> NvmlSource:
-        source = NvmlSource(SystemClock(), slow_period_s=slow_period_s, slow_patience_s=PATIENCE_S)
+        source = NvmlSource(
+            SystemClock(), times=ReadTimes(slow_s=slow_period_s), slow_patience_s=PATIENCE_S
+        )
         opened.append(source)
         return source
 

@@ -193,7 +193,7 @@ class ProcessField:
     """The compute processes of one GPU or MIG instance, in reused buffers.
 
     The list is read each time, because it shows when a job ends. The shares take a second call,
-    made every ``PROCESS_PERIOD_S``; in between they are repeated.
+    made every ``PROCESS_PERIOD_S`` while there are several processes; in between they are repeated.
     """
 
     def __init__(
@@ -227,7 +227,7 @@ class ProcessField:
         found = self._list()
         if found is None:
             return None
-        if found and self._shares_are_due(now_ns):
+        if len(found) > 1 and self._shares_are_due(now_ns):
             shares, self._shares_at_ns = self._shares.read(), now_ns
             # The share of a process that comes later is unknown.
             self._ratios = {} if shares is None else {pid: shares.get(pid, 0.0) for pid, _ in found}

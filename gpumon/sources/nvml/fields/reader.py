@@ -19,11 +19,19 @@ from gpumon.sources.nvml.fields.calls import BoardNumber
 from gpumon.sources.nvml.fields.gpm import GpmTrack
 from gpumon.sources.nvml.fields.links import LinkRates
 from gpumon.sources.nvml.fields.processes import process_field
-from gpumon.sources.nvml.fields.table import ENERGY, NVML_FIELDS, NvmlField, NvmlOptions
+from gpumon.sources.nvml.fields.table import (
+    ENERGY,
+    GPM_PERIOD_S,
+    NVML_FIELDS,
+    SLOW_PERIOD_S,
+    NvmlField,
+    NvmlOptions,
+)
 
 Read: TypeAlias = Callable[[int], Mapping[str, Any]]
 """Reads from the driver, at a time of CLOCK_MONOTONIC; returns values by name."""
 
+PROCESSES: Final = "processes"
 _IN_DETAILS: Final = frozenset(GpuDetails._fields)
 
 _RESTED_TIMES: Final = 50
@@ -88,6 +96,7 @@ class SourceContext:
     Attributes:
         period_ns: Time between two ticks.
         slow_period_ns: Time between two readings of slow fields.
+        drain_every_ns: How often rings are drained at least; ``None``: as ``DrainSchedule`` says.
         after_reading: Runs something when no slow reading is running: now, or on the thread that
             reads.
         refuse: Counts an invalid value, on any thread.
@@ -99,6 +108,7 @@ class SourceContext:
     slow_period_ns: int
     after_reading: Callable[[Callable[[], None]], None]
     refuse: Callable[[], None]
+    drain_every_ns: int | None = None
 
 
 class FieldFaults:
@@ -137,12 +147,13 @@ class FieldFaults:
 
 @dataclass(slots=True)
 class _Scheduled:
-    """One field, and until when it rests after a slow reading."""
+    """One field, how often it is read, and from when on it may be read again."""
 
     field: str
     calls: FieldCalls
     read: Read
-    rests_until_ns: int = 0
+    period_ns: int
+    due_at_ns: int = 0
 
 
 class FieldSchedule:
@@ -153,37 +164,48 @@ class FieldSchedule:
     Attributes:
         latest: Their newest values.
         faults: Which of them fail.
-        period_ns: How often each is read.
     """
 
     def __init__(self, context: SourceContext) -> None:
         self.latest = LatestValues()
         self.faults = FieldFaults()
-        self.period_ns = max(context.slow_period_ns, context.period_ns)
+        self._period_ns = max(context.slow_period_ns, context.period_ns)
         self._monotonic_ns = context.monotonic_ns
         self._scheduled: list[_Scheduled] = []
         self._under_way: tuple[str, int] | None = None
 
-    def add(self, field: str, calls: FieldCalls, read: Read) -> None:
-        self._scheduled.append(_Scheduled(field, calls, read))
+    def add(self, field: str, calls: FieldCalls, read: Read, periods: float = 1.0) -> None:
+        """Add a field that is read once in so many periods."""
+        period_ns = int(self._period_ns * max(1.0, periods))
+        self._scheduled.append(_Scheduled(field, calls, read, period_ns))
 
     def read_due(self) -> None:
         for scheduled in self._scheduled:
-            now_ns = self._monotonic_ns()
-            if now_ns < scheduled.rests_until_ns:
-                continue
-            started_ns = perf_counter_ns()
-            values = self._read(scheduled, now_ns)
-            rest_ns = min(_RESTED_TIMES * (perf_counter_ns() - started_ns), _LONGEST_REST_NS)
-            scheduled.rests_until_ns = now_ns + rest_ns
-            # A field that rests is read later, and expires later.
-            later_ns = max(0, rest_ns - self.period_ns)
-            self._put(scheduled.field, values, later_ns + valid_for_ns(self.period_ns))
+            if self._monotonic_ns() >= scheduled.due_at_ns:
+                self._read_one(scheduled)
+
+    def read_processes(self) -> None:
+        """List the processes now."""
+        for scheduled in self._scheduled:
+            if scheduled.field == PROCESSES:
+                self._read_one(scheduled)
+
+    def _read_one(self, scheduled: _Scheduled) -> None:
+        now_ns, started_ns = self._monotonic_ns(), perf_counter_ns()
+        values = self._read(scheduled, now_ns)
+        period_ns = scheduled.period_ns
+        rest_ns = min(_RESTED_TIMES * (perf_counter_ns() - started_ns), _LONGEST_REST_NS)
+        # One period of the schedule is its tick, which may come a little early.
+        scheduled.due_at_ns = now_ns + max(rest_ns, period_ns - self._period_ns * 9 // 10)
+        # A field that rests is read later, and expires later.
+        later_ns = max(0, rest_ns - period_ns)
+        self._put(scheduled.field, values, later_ns + valid_for_ns(period_ns))
 
     def read_now(self, field: str, calls: FieldCalls, read: Read, period_ns: int) -> None:
         """Read a field that the caller schedules."""
-        values = self._read(_Scheduled(field, calls, read), self._monotonic_ns())
-        self._put(field, values, valid_for_ns(max(period_ns, self.period_ns)))
+        period_ns = max(period_ns, self._period_ns)
+        values = self._read(_Scheduled(field, calls, read, period_ns), self._monotonic_ns())
+        self._put(field, values, valid_for_ns(period_ns))
 
     def _read(self, scheduled: _Scheduled, now_ns: int) -> Mapping[str, Any]:
         calls = scheduled.calls
@@ -300,7 +322,7 @@ class FieldReader:
                 read = read_numbers(field, calls, handle, refuse)
                 if field.numbers == (ENERGY,):
                     read = _joules(energy, BoardNumber(ENERGY, calls, handle, refuse))
-                self.schedule.add(field.name, calls, read)
+                self.schedule.add(field.name, calls, read, field.period_s / SLOW_PERIOD_S)
         self._link_calls = FieldCalls(library)
         self._links = LinkRates(wanted, self._link_calls, handle, context.monotonic_ns, refuse)
         counted = sorted(wanted & {"pcie", "nvlink"})
@@ -310,10 +332,11 @@ class FieldReader:
         if "processes" in wanted:
             calls = FieldCalls(library)
             processes = process_field(library, handle, context.options, calls=calls, refuse=refuse)
-            self.schedule.add("processes", calls, read_processes(processes.read))
+            self.schedule.add(PROCESSES, calls, read_processes(processes.read))
         if "activity" in wanted:
             calls = FieldCalls(library)
-            self.schedule.add("activity", calls, self._activity(calls))
+            periods = GPM_PERIOD_S / SLOW_PERIOD_S
+            self.schedule.add("activity", calls, self._activity(calls), periods)
 
     @property
     def wants_measuring(self) -> bool:

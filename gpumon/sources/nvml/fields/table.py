@@ -15,6 +15,27 @@ from gpumon.errors import UsageError
 
 SLOW_PERIOD_S: Final = 5.0
 PROCESS_PERIOD_S: Final = 10.0
+GPM_PERIOD_S: Final = 15.0
+ENERGY_PERIOD_S: Final = 30.0
+"""Their calls take milliseconds on an H100."""
+
+
+class ReadTimes(NamedTuple):
+    """How often the source reads, in seconds.
+
+    Attributes:
+        tick_s: How often ``read`` is called; a value expires after three periods.
+        slow_s: How often slow fields are read.
+        drain_s: How often sample rings are drained at least; ``None``: as seldom as nothing is
+            lost.
+    """
+
+    tick_s: float = 1.0
+    slow_s: float = SLOW_PERIOD_S
+    drain_s: float | None = None
+
+
+ONCE_A_SECOND: Final = ReadTimes()
 
 LARGEST_COUNT: Final = (1 << 63) - 1
 """A larger counter value is invalid."""
@@ -139,7 +160,7 @@ class NvmlField:
         counters: Its values that are rates of the driver's counters.
         own_parts: Where reading takes more than ``numbers``: the functions of each part of the
             answer, newest first.
-        period_s: How often it is read, in seconds; 0: in each tick; ``None``: a thread waits for
+        period_s: How often it is read, in seconds; 0: at each drain; ``None``: a thread waits for
             it.
         opt_in: Whether it is read only where ``--nvml-on`` names it, because of its cost.
         shown_as: Its name in ``gpumon doctor``, if different.
@@ -304,7 +325,7 @@ NVML_FIELDS: Final = (
         "throttle_reasons", "why clocks are reduced",
         (NvmlNumber("throttle_reasons", REASONS, _THROTTLE_REASONS, most=_LARGEST_BITS),),
     ),
-    NvmlField("energy", "joules used", (ENERGY,)),
+    NvmlField("energy", "joules used", (ENERGY,), period_s=ENERGY_PERIOD_S),
     NvmlField(
         "power_limit", "power limit in force",
         (NvmlNumber("power_limit_watts", MILLIWATTS, _POWER_LIMITS, MOST_MILLIWATTS, least=1),),
@@ -326,7 +347,7 @@ NVML_FIELDS: Final = (
     ),
     NvmlField(
         "activity", "SM, tensor and DRAM activity (GPM, Hopper on)",
-        own_parts=((GPM_SAMPLE,), (GPM_METRICS,)),
+        own_parts=((GPM_SAMPLE,), (GPM_METRICS,)), period_s=GPM_PERIOD_S,
     ),
     NvmlField(
         "processes", "who computes, with memory; their SM shares every 10 s",

@@ -24,18 +24,18 @@ class TestSampleRings:
         fake.ring(0, [(100, 10), (200, 20), (300, 30)])
         fake.ring(1, [(100, 40), (200, 50)])
 
-        assert rings.drain([100, 100]) == [[(200, 20), (300, 30)], [(200, 50)]]
+        assert rings.drain({0: 100, 1: 100}) == {0: [(200, 20), (300, 30)], 1: [(200, 50)]}
 
     def test_enlarges_its_buffer_for_a_deeper_ring(self, fake: Fake, rings: SampleRings) -> None:
         fake.gpu(1).ring_depth = 500
         fake.ring(1, [(1000 + number, 5) for number in range(500)])
 
-        whole, deep = rings.drain([0, 0])
+        whole, deep = rings.drain({0: 0, 1: 0}).values()
 
         assert len(whole) == 120
         assert [stamp for stamp, _ in deep] == list(range(1000, 1500))
         fake.forget_calls()
-        rings.drain([0, 0])
+        rings.drain({0: 0, 1: 0})
         assert fake.calls(DRAIN) == 2
 
     @pytest.mark.parametrize(
@@ -54,5 +54,5 @@ class TestSampleRings:
         fake.gpu(0).value_type = value_type
         fake.ring(0, [(100, value)])
 
-        (found,) = rings.drain([0, 0])[0]
+        (found,) = rings.drain({0: 0, 1: 0})[0]
         assert found == pytest.approx((100, value), rel=0, abs=0, nan_ok=True)

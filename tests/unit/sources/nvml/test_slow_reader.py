@@ -34,7 +34,7 @@ def story(fake: Fake) -> Iterator[DriverStory]:
     fake.keep_busy(*BOTH)
     others = set(threading.enumerate())
     reported = DriverStory(fake, options=EVERY_FIELD, slow_patience_s=0.5)
-    reported.tick(10)
+    reported.tick(14)
     yield reported
     come_back(reported)
     reported.close()
@@ -81,7 +81,7 @@ class TestACallThatHangs:
 
         story.tick(4)
         assert [answers(story, slot) for slot in BOTH] == well
-        story.tick(14)
+        story.tick(100)
 
         for slot in BOTH:
             assert answers(story, slot) == set()

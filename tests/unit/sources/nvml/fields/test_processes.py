@@ -168,11 +168,18 @@ class TestAShare:
 
     def test_is_read_every_ten_seconds(self, fake: Fake, field: ProcessField) -> None:
         fake.run(0, 4000, sm=80)
+        fake.run(0, 4001, sm=0)
         reported = [shares(field, 5 * number) for number in range(6)]
 
-        assert reported == [{4000: None}] * 2 + [{4000: 0.8}] * 4
+        assert reported == [{4000: None, 4001: None}] * 2 + [{4000: 0.8, 4001: 0.0}] * 4
         assert fake.calls(SHARES) + fake.calls(OLDER_SHARES) == 3
         assert fake.calls(LIST) == 6
+
+    def test_is_not_read_for_a_single_process(self, fake: Fake, field: ProcessField) -> None:
+        fake.run(0, 4000, sm=80)
+
+        assert [shares(field, 10 * number) for number in range(3)] == [{4000: None}] * 3
+        assert fake.calls(SHARES) + fake.calls(OLDER_SHARES) == 0
 
     @pytest.mark.parametrize(("call", "other"), [(SHARES, OLDER_SHARES), (OLDER_SHARES, SHARES)])
     def test_comes_from_either_call_for_any_number_of_processes(
@@ -186,11 +193,12 @@ class TestAShare:
         monkeypatch.setattr("gpumon.sources.nvml.fields.processes._FIRST_CAPACITY", 16)
         fake.fail(other, FUNCTION_NOT_FOUND)
         fake.run(0, 4000, sm=37)
+        fake.run(0, 4001, sm=37)
         field.read(0)
-        assert shares(field, 10) == {4000: 0.37}
+        assert shares(field, 10) == {4000: 0.37, 4001: 0.37}
         assert fake.calls(call) == 2
 
-        for pid in range(4001, 4100):
+        for pid in range(4002, 4100):
             fake.run(0, pid, sm=37)
 
         assert shares(field, 20) == dict.fromkeys(range(4000, 4100), 0.37)
@@ -204,20 +212,22 @@ class TestAShare:
 
     def test_of_a_new_process_is_unknown(self, fake: Fake, field: ProcessField) -> None:
         fake.run(0, 4000, sm=80)
+        fake.run(0, 4001, sm=0)
         field.read(0)
         field.read(10 * NS_PER_S)
-        fake.run(0, 4001, sm=50)
+        fake.run(0, 4002, sm=50)
 
-        assert shares(field, 15) == {4000: 0.8, 4001: None}
-        assert shares(field, 20) == {4000: 0.8, 4001: 0.5}
+        assert shares(field, 15) == {4000: 0.8, 4001: 0.0, 4002: None}
+        assert shares(field, 20) == {4000: 0.8, 4001: 0.0, 4002: 0.5}
 
     def test_is_known_again_after_the_stamps_restarted(
         self, fake: Fake, field: ProcessField
     ) -> None:
         fake.run(0, 4000, sm=80)
+        fake.run(0, 4001, sm=0)
         field.read(0)
         fake.stamps_count(0)  # since boot, far behind the wall clock
 
         reported = [shares(field, 10 * number) for number in range(1, 10)]
 
-        assert reported[-1] == {4000: 0.8}
+        assert reported[-1] == {4000: 0.8, 4001: 0.0}

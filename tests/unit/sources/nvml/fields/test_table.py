@@ -30,7 +30,7 @@ class TestThePage:
 
     @pytest.mark.parametrize("field", NVML_FIELDS, ids=lambda field: field.name)
     def test_has_the_period_of_each_field(self, field: NvmlField) -> None:
-        words = {None: "as they happen", 0.0: "each tick"}
+        words = {None: "as they happen", 0.0: "each drain"}
         how_often = rows_of_the_page()[field.name]
 
         assert how_often.startswith(words.get(field.period_s, f"{field.period_s or 0:g} s"))

@@ -1,0 +1,209 @@
+"""Tests of how often sample rings are drained, and that nothing is lost by that."""
+
+from __future__ import annotations
+
+import pytest
+
+from gpumon.core.clock import NS_PER_S
+from gpumon.errors import UsageError
+from gpumon.sources.gpu_source import ReadNow
+from gpumon.sources.nvml.drain_schedule import DrainSchedule
+from tests.builders.driver import DriverStory, Fake, busy_ns, holes_ns
+from tests.builders.driver_faults import DRAIN, POWER, RATES
+from tests.fakenvml import codes
+
+H100_DEPTH, H100_WINDOW_S = 71, 0.2
+
+
+def like_an_h100(fake: Fake, *, depth: int = H100_DEPTH) -> None:
+    for slot in (0, 1):
+        fake.gpu(slot).ring_depth = depth
+        fake.wave(slot, period_s=7.0, busy_ratio=0.7, window_s=H100_WINDOW_S)
+
+
+def story_of(fake: Fake, after_s: float = 20.0) -> DriverStory:
+    """A story whose ticks read only what is due."""
+    story = fake.story(off=["events"], after_s=after_s)
+    story.reads = ReadNow.NOTHING
+    fake.forget_calls()
+    return story
+
+
+class TestAnInterval:
+    @pytest.mark.parametrize(
+        ("entries", "step_s", "seconds"),
+        [(71, 0.2, 4.73), (120, 1 / 6, 5.0), (5, 0.2, 0.33), (0, 0.2, 0.0), (71, 1.0, 3.94)],
+        ids=["H100", "longest", "ring of 1 s", "empty ring", "sampled seldom while idle"],
+    )
+    def test_is_a_third_of_what_the_ring_keeps(
+        self, entries: int, step_s: float, seconds: float
+    ) -> None:
+        schedule = DrainSchedule(NS_PER_S)
+        schedule.learn(entries, round(step_s * NS_PER_S), 0)
+
+        assert schedule.interval_ns / NS_PER_S == pytest.approx(seconds, abs=0.01)
+
+    def test_of_the_user_counts_up_to_half_of_the_ring(self) -> None:
+        schedule = DrainSchedule(NS_PER_S, 7 * NS_PER_S)
+        schedule.learn(71, NS_PER_S // 5, 0)
+        assert schedule.interval_ns == 7 * NS_PER_S
+
+        schedule = DrainSchedule(NS_PER_S, 7 * NS_PER_S)
+        with pytest.raises(UsageError, match=r"--drain-every 7: .* only 13.6 s .* at most 6\.8"):
+            schedule.learn(68, NS_PER_S // 5, 0)
+
+
+class TestDrains:
+    def test_are_seldom_and_lose_nothing(self, fake: Fake) -> None:
+        like_an_h100(fake)
+        story = story_of(fake)
+        began_ns = fake.now_ns()
+
+        story.tick(120)
+
+        assert fake.calls(DRAIN) == pytest.approx(2 * 120 / 4, abs=4)
+        samples = story.busy(0, since_ns=began_ns)
+        assert holes_ns(samples) == []
+        assert samples[-1].end_ns - samples[0].start_ns > 115 * NS_PER_S
+        truth_ns = fake.busy_ns(0, samples[0].start_ns, samples[-1].end_ns)
+        assert busy_ns(samples) == pytest.approx(truth_ns, rel=0.01)
+        assert story.sample(0).utilization_ratio is not None
+
+    def test_lose_nothing_in_a_hang_of_nine_seconds(self, fake: Fake) -> None:
+        like_an_h100(fake)
+        story = story_of(fake)
+        for _ in range(10):
+            story.tick(6)
+            fake.advance(9.0)
+        story.tick(6)
+
+        assert holes_ns(story.busy(0)) == []
+
+    def test_come_each_tick_while_a_user_watches(self, fake: Fake) -> None:
+        like_an_h100(fake)
+        story = story_of(fake)
+        story.reads = ReadNow.SAMPLES
+
+        story.tick(10)
+
+        assert fake.calls(DRAIN) == 2 * 10
+
+    def test_of_a_short_ring_come_each_tick(self, fake: Fake) -> None:
+        like_an_h100(fake, depth=5)
+        story = story_of(fake)
+
+        story.tick(10)
+
+        assert fake.calls(DRAIN) == 2 * 10
+
+    def test_come_each_tick_soon_after_a_ring_has_shrunk(self, fake: Fake) -> None:
+        like_an_h100(fake)
+        story = story_of(fake)
+        fake.gpu(0).ring_depth = fake.gpu(1).ring_depth = 5
+        story.tick(12)
+        fake.forget_calls()
+        began_ns = fake.now_ns()
+
+        story.tick(10)
+
+        assert fake.calls(DRAIN) == 2 * 10
+        assert holes_ns(story.busy(0, since_ns=began_ns)) == []
+
+    def test_become_seldom_once_a_ring_has_filled(self, fake: Fake) -> None:
+        fake.ring(0, [])
+        story = story_of(fake, after_s=1.0)
+        like_an_h100(fake)
+        story.tick(70)
+        fake.forget_calls()
+
+        story.tick(40)
+
+        assert fake.calls(DRAIN) <= 2 * 11
+
+    def test_of_gpus_of_one_user_come_together(self, fake: Fake) -> None:
+        like_an_h100(fake)
+        for slot in (0, 1):
+            fake.run(slot, 4000 + slot)
+        story = story_of(fake)
+
+        story.tick(40)
+
+        drained = [[bool(gpu.busy) for gpu in frame.gpus] for frame in story.frames[-40:]]
+        assert all(first == second for first, second in drained)
+
+    def test_of_gpus_without_processes_take_turns(self, fake: Fake) -> None:
+        for slot in (0, 1):
+            fake.gpu(slot).ring_depth = H100_DEPTH
+            fake.wave(slot, period_s=1.0, busy_ratio=0.0, window_s=H100_WINDOW_S)
+        story = story_of(fake, after_s=0.0)
+
+        story.tick(40)
+
+        drained = [sum(bool(gpu.busy) for gpu in frame.gpus) for frame in story.frames[-30:]]
+        assert max(drained) == 1
+
+    def test_come_at_once_when_work_begins(self, fake: Fake) -> None:
+        like_an_h100(fake)
+        story = story_of(fake)
+        for pid in range(4000, 4004):
+            fake.run(0, pid)
+            while pid not in {process.pid for process in story.sample(0).processes or ()}:
+                story.tick()
+            fake.forget_calls()
+
+            story.tick()
+
+            assert fake.calls(DRAIN) >= 1
+
+    def test_leave_the_power_ring_of_a_board_alone_whose_power_is_a_mean(self, fake: Fake) -> None:
+        like_an_h100(fake)
+        fake.gpu(1).compute_capability = 80  # a GA100
+        story = story_of(fake, after_s=0.0)
+        story.reads = ReadNow.SAMPLES
+
+        story.tick(10)
+
+        assert fake.calls(DRAIN) == (2 + 1) * 10
+        assert story.sample(0).power_watts is not None
+        assert story.sample(1).power_watts is not None
+
+
+class TestARingThatRunsDryWhileIdle:
+    def test_is_observed_by_the_other_call_in_each_tick(self, fake: Fake) -> None:
+        for slot in (0, 1):
+            fake.gpu(slot).ring_depth = H100_DEPTH
+            fake.wave(
+                slot, period_s=20.0, busy_ratio=0.3, window_s=H100_WINDOW_S, dry_when_idle=True
+            )
+        story = story_of(fake, after_s=21.0)
+        began_ns = fake.now_ns()
+
+        story.tick(200)
+
+        samples = story.busy(0, since_ns=began_ns)
+        observed_ns = sum(sample.length_ns for sample in samples)
+        assert observed_ns > 0.95 * (fake.now_ns() - began_ns)
+        truth_ns = fake.busy_ns(0, began_ns, fake.now_ns())
+        assert busy_ns(samples) == pytest.approx(truth_ns, rel=0.05)
+        assert fake.calls(DRAIN) < 2 * 200 / 2
+        assert fake.calls(RATES) > 200
+
+    def test_may_be_empty_always(self, fake: Fake) -> None:
+        like_an_h100(fake, depth=0)
+        story = story_of(fake)
+        began_s = story.observed_s(0)
+
+        story.tick(40)
+
+        assert story.observed_s(0) - began_s > 0.95 * 40
+
+    def test_is_drained_where_the_other_call_fails(self, fake: Fake) -> None:
+        fake.ring(0, [])
+        fake.fail(RATES, codes.UNKNOWN, gpu=0)
+        story = story_of(fake, after_s=5.0)
+
+        story.tick(10)
+
+        assert story.sample(0).error is None
+        assert story.sample(0).utilization_ratio is None
+        assert fake.calls(POWER) > 0
