@@ -167,6 +167,41 @@ class TestAnAlert:
         verify(story.is_silent("GpumonFieldFailing", 0, 60))
 
 
+class TestCountersThatMoveEveryFewSeconds:
+    """The driver's samples are read as seldom as every 5 s."""
+
+    @pytest.mark.parametrize("every_s", [4.0, 4.7, 5.0])
+    def test_raise_no_alert_nor_begin_one(self, every_s: float, verify: Verify) -> None:
+        target = healthy(Target(read_every_s=every_s), TWO)
+
+        verify(Story(75, (target,)).is_silent(ANY, 0, 75, state=".*"))
+
+    @pytest.mark.parametrize(
+        ("alert", "trouble", "silent_until", "fires_from"),
+        [
+            ("GpumonGPUStarved", lost_time("gpumon_gpu_starved_seconds_total", 0.31), 9, 17),
+            (
+                "GpumonGPUStarvationSuspected",
+                lost_time("gpumon_gpu_suspected_seconds_total", 0.31),
+                9,
+                22,
+            ),
+            ("GpumonJobImbalanced", lost_time(IDLE, 0.21, cause="imbalance"), 14, 22),
+            ("GpumonCheckpointsCostly", lost_time(IDLE, 0.21, cause="checkpoint"), 44, 50),
+        ],
+        ids=lambda value: value if isinstance(value, str) else "",
+    )
+    def test_fire_an_alert_as_those_that_move_all_the_time(
+        self, alert: str, trouble: Callable[[Target], None], silent_until: float,
+        fires_from: float, verify: Verify,
+    ) -> None:  # fmt: skip
+        target = daemon(Target(read_every_s=4.7), TWO)
+        trouble(target)
+        story = Story(90, (target,)).fires(alert, fires_from, 90)
+
+        verify(story.is_silent(alert, 0, silent_until))
+
+
 class TestStaleSamples:
     def test_page_for_a_lost_gpu(self, verify: Verify) -> None:
         target = daemon(Target(unscraped=((20, 21),)), THREE, lost_at={"GPU-2": 10})
