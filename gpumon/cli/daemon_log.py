@@ -9,17 +9,21 @@ import logging
 from collections.abc import Hashable, Iterable
 from typing import Final, Generic, TypeAlias, TypeVar
 
-from gpumon.core.clock import NS_PER_S
+from gpumon.core.clock import NS_PER_S, seconds
 from gpumon.core.device.driver_codes import xid_sentence
 from gpumon.core.device.troubles import vanished
 from gpumon.core.sample import Device, FieldFault, fault_sentence, recovery_sentence
-from gpumon.core.state import CollectorState, GpuState, refusal_note
+from gpumon.core.state import CollectorState, GpuState, MonitorState, refusal_note
+from gpumon.core.wording import plainly
+from gpumon.sources.nvml.fields.table import BUDGET
 
 _MAX_MESSAGES: Final = 16
 _STABLE_NS: Final = 10 * NS_PER_S
 """A trouble is over after this long without it."""
 _QUIET_NS: Final = 600 * NS_PER_S
 """After this long without a new one, messages on users' files may be logged again."""
+_PRICED_AFTER_S: Final = 60.0
+_DEAREST: Final = 4
 _Key = TypeVar("_Key", bound=Hashable)
 
 
@@ -126,6 +130,44 @@ class XidLog:
                 if (uuid, xid) not in self._logged:
                     self._logged.add((uuid, xid))
                     self._log.warning("GPU %s (%s): %s", label, uuid, xid_sentence(xid))
+
+
+class PriceLog:
+    """Logs once what reading the driver costs on this machine, after a minute of it."""
+
+    def __init__(self, log: logging.Logger) -> None:
+        self._log = log
+        self._first: MonitorState | None = None
+        self._is_logged = False
+
+    def follow(self, state: MonitorState) -> None:
+        """Log the price, if the minute is over."""
+        if self._is_logged or not state.call_seconds:
+            return
+        if self._first is None:
+            self._first = state
+        elapsed_s = seconds(state.taken_at_ns - self._first.taken_at_ns)
+        if elapsed_s < _PRICED_AFTER_S:
+            return
+        self._is_logged = True
+        before = dict(self._first.call_seconds)
+        shares = {
+            function: (spent_s - before.get(function, 0.0)) / elapsed_s
+            for function, spent_s in state.call_seconds
+        }
+        self._first = None
+        share = sum(shares.values())
+        dearest = sorted(shares, key=shares.__getitem__, reverse=True)[:_DEAREST]
+        calls = ", ".join(f"{name} {plainly(1000 * shares[name], 2)}" for name in dearest)
+        price = f"reading the driver takes {plainly(1000 * share, 2)} ms of each second ({calls})"
+        if share <= BUDGET:
+            self._log.info("%s", price)
+        else:
+            self._log.warning(
+                "%s: more than %g %% of a core; `gpumon doctor` names the field to switch off",
+                price,
+                100 * BUDGET,
+            )
 
 
 _FieldKey: TypeAlias = tuple[str, str]

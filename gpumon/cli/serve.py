@@ -18,7 +18,7 @@ from gpumon.cli.command import (
     end_on_signals,
     period_argument,
 )
-from gpumon.cli.daemon_log import CollectorLog, FieldLog, XidLog
+from gpumon.cli.daemon_log import CollectorLog, FieldLog, PriceLog, XidLog
 from gpumon.cli.environment import misspelt_variables
 from gpumon.cli.source_option import (
     SOURCE_HELP,
@@ -144,7 +144,7 @@ class Daemon:
         self._stopped = False
         self._reports = Reports()
         self._log, self._xid_log = CollectorLog(_LOG), XidLog(_LOG)
-        self._field_log = FieldLog(_LOG)
+        self._field_log, self._price_log = FieldLog(_LOG), PriceLog(_LOG)
         replay = replay_of(source)
         player = None if replay is None else watch_replay(replay, self._clock)
         clock = self._clock if player is None else player.clock
@@ -246,6 +246,7 @@ class Daemon:
         collectors = [known for known in state.collectors if known.name != WEB_SERVER]
         self._log.follow(collectors, state.taken_at_ns, logged=self._field_log.sentences)
         self._xid_log.follow(state.gpus, state.taken_at_ns)
+        self._price_log.follow(state)
 
     def _greet(self) -> None:
         facts = self._watch.facts

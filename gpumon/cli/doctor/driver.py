@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Final
@@ -13,7 +13,7 @@ from gpumon.core.sample import Frame
 from gpumon.core.wording import counted, listed, plainly
 from gpumon.sources.installed import DriverFiles
 from gpumon.sources.nvml.codes import NO_PERMISSION
-from gpumon.sources.nvml.fields.table import ALWAYS_ON, NvmlField
+from gpumon.sources.nvml.fields.table import ALWAYS_ON, BUDGET, NvmlField
 
 _SINCE_BOOT: Final = "time since boot (CLOCK_MONOTONIC, or CLOCK_BOOTTIME, which counts sleep)"
 _CLOCKS: Final = {
@@ -22,8 +22,7 @@ _CLOCKS: Final = {
     "boottime": _SINCE_BOOT,
     "estimated": "no clock of this host: their distance is estimated, some ms off",
 }
-_MUCH: Final = 0.01
-"""Seconds inside the driver for each second, from which on it may be felt."""
+_DEAREST: Final = 4
 _SLOW_INIT_S: Final = 1.0
 _found = partial(finding_of, DRIVER)
 
@@ -90,20 +89,25 @@ def _profiling(driver: DriverAnswers | None, *, needs_root: bool) -> Finding:
 
 
 def _cost(driver: DriverAnswers, frames: Sequence[Frame]) -> Finding:
-    """What all fields cost at their usual periods, ticks at 1 Hz."""
-    share = sum(gpu.seconds_per_second for gpu in driver.gpus)
+    """What all fields cost at their usual periods, ticks at 1 Hz, with the dearest calls."""
+    shares = Counter[str]()
+    for gpu in driver.gpus:
+        for field in gpu.fields:
+            shares.update(field.seconds_by_call())
+    share = shares.total()
     gpus = counted(len(driver.gpus), "GPU", "GPUs")
     ms, percent = plainly(1000 * share, 2), plainly(100 * share, 2)
-    detail = f"{ms} ms of each second for {gpus} at 1 Hz ({percent} %)"
+    calls = [f"{name} {plainly(1000 * part, 2)}" for name, part in shares.most_common(_DEAREST)]
+    detail = f"{ms} ms of each second for {gpus} at 1 Hz ({percent} %): {', '.join(calls)}"
     spent_s = sum(call[1] for call in frames[-1].call_seconds) if frames else 0.0
     if spent_s:
         readings = counted(len(frames), "reading", "readings")
         detail += f"; {plainly(spent_s * 1000, 2)} ms in the {readings} here"
-    if share <= _MUCH:
+    if share <= BUDGET:
         return _found("time in NVML", detail, share=share)
     return _found(
         "time in NVML",
-        f"{detail}: training runs may feel that",
+        f"{detail}; more than {plainly(100 * BUDGET, 2)} % of a core",
         status=MISSING,
         fix=_without_the_dearest(driver),
         share=share,

@@ -38,12 +38,14 @@ class FieldAnswer:
         field: Which.
         wanted: Whether the options have it read.
         calls: Its functions that were called.
+        drain_s: Time between two drains of the rings; 0: each tick.
         value: What the newest sample has of it, in words; ``None``: nothing.
     """
 
     field: NvmlField
     wanted: bool
     calls: Mapping[str, CallRecord]
+    drain_s: float = 0.0
     value: str | None = None
 
     def _used(self) -> Iterator[tuple[NvmlCall, CallRecord]]:
@@ -77,9 +79,24 @@ class FieldAnswer:
 
         ``None`` where the field cannot be read, or is waited for.
         """
-        if self.reading_us is None or self.field.period_s is None:
+        if self.reading_us is None or self.period_s is None:
             return None
-        return self.reading_us / 1e6 / (self.field.period_s or _TICK_S)
+        return self.reading_us / 1e6 / (self.period_s or _TICK_S)
+
+    @property
+    def period_s(self) -> float | None:
+        """How often it is read, in seconds; 0: each tick; ``None``: a thread waits for it."""
+        return self.drain_s if self.field.period_s == 0.0 else self.field.period_s
+
+    def seconds_by_call(self) -> dict[str, float]:
+        """The same as ``seconds_per_second``, by function; empty where that is ``None``."""
+        if self.period_s is None:
+            return {}
+        every_s = self.period_s or _TICK_S
+        return {
+            call.function: (median_us(record) or 0.0) * call.calls_a_reading / 1e6 / every_s
+            for call, record in self._used()
+        }
 
     @property
     def refusal(self) -> tuple[str, int] | None:
@@ -196,7 +213,7 @@ def _gpu_document(gpu: GpuAnswers) -> dict[str, Any]:
             "name": answer.field.name,
             "wanted": answer.wanted,
             "works": answer.works,
-            "period_seconds": answer.field.period_s,
+            "period_seconds": answer.period_s,
             "reading_microseconds": answer.reading_us,
             "seconds_per_second": answer.seconds_per_second,
             "calls": [_call_document(*call, answer.value) for call in answer.calls.items()],

@@ -194,7 +194,7 @@ def _fields_of_any_source(samples: Sequence[GpuSample]) -> Iterator[Finding]:
 
 def _prices(field: FieldAnswer) -> dict[str, Any]:
     return {
-        "period_seconds": field.field.period_s,
+        "period_seconds": field.period_s,
         "reading_microseconds": field.reading_us,
         "seconds_per_second": field.seconds_per_second,
     }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import math
 import os
 import statistics
 from collections.abc import Callable, Sequence
@@ -19,7 +20,7 @@ from gpumon.cli.doctor.driver_answers import (
     SampleRing,
 )
 from gpumon.cli.doctor.field_values import value_of
-from gpumon.core.clock import Clock, nanoseconds, seconds
+from gpumon.core.clock import NS_PER_S, Clock, nanoseconds, seconds
 from gpumon.core.sample import Frame, GpuSample
 from gpumon.sources.nvml.binding import CallAccounts, CFunction, NvmlLibrary
 from gpumon.sources.nvml.codes import (
@@ -30,6 +31,7 @@ from gpumon.sources.nvml.codes import (
     code_name,
     gpu_trouble,
 )
+from gpumon.sources.nvml.drain_schedule import DrainSchedule
 from gpumon.sources.nvml.events import WAITS
 from gpumon.sources.nvml.fields.calls import NumberCall
 from gpumon.sources.nvml.fields.gpm import Gpm
@@ -43,7 +45,7 @@ from gpumon.sources.nvml.fields.table import (
     NvmlOptions,
     ReadTimes,
 )
-from gpumon.sources.nvml.gpu import MIG_MODE
+from gpumon.sources.nvml.gpu import MIG_MODE, has_mean_power
 from gpumon.sources.nvml.sample_rings import (
     POWER_SAMPLES,
     SAMPLE_KINDS,
@@ -53,7 +55,7 @@ from gpumon.sources.nvml.sample_rings import (
 from gpumon.sources.nvml.source import NvmlSource
 from gpumon.sources.nvml.stamp_clock import US, StampClock
 
-_SLOW_PERIOD_S: Final = 0.15
+_SLOW_PERIOD_S: Final = 0.025
 _SLOW_PATIENCE_S: Final = 1.0
 _KIND_OF_SAMPLES: Final = {"utilization": UTILIZATION_SAMPLES, "power": POWER_SAMPLES}
 _EVENT_NAMES: Final = {
@@ -250,7 +252,10 @@ class _AnswerReader:
             for name in field.functions
             if (record := self._library.record(handle, name)) is not None
         }
-        if field.name in _KIND_OF_SAMPLES:
+        is_drained = field.name in _KIND_OF_SAMPLES
+        if field.name == "power" and has_mean_power(self._library, handle):
+            is_drained = False
+        if is_drained:
             code = rings[_KIND_OF_SAMPLES[field.name]].code
             calls[SAMPLES.function] = CallRecord(code, self._sampled_us)
         if field.name == "activity" and has_gpm is False:
@@ -258,7 +263,8 @@ class _AnswerReader:
             code = NOT_SUPPORTED if has_function else FUNCTION_NOT_FOUND
             calls = {GPM_SAMPLE.function: CallRecord(code)}
         value = None if sample is None else value_of(field.name, sample)
-        return FieldAnswer(field, True, calls, value)
+        drain_s = _drain_s(rings[UTILIZATION_SAMPLES])
+        return FieldAnswer(field, True, calls, drain_s, value)
 
     def _ring(self, handle: int, kind: int) -> SampleRing:
         self._stamps.tick()
@@ -284,6 +290,15 @@ class _AnswerReader:
             ),
             call_us=None if record is None else record.durations_us[-1],
         )
+
+
+def _drain_s(ring: SampleRing) -> float:
+    """How often the daemon drains that ring, in ticks of a second; 0: each tick."""
+    schedule = DrainSchedule(NS_PER_S)
+    if ring.cadence_s is not None:
+        schedule.learn(ring.count, nanoseconds(ring.cadence_s), 0)
+    drain_s = math.floor(seconds(schedule.interval_ns) + 0.1)
+    return float(drain_s) if drain_s > 1 else 0.0
 
 
 def _event_names(bits: int) -> tuple[str, ...]:

@@ -54,14 +54,20 @@ _MIG_CHECK_NS: Final = 60 * NS_PER_S
 MIG_MODE: Final = NvmlCall("nvmlDeviceGetMigMode", answer=AnswerLayout.TWO_NUMBERS)
 
 
+def has_mean_power(library: NvmlLibrary, handle: int) -> bool:
+    """Whether ``nvmlDeviceGetPowerUsage`` returns a mean: on Ampere and later, not on a GA100."""
+    capability = NumberCall(library, handle, _CAPABILITY).numbers()
+    return capability is not None and capability > _GA100
+
+
 class PowerTrack:
     """One GPU's mean power draw since the last drain.
 
     The driver keeps power samples in a ring, as it keeps those of utilisation: some 20 ms apart at
     work and up to a second while idle. Each covers the time since the previous one, so a burst
     between two drains counts for its complete duration. Without new entries for a while, or without
-    a ring, ``nvmlDeviceGetPowerUsage`` is called instead. So it is from Ampere on, except on a
-    GA100: there that call returns the mean of the last second, and takes a thousandth of the time.
+    a ring, ``nvmlDeviceGetPowerUsage`` is called instead. So it is where that call returns the
+    mean of the last second: it takes a thousandth of the time.
 
     Attributes:
         has_ring: Whether its ring is drained.
@@ -70,8 +76,7 @@ class PowerTrack:
 
     def __init__(self, library: NvmlLibrary, handle: int, refuse: Callable[[], None]) -> None:
         """Start without a sample; ``refuse`` counts an invalid value."""
-        capability = NumberCall(library, handle, _CAPABILITY).numbers()
-        self._drains_ring = capability is None or capability <= _GA100
+        self._drains_ring = not has_mean_power(library, handle)
         self.has_ring = self._drains_ring
         self.position_us = 0
         self._count_refused = refuse

@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+import logging
+
 import pytest
 
+from gpumon.cli.daemon_log import PriceLog
 from gpumon.core.clock import NS_PER_S
 from gpumon.core.sample import FieldFault
 from gpumon.core.state import CollectorState
-from tests.builders.state import HEALTHY_UUID, device, healthy_gpu, starved_gpu
+from tests.builders.state import (
+    HEALTHY_UUID,
+    device,
+    healthy_gpu,
+    monitor_state,
+    starved_gpu,
+)
 from tests.daemon_log import DaemonLog, failing
 
 LOST = "GPU 0: the GPU is lost: reboot"
@@ -127,6 +136,36 @@ class TestAnXid:
             ("0", "13:"),
             ("1", "48:"),
         ]
+
+
+class TestThePrice:
+    @pytest.mark.parametrize(
+        ("spent_s", "level", "text"),
+        [
+            (0.12, logging.INFO, "takes 2 ms of each second (nvmlDeviceGetSamples 2)"),
+            (0.6, logging.WARNING, "takes 10 ms of each second (nvmlDeviceGetSamples 10): more "),
+        ],
+    )
+    def test_is_logged_once_after_a_minute(
+        self, caplog: pytest.LogCaptureFixture, spent_s: float, level: int, text: str
+    ) -> None:
+        caplog.set_level(logging.INFO, "gpumon")
+        price = PriceLog(logging.getLogger("gpumon"))
+        for second in range(180):
+            calls = (("nvmlDeviceGetSamples", 7.0 + second * spent_s / 60),)
+            price.follow(monitor_state(taken_at_ns=second * NS_PER_S, call_seconds=calls))
+
+        (record,) = caplog.records
+        assert record.levelno == level
+        assert text in record.getMessage()
+
+    def test_is_not_logged_without_a_driver(self, caplog: pytest.LogCaptureFixture) -> None:
+        caplog.set_level(logging.INFO, "gpumon")
+        price = PriceLog(logging.getLogger("gpumon"))
+        for second in (0, 100, 200):
+            price.follow(monitor_state(taken_at_ns=second * NS_PER_S, call_seconds=()))
+
+        assert caplog.records == []
 
 
 class TestAVanishedGpu:

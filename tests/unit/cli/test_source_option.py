@@ -49,7 +49,7 @@ class TestTheOptions:
         for field in NVML_FIELDS:
             (row,) = [row for row in rows if f"`{field.name}`" in row.split("|")[1]]
             assert ("only with `--nvml-on`" in row) == field.opt_in
-            every = {0.0: "each tick", None: "as they happen"}.get(field.period_s)
+            every = {0.0: "each drain", None: "as they happen"}.get(field.period_s)
             assert (every or f"{field.period_s:g} s") in row
 
 

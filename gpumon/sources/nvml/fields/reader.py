@@ -169,14 +169,15 @@ class FieldSchedule:
     def __init__(self, context: SourceContext) -> None:
         self.latest = LatestValues()
         self.faults = FieldFaults()
+        self._slow_period_ns = context.slow_period_ns
         self._period_ns = max(context.slow_period_ns, context.period_ns)
         self._monotonic_ns = context.monotonic_ns
         self._scheduled: list[_Scheduled] = []
         self._under_way: tuple[str, int] | None = None
 
     def add(self, field: str, calls: FieldCalls, read: Read, periods: float = 1.0) -> None:
-        """Add a field that is read once in so many periods."""
-        period_ns = int(self._period_ns * max(1.0, periods))
+        """Add a field that is read once in so many slow periods."""
+        period_ns = max(self._period_ns, int(self._slow_period_ns * periods))
         self._scheduled.append(_Scheduled(field, calls, read, period_ns))
 
     def read_due(self) -> None:

@@ -104,7 +104,7 @@ class TestAFinding:
     @pytest.mark.parametrize(
         ("trouble", "name", "status", "detail", "fix"),
         [
-            (lambda fake: fake.delay(ENERGY, 40_000),
+            (lambda fake: fake.delay(ENERGY, 100_000),
              "time in NVML", MISSING, "", "--nvml-off energy"),
             (losing(codes.GPU_IS_LOST, 1),
              "gpu 1", BROKEN, r"^the GPU is lost \(NVML 15\)$", "^look for Xid 79"),

@@ -9,6 +9,7 @@ import pytest
 from gpumon.cli.doctor.driver_answers import DriverAnswers
 from gpumon.cli.doctor.sampler_run import run_sampler
 from gpumon.sources.nvml.codes import code_name
+from gpumon.sources.gpu_source import ReadNow
 from gpumon.sources.nvml.fields.table import NVML_FIELDS, nvml_options
 from gpumon.sources.system_clock import SystemClock
 from tests.builders.driver import DriverStory
@@ -87,6 +88,7 @@ class TestTheCost:
 
         promised = sum(gpu.seconds_per_second for gpu in answers(off=["activity"]).gpus)
         story = DriverStory(fake_nvml, options=nvml_options(off=["activity"]))
+        story.reads = ReadNow.NOTHING
         story.pass_s(5)
         before_s = story.state.call_seconds
         story.tick(20)
