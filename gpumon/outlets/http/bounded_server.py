@@ -331,7 +331,6 @@ class BoundedServer:
     def _serve(self, connection: _Connection, head: bytes) -> None:
         # A client that sends more before its answer must send it again: no client should.
         connection.is_alone = len(connection.head) == len(head)
-        connection.answer = _NOTHING
         job = self._receive(head, connection.client)
         connection.head.clear()
         if isinstance(job, Reply):

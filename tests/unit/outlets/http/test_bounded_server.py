@@ -209,6 +209,20 @@ class TestAConnectionThatIsKept:
 
             assert client.recv(1) == b""
 
+    def test_has_no_more_time_for_a_request_in_single_bytes(self) -> None:
+        limits = ServerLimits(idle_timeout_s=600.0, read_timeout_s=0.3)
+        with running(lambda head, client: self.KEPT, limits) as it, it.dial(GOOD) as client:
+            assert self.answered(client) == self.KEPT.content
+
+            def is_let_go() -> bool:
+                try:
+                    client.sendall(b"G")
+                except OSError:
+                    return True
+                return False
+
+            assert until(is_let_go, every_s=0.05)
+
     def test_is_not_kept_where_the_answer_does_not_say_so(self) -> None:
         with running() as it, it.dial(GOOD) as client:
             assert client.makefile("rb").read() == ANSWER.content

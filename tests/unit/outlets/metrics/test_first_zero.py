@@ -161,7 +161,7 @@ class TestAPhase:
     def test_of_a_run_that_is_older_than_the_daemon_is_complete_at_once(self) -> None:
         daemon = Daemon()
 
-        assert self.phases(daemon, 3_600, start_up=20, train_step=3_580) == {
+        assert self.phases(daemon, 3_600, start_up=20, train_step=3_580, checkpoint=0) == {
             ("start_up",): 20.0,
             ("train_step",): 3_580.0,
         }

@@ -28,6 +28,7 @@ TEXT_FIRST = f"text/plain;version=0.0.4;q=0.6,{OPEN};version=1.0.0;q=0.5,*/*;q=0
         (OPEN, True),
         (f"{OPEN.upper()} ; Q=1.000", True),
         (f"{OPEN};q=0.001", True),
+        (f"{OPEN};q=0.5,text/plain;q=0.5", True),
         (f"{OPEN};q=0.5,text/*;q=0.6", False),
         (f"{OPEN};q=0.5,*/*;q=0.6", False),
         (f"{OPEN};q=0.5,text/plain;q=0.2,*/*;q=0.6", True),
