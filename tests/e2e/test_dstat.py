@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import csv
+import itertools
 import os
 import re
+import threading
 from pathlib import Path
 
 import pytest
@@ -12,6 +14,7 @@ import pytest
 from gpumon.cli.main import main as gpumon
 from tests.builders.dstat import daemon
 from tests.e2e.pty_terminal import Written, on_a_terminal
+from tests.faults.faulty_machine import Machine
 from tests.hosts_of_dstat import RealHost, real_host
 
 pytestmark = [pytest.mark.dstat, pytest.mark.slow]
@@ -20,6 +23,7 @@ RED, YELLOW, GREEN = "\x1b[1;31m", "\x1b[1;33m", "\x1b[1;32m"
 STARVED = {"busy": 0.4, "starved": 0.1, "suspected": 0.4}
 HEALTHY = {"busy": 0.96, "starved": 0.02}
 BOTH = ("--gpu", "--gpu-stall")
+DRAIN = "nvmlDeviceGetSamples"
 CPU_DISK_NET = "usr sys idl wai stl| read  writ| recv  send"
 
 
@@ -134,6 +138,32 @@ class TestTheDaemon:
         rows = rows_of(written)
         assert rows[0] == "- - -"
         assert rows[-1] == "68 0 26?"
+
+
+class TestADaemonThatReadsSeldom:
+    """``gpumon serve`` drains the driver's ring every few seconds while no user looks."""
+
+    @on_both
+    def test_shows_each_second_as_it_was(self, desk: Desk, fake_library: Path) -> None:
+        machine = Machine(desk.root, fake_library.parent, gpus=1)
+        machine.fake.wave(0, period_s=1 / 6, busy_ratio=0.4)
+        with machine.serve("--period", "1") as daemon:
+            daemon.wait_for(lambda state: state["gpus"] and state["gpus"][0]["observed_ns"] > 6e9)
+            drained = machine.fake.calls(DRAIN)
+            desk.environ["GPUMON_RUNTIME_DIR"] = str(daemon.runtime_dir)
+            then = {"period_s": 1 / 6, "busy_ratio": 0.9}
+            later = threading.Timer(6.5, machine.fake.wave, (0,), then)
+            later.start()
+            written = desk.shows("-c", "--gpu", "1", "12")
+            later.join()
+        rows = [row.split()[0] for row in rows_of(written)]
+        used = [use for use, _ in itertools.groupby(rows)]
+
+        assert machine.fake.calls(DRAIN) - drained >= 9
+        assert len(rows) == 12
+        assert (used[0], used[-1]) == ("40", "90")
+        assert len(used) <= 3  # no row of several seconds, and at most one in which it changed
+        assert 5 <= rows.index("90") <= 10
 
 
 class TestTheCsvFile:
