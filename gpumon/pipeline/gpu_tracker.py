@@ -68,6 +68,8 @@ class GpuTracker:
         self._suspended_since_ns: int | None = None
         self._now = CurrentVerdict(settings)
         self._hold = HoldWatch(settings.held_after_ns)
+        self._is_repeated = self._had_runs = False
+        self._shown: GpuState | None = None  # until something happens
 
     @property
     def uuid(self) -> str:
@@ -77,9 +79,12 @@ class GpuTracker:
 
     def observe(self, sample: GpuSample, at_ns: int) -> None:
         """Record a sample, before anything is settled."""
-        self.newest = sample
+        before, self.newest = self.newest, sample
         if sample.error is None:
             self._answered_at_ns = at_ns
+        self._is_repeated = not sample.busy and _repeats(sample, before)
+        if self._is_repeated:
+            return
         self.fill.observe(sample)
         self.errors.observe(sample, at_ns)
         if self._has_peers:
@@ -92,6 +97,7 @@ class GpuTracker:
             self.unlisted_since_ns = None
         elif self.unlisted_since_ns is None:
             self.unlisted_since_ns = at_ns
+            self._shown = None
             self.newest = self.newest._replace(busy=(), error=None, faults=())
             for busy, _ in self._bindings.release_all():
                 self.ledger.observe(busy)
@@ -100,6 +106,7 @@ class GpuTracker:
     def note_rank_wait(self, wait: RankWait, amount_ns: int) -> None:
         """Record that it waited for that rank, idle or reading as busy."""
         if amount_ns > 0:
+            self._shown = None
             self.rank_waits.note(wait, amount_ns, self.ledger.jobs)
 
     def is_active_in(self, run: TrackedRun) -> bool:
@@ -130,6 +137,9 @@ class GpuTracker:
             peers: Other GPUs of the same jobs, which have observed this tick.
         """
         newest = self.newest
+        if not (runs or self._had_runs) and self._is_repeated and not self._bindings.is_open:
+            return  # nothing happened since the last tick
+        self._shown, self._had_runs = None, bool(runs)
         self._hang.follow(runs, self.uuid)
         since_ns = _suspended_since_ns(runs, self.uuid)
         if since_ns is not None and self.ledger.last_active_end_ns > since_ns + _DRAINED_AFTER_NS:
@@ -330,12 +340,22 @@ class GpuTracker:
     # -- what outlets show -----------------------------------------------------
 
     def state(self, now_ns: int, silence_ns: int) -> GpuState:
-        """Return the GPU as outlets show it; silent for ``silence_ns`` means absent."""
+        """Return the GPU as outlets show it; silent for ``silence_ns`` means absent.
+
+        While nothing happens, the last state stays the state: that is for some seconds, because
+        each drain of the GPU's ring brings samples.
+        """
         newest, ledger, answered_ns = self.newest, self.ledger, self._answered_at_ns
+        listed = self.unlisted_since_ns is None
+        is_present = listed and answered_ns is not None and now_ns - answered_ns <= silence_ns
+        shown = self._shown
+        if shown is not None and shown.present is is_present:
+            if shown.latest is not None and shown.latest.busy:
+                shown = self._shown = shown._replace(latest=newest)
+            return shown
         totals, last_ns = self._bindings.with_deferred(ledger.snapshot(), ledger.last_end_ns)
         if self._hang.run is not None:
             totals = totals._replace(hanging_now=True)
-        listed = self.unlisted_since_ns is None
         unsettled = ledger.unsettled()
         silence = None if self._hang.run is None else self._hang.run.silence
         moment = GpuMoment(
@@ -348,12 +368,12 @@ class GpuTracker:
             self._suspended_since_ns,
             None if silence is None else silence.since_ns,
         )
-        return GpuState(
+        self._shown = GpuState(
             device=newest.device,
             totals=totals,
             verdict=diagnose(totals, self._settings),
             latest=newest if newest.error is None else None,
-            present=listed and answered_ns is not None and now_ns - answered_ns <= silence_ns,
+            present=is_present,
             last_sample_at_ns=last_ns if last_ns >= 0 else None,
             resolution_ns=ledger.resolution_ns or None,
             error=newest.error,
@@ -370,6 +390,12 @@ class GpuTracker:
             held=self._hold.held if newest.error is None else None,
             waits_for=self.rank_waits.most(ledger.jobs),
         )
+        return self._shown
+
+
+def _repeats(sample: GpuSample, before: GpuSample) -> bool:
+    """Whether all of a sample but ``busy`` is as it was."""
+    return sample.device is before.device and sample[2:] == before[2:]
 
 
 class _Hang:

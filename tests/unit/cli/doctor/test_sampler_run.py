@@ -8,8 +8,8 @@ import pytest
 
 from gpumon.cli.doctor.driver_answers import DriverAnswers
 from gpumon.cli.doctor.sampler_run import run_sampler
-from gpumon.sources.nvml.codes import code_name
 from gpumon.sources.gpu_source import ReadNow
+from gpumon.sources.nvml.codes import code_name
 from gpumon.sources.nvml.fields.table import NVML_FIELDS, nvml_options
 from gpumon.sources.system_clock import SystemClock
 from tests.builders.driver import DriverStory

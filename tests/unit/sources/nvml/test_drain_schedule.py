@@ -168,6 +168,31 @@ class TestDrains:
         assert story.sample(1).power_watts is not None
 
 
+class TestATickBetweenDrains:
+    def test_makes_no_call_and_no_new_state(self, fake: Fake) -> None:
+        like_an_h100(fake)
+        story = story_of(fake, after_s=31.0)
+        quiet = 0
+        for _ in range(24):
+            before = story.gpu(0)
+            fake.forget_calls()
+            story.tick()
+            if not fake.all_calls() and before.latest and not before.latest.busy:
+                quiet += 1
+                assert story.gpu(0) is before
+
+        assert quiet >= 6
+
+    def test_still_ends_the_presence_of_a_gpu_that_does_not_answer(self, fake: Fake) -> None:
+        like_an_h100(fake)
+        story = story_of(fake)
+        fake.fail_everything(codes.UNKNOWN)
+
+        story.tick(15)
+
+        assert not story.gpu(0).present
+
+
 class TestARingThatRunsDryWhileIdle:
     def test_is_observed_by_the_other_call_in_each_tick(self, fake: Fake) -> None:
         for slot in (0, 1):
