@@ -32,14 +32,13 @@ HOST_PID = 77
 class SeldomDrained(Monitor):
     """A monitor that gets the samples of several ticks together, in the last of these ticks.
 
-    It gets them at once while a run begins, until that has a GPU, and when one ends.
+    It gets them at once when a run begins or ends.
     """
 
     def __init__(self, facts: MonitorFacts, *, every: int) -> None:
         super().__init__(facts)
         self._every, self._ticks = every, 0
         self._living: set[str] = set()
-        self._is_beginning = False
         self._held: dict[str, tuple[BusySample, ...]] = {}
 
     def ingest(
@@ -47,15 +46,13 @@ class SeldomDrained(Monitor):
     ) -> MonitorState:
         self._ticks += 1
         before, self._living = self._living, {one.key for one in reading.rings.rings if one.alive}
-        is_drained = self._ticks % self._every == 0 or self._living != before or self._is_beginning
+        is_drained = self._ticks % self._every == 0 or self._living != before
         frames = tuple(
             frame._replace(gpus=tuple(self._thinned(gpu, is_drained) for gpu in frame.gpus))
             for frame in reading.tick.frames
         )
         tick = reading.tick._replace(frames=frames)
-        state = super().ingest(reading._replace(tick=tick), more_collectors)
-        self._is_beginning = any(run.alive and not run.gpu_uuids for run in state.runs)
-        return state
+        return super().ingest(reading._replace(tick=tick), more_collectors)
 
     def _thinned(self, sample: GpuSample, is_drained: bool) -> GpuSample:
         held = (*self._held.get(sample.device.uuid, ()), *sample.busy)

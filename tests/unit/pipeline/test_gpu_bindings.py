@@ -251,6 +251,40 @@ class TestABinding:
 
         assert gpu(starve(story, 0.5, 0.0)).totals.starved_ns == s(2)
 
+    def test_is_decided_by_the_first_list_after_the_work_however_late_its_samples_are(self) -> None:
+        of_unknown_user = ProcessSample(99, None)
+        story = Story(drained_every=8)
+        other_user(story)
+        for listed in (of_unknown_user, ADAS_PROCESS):
+            story.processes[0] = (listed,)
+            state = starve(story, 0.5, 0.5, 0.5, 0.5)
+
+        assert gpu(state).totals.starved_ns > 0
+        assert gpu(state).claims_refused == 0
+
+    def test_needs_a_process_list_from_the_first_ring_until_it_is_decided(
+        self, story: Story
+    ) -> None:
+        story.processes[0] = ()
+        story.pass_second(0.0)
+        assert not story.monitor.has_open_bindings
+        training(story)
+        story.pass_second(0.0)
+        assert story.monitor.has_open_bindings
+        story.processes[0] = (ADAS_PROCESS,)
+        story.pass_second(1.0)
+
+        assert not story.monitor.has_open_bindings
+
+    def test_needs_no_process_list_after_the_end_of_a_run(self, story: Story) -> None:
+        story.processes[0] = ()
+        training(story)
+        story.pass_second(0.0)
+        story.end_ring()
+        story.pass_second(0.0)
+
+        assert not story.monitor.has_open_bindings
+
     def test_that_was_refused_counts_once_a_list_names_its_user(self, story: Story) -> None:
         other_user(story)
         before = starve(story, 0.5, 0.0, 0.5)

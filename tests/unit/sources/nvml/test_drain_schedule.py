@@ -9,7 +9,7 @@ from gpumon.errors import UsageError
 from gpumon.sources.gpu_source import ReadNow
 from gpumon.sources.nvml.drain_schedule import DrainSchedule
 from tests.builders.driver import DriverStory, Fake, busy_ns, holes_ns
-from tests.builders.driver_faults import DRAIN, POWER, RATES
+from tests.builders.driver_faults import DRAIN, LIST, POWER, RATES
 from tests.fakenvml import codes
 
 H100_DEPTH, H100_WINDOW_S = 71, 0.2
@@ -78,6 +78,29 @@ class TestDrains:
         story.tick(6)
 
         assert holes_ns(story.busy(0)) == []
+
+    def test_are_not_needed_for_process_lists(self, fake: Fake) -> None:
+        like_an_h100(fake)
+        story = story_of(fake)
+        story.reads = ReadNow.PROCESSES
+
+        story.tick(10)
+
+        assert fake.calls(LIST) >= 2 * 10
+        assert fake.calls(DRAIN) <= 2 * 3
+        assert story.sample(0).processes_at_ns == fake.now_ns()
+
+    @pytest.mark.parametrize("by_s", [3600, -3600])
+    def test_lose_little_when_the_clock_of_the_stamps_is_set(self, fake: Fake, by_s: int) -> None:
+        like_an_h100(fake)
+        story = story_of(fake)
+        story.tick(6)
+        story.clock.set_wall_clock(by_s)
+        began_s = story.observed_s(0)
+
+        story.tick(60)
+
+        assert story.observed_s(0) - began_s > 54
 
     def test_come_each_tick_while_a_user_watches(self, fake: Fake) -> None:
         like_an_h100(fake)
