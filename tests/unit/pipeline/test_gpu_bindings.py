@@ -266,15 +266,19 @@ class TestABinding:
         self, story: Story
     ) -> None:
         story.processes[0] = ()
-        story.pass_second(0.0)
-        assert not story.monitor.has_open_bindings
-        training(story)
-        story.pass_second(0.0)
-        assert story.monitor.has_open_bindings
-        story.processes[0] = (ADAS_PROCESS,)
-        story.pass_second(1.0)
+        needs = []
+        for begins, listed, level in [
+            (False, (), 0.0),
+            (True, (), 0.0),
+            (False, (ADAS_PROCESS,), 1.0),
+        ]:
+            if begins:
+                training(story)
+            story.processes[0] = listed
+            story.pass_second(level)
+            needs.append(story.monitor.has_open_bindings)
 
-        assert not story.monitor.has_open_bindings
+        assert needs == [False, True, False]
 
     def test_needs_no_process_list_after_the_end_of_a_run(self, story: Story) -> None:
         story.processes[0] = ()
