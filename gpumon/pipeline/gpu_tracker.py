@@ -359,7 +359,7 @@ class GpuTracker:
         unsettled = ledger.unsettled()
         silence = None if self._hang.run is None else self._hang.run.silence
         moment = GpuMoment(
-            now_ns,
+            last_ns if last_ns >= 0 else now_ns,  # the totals reach no further
             totals,
             unsettled,
             ledger.last_active_end_ns,

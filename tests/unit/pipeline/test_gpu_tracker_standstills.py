@@ -330,6 +330,18 @@ class TestTheVerdictOnNow:
         assert (ended.name, ended.verdict.name) == (VerdictName.NOT_IN_USE, STARVED)
         assert ended.since_ns == ended.ended_ns == ended_ns
 
+    @pytest.mark.parametrize("drained_every", [1, 4, 5])
+    def test_begins_with_the_job_however_late_its_samples_are_read(self, drained_every: int) -> None:
+        story = Story(drained_every=drained_every)
+        began_ns = story.now_ns
+        story.ring()
+        for _ in range(10):
+            story.pass_second(1.0, phases=[(0.0, STEP)])
+            story.pass_second(0.0, phases=[(0.0, WAIT)])
+
+        assert now(story).name is STARVED
+        assert now(story).since_ns == began_ns
+
     def test_is_of_one_job_alone(self, story: Story) -> None:
         story.pass_seconds(5, 0.0)
         assert (now(story).name, now(story).ended_ns) == (VerdictName.NOT_IN_USE, None)
