@@ -8,6 +8,7 @@ import time
 import warnings
 import weakref
 from collections.abc import Iterator
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ import pytest
 from gpumon.core.phase import TrainingMode, TrainingPhase
 from gpumon.core.ring_format.events import RingKind
 from tests.keras.later import builders, keras, on_torch, torch
+from tests.waiting import until
 from trainer_hooks import phase
 
 pytestmark = pytest.mark.keras_torch
@@ -145,11 +147,16 @@ class TestWhatKerasReports:
 class TestCompiling:
     """What torch compiles here is passed on as it is, so that it does not take half a minute."""
 
-    def own_step(self, backend: Any) -> Any:
+    def own_step(self, backend: Any, *, is_on_a_thread: bool = False) -> Any:
         import torch  # the compiler looks into what is imported later
 
         class Own(keras.Sequential):  # type: ignore[misc]
             def train_step(self, data: Any) -> Any:
+                if is_on_a_thread:
+                    thread = threading.Thread(target=scaled, args=data[:1])
+                    thread.start()
+                    thread.join()
+                    return super().train_step(data)
                 return super().train_step((scaled(data[0]), data[1]))
 
         def scale(rows: Any) -> Any:
@@ -183,6 +190,19 @@ class TestCompiling:
         builders.fit_rows(self.own_step(slow_backend), 64, builders.tagger())
 
         assert seen == [TrainingPhase.COMPILE]
+
+    def test_on_another_thread_is_recorded_as_an_amount_of_its_step(self) -> None:
+        def slow_backend(graph: Any, _: Any) -> Any:
+            time.sleep(0.02)
+            return graph.forward
+
+        model = self.own_step(slow_backend, is_on_a_thread=True)
+        builders.fit_rows(model, 64, builders.tagger())
+
+        amounts = [event for event in builders.records() if event.kind is RingKind.AMOUNT]
+        assert [event.phase for event in amounts] == [TrainingPhase.COMPILE]
+        assert amounts[0].value >= 20 * MS
+        assert builders.marks(RingKind.STEP) == [1, 2, 3, 4]
 
 
 class TestSteps:
@@ -280,7 +300,9 @@ class TestCuda:
         def place(_: Any) -> None:
             """Give the tap a device that is done with everything at once."""
             tagging = hook._tagging
-            tagging._tap._tap._device = CudaEvents(EventOfAFastDevice, tagging.device_done)
+            tagging._tap._tap._device = CudaEvents(
+                EventOfAFastDevice, tagging.device_done, in_thread=nullcontext
+            )
 
         hook, compute = builders.tagger(), builders.SleepingCompute(0.005)
         model = builders.warmed_model(compute)
@@ -296,6 +318,7 @@ class TestCuda:
         for step, (start_ns, end_ns) in enumerate(compute.spans_ns, 1):
             assert end_ns <= done_ns[step]
             assert step == 1 or done_ns[step - 1] < start_ns
+        assert until(lambda: "gpumon-cuda" not in {one.name for one in threading.enumerate()})
 
 
 class EventOfAFastDevice:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.loops.builders_loops import RingContents, Waits, finds_wait, own_ring, stretch
+from tests.loops.builders_loops import RingContents, Waits, finds_wait, own_ring, present, stretch
 from tests.loops.phases_of_a_trainer import (
     BATCHES,
     VALIDATED,
@@ -62,6 +62,22 @@ class TestSteps:
         assert found[0].after.samples == 12 * builders.BATCH
         assert finds_wait(found[0], waits.fetch.spent_ns, steps=12)
 
+    def test_begin_with_the_last_of_their_batches(self, builders: Any, tmp_path: Path) -> None:
+        phases: list[str] = []
+        settings = {"batches": 4, "num_train_epochs": 1, "gradient_accumulation_steps": 2}
+        trainer = builders.trainer(tmp_path, builders.tagger(), **settings)
+        fetch = trainer.get_batch_samples
+
+        def fetch_and_count(*args: Any) -> Any:
+            fetched = fetch(*args)
+            phases.append(present()[0])
+            return fetched
+
+        trainer.get_batch_samples = fetch_and_count
+        trainer.train()
+
+        assert phases == ["train_step", "train_step"]
+
     def test_are_those_of_the_resumed_part(self, builders: Any, tmp_path: Path) -> None:
         settings = {"batches": 6, "save_strategy": "steps", "save_steps": 4, "num_train_epochs": 1}
         builders.trainer(tmp_path, **settings).train()
@@ -75,5 +91,6 @@ class TestSteps:
         trainer = builders.trainer(tmp_path, builders.tagger(), builders.tagger(), **settings)
         trainer.train()
 
-        assert RingContents().steps == trainer.state.global_step == 8
+        ring = RingContents()
+        assert (ring.steps, ring.epoch) == (trainer.state.global_step, 0) == (8, 0)
         assert builders.shadowed(trainer) == set()

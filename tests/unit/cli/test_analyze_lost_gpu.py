@@ -105,6 +105,7 @@ class TestALostGpu:
         (gpu,) = document["gpus"]
 
         assert gpu["error"] == f"{UNREADABLE[15].meaning}: {UNREADABLE[15].advice}"
+        assert gpu["unusable_samples"] == 0, "these rows are in its troubles"
         assert gpu["troubles"] == [
             {
                 "kind": "lost", "severity": "high", "code": None, "reason": None, "count": None,

@@ -54,7 +54,7 @@ class TestTooFewSamples:
         assert (advice.cause, advice.speedup_upper_bound) == ("too_few_samples", None)
         totals = only_gpu(report).totals
         assert totals.busy_ns + totals.idle_total_ns == totals.observed_ns
-        assert (totals.suspected_ns, totals.suspicion) == (0, None)
+        assert (totals.suspected_ns, totals.irregular_ns, totals.suspicion) == (0, 0, None)
 
     def test_of_an_idle_gpu_are_no_reason_to_release_it(self) -> None:
         report = analysed(smi_log([0] * 45, 0.2))
@@ -74,7 +74,7 @@ class TestASuspicion:
 
         assert gpu.verdict.input_probability is not None
         assert gpu.verdict.input_probability < 0.5
-        assert gpu.totals.suspected_ns == 0
+        assert (gpu.totals.suspected_ns, gpu.totals.episodes) == (0, 0)
         assert encode_report(report)["gpus"][0]["starved_intervals"] == []
         assert "suspected" not in printed
 

@@ -173,6 +173,17 @@ class TestSeveralRunsOfOneName:
         assert [run.alive for run in report.runs] == [False]
         assert " is over: " in report.advice[-1].text
 
+    def test_are_found_newest_first_where_one_has_the_pid_of_an_older_one(
+        self, watched: Watched
+    ) -> None:
+        for pid, cause in ((42, WAIT), (43, SAVE), (42, VALIDATE)):
+            watched.train("train", cause, 5, pid=pid)
+            watched.idle()
+            watched.story.rings.clear()
+            watched.idle()
+
+        assert watched.idle_s("train") == {IdleCause.VALIDATION: 5}
+
     def test_lose_their_pid_to_a_run_of_that_name(self, slow: Watched) -> None:
         slow.train("42", SAVE, 5, pid=43)
         slow.idle(3)

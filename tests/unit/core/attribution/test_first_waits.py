@@ -55,7 +55,7 @@ FIRST_BATCH: dict[str, Case] = {
         WAITS_TWICE, [(0, 6)], (3, 3, 5),
     ),
     "may not have come while the GPU was never active": (WAITS_TWICE, (), (3, 5, 5)),
-    "may not have come if only the first wait was active": (WAITS_TWICE, [(1, 3.9)], (3, 5, 5)),
+    "may not have come if only the first wait was active": (WAITS_TWICE, [(1, 4)], (3, 5, 5)),
     "has not come where a loader is made": (
         (*MADE, enter(4, OTHER), enter(5, WAIT), enter(7, OTHER)), [(4, 5)], (2.999, 2.999, 4.999),
     ),

@@ -134,6 +134,15 @@ class TestALoopThatTagsOnlyItsWaits:
         low_ns, best_ns, _ = loop.totals
         assert (low_ns - low_before_ns)[INPUT_WAIT] < (best_ns - best_before_ns)[INPUT_WAIT]
 
+    def test_claims_no_more_than_the_truth_as_soon_as_its_waits_overlap(self) -> None:
+        loop, overlaps = followed(first := self.loop()), asynchronous(1)
+        low_before_ns = loop.totals.low_ns
+
+        follow_from(loop, last_end_ns(first), overlaps)
+
+        claimed_ns = loop.totals.low_ns - low_before_ns
+        assert claimed_ns[INPUT_WAIT] <= true_idle_ns(overlaps)[INPUT_WAIT]
+
     def test_idles_in_its_waits_alone_once_they_are_as_long_as_its_idle_time(self) -> None:
         loop = followed(rank := self.loop())
 

@@ -17,6 +17,8 @@ from tests.builders.cycles import cycles, late_waves, on_and_off
 from tests.builders.report import report, run
 from tests.builders.time import every, rhythm, s
 
+WAIT, STEP = IdleCause.INPUT_WAIT, IdleCause.WITHIN_STEP
+
 
 def at(ratios: list[float], *seconds: int) -> list[GpuTotals]:
     """Totals after so many one-second samples."""
@@ -37,6 +39,39 @@ class TestTheTimeBetween:
         assert between.observed_ns == s(6)
         assert between.busy_ns == s(3)
         assert between.idle_ns == {IdleCause.UNKNOWN: s(3)}
+
+    @pytest.mark.parametrize(
+        "whole",
+        [
+            *at([1.0, 0.0, 1.0, 0.5] * 9, 1, 36),
+            GpuTotals(observed_ns=s(8), idle_ns={WAIT: s(8)}),
+            GpuTotals(
+                observed_ns=s(40),
+                busy_ns=s(20),
+                idle_ns={WAIT: s(14), STEP: s(6)},
+                input_wait_by_reason_ns={"gil_bound": s(14)},
+                first_input_wait_ns=s(2),
+                within_step_by_reason_ns={"gil_bound": s(6)},
+                may_be_less_ns={STEP: s(6)},
+                may_be_more_ns={WAIT: s(6)},
+                hanging_idle_ns={WAIT: s(3)},
+            ),
+        ],
+        ids=["busy", "with pauses", "waiting", "hanging for a part"],
+    )
+    def test_since_the_beginning_is_all_of_it(self, whole: GpuTotals) -> None:
+        assert totals_since(GpuTotals(), whole) == whole
+
+    def test_has_nothing_of_idle_time_that_was_explained_later(self) -> None:
+        before = GpuTotals(observed_ns=s(9), idle_ns={STEP: s(3), IdleCause.UNKNOWN: s(6)})
+        after = before._replace(
+            suspected_ns=s(6), hanging_idle_ns={STEP: s(3)}, may_be_less_ns={STEP: 1}
+        )
+
+        between = totals_since(before, after)
+
+        assert between.suspected_ns == 0
+        assert between.hanging_idle_ns == between.may_be_less_ns == {STEP: 0}
 
     def test_holds_only_the_pauses_that_ended_meanwhile(self) -> None:
         before, after = at(on_and_off(late_waves(60)), 251, 502)
