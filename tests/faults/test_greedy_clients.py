@@ -167,7 +167,7 @@ class TestRequestsThatTakeLong:
                         for _ in range(20)
                     }
                     refused = asking[-1].recv(12)
-                    most = ServerLimits().max_rest
+                    most = ServerLimits().max_threads
                     has_no_more = until(lambda: threads_of(server) == most)
                     done.set()
                     answered = asking[0].recv(12)

@@ -3,9 +3,10 @@
 One loop holds every connection. A client that has not sent its complete head,
 does not read its answer, or keeps its connection for the next request, costs a slot in
 that loop and no thread. When all slots are taken, a new client replaces the oldest
-connection of the peer that has most of them, first those without a request. Only a
-complete request takes a thread, of one of three pools: scrapes and health have their own
-threads, whatever happens to the others. What follows a head is never read as a body.
+connection of the peer that has most of them, first those without a request. The loop
+itself answers what takes milliseconds, such as scrapes and health, whatever happens to
+the threads. Each other request takes a thread of one of two pools. What follows a head is
+never read as a body.
 """
 
 from __future__ import annotations
@@ -46,10 +47,8 @@ class ServerLimits:
     Attributes:
         max_connections: Open connections, streams included.
         max_per_client: Open connections of one peer beyond loopback.
-        max_kept: Threads for scrapes and health.
-        max_rest: Threads for all other answers, except streams.
-        max_queued: Complete requests, other than scrapes and health, that wait for a
-            thread; beyond it: 503.
+        max_threads: Threads for answers that the loop does not give itself, except streams.
+        max_queued: Complete requests that wait for one of them; beyond it: 503.
         max_streams: Event streams, with a thread each; beyond it: 503.
         max_unsent_bytes: Total size of answers that were not read completely.
         read_timeout_s: Time for a client to send the complete head of its request.
@@ -61,8 +60,7 @@ class ServerLimits:
 
     max_connections: int = 384
     max_per_client: int = 8
-    max_kept: int = 4
-    max_rest: int = 4
+    max_threads: int = 4
     max_queued: int = 64
     max_streams: int = 16
     max_unsent_bytes: int = 16 << 20
@@ -91,8 +89,7 @@ class Reply(NamedTuple):
 class PoolKind(Enum):
     """A pool of threads."""
 
-    KEPT = auto()  # scrapes and health, which are always served
-    REST = auto()
+    ANSWER = auto()
     STREAM = auto()
 
 
@@ -104,7 +101,7 @@ class Job(NamedTuple):
 
 
 Receiver: TypeAlias = Callable[[bytes, Client], Reply | Job]
-"""Parses a complete head. Returns a cheap answer, such as a refusal, at once."""
+"""Parses a complete head. Returns an answer that takes at most milliseconds at once."""
 
 
 class _Stage(Enum):
@@ -170,8 +167,7 @@ class BoundedServer:
         self._receive, self._limits, self._faults = receive, limits, faults
         self._too_long, self._busy = too_long, busy
         self._pools = {
-            PoolKind.KEPT: _Pool("kept", limits.max_kept, limits.max_connections),
-            PoolKind.REST: _Pool("rest", limits.max_rest, limits.max_queued),
+            PoolKind.ANSWER: _Pool("answer", limits.max_threads, limits.max_queued),
             PoolKind.STREAM: _Pool("stream", limits.max_streams, 0),
         }
         self._connections: dict[socket.socket, _Connection] = {}  # the oldest first

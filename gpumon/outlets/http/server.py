@@ -256,7 +256,7 @@ class HttpHandler:
         self._faults = faults
 
     def receive(self, head: bytes, client: Client) -> Reply | Job:
-        """Reply a refused request at once; return a job for a thread for others."""
+        """Answer a refusal, a scrape or a health check at once; return a job for others."""
         try:
             request = read_head(head)
             if isinstance(request, Refused):
@@ -274,8 +274,9 @@ class HttpHandler:
             if request.method == "HEAD":
                 return Reply(_head(200, _EVENTS))
             return Job(PoolKind.STREAM, lambda: self._stream)
-        pool = PoolKind.KEPT if request.path in PUBLIC_PATHS else PoolKind.REST
-        return Job(pool, partial(self._answer, request, client))
+        if request.path in PUBLIC_PATHS:
+            return self._answer(request, client)
+        return Job(PoolKind.ANSWER, partial(self._answer, request, client))
 
     def _answer(self, request: Request, client: Client) -> Reply:
         try:

@@ -72,15 +72,21 @@ class FamilyWriter:
         self._open_head = f"# HELP {stem} {quoted}\n# TYPE {stem} {spec.kind.value}\n"
         self._open_head += f"# UNIT {stem} {unit}\n" if unit else ""
         self._prefixes: dict[Labels, tuple[str, ...]] = {}
+        self._rows: list[Row] | None = None
+        self._written: WrittenFamily | None = None
 
-    def write(self, rows: Iterable[Row]) -> WrittenFamily | None:
+    def write(self, rows: list[Row]) -> WrittenFamily | None:
         """The family with these series, the first of each label set; ``None``: there are none.
+
+        Rows that equal those of the last call are not written again.
 
         Raises:
             ValueError: A row has too many or too few labels, or text in place of a number.
             TypeError: A row has something else in place of a number.
         """
-        self.refused = 0
+        if rows == self._rows:
+            return self._written
+        self._rows, self.refused = None, 0
         lines: list[str] = []
         written: set[str] = set()
         prefixes = self._prefixes
@@ -103,9 +109,10 @@ class FamilyWriter:
                 lines.append(f"{first}{go_number(number)}\n")
         if len(prefixes) > 2 * len(written) + _MAX_SPARE_PREFIXES:
             prefixes.clear()
-        if not lines:
-            return None
-        return WrittenFamily(self._plain_head, self._open_head, "".join(lines))
+        heads = self._plain_head, self._open_head
+        self._written = WrittenFamily(*heads, "".join(lines)) if lines else None
+        self._rows = rows
+        return self._written
 
     def _prefixes_of(self, labels: Labels) -> tuple[str, ...]:
         spec = self.spec

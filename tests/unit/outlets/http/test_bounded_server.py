@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import os
 import selectors
 import socket
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -183,7 +181,7 @@ class TestAConnectionThatIsKept:
 
         def receive(head: bytes, client: Client) -> Reply | Job:
             heads.append(head)
-            return Job(PoolKind.KEPT, lambda: self.KEPT) if is_on_a_thread else self.KEPT
+            return Job(PoolKind.ANSWER, lambda: self.KEPT) if is_on_a_thread else self.KEPT
 
         with running(receive) as it, it.dial(GOOD) as client:
             for _ in range(5):
@@ -269,7 +267,7 @@ class TestAConnectionThatIsKept:
             raise ZeroDivisionError("a fault")
 
         def receive(head: bytes, client: Client) -> Job:
-            return Job(PoolKind.KEPT, fail if head == BAD else lambda: self.KEPT)
+            return Job(PoolKind.ANSWER, fail if head == BAD else lambda: self.KEPT)
 
         with running(receive) as it, it.dial(GOOD) as client:
             assert self.answered(client) == self.KEPT.content
@@ -297,9 +295,9 @@ class TestAFaultOfOneAnswer:
             raise ZeroDivisionError("a fault")
 
         def receive(head: bytes, client: Client) -> Job:
-            return Job(PoolKind.KEPT, fail if head == BAD else lambda: ANSWER)
+            return Job(PoolKind.ANSWER, fail if head == BAD else lambda: ANSWER)
 
-        limits = ServerLimits(max_kept=1, max_queued=1)
+        limits = ServerLimits(max_threads=1, max_queued=1)
         with running(receive, limits) as it:
             broken = [it.ask(BAD) for _ in range(3)]
             answer = it.ask(GOOD)
@@ -307,30 +305,11 @@ class TestAFaultOfOneAnswer:
 
         assert (broken, answer) == ([NOTHING] * 3, ANSWER)
 
-    def test_that_many_scrapers_wait_for_comes_to_all_of_them(self) -> None:
-        rendered = threading.Event()
-
-        def render() -> Reply:
-            rendered.wait(PATIENCE_S)
-            return ANSWER
-
-        limits = ServerLimits(max_kept=1, max_queued=1)
-        with (
-            running(lambda head, client: Job(PoolKind.KEPT, render), limits) as it,
-            contextlib.ExitStack() as stack,
-        ):
-            clients = [stack.enter_context(it.dial(GOOD)) for _ in range(100)]
-            assert until(lambda: len(it.server._pools[PoolKind.KEPT].waiting) == 99)
-            rendered.set()
-            answers = {client.makefile("rb").read() for client in clients}
-
-        assert answers == {ANSWER.content}
-
     def test_that_cannot_be_sent_is_dropped_and_the_next_is_made(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         def receive(head: bytes, client: Client) -> Job:
-            return Job(PoolKind.KEPT, lambda: ANSWER)
+            return Job(PoolKind.ANSWER, lambda: ANSWER)
 
         with running(receive) as it:
             broken = Fails(it.server._answer, MemoryError("no memory"), times=1)

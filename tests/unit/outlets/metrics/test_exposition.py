@@ -251,6 +251,17 @@ class TestAFamily:
 
         assert len(writer._prefixes) < 300
 
+    def test_that_did_not_change_is_not_written_again(self) -> None:
+        writer = FamilyWriter(self.SPEC)
+        rows: list[Row] = [(("a", "b", "c"), 1.0), (("a", "b", "c"), 2.0)]
+
+        first = writer.write(rows)
+        assert writer.write([*rows]) is first
+        assert writer.refused == 1
+        changed = writer.write([(("a", "b", "c"), 3.0)])
+        assert changed is not None
+        assert changed.lines.endswith(" 3.0\n")
+
     def test_counts_what_it_refuses(self) -> None:
         writer = FamilyWriter(self.SPEC)
         twice: list[Row] = [(("a", "b", "c"), 1.0), (("a", "b", "c"), 2.0), (("a\n", "", ""), None)]
