@@ -100,26 +100,28 @@ def grown_stretches(
     time was counted.
     """
     observed_ns = gpu.totals.observed_ns - observed_before_ns
-    busy_ns = gpu.totals.busy_ns - busy_before_ns
     until_ns, latest = gpu.last_sample_at_ns, gpu.latest
     if observed_ns <= 0 or until_ns is None:
         return []
-    ratio = None if latest is None else latest.utilization_ratio
-    samples = () if latest is None else latest.busy
-    count = max(1, round(observed_ns / period_ns))
+    busy_ns = gpu.totals.busy_ns - busy_before_ns
+    whole = Stretch(
+        until_ns, observed_ns, busy_ns, None if latest is None else latest.utilization_ratio
+    )
+    count = round(observed_ns / period_ns)
+    if count < 2 or latest is None:
+        return [whole]
     found: list[Stretch] = []
-    length_ns = part_ns = part_busy_ns = 0
-    for sample in samples:
-        length_ns += sample.length_ns
-        part_ns += sample.length_ns
-        part_busy_ns += sample.busy_ns
+    length_ns = all_busy_ns = begun_ns = begun_busy_ns = 0
+    for start_ns, end_ns, busy_ratio in latest.busy:
+        length_ns += end_ns - start_ns
+        all_busy_ns += round((end_ns - start_ns) * busy_ratio)
         if length_ns * count >= observed_ns * (len(found) + 1):
-            found.append(Stretch(sample.end_ns, part_ns, part_busy_ns, sample.busy_ratio))
-            part_ns = part_busy_ns = 0
-    is_all = length_ns == observed_ns and sum(one.busy_ns for one in found) == busy_ns
-    if not is_all or found[-1].end_ns != until_ns:
-        return [Stretch(until_ns, observed_ns, busy_ns, ratio)]
-    return [*found[:-1], found[-1]._replace(utilization_ratio=ratio)]
+            part_ns, part_busy_ns = length_ns - begun_ns, all_busy_ns - begun_busy_ns
+            found.append(Stretch(end_ns, part_ns, part_busy_ns, busy_ratio))
+            begun_ns, begun_busy_ns = length_ns, all_busy_ns
+    if (length_ns, all_busy_ns) != (observed_ns, busy_ns) or found[-1].end_ns != until_ns:
+        return [whole]
+    return [*found[:-1], found[-1]._replace(utilization_ratio=whole.utilization_ratio)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -300,6 +300,10 @@ class _GpuHistory:
         self._observed_ns = self._busy_ns = self._active_ns = 0
 
     def update(self, state: MonitorState, gpu: GpuState) -> None:
+        if self.history is not None:
+            self._add(state.taken_at_ns - _MAX_LATE_NS)
+        if gpu.totals.observed_ns == self._observed_ns:
+            return
         grown = grown_stretches(gpu, self._observed_ns, self._busy_ns, state.period_ns)
         if grown:
             self._add(grown[0].start_ns)  # what comes after a hole does not reach into it
@@ -309,8 +313,6 @@ class _GpuHistory:
             if stretch.busy_ns > DEFAULT_SETTINGS.active_above * stretch.observed_ns:
                 self._active_ns += stretch.observed_ns
             self._add(stretch.end_ns)
-        if self.history is not None:
-            self._add(state.taken_at_ns - _MAX_LATE_NS)
 
     def _add(self, at_ns: int) -> None:
         """Keep the counters, unless a later time has them already."""

@@ -15,6 +15,7 @@ from itertools import chain
 from math import isnan, nan
 from typing import Any, Final, NamedTuple
 
+from gpumon.core.accounting.totals import GpuTotals
 from gpumon.core.codecs.field_codec import encode_document
 from gpumon.core.phase import CAUSES, IdleCause
 from gpumon.core.state import GpuState, MonitorState, Stretch, grown_stretches
@@ -31,6 +32,7 @@ _COLUMN: Final = {cause: number for number, cause in enumerate(CAUSES, start=_CA
 _WIDTH: Final = _CAUSES + len(CAUSES)
 _INPUT_WAIT: Final = _COLUMN[IdleCause.INPUT_WAIT]
 _UNKNOWN: Final = _COLUMN[IdleCause.UNKNOWN]
+_NOTHING: Final = array("q", bytes(8 * _WIDTH))
 
 
 class PageHistory:
@@ -149,6 +151,8 @@ class _Lane:
         self.gone_until_ns: int | None = None
         self._before = array("q", bytes(8 * _WIDTH))
         self._settled_ns = 0
+        self._totals: GpuTotals | None = None
+        self._is_newest_empty = False
 
     def points(self, *, newest_first: bool = False) -> Iterator[_Point]:
         """All points, the oldest first by default."""
@@ -168,9 +172,12 @@ class _Lane:
         self._oldest, self._count = (self._oldest + 1) % _MAX_POINTS, self._count - 1
 
     def append(self, state: MonitorState, gpu: GpuState) -> None:
+        if gpu.totals is self._totals:  # as in most ticks between two drains
+            self._add_empty(state, gpu)
+            return
+        self._totals = gpu.totals
         before, now = self._before, _counters(gpu)
         grown = array("q", [new - old for new, old in zip(now, before, strict=True)])
-        stretches = grown_stretches(gpu, before[_OBSERVED], before[_BUSY], state.period_ns)
         self._before = now
         settled_ns, self._settled_ns = self._settled_ns, gpu.unsettled.settled_ns
         pending_ns = before[_PENDING]
@@ -185,23 +192,33 @@ class _Lane:
             if moved_ns:
                 released_ns -= moved_ns
                 settled.append(earlier)
-        self._drop_empty()
-        newest = [self._add(*row) for row in _divided(grown, stretches)]
-        if not newest:
-            ratio = gpu.latest.utilization_ratio if gpu.latest is not None and gpu.present else None
-            grown[_END] = state.taken_at_ns
-            newest = [self._add(ratio, grown)]
-        self.touched = {point.cells[_SEQUENCE]: point for point in (*newest, *settled)}
+        stretches = grown_stretches(gpu, before[_OBSERVED], before[_BUSY], state.period_ns)
+        if stretches:
+            self._drop_empty()
+            newest = [self._add(*row) for row in _divided(grown, stretches)]
+            self.touched = {point.cells[_SEQUENCE]: point for point in newest}
+        else:
+            self._add_empty(state, gpu)
+        for point in settled:
+            self.touched[point.cells[_SEQUENCE]] = point
         self._mark(_SUSPECTED, suspected_ns, _UNKNOWN, waiting)
         self._mark(_NOT_STARVED, not_starved_ns, _INPUT_WAIT, waiting)
 
+    def _add_empty(self, state: MonitorState, gpu: GpuState) -> None:
+        """Add a point without time, or let the newest one last, until a sample comes."""
+        self._drop_empty()
+        ratio = gpu.latest.utilization_ratio if gpu.latest and gpu.present else None
+        point = self._add(ratio, _NOTHING)
+        point.cells[_END] = state.taken_at_ns
+        self.touched = {point.cells[_SEQUENCE]: point}
+        self._is_newest_empty = True
+
     def _drop_empty(self) -> None:
         """Drop the newest point if it has no time: the next one takes its place."""
-        if self._count:
-            cells = self._point((self._oldest + self._count - 1) % _MAX_POINTS).cells
-            if not any(cells[_OBSERVED:]):
-                self._count -= 1
-                self._sequence -= 1
+        if self._is_newest_empty and self._count:
+            self._count -= 1
+            self._sequence -= 1
+        self._is_newest_empty = False
 
     def _add(self, ratio: float | None, cells: array[int]) -> _Point:
         if self._count == _MAX_POINTS:
@@ -209,8 +226,8 @@ class _Lane:
         at = (self._oldest + self._count) % _MAX_POINTS
         self._count += 1
         self._sequence += 1
-        cells[_SEQUENCE] = self._sequence
         self._cells[at * _WIDTH : (at + 1) * _WIDTH] = cells
+        self._cells[at * _WIDTH + _SEQUENCE] = self._sequence
         self._ratios[at] = nan if ratio is None else ratio
         return self._point(at)
 
@@ -262,17 +279,20 @@ def _divided(
     rooms_ns = [one.observed_ns - one.busy_ns for one in stretches]
     pendings_ns = [0] * len(rooms_ns)
     for at in reversed(range(len(rooms_ns))):
-        pendings_ns[at] = min(rooms_ns[at], grown[_PENDING] - sum(pendings_ns))
+        pendings_ns[at] = min(rooms_ns[at], grown[_PENDING])
         rooms_ns[at] -= pendings_ns[at]
+        grown[_PENDING] -= pendings_ns[at]
+    columns = [column for column in _COLUMN.values() if grown[column]]
     for at, (stretch, room_ns) in enumerate(zip(stretches, rooms_ns, strict=True)):
         cells = array("q", bytes(8 * _WIDTH))
         cells[_END], cells[_OBSERVED], cells[_BUSY] = stretch[:3]
         cells[_PENDING] = pendings_ns[at]
         whole_ns = max(sum(rooms_ns[at:]), sum(grown[_CAUSES:]))
-        for column in _COLUMN.values() if room_ns else ():
+        rounded_ns = room_ns
+        for column in columns if room_ns else ():
             cells[column] = grown[column] * room_ns // whole_ns
-        rounded_ns = room_ns - sum(cells[_CAUSES:])
-        for column in _COLUMN.values():
+            rounded_ns -= cells[column]
+        for column in columns:
             more_ns = min(rounded_ns, grown[column] - cells[column])
             rounded_ns -= more_ns
             cells[column] += more_ns

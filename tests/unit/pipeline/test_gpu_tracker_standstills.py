@@ -331,7 +331,9 @@ class TestTheVerdictOnNow:
         assert ended.since_ns == ended.ended_ns == ended_ns
 
     @pytest.mark.parametrize("drained_every", [1, 4, 5])
-    def test_begins_with_the_job_however_late_its_samples_are_read(self, drained_every: int) -> None:
+    def test_begins_with_the_job_however_late_its_samples_are_read(
+        self, drained_every: int
+    ) -> None:
         story = Story(drained_every=drained_every)
         began_ns = story.now_ns
         story.ring()

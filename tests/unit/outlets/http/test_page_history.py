@@ -245,6 +245,7 @@ class TestBounds:
             assert reaches_ns >= min(at_ns, KEPT_PERIODS * S)
             assert kept[0]["end_ns"] > at_ns - KEPT_PERIODS * S
 
+        history.append(busy(7_000 - 2_000)._replace(taken_at_ns=6_000 * S))  # nothing new
         history.append(busy(7_000))  # after a standstill
         assert [point["end_ns"] for point in points(history)] == [7_000 * S]
 
