@@ -10,7 +10,7 @@ import pytest
 
 from gpumon.core.ring_format.events import LoaderFacts
 from tests.keras.later import keras, tf
-from trainer_hooks.keras.adapter_facts import adapter_facts
+from trainer_hooks.trainers.loader_facts import adapter_facts
 
 pytestmark = pytest.mark.keras_tensorflow
 

@@ -11,8 +11,8 @@ import pytest
 from tests.builders.prefetch import readers
 from tests.cuda_driver import show_driver
 from tests.keras.later import builders, on_torch, torch
-from trainer_hooks.keras.adapter_facts import adapter_facts
 from trainer_hooks.prefetch import prefetch_to_device
+from trainer_hooks.trainers.loader_facts import adapter_facts
 
 pytestmark = pytest.mark.keras_torch
 

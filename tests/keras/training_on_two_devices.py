@@ -14,8 +14,8 @@ from keras.src.trainers.data_adapters.tf_dataset_adapter import TFDatasetAdapter
 from tests.builders.prefetch import Source, most_ahead, usual_gap_s
 from tests.keras import builders_keras as builders
 from tests.keras import builders_tensorflow as on_tensorflow
-from trainer_hooks.keras.adapter_facts import adapter_facts
 from trainer_hooks.prefetch import prefetch_to_device
+from trainer_hooks.trainers.loader_facts import adapter_facts
 
 BATCHES = 12
 THERE = "CPU:1"

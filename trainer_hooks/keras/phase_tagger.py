@@ -7,7 +7,6 @@ from typing import Any
 
 import keras
 
-from trainer_hooks.keras.adapter_facts import facts_of, feeder_of_caller
 from trainer_hooks.keras.brackets import is_bracketed
 from trainer_hooks.keras.first_fetch import FirstFetches
 from trainer_hooks.keras.nvtx_ranges import Ranges, find_ranges
@@ -17,7 +16,7 @@ from trainer_hooks.ring.call_frames import caller_named
 from trainer_hooks.ring.guard import fail_quietly, passes_through, warn_quietly
 from trainer_hooks.ring.phase_modes import PREDICT_MODE, TRAIN_MODE, VALIDATION_MODE
 from trainer_hooks.ring.process_ring import process_ring
-from trainer_hooks.trainers.loader_facts import report_loader
+from trainer_hooks.trainers.loader_facts import facts_of, feeder_of_caller, report_loader
 from trainer_hooks.trainers.tagger import RefusesClass, Tagger
 
 

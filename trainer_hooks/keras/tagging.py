@@ -9,7 +9,6 @@ from threading import get_ident
 from time import monotonic_ns
 from typing import Any, NamedTuple
 
-from trainer_hooks.keras.adapter_facts import facts_of, feeder_of_caller
 from trainer_hooks.keras.brackets import Brackets
 from trainer_hooks.keras.fit_figures import Figures, StepEnds
 from trainer_hooks.keras.nvtx_ranges import NvtxWriter, Ranges
@@ -29,7 +28,7 @@ from trainer_hooks.taps.phase_machine import (
     StepWriter,
 )
 from trainer_hooks.trainers.callback_times import CallbackTimes
-from trainer_hooks.trainers.loader_facts import report_loader
+from trainer_hooks.trainers.loader_facts import facts_of, feeder_of_caller, report_loader
 
 
 class TaggingOptions(NamedTuple):

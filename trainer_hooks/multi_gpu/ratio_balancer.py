@@ -22,7 +22,6 @@ from trainer_hooks.balance.step_intervals import (
     StepIntervals,
     TimedStep,
 )
-from trainer_hooks.keras.adapter_facts import facts_of, feeder_of_caller
 from trainer_hooks.keras.fit_figures import say
 from trainer_hooks.keras.own_fit import OwnFitCallback
 from trainer_hooks.multi_gpu.batch_split import Setting
@@ -30,6 +29,7 @@ from trainer_hooks.multi_gpu.parallel_model import ParallelModel
 from trainer_hooks.ring.daemon_counters import BusyCounters
 from trainer_hooks.ring.guard import fail_quietly, warn_quietly
 from trainer_hooks.taps.tensorflow.graph_clock import FORBIDDEN
+from trainer_hooks.trainers.loader_facts import facts_of, feeder_of_caller
 from trainer_hooks.trainers.tagger import RefusesClass
 
 Limits = Mapping[str, int | None] | Sequence[int | None]

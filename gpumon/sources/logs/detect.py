@@ -23,11 +23,11 @@ from gpumon.sources.logs.line_prefixes import prefix_of
 from gpumon.sources.logs.log_sample import BEST_QUERY, LogOptions, Mark, line_like
 from gpumon.sources.logs.log_text import head_of
 from gpumon.sources.logs.stamps.row_order import OrderedLog
+from gpumon.sources.logs.table.cell_values import SkippedLines
 from gpumon.sources.logs.table.column_layout import looks_like_header, unknown_column
 from gpumon.sources.logs.table.column_names import Column
-from gpumon.sources.logs.table.csv_cells import CellSplitter, separator_of
+from gpumon.sources.logs.table.csv_rows import CellSplitter, separator_of
 from gpumon.sources.logs.table.headings import column_named, columns_by_meaning
-from gpumon.sources.logs.table.skipped_lines import SkippedLines
 
 _ADVICE: Final = f"log with {BEST_QUERY} instead"
 _RANGE: Final = (

@@ -11,7 +11,7 @@ from gpumon.core.device.driver_codes import UNREADABLE
 from gpumon.core.wording import counted
 from gpumon.sources.logs.log_text import head_of
 from gpumon.sources.logs.stamps.stamp_parsers import date_in
-from gpumon.sources.logs.table.skipped_lines import Refusal
+from gpumon.sources.logs.table.cell_values import Refusal
 from gpumon.sources.nvml.codes import driver_trouble
 
 CELL_CODES: Final = {Refusal.LOST: 15, Refusal.RESET: 16, Refusal.ERROR: 999}

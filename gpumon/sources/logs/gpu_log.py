@@ -11,10 +11,9 @@ from gpumon.sources.logs.driver_errors import CELL_CODES, ERROR_MARKS, DriverErr
 from gpumon.sources.logs.log_sample import WITH_MIG, LogFacts, LogOptions, LogSample, Mark
 from gpumon.sources.logs.stamps.log_clock import NO_CLOCK, LogClock, RowClock
 from gpumon.sources.logs.stamps.stamp_parsers import StampParser
-from gpumon.sources.logs.table.cell_values import GuessedUnit
+from gpumon.sources.logs.table.cell_values import GuessedUnit, Refusal, SkippedLines
 from gpumon.sources.logs.table.column_names import Column
 from gpumon.sources.logs.table.gpu_rows import GpuTable
-from gpumon.sources.logs.table.skipped_lines import Refusal, SkippedLines
 
 Rows = Iterator[LogSample | None]
 

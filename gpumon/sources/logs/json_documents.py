@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from gpumon.errors import UnreadableLogError
-from gpumon.sources.logs.table.skipped_lines import Refusal, SkippedLines
+from gpumon.sources.logs.table.cell_values import Refusal, SkippedLines
 
 MAX_DOCUMENT: Final = 1 << 25
 """Characters of one object: 55 GPUs with as many points as Prometheus returns."""

@@ -12,8 +12,13 @@ from trainer_hooks.ring.guard import Guard, passes_through, warn_quietly
 from trainer_hooks.ring.phase_modes import TRAIN_MODE
 from trainer_hooks.taps.phase_machine import PhaseMachine
 from trainer_hooks.taps.tap import StepListener
-from trainer_hooks.taps.tensorflow.accounts import Accounts, Execution, Totals
-from trainer_hooks.taps.tensorflow.fetches import Fetch, patch_of_iterators
+from trainer_hooks.taps.tensorflow.fetches import (
+    Accounts,
+    Execution,
+    Fetch,
+    Totals,
+    patch_of_iterators,
+)
 from trainer_hooks.taps.tensorflow.functions import (
     ENDS_OF_DATA,
     StepAround,

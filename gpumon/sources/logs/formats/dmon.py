@@ -12,8 +12,7 @@ from gpumon.sources.logs.driver_errors import CELL_CODES
 from gpumon.sources.logs.gpu_log import GpuLog, Rows
 from gpumon.sources.logs.log_sample import LoggedGpu, LogOptions, line_like
 from gpumon.sources.logs.stamps.stamp_parsers import parser_for
-from gpumon.sources.logs.table.cell_values import bytes_in, ratio_in
-from gpumon.sources.logs.table.skipped_lines import Refusal
+from gpumon.sources.logs.table.cell_values import Refusal, bytes_in, ratio_in
 
 _TIME: Final = re.compile(r"\b[0-2]\d:[0-5]\d:[0-6]\d$", re.ASCII)
 _COLUMNS: Final = frozenset(

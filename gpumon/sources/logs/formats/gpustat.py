@@ -12,9 +12,15 @@ from gpumon.sources.logs.log_sample import LoggedGpu, LogOptions, line_like
 from gpumon.sources.logs.log_text import MAX_PIECE, without_colours
 from gpumon.sources.logs.stamps.log_clock import LOCAL_CLOCK, NO_CLOCK
 from gpumon.sources.logs.stamps.stamp_parsers import DateStamps, find_ctime
-from gpumon.sources.logs.table.cell_values import MIB, bytes_in, bytes_of, ratio_in, ratio_of
+from gpumon.sources.logs.table.cell_values import (
+    MIB,
+    Refusal,
+    bytes_in,
+    bytes_of,
+    ratio_in,
+    ratio_of,
+)
 from gpumon.sources.logs.table.gpu_rows import MAX_GPUS
-from gpumon.sources.logs.table.skipped_lines import Refusal
 
 
 class GpustatJsonLog(GpuLog):

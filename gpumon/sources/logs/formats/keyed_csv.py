@@ -13,10 +13,10 @@ from gpumon.sources.logs.gpu_log import Rows
 from gpumon.sources.logs.log_sample import LogOptions
 from gpumon.sources.logs.log_text import MAX_PIECE, head_of
 from gpumon.sources.logs.prometheus_metrics import OWNER_LABELS, owner_of
+from gpumon.sources.logs.table.cell_values import Refusal
 from gpumon.sources.logs.table.column_names import Column, HeadingGpu
-from gpumon.sources.logs.table.csv_cells import CellSplitter
+from gpumon.sources.logs.table.csv_rows import CellSplitter
 from gpumon.sources.logs.table.headings import heading_of
-from gpumon.sources.logs.table.skipped_lines import Refusal
 
 _KEYS: Final = frozenset(
     ("key", "metric", "metric_name", "metric_key", "variant", "series", "name", "__name__", "tag",

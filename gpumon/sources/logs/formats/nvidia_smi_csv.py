@@ -13,17 +13,15 @@ from gpumon.sources.logs.gpu_log import GpuLog, Rows
 from gpumon.sources.logs.log_sample import LogOptions, LogSample
 from gpumon.sources.logs.log_text import MAX_PIECE, head_of
 from gpumon.sources.logs.stamps.stamp_parsers import without_unit
-from gpumon.sources.logs.table.cell_values import bytes_in, ratio_in
+from gpumon.sources.logs.table.cell_values import Refusal, bytes_in, ratio_in
 from gpumon.sources.logs.table.column_layout import (
     identifying_position,
     looks_like_header,
     stamp_text,
 )
 from gpumon.sources.logs.table.column_names import Column
-from gpumon.sources.logs.table.csv_cells import BLANKS, CellSplitter, separator_of
-from gpumon.sources.logs.table.csv_first_rows import head_of_csv
+from gpumon.sources.logs.table.csv_rows import BLANKS, CellSplitter, head_of_csv, separator_of
 from gpumon.sources.logs.table.gpu_rows import MAX_GPUS, GpuRows
-from gpumon.sources.logs.table.skipped_lines import Refusal
 
 _TICK_ROWS: Final = 64
 _MAX_CELLS: Final = 32_768

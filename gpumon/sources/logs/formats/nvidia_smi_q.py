@@ -11,8 +11,7 @@ from gpumon.sources.logs.gpu_log import GpuLog, Rows
 from gpumon.sources.logs.log_sample import LoggedGpu, LogOptions, line_like
 from gpumon.sources.logs.stamps.log_clock import NO_CLOCK
 from gpumon.sources.logs.stamps.stamp_parsers import date_in
-from gpumon.sources.logs.table.cell_values import bytes_in, ratio_in
-from gpumon.sources.logs.table.skipped_lines import Refusal
+from gpumon.sources.logs.table.cell_values import Refusal, bytes_in, ratio_in
 
 _MAX_LENGTH: Final = 1_024
 _GPU: Final = re.compile(r"(\s*)GPU ([0-9A-F]{4,8}:[0-9A-F]{2}:[0-9A-F]{2}\.[0-9A-F])\s*", re.I)

@@ -14,8 +14,7 @@ from gpumon.sources.logs.gpu_log import GpuLog, Rows
 from gpumon.sources.logs.log_sample import LoggedGpu, LogOptions, LogSample, line_like
 from gpumon.sources.logs.log_text import head_of
 from gpumon.sources.logs.stamps.stamp_parsers import PrintedDate, date_in, looks_like_date
-from gpumon.sources.logs.table.cell_values import bytes_in, ratio_in
-from gpumon.sources.logs.table.skipped_lines import Refusal
+from gpumon.sources.logs.table.cell_values import Refusal, bytes_in, ratio_in
 
 _BUS_ID: Final = re.compile(r"\b[0-9A-F]{4,8}:[0-9A-F]{2}:[0-9A-F]{2}\.[0-9A-F]\b", re.I)
 _INDEX_AND_NAME: Final = re.compile(r"(\d{1,4})\s+(\S.*\s)\S{2,4}", re.ASCII)

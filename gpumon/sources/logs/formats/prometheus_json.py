@@ -13,10 +13,9 @@ from gpumon.sources.logs.json_documents import Document, JsonDocuments
 from gpumon.sources.logs.log_sample import LogOptions, line_like
 from gpumon.sources.logs.prometheus_metrics import is_counter, metric_of, owner_of
 from gpumon.sources.logs.stamps.log_clock import UTC_CLOCK
-from gpumon.sources.logs.table.cell_values import OVER_FULL, GuessedUnit, ratio_of
+from gpumon.sources.logs.table.cell_values import OVER_FULL, GuessedUnit, Refusal, ratio_of
 from gpumon.sources.logs.table.column_names import Column, Heading
 from gpumon.sources.logs.table.headings import columns_by_meaning
-from gpumon.sources.logs.table.skipped_lines import Refusal
 
 _FINITE: Final = re.compile(r"[-+]?\d+(?:\.\d+)?(?:e[-+]?\d{1,3})?", re.ASCII | re.I)
 _END_OF_TIME_S: Final = 9e9

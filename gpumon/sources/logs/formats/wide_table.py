@@ -15,13 +15,12 @@ from gpumon.sources.logs.log_sample import LoggedGpu, LogOptions, LogSample, lin
 from gpumon.sources.logs.log_text import MAX_PIECE
 from gpumon.sources.logs.stamps.log_clock import NO_CLOCK
 from gpumon.sources.logs.stamps.stamp_parsers import parser_among, without_unit
-from gpumon.sources.logs.table.cell_values import GuessedUnit, bytes_of, ratio_of
+from gpumon.sources.logs.table.cell_values import GuessedUnit, Refusal, bytes_of, ratio_of
 from gpumon.sources.logs.table.column_layout import is_elapsed_heading
 from gpumon.sources.logs.table.column_names import Column, Heading, HeadingGpu
-from gpumon.sources.logs.table.csv_cells import CellSplitter
+from gpumon.sources.logs.table.csv_rows import CellSplitter
 from gpumon.sources.logs.table.gpu_rows import MAX_GPUS
 from gpumon.sources.logs.table.headings import LAST_STAMP_RANK, columns_by_meaning, heading_of
-from gpumon.sources.logs.table.skipped_lines import Refusal
 
 Cells = Callable[[Any], Any]
 """Returns the cell of a row under a key; ``None``: there is none."""

@@ -11,7 +11,7 @@ import pytest
 from gpumon.errors import UnreadableLogError
 from gpumon.sources.logs import json_documents
 from gpumon.sources.logs.json_documents import Document, JsonDocuments
-from gpumon.sources.logs.table.skipped_lines import SkippedLines
+from gpumon.sources.logs.table.cell_values import SkippedLines
 
 ONE: dict[str, Any] = {"a": 1, "of": [{"x": "}{"}, None]}
 TWO: dict[str, Any] = {"b": "}", "c": {"d": "{"}}

@@ -9,8 +9,7 @@ from collections.abc import Sequence
 import pytest
 
 from gpumon.sources.logs.log_sample import LogOptions
-from gpumon.sources.logs.table.cell_values import ratio_in
-from gpumon.sources.logs.table.skipped_lines import Refusal
+from gpumon.sources.logs.table.cell_values import Refusal, ratio_in
 from tests.builders.logs import example, rows, verified
 
 CELLS: dict[float | Refusal, tuple[str, ...]] = {
