@@ -68,6 +68,19 @@ class TestDrains:
         truth_ns = fake.busy_ns(0, samples[0].start_ns, samples[-1].end_ns)
         assert busy_ns(samples) == pytest.approx(truth_ns, rel=0.01)
         assert story.sample(0).utilization_ratio is not None
+        pauses = story.gpu(0).totals.pauses
+        assert pauses.count == pytest.approx(story.seconds_passed / 7, abs=2)
+        assert pauses.total_ns / pauses.count == pytest.approx(2.1 * NS_PER_S, rel=0.05)
+
+    def test_go_on_after_the_driver_is_reloaded(self, fake: Fake) -> None:
+        like_an_h100(fake)
+        story = story_of(fake)
+        fake.reload_driver()
+
+        assert story.ticks_until_read([0, 1], most=15)
+        gained_s = story.gained_s(0, 1, ticks=60)
+
+        assert gained_s == pytest.approx([60, 60], abs=5)
 
     def test_lose_nothing_in_a_hang_of_nine_seconds(self, fake: Fake) -> None:
         like_an_h100(fake)
