@@ -99,7 +99,7 @@ def write_rings(folder: Path, case: Case) -> None:
     if case.files is not None:
         for number in range(FILES):
             (folder / "phases" / case.files.format(number)).touch()
-    writers = [make_idle_ring(folder / "phases", case, number) for number in range(case.rings)]
+    writers = [_made(folder / "phases", case, number) for number in range(case.rings)]
     print("there", flush=True)
     os.set_blocking(sys.stdin.fileno(), False)
     began_s, steps = time.monotonic(), 0
@@ -116,8 +116,7 @@ def write_rings(folder: Path, case: Case) -> None:
     print(json.dumps(2 * steps / (time.monotonic() - began_s)), flush=True)
 
 
-def make_idle_ring(phases: Path, case: Case, number: int) -> RingWriter:
-    """A ring of this process, held until the writer is gone."""
+def _made(phases: Path, case: Case, number: int) -> RingWriter:
     facts = RunFacts(
         run=f"run-{number}", job=f"job-{number}", pid=os.getpid(), boot_id=read_boot_id(),
         started_ns=time.monotonic_ns(), gpus=(str(number % GPUS),),

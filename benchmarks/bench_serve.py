@@ -1,66 +1,100 @@
-"""What does a minute of ``gpumon serve`` cost, next to a minute of nvitop-exporter?
+"""What does ``gpumon serve`` cost next to nvitop-exporter, on a driver as fast as an H100's?
 
-    python -m benchmarks.bench_serve [SECONDS]
-    python -m benchmarks.bench_serve --scrapes
+    python -m benchmarks.bench_serve [SECONDS] [--only WORDS]
 
-Eight GPUs of the same fake libnvidia-ml.so.1, both once a second, at the same time, each scraped
-every fifteen seconds as by Prometheus. CPU is the process's user and system time, memory its
-resident set at the end.
+Both run at the same time, once a second, each on two fake libnvidia-ml.so.1 of its own: on the
+*plain* one a call costs almost nothing, on the *burning* one the CPU time that it takes on an H100
+(``tests/fakenvml/call_prices.py``). Each is scraped every fifteen seconds as by Prometheus; some
+cases then scrape 200 times, half a second apart, as OpenMetrics. CPU is that of the
+process, so other work on the machine changes it little; memory is the resident set
+at the end. ``--only`` runs the cases whose names contain these words.
 
-Afterwards, or alone with ``--scrapes``: the time of a thousand scrapes of gpumon, alone and with
-two hundred clients that never complete their request. Then two hundred scrapes of large machines,
-as Prometheus makes them (OpenMetrics, gzip, one connection), beside as many of nvitop-exporter.
-They come twenty a second, so that every twentieth renders a new tick.
+The columns after *own* are CPU in the driver's functions, by the account of the fake; *reported*
+is their sum by gpumon's own account (``gpumon_nvml_call_seconds_total``), which is the wall clock's
+and so higher on a busy machine.
 """
 
 from __future__ import annotations
 
-import gzip
+import argparse
 import http.client
-import importlib.util
 import json
 import os
+import re
 import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
-import urllib.request
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
+from gpumon.core.ring_format.events import RunFacts
+from gpumon.sources.system_clock import read_boot_id
 from tests.fakenvml.build import build_fake, fake_env
+from tests.fakenvml.call_prices import CALL_US
 from tests.fakenvml.control import FakeNvml
-from tests.half_open_clients import half_open_clients, quantile, scrape_times
+from tests.half_open_clients import quantile
+from trainer_hooks.ring.mapped_file import RingFolder, make_ring
+from trainer_hooks.ring.ring_writer import RingWriter
 
-GPUS = 8
-WARM_UP_S = 5.0
-SCRAPE_EVERY_S = 15.0
-CPU_GOAL_RATIO = 0.25
-MEMORY_GOAL_MIB = 38.0
-SCRAPES, HALF_OPEN, ROUNDS = 1_000, 200, 3
-P99_GOAL_S = 0.05
-LARGE_SCRAPES, LARGE_SPACING_S = 200, 0.05
-CPU_OF_SCRAPES_GOAL_RATIO = 0.5
-AS_PROMETHEUS = {
-    "Accept": "application/openmetrics-text;version=1.0.0;q=0.5,text/plain;version=0.0.4;q=0.2",
+WARM_UP_S: Final = 15.0
+SCRAPE_EVERY_S: Final = 15.0
+SCRAPES, SCRAPES_APART_S = 200, 0.5
+SETTLING_S: Final = 0.005
+"""After an answer, the server still closes its side."""
+OPENMETRICS: Final = {
+    "Accept": "application/openmetrics-text;version=1.0.0,text/plain;version=0.0.4;q=0.5",
     "Accept-Encoding": "gzip",
 }
+RING_DEPTH, WINDOW_S = 71, 0.2
+"""Utilisation samples that an H100 keeps, and what each covers, in seconds."""
+
+GPUMON, EXPORTER = "gpumon", "nvitop-exporter"
+PLAIN, BURNING = "plain", "burning"
+COLUMNS: Final = {
+    "drains": "nvmlDeviceGetSamples",
+    "energy": "nvmlDeviceGetTotalEnergyConsumption",
+    "GPM": "nvmlGpm",
+    "shares": "nvmlDeviceGetProcess",
+    "MIG": "nvmlDeviceGetMigMode",
+}
+"""How the names of the functions in a column begin; *other* has the rest."""
 
 
-class LargeMachine(NamedTuple):
-    """A machine with many series, and how long a scrape may take."""
+class Case(NamedTuple):
+    """What is watched, and who looks.
+
+    Attributes:
+        gpus: How many GPUs.
+        busy_ratio: Share of the time in which each is busy.
+        parts: MIG instances of each.
+        runs: Tagged training runs that do nothing.
+        has_page: Whether a page of gpumon is open; nvitop-exporter has none, and does not run.
+        has_scrapes: Whether each tool is then scraped often.
+    """
 
     gpus: int
-    instances_each: int
-    idle_runs: int
-    p99_goal_s: float
+    busy_ratio: float = 0.7
+    parts: int = 0
+    runs: int = 0
+    has_page: bool = False
+    has_scrapes: bool = False
 
 
-LARGE_MACHINES = {
-    "16 GPUs": LargeMachine(16, 0, 0, 0.010),
-    "16 GPUs of 7 MIG instances, 100 idle runs": LargeMachine(16, 7, 100, 0.020),
+ONE, WORK, IDLE = "1 GPU at work", "8 GPUs at work", "8 GPUs idle"
+PAGE, MANY = "8 GPUs at work, a page open", "16 GPUs at work, 200 scrapes"
+PARTS = "16 GPUs of 7 MIG instances, 100 idle runs, 200 scrapes"
+CASES: Final = {
+    ONE: Case(1),
+    WORK: Case(8),
+    IDLE: Case(8, busy_ratio=0.0),
+    PAGE: Case(8, has_page=True),
+    MANY: Case(16, has_scrapes=True),
+    PARTS: Case(16, busy_ratio=0.0, parts=7, runs=100, has_scrapes=True),
 }
 
 
@@ -71,11 +105,82 @@ class Cost(NamedTuple):
     memory_mib: float
 
 
+class Scrape(NamedTuple):
+    """How long it took, and the CPU of the tool, both in milliseconds."""
+
+    ms: float
+    cpu_ms: float
+
+
+class Result(NamedTuple):
+    """What one tool took on one driver.
+
+    Attributes:
+        cpu: CPU, in percent of a core.
+        driver: The same in the driver, by column.
+        reported: The same in the driver, by gpumon's own account.
+        memory_mib: Resident memory.
+        scrapes: Empty if the case has none.
+    """
+
+    cpu: float
+    driver: dict[str, float]
+    reported: float
+    memory_mib: float
+    scrapes: list[Scrape]
+
+    def scrape_ms(self, share: float) -> float:
+        """That quantile of the time of a scrape."""
+        return quantile(sorted(scrape.ms for scrape in self.scrapes), share)
+
+    def scrape_cpu_ms(self) -> float:
+        """CPU of a scrape, the mean."""
+        return sum(scrape.cpu_ms for scrape in self.scrapes) / len(self.scrapes)
+
+
+Name = tuple[str, str]
+"""A tool and its driver."""
+Results = dict[str, dict[Name, Result]]
+"""By the name of the case."""
+
+
+class Goal(NamedTuple):
+    """What a figure of a case may be at most."""
+
+    case: str
+    driver: str
+    what: str
+    most: float
+    figure: Callable[[Result], float]
+    is_ratio: bool = False  # to nvitop-exporter's
+
+    def value(self, results: Results) -> float:
+        rows = results[self.case]
+        ours = self.figure(rows[GPUMON, self.driver])
+        return ours / self.figure(rows[EXPORTER, self.driver]) if self.is_ratio else ours
+
+
+GOALS: Final = (
+    Goal(WORK, BURNING, "% of a core", 0.6, lambda result: result.cpu),
+    Goal(IDLE, BURNING, "% of a core", 0.3, lambda result: result.cpu),
+    Goal(PAGE, BURNING, "% of a core", 3.5, lambda result: result.cpu),
+    Goal(WORK, PLAIN, "% of a core", 0.15, lambda result: result.cpu),
+    Goal(WORK, PLAIN, "CPU", 0.25, lambda result: result.cpu, is_ratio=True),
+    Goal(WORK, PLAIN, "MiB", 38.0, lambda result: result.memory_mib),
+    Goal(MANY, PLAIN, "p99 of a scrape, ms", 10.0, lambda result: result.scrape_ms(0.99)),
+    Goal(MANY, PLAIN, "CPU of a scrape", 0.5, lambda result: result.scrape_cpu_ms(), is_ratio=True),
+    Goal(PARTS, PLAIN, "p99 of a scrape, ms", 20.0, lambda result: result.scrape_ms(0.99)),
+    Goal(
+        PARTS, PLAIN, "p99 of a scrape", 1.0, lambda result: result.scrape_ms(0.99), is_ratio=True
+    ),
+)
+
+
 def cost_of(pid: int) -> Cost:
-    """CPU of a process with all its threads, ended ones included, and its resident memory."""
+    """CPU of all threads, also of those that ended, and resident memory of a process."""
+    cpu_clock = ~pid << 3 | 2  # as clock_getcpuclockid(3) gives it
     pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
-    # The id of a process's CPU clock, as clock_getcpuclockid(3) makes it.
-    return Cost(time.clock_gettime((~pid << 3) | 2), pages * os.sysconf("SC_PAGE_SIZE") / 2**20)
+    return Cost(time.clock_gettime(cpu_clock), pages * os.sysconf("SC_PAGE_SIZE") / 2**20)
 
 
 def free_port() -> int:
@@ -86,139 +191,251 @@ def free_port() -> int:
         return port
 
 
-def start(words: list[str], environ: dict[str, str]) -> subprocess.Popen[bytes]:
+def start(words: list[str], environ: Mapping[str, str]) -> subprocess.Popen[bytes]:
     """Start a peer quietly."""
+    # Without compiled files, each process keeps what compiling took: a third more memory.
+    kept = {name: word for name, word in environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     return subprocess.Popen(
         [sys.executable, "-m", *words],
-        env=environ, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+        env=kept, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
     )  # fmt: skip
 
 
-def watch(peers: dict[str, tuple[subprocess.Popen[bytes], int]], seconds: float) -> dict[str, Cost]:
-    """Let them run, scrape them now and then, and say what each took."""
-    time.sleep(WARM_UP_S)
-    before = {name: cost_of(process.pid) for name, (process, _) in peers.items()}
+class Peer:
+    """A tool that runs on a driver of its own. Ends when left."""
+
+    def __init__(self, tool: str, case: Case, folder: Path, *, is_burning: bool) -> None:
+        folder.mkdir()
+        library = build_fake(folder.parent)
+        self.tool, self._folder = tool, folder
+        self._fake = _driver(folder / "control", case, is_burning=is_burning)
+        phases = RingFolder(folder / "phases", 0o600)
+        phases.path.mkdir(mode=0o700)
+        self._rings = [
+            RingWriter(make_ring(phases, facts, wall_ns=time.time_ns()), facts)
+            for facts in self._idle_runs(case.runs if tool == GPUMON else 0)
+        ]
+        self.port = free_port()
+        self._client = http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)
+        self._process = start(
+            ["gpumon", "serve", "--listen", f"127.0.0.1:{self.port}"]
+            if tool == GPUMON
+            else ["nvitop_exporter", "--port", str(self.port)],
+            {**fake_env(self._fake.path, library.parent), "GPUMON_RUNTIME_DIR": str(folder)},
+        )
+
+    def __enter__(self) -> Peer:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._client.close()
+        self._process.terminate()
+        self._process.wait(10)
+        self._fake.close()
+
+    def _idle_runs(self, runs: int) -> Iterator[RunFacts]:
+        """One run for each of the first processes on the GPUs."""
+        for number in range(runs):
+            process = self._fake.control.processes[number]
+            part = process.gpu_instance - self._fake.part(process.gpu, 0).gpu_instance
+            yield RunFacts(
+                run=f"run-{number}", job=f"job-{number}", pid=process.pid, boot_id=read_boot_id(),
+                started_ns=time.monotonic_ns(),
+                gpus=(self._fake.part(process.gpu, part).uuid.decode(),),
+            )  # fmt: skip
+
+    def cost(self) -> Cost:
+        """What it has taken so far."""
+        return cost_of(self._process.pid)
+
+    def runs_read(self) -> int:
+        """How many runs gpumon shows."""
+        return len(json.loads((self._folder / "state.json").read_bytes())["runs"])
+
+    def scrape(self, headers: Mapping[str, str]) -> bytes:
+        """Its metrics, on the same connection while the tool keeps it, as Prometheus does."""
+        try:
+            self._client.request("GET", "/metrics", headers=dict(headers))
+            answer = self._client.getresponse()
+        except ConnectionError:  # it was idle for too long
+            self._client.close()
+            self._client.request("GET", "/metrics", headers=dict(headers))
+            answer = self._client.getresponse()
+        body = answer.read()
+        assert answer.status == 200, answer.status
+        return body
+
+    def timed_scrape(self) -> Scrape:
+        """A scrape as OpenMetrics, without what the driver burns meanwhile."""
+        cpu_s, driver_s = self.cost().cpu_s, sum(self.call_seconds().values())
+        sent_s = time.perf_counter()
+        self.scrape(OPENMETRICS)
+        answered_s = time.perf_counter()
+        time.sleep(SETTLING_S)
+        cpu_s, driver_s = self.cost().cpu_s - cpu_s, sum(self.call_seconds().values()) - driver_s
+        return Scrape(1e3 * (answered_s - sent_s), 1e3 * (cpu_s - driver_s))
+
+    def call_seconds(self) -> dict[str, float]:
+        """CPU seconds inside each function of the driver so far."""
+        return self._fake.seconds_inside()
+
+    def reported_seconds(self) -> float:
+        """The same in all, as gpumon reports it; 0 of nvitop-exporter, which does not."""
+        row = r'^gpumon_nvml_call_seconds_total\{function="(\w+)"\} (\S+)$'
+        rows = re.findall(row, self.scrape({}).decode(), re.MULTILINE)
+        return sum(float(spent_s) for name, spent_s in rows if "EventSetWait" not in name)
+
+
+def _driver(path: Path, case: Case, *, is_burning: bool) -> FakeNvml:
+    """The GPUs of a case, and a process of this benchmark on each."""
+    fake = FakeNvml(path, gpus=case.gpus)
+    for slot in range(case.gpus):
+        fake.gpu(slot).ring_depth = RING_DEPTH
+        period_s = 1.0 + 0.1 * slot
+        fake.wave(slot, period_s=period_s, busy_ratio=case.busy_ratio, window_s=WINDOW_S)
+        if case.parts:
+            fake.cut(slot, case.parts)
+        elif case.busy_ratio:
+            fake.run(slot, os.getpid())
+    for number in range(case.runs):
+        fake.run(number // case.parts, os.getpid(), part=number % case.parts)
+    if is_burning:
+        fake.burn(CALL_US)
+    return fake
+
+
+@contextmanager
+def page_of(peer: Peer) -> Iterator[Callable[[], int]]:
+    """Keep a page of gpumon open; gives how many ticks it was sent so far."""
+    ticks = 0
+
+    def read() -> None:
+        nonlocal ticks
+        with page.makefile("rb") as stream:
+            for line in stream:
+                ticks += line.startswith(b"data:")
+
+    with socket.create_connection(("127.0.0.1", peer.port), timeout=30) as page:
+        head = f"GET /api/v1/stream HTTP/1.1\r\nHost: 127.0.0.1:{peer.port}\r\n\r\n"
+        page.sendall(head.encode())
+        reader = threading.Thread(target=read)
+        reader.start()
+        try:
+            yield lambda: ticks
+        finally:
+            page.shutdown(socket.SHUT_RDWR)
+            reader.join()
+
+
+def spent(peers: Mapping[Name, Peer], wait: Callable[[], None]) -> tuple[float, dict[Name, float]]:
+    """How long ``wait`` took, and the CPU of each peer meanwhile, both in seconds."""
+    began_s = time.monotonic()
+    before = {name: peer.cost().cpu_s for name, peer in peers.items()}
+    wait()
+    after = {name: peer.cost().cpu_s for name, peer in peers.items()}
+    return time.monotonic() - began_s, {name: after[name] - before[name] for name in peers}
+
+
+def scraped_now_and_then(peers: Mapping[Name, Peer], seconds: float) -> None:
+    """Let them run, and scrape each every fifteen seconds."""
     end_s = time.monotonic() + seconds
     while (left_s := end_s - time.monotonic()) > 0:
-        for _, port in peers.values():
-            urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10).read()
+        for peer in peers.values():
+            peer.scrape({})
         time.sleep(min(SCRAPE_EVERY_S, left_s))
-    after = {name: cost_of(process.pid) for name, (process, _) in peers.items()}
-    return {
-        name: Cost(after[name].cpu_s - before[name].cpu_s, after[name].memory_mib) for name in peers
-    }
 
 
-def scrapes_with_slow_clients(address: str) -> bool:
-    """Print how long scrapes take, alone and with half-open clients, in turns.
+def scraped_often(peers: Mapping[Name, Peer]) -> dict[Name, list[Scrape]]:
+    """Scrape each many times, in turn."""
+    scrapes: dict[Name, list[Scrape]] = {name: [] for name in peers}
+    for _ in range(SCRAPES):
+        began_s = time.monotonic()
+        for name, peer in peers.items():
+            scrapes[name].append(peer.timed_scrape())
+        time.sleep(max(0.0, began_s + SCRAPES_APART_S - time.monotonic()))
+    return scrapes
 
-    Returns:
-        Whether the goal was missed.
-    """
-    times_s: dict[int, list[float]] = {0: [], HALF_OPEN: []}
-    for _ in range(ROUNDS):
-        for clients, taken_s in times_s.items():
-            with half_open_clients(address, clients):
-                taken_s += scrape_times(address, SCRAPES)
-    p50_s, p99_s = ({n: quantile(sorted(t), q) for n, t in times_s.items()} for q in (0.5, 0.99))
-    print(f"{ROUNDS} times {SCRAPES} scrapes, all answered, milliseconds:")
-    for clients in times_s:
-        print(
-            f"  with {clients:>3} half-open clients: p50 {1e3 * p50_s[clients]:.1f}, "
-            f"p99 {1e3 * p99_s[clients]:.1f}"
+
+def measure(case: Case, folder: Path, seconds: float) -> dict[Name, Result]:
+    """Run the tools on both drivers, all at the same time."""
+    names = [(tool, driver) for driver in (PLAIN, BURNING) for tool in (GPUMON, EXPORTER)]
+    with ExitStack() as stack:
+        peers = {
+            (tool, driver): stack.enter_context(
+                Peer(tool, case, folder / f"{tool}-{driver}", is_burning=driver == BURNING)
+            )
+            for tool, driver in names
+            if tool == GPUMON or not case.has_page
+        }
+        time.sleep(WARM_UP_S)
+        pages = [stack.enter_context(page_of(peer)) for peer in peers.values() if case.has_page]
+        reported_s = {name: -peer.reported_seconds() for name, peer in peers.items()}
+        calls_before = {name: peer.call_seconds() for name, peer in peers.items()}
+        passed_s, cpu_s = spent(peers, lambda: scraped_now_and_then(peers, seconds))
+        calls = {name: peer.call_seconds() for name, peer in peers.items()}
+        for name, peer in peers.items():
+            reported_s[name] += peer.reported_seconds()
+        for ticks in pages:
+            assert ticks() > 0.8 * seconds, "the page was not sent each tick"
+        for (tool, _), peer in peers.items():
+            assert tool != GPUMON or peer.runs_read() == case.runs, peer.runs_read()
+        scrapes = scraped_often(peers) if case.has_scrapes else {name: [] for name in peers}
+        return {
+            name: Result(
+                cpu=100 * cpu_s[name] / passed_s,
+                driver=_by_column(calls_before[name], calls[name], 100 / passed_s),
+                reported=100 * reported_s[name] / passed_s,
+                memory_mib=peer.cost().memory_mib,
+                scrapes=scrapes[name],
+            )
+            for name, peer in peers.items()
+        }
+
+
+def _by_column(
+    before: Mapping[str, float], after: Mapping[str, float], factor: float
+) -> dict[str, float]:
+    """The growth of each column, times the factor."""
+    columns = dict.fromkeys((*COLUMNS, "other"), 0.0)
+    for function, spent_s in after.items():
+        column = next(
+            (name for name, start in COLUMNS.items() if function.startswith(start)), "other"
         )
-    ratio = p99_s[HALF_OPEN] / p99_s[0]
-    goal = f"goal: at most {1e3 * P99_GOAL_S:.0f} ms with them"
-    print(f"  ratio: p50 {p50_s[HALF_OPEN] / p50_s[0]:.2f}, p99 {ratio:.2f} ({goal})")
-    return p99_s[HALF_OPEN] > P99_GOAL_S
+        columns[column] += factor * (spent_s - before.get(function, 0.0))
+    return columns
 
 
-def scrapes_of_large_machines() -> bool:
-    """Print how long scrapes of large machines take; whether a goal was missed."""
-    missed = [_scrapes_of(name, machine) for name, machine in LARGE_MACHINES.items()]
-    return any(missed)
+def print_table(results: Results) -> None:
+    """Print a line for each tool, driver and case."""
+    columns = ["CPU", "own", *COLUMNS, "other", "reported", "MiB", "p50", "p99", "CPU"]
+    print(f"{'':<29}{'percent of a core':<88}a scrape, ms")
+    print(f"{'':<26}" + "".join(f"{column:>9}" for column in columns))
+    for case, rows in results.items():
+        print(case)
+        for (tool, driver), row in rows.items():
+            own = row.cpu - sum(row.driver.values())
+            percents = (row.cpu, own, *row.driver.values(), row.reported)
+            cells = "".join(f"{percent:>9.2f}" for percent in percents)
+            cells += f"{row.memory_mib:>9.1f}"
+            if row.scrapes:
+                times_ms = (row.scrape_ms(0.5), row.scrape_ms(0.99), row.scrape_cpu_ms())
+                cells += "".join(f"{ms:>9.1f}" for ms in times_ms)
+            print(f"  {f'{tool}, {driver}':<24}{cells}")
 
 
-def _scrapes_of(name: str, machine: LargeMachine) -> bool:
-    from benchmarks.bench_rings import Case, make_idle_ring  # imports this file
-
-    with tempfile.TemporaryDirectory(dir=memory_folder()) as folder, ExitStack() as running:
-        library = build_fake(Path(folder))
-        fake = running.enter_context(FakeNvml(Path(folder) / "control", gpus=machine.gpus))
-        for slot in range(machine.gpus):
-            fake.wave(slot, period_s=1.0 + 0.1 * slot, busy_ratio=0.7)
-            if machine.instances_each:
-                fake.cut(slot, machine.instances_each)
-        runtime = Path(folder) / "run"
-        (runtime / "phases").mkdir(parents=True, mode=0o700)
-        rings = [
-            make_idle_ring(runtime / "phases", Case(machine.idle_runs, 0), number)
-            for number in range(machine.idle_runs)
-        ]
-        environ = {**fake_env(fake.path, library.parent), "GPUMON_RUNTIME_DIR": str(runtime)}
-        peers = {}
-        for peer in ("gpumon", *(["nvitop-exporter"] if _has_nvitop() else [])):
-            port = free_port()
-            process = running.enter_context(start(_words(peer, port), environ))
-            running.callback(process.terminate)
-            peers[peer] = (process, port)
-        time.sleep(2 * WARM_UP_S)
-        is_missed = _print_scrapes(name, machine, peers)
-        del rings
-    return is_missed
-
-
-def _has_nvitop() -> bool:
-    return importlib.util.find_spec("nvitop_exporter") is not None
-
-
-def _words(peer: str, port: int) -> list[str]:
-    if peer == "gpumon":
-        return ["gpumon", "serve", "--listen", f"127.0.0.1:{port}"]
-    return ["nvitop_exporter", "--port", str(port)]
-
-
-def _print_scrapes(
-    name: str, machine: LargeMachine, peers: dict[str, tuple[subprocess.Popen[bytes], int]]
-) -> bool:
-    clients = {
-        peer: http.client.HTTPConnection("127.0.0.1", port, timeout=10)
-        for peer, (_, port) in peers.items()
-    }
-    times_s: dict[str, list[float]] = {peer: [] for peer in peers}
-    bodies: dict[str, bytes] = {}
-    before = {peer: cost_of(process.pid) for peer, (process, _) in peers.items()}
-    for _ in range(LARGE_SCRAPES):
-        for peer, client in clients.items():
-            began_s = time.perf_counter()
-            client.request("GET", "/metrics", headers=AS_PROMETHEUS)
-            bodies[peer] = client.getresponse().read()
-            times_s[peer].append(time.perf_counter() - began_s)
-        time.sleep(LARGE_SPACING_S)
-    cpu_s = {
-        peer: cost_of(process.pid).cpu_s - before[peer].cpu_s
-        for peer, (process, _) in peers.items()
-    }
-    print(f"{name}: {LARGE_SCRAPES} scrapes, milliseconds:")
-    for peer, taken_s in times_s.items():
-        p50_s, p99_s = (quantile(sorted(taken_s), share) for share in (0.5, 0.99))
-        series = sum(not line.startswith(b"#") for line in _plain(bodies[peer]).splitlines())
-        print(
-            f"  {peer:<16} p50 {1e3 * p50_s:.1f}, p99 {1e3 * p99_s:.1f}, CPU {cpu_s[peer]:.2f} s, "
-            f"{series} series, {len(bodies[peer])} bytes"
-        )
-    p99_s = quantile(sorted(times_s["gpumon"]), 0.99)
-    print(f"  goal: p99 at most {1e3 * machine.p99_goal_s:.0f} ms")
-    is_missed = p99_s > machine.p99_goal_s
-    if "nvitop-exporter" in cpu_s:
-        ratio = cpu_s["gpumon"] / cpu_s["nvitop-exporter"]
-        print(f"  CPU gpumon / nvitop-exporter: {ratio:.2f} (goal: {CPU_OF_SCRAPES_GOAL_RATIO:g})")
-        is_missed |= ratio > CPU_OF_SCRAPES_GOAL_RATIO
-    return is_missed
-
-
-def _plain(body: bytes) -> bytes:
-    return gzip.decompress(body) if body.startswith(b"\x1f\x8b") else body
+def print_goals(results: Results) -> bool:
+    """Print what is compared with a goal; whether one was missed."""
+    missed = False
+    for goal in GOALS:
+        if goal.case in results:
+            value = goal.value(results)
+            missed |= value > goal.most
+            what = f"{goal.what} / {EXPORTER}" if goal.is_ratio else goal.what
+            verdict = "missed" if value > goal.most else "met"
+            print(
+                f"{goal.case}, {goal.driver}: {what} {value:.2f} (at most {goal.most:g}: {verdict})"
+            )
+    return missed
 
 
 def memory_folder() -> str | None:
@@ -228,46 +445,20 @@ def memory_folder() -> str | None:
 
 def main() -> int:
     """Print the tables; 1 where a goal is missed."""
-    words = sys.argv[1:]
-    only_scrapes = words == ["--scrapes"]
-    seconds = float(words[0]) if words and not only_scrapes else 60.0
-    with tempfile.TemporaryDirectory(dir=memory_folder()) as folder:
-        library = build_fake(Path(folder))
-        with FakeNvml(Path(folder) / "control", gpus=GPUS) as fake:
-            for slot in range(GPUS):
-                fake.wave(slot, period_s=1.0 + 0.1 * slot, busy_ratio=0.7)
-                fake.run(slot, os.getpid())
-            environ = {**fake_env(fake.path, library.parent), "GPUMON_RUNTIME_DIR": f"{folder}/run"}
-            ports = {"gpumon": free_port(), "nvitop-exporter": free_port()}
-            listen = f"127.0.0.1:{ports['gpumon']}"
-            commands = {
-                "gpumon": ["gpumon", "serve", "--listen", listen],
-                "nvitop-exporter": ["nvitop_exporter", "--port", str(ports["nvitop-exporter"])],
-            }
-            if only_scrapes:
-                del commands["nvitop-exporter"]
-            peers = {name: (start(commands[name], environ), ports[name]) for name in commands}
-            try:
-                costs = watch(peers, 0.1 if only_scrapes else seconds)
-                is_missed = scrapes_with_slow_clients(listen)
-            finally:
-                for process, _ in peers.values():
-                    process.terminate()
-                    process.wait(10)
-    is_missed |= scrapes_of_large_machines()
-    return int(is_missed if only_scrapes else is_missed | print_costs(costs, seconds))
-
-
-def print_costs(costs: dict[str, Cost], seconds: float) -> bool:
-    """Print what each took, and say whether a goal was missed."""
-    print(json.dumps({name: cost._asdict() for name, cost in costs.items()}))
-    for name, cost in costs.items():
-        percent = 100 * cost.cpu_s / seconds
-        print(f"{name:<16}{percent:>8.2f} % of one core{cost.memory_mib:>8.1f} MiB")
-    ratio = costs["gpumon"].cpu_s / costs["nvitop-exporter"].cpu_s
-    print(f"CPU gpumon / nvitop-exporter: {ratio:.2f} (goal: at most {CPU_GOAL_RATIO:g})")
-    print(f"memory of gpumon: {costs['gpumon'].memory_mib:.1f} MiB (goal: {MEMORY_GOAL_MIB:g})")
-    return ratio > CPU_GOAL_RATIO or costs["gpumon"].memory_mib > MEMORY_GOAL_MIB
+    parser = argparse.ArgumentParser(prog="bench_serve", description=__doc__.splitlines()[0])
+    parser.add_argument("seconds", nargs="?", type=float, default=60.0)
+    parser.add_argument("--only", default="", help="the cases whose names contain these words")
+    arguments = parser.parse_args()
+    results: Results = {}
+    with tempfile.TemporaryDirectory(dir=memory_folder()) as text:
+        for number, (name, case) in enumerate(CASES.items()):
+            if arguments.only in name:
+                folder = Path(text) / str(number)
+                folder.mkdir()
+                results[name] = measure(case, folder, arguments.seconds)
+    print_table(results)
+    print(f"load average {os.getloadavg()[0]:.1f}")
+    return int(print_goals(results))
 
 
 if __name__ == "__main__":

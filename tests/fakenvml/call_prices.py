@@ -39,7 +39,8 @@ CALL_US: Final[Mapping[str, float]] = {
     "nvmlDeviceGetPowerManagementLimit": 123,
     # The same, halved: nvitop asks for the size first, which is assumed to cost nothing.
     "nvmlDeviceGetProcessUtilization": 990,
-    # Assumed: as the compute processes.
+    # Assumed: as its sisters.
+    "nvmlGpmMigSampleGet": 199,
     "nvmlDeviceGetGraphicsRunningProcesses_v3": 110,
     # Assumed: as the temperature. In a loop all three take less than 1 us, except the first call.
     # No board has shown yet what these two take once a second.
