@@ -1,12 +1,16 @@
-"""What does a tick cost for eight GPUs, next to a bare pynvml loop and nvitop-exporter's cycle?
+"""What does a tick cost, next to a pynvml loop and nvitop-exporter's cycle, and how does it grow?
 
     python -m benchmarks.bench_tick
 
 All run on the same fake libnvidia-ml.so.1, where a driver call costs next to nothing, so this
-compares the caller's own work. Each case is a process of its own, a round is one process of each,
-and the rows are medians of the rounds. 50 ms pass between two cycles, so that caches are cold, as
-for a sampler. ``at work``: all GPUs 97 % busy. ``rhythm``: every GPU ends a pause in every cycle,
-the maximum. nvitop-exporter comes with ``pip install -e '.[bench]'``.
+compares the caller's own work. Its clock moves on by a second before each cycle. Each case is a
+process of its own, a round is one process of each, and the rows are medians of the rounds. 50 ms
+really pass between two cycles, so that caches are cold, as for a sampler. ``at work``: all GPUs
+97 % busy. ``rhythm``: every GPU ends a pause in every cycle, the maximum. nvitop-exporter comes
+with ``pip install -e '.[bench]'``.
+
+Then ticks of 64 GPUs are compared with those of 8, at work. ``ranks``: everything, and each GPU has
+a rank of one job that makes twenty steps a second.
 """
 
 from __future__ import annotations
@@ -19,64 +23,85 @@ import statistics
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from dataclasses import replace
 from pathlib import Path
+from typing import NamedTuple
 
-from benchmarks.bench_nvml_read import bare_pynvml, gpumon_source
+from benchmarks.bench_nvml_read import bare_pynvml
 from benchmarks.bench_serve import memory_folder
 from benchmarks.cpu_spent import spaced_cpu_us
-from gpumon.core.ring_format.events import RingsReading
-from gpumon.core.sample import Reading, Tick
+from gpumon.core.clock import NS_PER_S
+from gpumon.core.phase import TrainingPhase
+from gpumon.core.ring_format.events import (
+    RingEvent,
+    RingKind,
+    RingReading,
+    RingRecords,
+    RingsReading,
+    RunFacts,
+)
+from gpumon.core.state import MonitorState
 from gpumon.pipeline.monitor import Monitor, MonitorFacts
+from gpumon.sources.nvml.source import NvmlSource
+from tests.builders.monitor import reading, ring_reading
+from tests.builders.nvml import DriverClock
 from tests.fakenvml.build import build_fake, fake_env
 from tests.fakenvml.control import FakeNvml
 
-GPUS = 8
+GPUS, MANY_GPUS = 8, 64
 ROUNDS = 5
-CYCLES = 60
+WARM_UP_CYCLES, CYCLES = 20, 60
 SPACING_S = 0.05
-SAMPLES_A_CYCLE = 6
+STEPS_A_SECOND = 20
 SIGNALS = {"at work": 0.97, "rhythm": 0.7}
 GOALS = {"tick": ("bare", 3.0), "everything": ("nvitop", 0.2)}
+GROWING = ("tick", "everything", "ranks")
+GROWTH_GOAL = MANY_GPUS / GPUS
+_FIRST_PID = 4000
 
-Cycle = Callable[[], object]
+
+class Cycle(NamedTuple):
+    """What is measured, and what happens before it and is not."""
+
+    call: Callable[[], object]
+    before: Callable[[], object] = lambda: None
 
 
-def tick_cycle() -> Cycle:
+def bare_cycle(fake: FakeNvml) -> Cycle:
+    """A loop of five calls for each GPU."""
+    return Cycle(bare_pynvml())
+
+
+def tick_cycle(fake: FakeNvml, rings: Callable[[], RingsReading] = RingsReading) -> Cycle:
     """Read, settle, diagnose: a tick without any outlet."""
-    source = gpumon_source()
+    clock = DriverClock(fake)
+    source = NvmlSource(clock, read_clock_ns=clock.read_clock_ns)
     monitor = Monitor(
         MonitorFacts(
-            source="nvml", source_kind="nvml", simulated=False, period_ns=50_000_000,
+            source="nvml", source_kind="nvml", simulated=False, period_ns=NS_PER_S,
             boot_id="", started_wall_time_s=0.0,
         )
     )  # fmt: skip
-    rings = RingsReading()
 
-    def cycle() -> object:
+    def tick() -> object:
         frame = source.read()
-        tick = Tick(
-            at_ns=frame.taken_at_ns, late_ns=0, frames=(frame,), missed_count=0, error=None,
-            duration_seconds=0.0,
-        )  # fmt: skip
-        return monitor.ingest(Reading(tick, rings, 0.0))
+        return monitor.ingest(reading(frame.taken_at_ns, frame, rings=rings()))
 
-    return cycle
+    return Cycle(tick)
 
 
-def everything_cycle() -> Cycle:
+def everything_cycle(fake: FakeNvml, rings: Callable[[], RingsReading] = RingsReading) -> Cycle:
     """The same, and the rings, the state file, the history and the metrics are published."""
-    from gpumon.core.state import MonitorState
     from gpumon.outlets.http.server import HttpServer
     from gpumon.outlets.metrics.prometheus import MetricsExporter
     from gpumon.outlets.state_file import StateFile
     from gpumon.sources.ring_reader.phase_rings import PhaseRingReader
-    from gpumon.sources.system_clock import SystemClock
 
-    tick, clock = tick_cycle(), SystemClock()
+    tick, clock = tick_cycle(fake, rings).call, DriverClock(fake)
     folder = Path(tempfile.mkdtemp(dir=memory_folder()))
     (folder / "phases").mkdir()
-    rings = PhaseRingReader((str(folder),), boot_id="")
+    folders = PhaseRingReader((str(folder),), boot_id="")
     state_file = StateFile(folder / "state.json")
     exporter = MetricsExporter(clock=clock, version="0")
     server = HttpServer(
@@ -88,17 +113,54 @@ def everything_cycle() -> Cycle:
     )
 
     def cycle() -> object:
-        rings.read(clock.monotonic_ns())
+        folders.read(clock.monotonic_ns())
         state = tick()
         assert isinstance(state, MonitorState)
         state_file.write(state)
         server.publish(state)
         return state
 
-    return cycle
+    return Cycle(cycle)
 
 
-def nvitop_cycle() -> Cycle:
+def ranks_cycle(fake: FakeNvml) -> Cycle:
+    """Everything, with a rank of one job on each GPU."""
+    began_ns = fake.now_ns()
+    ranks = [
+        ring_reading(
+            RunFacts(
+                run=f"run-r{slot}", job="job", rank=slot, world_size=fake.control.gpu_count,
+                pid=_FIRST_PID + slot, boot_id="", started_ns=began_ns, gpus=(fake.uuid(slot),),
+            )
+        )
+        for slot in range(fake.control.gpu_count)
+    ]  # fmt: skip
+
+    def train() -> None:
+        ranks[:] = [_trained(rank, fake.now_ns()) for rank in ranks]
+
+    call = everything_cycle(fake, lambda: RingsReading(rings=tuple(ranks))).call
+    return Cycle(call, before=train)
+
+
+def _trained(rank: RingReading, now_ns: int) -> RingReading:
+    """The ring of the same rank a second later."""
+    steps = rank.steps + STEPS_A_SECOND
+    records = RingRecords.of(_steps(rank.steps, now_ns - NS_PER_S))
+    return replace(rank, read_at_ns=now_ns, events=records, steps=steps, samples=32 * steps)
+
+
+def _steps(done: int, since_ns: int) -> Iterable[RingEvent]:
+    """A second of steps, each after a wait for a quarter of its time."""
+    step_ns = NS_PER_S // STEPS_A_SECOND
+    for number in range(STEPS_A_SECOND):
+        at_ns = since_ns + number * step_ns
+        yield RingEvent(RingKind.ENTER, at_ns + 1, TrainingPhase.INPUT_WAIT, 0)
+        yield RingEvent(RingKind.ENTER, at_ns + step_ns // 4, TrainingPhase.TRAIN_STEP, 0)
+        yield RingEvent(RingKind.STEP, at_ns + step_ns, TrainingPhase.TRAIN_STEP, done + number + 1)
+
+
+def nvitop_cycle(fake: FakeNvml) -> Cycle:
     """What nvitop-exporter does once a second."""
     from nvitop import Device
     from nvitop_exporter.exporter import PrometheusExporter
@@ -113,42 +175,54 @@ def nvitop_cycle() -> Cycle:
             exporter.update_device(device)
         return None
 
-    return cycle
+    return Cycle(cycle)
 
 
-CASES: dict[str, Callable[[], Cycle]] = {
-    "bare": bare_pynvml,
+CASES: dict[str, Callable[[FakeNvml], Cycle]] = {
+    "bare": bare_cycle,
     "tick": tick_cycle,
     "everything": everything_cycle,
+    "ranks": ranks_cycle,
     "nvitop": nvitop_cycle,
 }
 
 
-def measure(case: str) -> float:
+def measure(case: str, gpus: int, busy_ratio: float) -> float:
     """CPU microseconds of one cycle, in this process."""
-    cycle = CASES[case]()
-    for _ in range(20):
-        cycle()
-    gc.freeze()  # as the daemon does once it is up
-    return spaced_cpu_us(cycle, times=CYCLES, spacing_s=SPACING_S)
+    with FakeNvml(Path(os.environ["FAKENVML_CTL"]), gpus=gpus) as fake:
+        for slot in range(gpus):
+            fake.wave(slot, period_s=1.0, busy_ratio=busy_ratio)
+            fake.run(slot, _FIRST_PID + slot)
+        fake.stop_clock()
+        cycle = CASES[case](fake)
+
+        def a_second_passes() -> None:
+            fake.advance(1.0)
+            cycle.before()
+
+        for _ in range(WARM_UP_CYCLES):
+            a_second_passes()
+            cycle.call()
+        gc.freeze()  # as the daemon does once it is up
+        return spaced_cpu_us(cycle.call, times=CYCLES, spacing_s=SPACING_S, before=a_second_passes)
 
 
-def measured_in_a_process(case: str, environ: dict[str, str]) -> float:
+def measured_in_a_process(case: str, gpus: int, busy_ratio: float, library: Path) -> float:
     """The same, in a process of its own."""
     done = subprocess.run(
-        [sys.executable, "-m", "benchmarks.bench_tick", case],
-        env=environ, capture_output=True, text=True, check=True,
+        [sys.executable, "-m", "benchmarks.bench_tick", case, str(gpus), str(busy_ratio)],
+        env=fake_env(library.with_name("control"), library.parent),
+        capture_output=True, text=True, check=True,
     )  # fmt: skip
     return float(json.loads(done.stdout.splitlines()[-1]))
 
 
-def compare(environ: dict[str, str], busy_ratio: float, fake: FakeNvml) -> dict[str, float]:
-    """Medians of some rounds of all cases, in microseconds."""
-    for slot in range(GPUS):
-        window_s = SPACING_S / SAMPLES_A_CYCLE
-        fake.wave(slot, period_s=SPACING_S, busy_ratio=busy_ratio, window_s=window_s)
-    cases = [name for name in CASES if name != "nvitop" or _has_nvitop()]
-    rounds = [{case: measured_in_a_process(case, environ) for case in cases} for _ in range(ROUNDS)]
+def compare(cases: Iterable[str], gpus: int, busy_ratio: float, library: Path) -> dict[str, float]:
+    """Medians of some rounds of these cases, in microseconds."""
+    rounds = [
+        {case: measured_in_a_process(case, gpus, busy_ratio, library) for case in cases}
+        for _ in range(ROUNDS)
+    ]
     return {case: statistics.median(row[case] for row in rounds) for case in cases}
 
 
@@ -157,22 +231,29 @@ def _has_nvitop() -> bool:
 
 
 def main() -> int:
-    """Print the table; 1 where a goal is missed."""
+    """Print the tables; 1 where a goal is missed."""
+    cases = [name for name in CASES if name != "nvitop" or _has_nvitop()]
     with tempfile.TemporaryDirectory(dir=memory_folder()) as folder:
         library = build_fake(Path(folder))
-        with FakeNvml(Path(folder) / "control", gpus=GPUS) as fake:
-            for slot in range(GPUS):
-                fake.run(slot, os.getpid())
-            environ = fake_env(fake.path, library.parent)
-            costs = {
-                signal: compare(environ, busy_ratio, fake) for signal, busy_ratio in SIGNALS.items()
-            }
-    print(f"{'CPU of a cycle, 8 GPUs':<24}" + "".join(f"{signal:>14}" for signal in costs))
-    for case in next(iter(costs.values())):
+        costs = {
+            signal: compare(cases, GPUS, busy_ratio, library)
+            for signal, busy_ratio in SIGNALS.items()
+        }
+        many = compare(GROWING, MANY_GPUS, SIGNALS["at work"], library)
+    print(f"{f'CPU of a cycle, {GPUS} GPUs':<24}" + "".join(f"{signal:>14}" for signal in costs))
+    for case in cases:
         print(f"{case:<24}" + "".join(f"{cost[case]:>11.0f} us" for cost in costs.values()))
     if not _has_nvitop():
         print("nvitop-exporter is not installed: its row and its goal are left out")
     missed = [_print_comparison(case, peer, goal, costs) for case, (peer, goal) in GOALS.items()]
+    print(f"{MANY_GPUS} GPUs at work")
+    for case in GROWING:
+        growth = many[case] / costs["at work"][case]
+        missed.append(growth > GROWTH_GOAL)
+        print(
+            f"{case:<24}{many[case]:>11.0f} us, {growth:.1f} times that of {GPUS} "
+            f"(goal: at most {GROWTH_GOAL:g})"
+        )
     return int(any(missed))
 
 
@@ -189,7 +270,7 @@ def _print_comparison(
 
 
 if __name__ == "__main__":
-    if len(sys.argv) == 2:
-        print(json.dumps(measure(sys.argv[1])))
+    if len(sys.argv) == 4:
+        print(json.dumps(measure(sys.argv[1], int(sys.argv[2]), float(sys.argv[3]))))
     else:
         sys.exit(main())
