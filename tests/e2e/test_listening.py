@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import re
 import signal
+import socket
 import time
 import urllib.error
 import urllib.request
@@ -13,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from tests.daemon import RunningDaemon
-from tests.programs import gpumon
+from tests.programs import ROOT, gpumon
 from tests.serving import own_address
 from tests.waiting import PATIENCE_S
 
@@ -73,6 +75,34 @@ class TestOnSeveralAddresses:
 
         assert printed.returncode == 4
         assert "--listen 127.0.0.1:19835 as well" in printed.stderr
+
+
+class TestWithGreedyClients:
+    def test_scrapes_and_health_are_answered_within_the_limits_of_the_unit(
+        self, tmp_path: Path
+    ) -> None:
+        unit = (ROOT / "deploy" / "gpumon.service").read_text(encoding="utf-8")
+        keys = ("TasksMax", "LimitNOFILE", "MemoryHigh")
+        tasks, files, mib = (int(re.findall(rf"^{key}=(\d+)M?$", unit, re.M)[0]) for key in keys)
+        stream = b"GET /api/v1/stream HTTP/1.1\r\nHost: localhost\r\n\r\n"
+        unfinished = b"GET / HTTP/1.1\r\nHost: localhost\r\n"
+        with RunningDaemon(tmp_path, *HEALTHY) as daemon, contextlib.ExitStack() as clients:
+            host, _, port = daemon.address.rpartition(":")
+            for sent in [stream] * 24 + [unfinished] * 500:
+                address = (host, int(port))
+                client = clients.enter_context(socket.create_connection(address, PATIENCE_S))
+                with contextlib.suppress(ConnectionError):  # it had to make room
+                    client.sendall(sent)
+            process = Path(f"/proc/{daemon.process.pid}")
+            threads, descriptors = daemon.thread_count(), len([*(process / "fd").iterdir()])
+            paths = ("/metrics", "/-/healthy") * 20
+            statuses = {status_of(f"http://{daemon.address}{path}") for path in paths}
+            pages = int((process / "statm").read_text().split()[1])
+
+        assert statuses == {200}
+        assert threads < tasks
+        assert descriptors < files / 2  # the rings of 256 runs need the other half
+        assert pages * os.sysconf("SC_PAGE_SIZE") < mib << 20
 
 
 class TestTheEnd:
