@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
 from collections.abc import Mapping
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -323,4 +325,36 @@ class TestARealQuietProcess:
             process.send_signal(signal.SIGSTOP)
             assert until(lambda: state_of(states, reading) == STOPPED)
             process.send_signal(signal.SIGCONT)
+            assert until(lambda: state_of(states, reading) is None)
+
+    @pytest.mark.parametrize(
+        ("root", "file", "frozen", "thawed"),
+        [
+            ("/sys/fs/cgroup/freezer", "freezer.state", "FROZEN", "THAWED"),
+            ("/sys/fs/cgroup/unified", "cgroup.freeze", "1", "0"),
+            ("/sys/fs/cgroup", "cgroup.freeze", "1", "0"),
+        ],
+        ids=["version 1", "version 2 with version 1", "version 2"],
+    )
+    def test_is_found_frozen_with_its_cgroup(
+        self, root: str, file: str, frozen: str, thawed: str
+    ) -> None:
+        folder = Path(root, f"gpumon-test-{os.getpid()}")
+        if not Path(root, "cgroup.procs").exists():
+            pytest.skip(f"no cgroups are mounted at {root}")
+        try:
+            folder.mkdir()
+        except OSError as error:
+            pytest.skip(f"no cgroup can be made here: {error}")
+        states = ProcessStates(KeptFiles())
+        with ExitStack() as stack:
+            stack.callback(folder.rmdir)
+            started = subprocess.Popen([sys.executable, "-c", "input()"], stdin=-1)
+            reading = reading_of(stack.enter_context(ending(started)).pid)
+            (folder / "cgroup.procs").write_text(str(started.pid))
+            assert state_of(states, reading) is None
+            stack.callback((folder / file).write_text, thawed)  # else it cannot end
+            (folder / file).write_text(frozen)
+            assert until(lambda: state_of(states, reading) == STOPPED)
+            (folder / file).write_text(thawed)
             assert until(lambda: state_of(states, reading) is None)
