@@ -23,7 +23,8 @@ from prometheus_client.openmetrics.parser import (
 )
 from prometheus_client.parser import text_string_to_metric_families
 
-from gpumon.core.phase import TrainingPhase
+from gpumon.core.accounting.totals import GpuTotals
+from gpumon.core.phase import IdleCause, TrainingPhase
 from gpumon.core.ring_format.silence import RunSilence
 from gpumon.core.state import CollectorState, MonitorState
 from gpumon.outlets.metrics.metric_values import MetricView, Reader, Row
@@ -412,3 +413,35 @@ class TestLaws:
         ]
         assert len(seen) == len(set(seen))
         assert all(sample.value == sample.value for family in families for sample in family.samples)
+
+    @settings(max_examples=30)
+    @given(
+        idle_ns=st.dictionaries(st.sampled_from(IdleCause), st.integers(0, 10**14)),
+        busy_ns=st.integers(0, 10**14),
+        pending_ns=st.integers(0, 10**14),
+    )
+    def test_seconds_are_those_of_the_ledger_unrounded_and_add_up(
+        self, idle_ns: dict[IdleCause, int], busy_ns: int, pending_ns: int
+    ) -> None:
+        observed_ns = busy_ns + sum(idle_ns.values()) + pending_ns
+        totals = GpuTotals(
+            observed_ns=observed_ns, busy_ns=busy_ns, idle_ns=idle_ns, pending_ns=pending_ns
+        )
+        state = monitor_state(gpus=(healthy_gpu(totals=totals),), runs=())
+        made = exporter()
+        texts = []
+        for _ in range(2):  # in the first scrape of a cause, its time is pending
+            made.publish(state)
+            texts.append(made.render().body.decode())
+
+        for text in texts:
+            busy, pending, observed = (
+                series(text, f"gpumon_gpu_{name}")[(HEALTHY_UUID,)]
+                for name in ("busy_seconds_total", "idle_pending_seconds", "observed_seconds_total")
+            )
+            idle = series(text, "gpumon_gpu_idle_seconds_total")
+            parts_ns = [round(part * S) for part in (busy, pending, *idle.values())]
+            assert sum(parts_ns) == round(observed * S) == observed_ns
+
+        assert (busy, pending) == (busy_ns / S, pending_ns / S)
+        assert idle == {(cause.value, HEALTHY_UUID): ns / S for cause, ns in idle_ns.items() if ns}
