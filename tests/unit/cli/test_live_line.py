@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gzip
 import io
+import random
 import re
 from itertools import count
 from pathlib import Path
@@ -41,6 +43,18 @@ class TestTheBar:
 
         assert "gpu[bold].csv" in shown
         assert re.search(r"\d+ %.*(\d:\d\d:\d\d|-:--:--)", shown)
+
+    def test_moves_by_the_packed_size_of_a_packed_log(self, tmp_path: Path) -> None:
+        path, noise, stream = tmp_path / "gpu.csv.gz", random.Random(1), Terminal()
+        rows = "".join(f"{noise.random()}\n" for _ in range(60_000))
+        path.write_bytes(gzip.compress(rows.encode()))
+
+        with LogText(str(path)) as packed, ReadingProgress(packed, stream, check_every=50) as bar:
+            assert sum(1 for _ in bar.watched(packed.lines())) == 60_000
+
+        percents = [int(found) for found in re.findall(r"(\d+) %", stream.getvalue())]
+        assert percents[-1] >= 90
+        assert max(percents) <= 100
 
     def test_counts_rows_of_a_pipe(self) -> None:
         stream = Terminal()
