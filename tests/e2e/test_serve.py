@@ -17,6 +17,7 @@ import pytest
 from tests.daemon import RunningDaemon
 from tests.needs import without_driver
 from tests.programs import gpumon as ran_gpumon
+from tests.training_processes import process
 from tests.waiting import wait_until
 
 
@@ -68,6 +69,50 @@ class TestTheReport:
         assert starved["suspected_seconds"] > 3.0
         assert healthy["suspected_seconds"] == 0.0
         assert metrics['gpumon_gpu_suspected_seconds_total{uuid="GPU-simulated-1"}'] == 0.0
+
+
+TRAINING = """
+import sys, time
+from pathlib import Path
+from trainer_hooks import phase, step
+from trainer_hooks.examples.busy_spans import BusySpans
+with BusySpans(Path(sys.argv[1]), 0) as gpu:
+    for _ in range(9):
+        with phase(sys.argv[2]):
+            time.sleep(0.1)
+        with phase("train_step"):
+            gpu.sleep(0.1)
+        step()
+    print("there", flush=True)
+    sys.stdin.read()
+"""
+
+
+def test_two_runs_one_after_the_other_are_reported_alone_by_their_names(tmp_path: Path) -> None:
+    causes, spans, counted = {"slow": "input_wait", "saves": "checkpoint"}, tmp_path / "spans", []
+    # The newest steps of a run are younger than the last tick.
+    with RunningDaemon(tmp_path, "--source", f"follow:{spans}", "--period", "1") as daemon:
+        for name, cause in causes.items():
+            environ = {"GPUMON_RUN": name, "GPUMON_GPUS": "0"}
+            with process(TRAINING, daemon.runtime_dir, str(spans), cause, environ=environ):
+                counted += [run["steps"] for run in daemon.report()["runs"] if run["run"] == name]
+            daemon.settled_report()
+        printed = {
+            name: ran_gpumon("report", "--json", "--run", name, environ=daemon.environ)
+            for name in (*causes, "fast")
+        }
+        whole_busy_s = daemon.report()["gpus"][0]["busy_seconds"]
+
+    slow, saves = (json.loads(printed[name].stdout) for name in causes)
+    assert counted == [9, 9]
+    assert [run["run"] for one in (slow, saves) for run in one["runs"]] == ["slow", "saves"]
+    (of_slow,), (of_saves,) = slow["gpus"], saves["gpus"]
+    for gpu, own, other in ((of_slow, *causes.values()), (of_saves, *[*causes.values()][::-1])):
+        assert (gpu["idle_by_cause"][own] > 0.5, gpu["idle_by_cause"][other]) == (True, 0)
+        assert gpu["busy_seconds"] > 0.5
+    assert of_slow["busy_seconds"] + of_saves["busy_seconds"] == pytest.approx(whole_busy_s)
+    assert printed["fast"].returncode == 2
+    assert all(name in printed["fast"].stderr for name in printed)
 
 
 class TestAFullDisk:
