@@ -19,7 +19,7 @@ from gpumon.errors import SourceUnavailableError
 from gpumon.sources.gpu_source import ReadNow
 from gpumon.sources.nvml.fields.table import NVML_FIELDS, NvmlOptions, ReadTimes, nvml_options
 from gpumon.sources.nvml.source import NvmlSource
-from tests.builders.monitor import monitor, reading
+from tests.builders.monitor import NO_RINGS, monitor, reading
 from tests.fakenvml.control import FakeNvml
 from tests.waiting import PATIENCE_S
 
@@ -85,6 +85,7 @@ class DriverStory:
 
     Attributes:
         frames: Of all ticks.
+        rings: What each tick reads of rings.
         trouble: Why the newest tick brought no frame.
         state: The newest.
         reads: What each tick reads although it is not due.
@@ -114,6 +115,7 @@ class DriverStory:
         self.reads = ReadNow.SAMPLES
         self._monitor = monitor(period_ns=round(period_s * NS_PER_S))
         self.frames: list[Frame] = []
+        self.rings = NO_RINGS
         self.trouble: SourceUnavailableError | None = None
         self._energy: dict[str, float] = {}
         self._busy_until_ns: dict[str, int] = {}
@@ -213,7 +215,9 @@ class DriverStory:
         self.frames += frames
         error = None if self.trouble is None else str(self.trouble)
         wall_time_s = self.clock.wall_time_s()
-        tick = reading(self.fake.now_ns(), *frames, wall_time_s=wall_time_s, error=error)
+        tick = reading(
+            self.fake.now_ns(), *frames, rings=self.rings, wall_time_s=wall_time_s, error=error
+        )
         return self._monitor.ingest(tick)
 
     def _check_the_laws(self, before: MonitorState) -> None:

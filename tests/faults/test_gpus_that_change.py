@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import replace
 
 import pytest
 
+from gpumon.core.clock import NS_PER_S
+from gpumon.core.phase import IdleCause, TrainingMode
+from gpumon.core.ring_format.events import RingEvent, RingKind, RingRecords, RingsReading
 from gpumon.outlets.metrics.prometheus import MetricsExporter
 from tests.builders.driver import DriverStory
 from tests.builders.driver_faults import MIG_MODE
+from tests.builders.monitor import HOST_PID, WAIT, run_reading
 from tests.fakenvml import codes
 from tests.fakenvml.control import FakeNvml
 
 BUSY, OBSERVED = "gpumon_gpu_busy_seconds_total", "gpumon_gpu_observed_seconds_total"
 UTILIZATION, POWER = "gpumon_gpu_utilization_ratio", "gpumon_gpu_power_watts"
-MEMORY = "gpumon_gpu_memory_used_bytes"
+MEMORY, STARVED = "gpumon_gpu_memory_used_bytes", "gpumon_gpu_starved_seconds_total"
 BUSY_RATIOS = (1.0, 0.25)
 
 
@@ -93,6 +99,31 @@ class TestMigSwitchedAtRunTime:
         for _ in range(20):
             story.tick()
             assert set(story.uuids) >= set(made)
+
+
+def test_a_run_starves_its_mig_instance_and_nothing_else(fake_nvml: FakeNvml) -> None:
+    beside, used = fake_nvml.cut(0, 2)
+    for part in (0, 1):
+        fake_nvml.part_wave(0, part, period_s=1.0, busy_ratio=0.6)
+    fake_nvml.run(0, HOST_PID, part=1)
+    with closing(DriverStory(fake_nvml)) as story:
+        entered = RingEvent(RingKind.ENTER, story.clock.monotonic_ns(), WAIT, TrainingMode.TRAIN)
+        events = RingRecords.of([entered])
+        for _ in range(30):
+            read_at_ns = story.clock.monotonic_ns() + NS_PER_S
+            run = replace(run_reading(), read_at_ns=read_at_ns, events=events)
+            story.rings, events = RingsReading(rings=(run,)), RingRecords.of([])
+            story.tick()
+        totals = {uuid: story.gpu(uuid).totals for uuid in (beside, used)}
+        shown = {name: series(story, name) for name in (STARVED, UTILIZATION, OBSERVED)}
+
+    assert story.state.runs[0].gpu_uuids == (used,)
+    waited_ns = totals[used].idle_ns[IdleCause.INPUT_WAIT]
+    assert waited_ns == pytest.approx(0.4 * totals[used].in_use_ns, rel=0.05)
+    assert totals[beside].busy_ns > 10 * NS_PER_S
+    assert IdleCause.INPUT_WAIT not in totals[beside].idle_ns
+    assert shown[STARVED] == {beside: 0.0, used: waited_ns / NS_PER_S, fake_nvml.uuid(1): 0.0}
+    assert fake_nvml.uuid(0) not in {*shown[UTILIZATION], *shown[OBSERVED]}
 
 
 class TestAGpu:
