@@ -193,6 +193,7 @@ struct fake_control {
     uint32_t newest_field;                /* field ids above are unknown to this driver */
     uint32_t touches_one_field_more;      /* nvmlDeviceGetFieldValues writes behind the end */
     int32_t process_size_error;           /* what the size question of process utilisation answers */
+    uint32_t wide_processes;              /* _v3 lists have protected memory too, as 535's first had */
     uint32_t slot_of_index[FAKE_MAX_GPUS];
     char driver_version[80];
     char nvml_version[80];

@@ -70,6 +70,7 @@ static int give_processes(const struct fake_gpu *gpu, const struct fake_part *pa
 
 #define SIZE_V1 sizeof(struct process_v1)
 #define SIZE_V2 sizeof(struct process_v2)
+#define SIZE_V3 (fake->wide_processes ? sizeof(struct process_detail) : SIZE_V2)
 #define PROCESSES(name, graphics, size) \
     EXPORT int name(fake_handle handle, unsigned *room, void *out) \
     { \
@@ -78,11 +79,11 @@ static int give_processes(const struct fake_gpu *gpu, const struct fake_part *pa
     }
 PROCESSES(nvmlDeviceGetComputeRunningProcesses, 0, SIZE_V1)
 PROCESSES(nvmlDeviceGetComputeRunningProcesses_v2, 0, SIZE_V2)
-PROCESSES(nvmlDeviceGetComputeRunningProcesses_v3, 0, SIZE_V2)
+PROCESSES(nvmlDeviceGetComputeRunningProcesses_v3, 0, SIZE_V3)
 PROCESSES(nvmlDeviceGetGraphicsRunningProcesses, 1, SIZE_V1)
 PROCESSES(nvmlDeviceGetGraphicsRunningProcesses_v2, 1, SIZE_V2)
-PROCESSES(nvmlDeviceGetGraphicsRunningProcesses_v3, 1, SIZE_V2)
-PROCESSES(nvmlDeviceGetMPSComputeRunningProcesses_v3, 2, SIZE_V2)
+PROCESSES(nvmlDeviceGetGraphicsRunningProcesses_v3, 1, SIZE_V3)
+PROCESSES(nvmlDeviceGetMPSComputeRunningProcesses_v3, 2, SIZE_V3)
 
 struct process_details {
     unsigned version, graphics, count;

@@ -5,8 +5,13 @@
 
 from __future__ import annotations
 
+import json
+import os
 import re
 import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -14,6 +19,7 @@ from gpumon.sources.nvml.drain_schedule import LONGEST_NS
 from tests.builders.driver_faults import DRAIN, INIT, LIST, NOT_LOADED, REPLACED, DriverFault
 from tests.daemon import RunningDaemon
 from tests.fakenvml import codes
+from tests.fakenvml.generations import PRESENT_DRIVER, DriverGeneration
 from tests.faults.faulty_machine import (
     COLLECTOR_SUCCESS,
     Machine,
@@ -215,3 +221,22 @@ class TestAGpuThatIsLost:
         assert lines_with(log, "GPU 1: ", "(NVML 15)") >= 1
         assert " fails: " not in log, "the GPU fails and no field"
         assert (log.count("XID 31: "), log.count("XID 79: ")) == (1, 1)
+
+
+def test_a_driver_with_longer_process_records_has_the_same_processes(
+    library_of: Callable[[DriverGeneration], Path], tmp_path: Path
+) -> None:
+    """535.43: of its newest list, all pids but the first would be wrong."""
+    lacks = ("nvmlDeviceGetRunningProcessDetailList",)
+    soname = "libnvidia-ml-535.so.1"
+    driver = replace(PRESENT_DRIVER, name="driver-535", lacks=lacks, soname=soname)
+    machine = Machine(tmp_path, library_of(driver).parent, driver, gpus=1)
+    machine.fake.control.wide_processes = 1
+    memory_bytes = {os.getpid(): 1 << 30, os.getppid(): 2 << 30}
+    for pid, held_bytes in memory_bytes.items():
+        machine.fake.run(0, pid, memory_bytes=held_bytes)
+    with machine.serve_well() as daemon:
+        found = json.loads(daemon.get("/api/v1/state")[1])["gpus"][0]["processes"]
+    machine.fake.close()
+
+    assert {one["pid"]: one["memory_used_bytes"] for one in found} == memory_bytes
