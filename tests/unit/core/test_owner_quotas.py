@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from random import Random
 
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -71,6 +72,7 @@ class TestMoreOwnersThanSlots:
         assert [one.owner_uid for one in choice.taken] == list(range(256))
         assert set(choice.left_out) == set(range(256, 300))
         assert not choice.is_fair
+        assert not choose_rings([], SLOTS, {BOB: 1}).is_fair  # none was listed
 
 
 wishes = st.dictionaries(st.integers(0, 400), st.integers(0, 600), max_size=300)
@@ -115,6 +117,14 @@ class TestLaws:
         )
         assert len(choice.taken) == min(slots, len(candidates))
         assert all(one.freed_ns is not None for one in choice.given_up)
+
+    @given(candidate_lists, st.integers(1, 40), st.randoms())
+    def test_the_order_in_which_rings_are_found_does_not_matter(
+        self, candidates: list[RingCandidate], slots: int, random: Random
+    ) -> None:
+        shuffled = random.sample(candidates, len(candidates))
+
+        assert choose_rings(shuffled, slots) == choose_rings(candidates, slots)
 
     @given(candidate_lists, st.integers(7, 40), st.integers(0, 6), st.integers(1, 60))
     def test_no_flood_of_one_owner_costs_another_a_ring_of_its_share(
@@ -198,6 +208,17 @@ class TestTurns:
             had_turn += chosen
 
         assert set(had_turn) == set(owner_of)
+
+    def test_rotate_among_more_owners_than_turns(self) -> None:
+        turns = FairTurns[str](32)
+        owner_of = {f"run of {uid}": uid for uid in range(300)}
+        had_turn: set[str] = set()
+        for _ in range(10):
+            for key in turns.choose(owner_of):
+                turns.note(key)
+                had_turn.add(key)
+
+        assert had_turn == set(owner_of)
 
     def test_are_remembered_while_a_run_wants_none(self) -> None:
         turns = FairTurns[str](32)
