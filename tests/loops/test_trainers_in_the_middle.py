@@ -23,6 +23,7 @@ from tests.loops.in_the_middle import (
     PhaseMode,
     Recorded,
     alone,
+    train,
     train_bare_and_tagged,
 )
 from tests.needs import in_make_truth
@@ -163,6 +164,31 @@ def test_an_evaluation_continues_after_a_run_with_the_same_tagger_in_it(
 
     assert seen == [("validation", 1)]
     assert (RingContents().steps, RingContents().present) == (0, "other")
+
+
+def test_a_fit_of_the_trainer_itself_raises_as_untagged_and_the_next_is_tagged(
+    tmp_path: Path,
+) -> None:
+    """Lightning cannot continue after its own ``fit`` inside it."""
+    outers, steps, raised_in = [], [], []
+
+    def fit(outer: OnLightning) -> None:
+        outers.append(outer)
+        outer.trainer.fit(outer.model, on_lightning.loader(2))
+        steps.append(RingContents().steps if outer.hook else len(outer.model.losses))
+
+    for hook in (None, on_lightning.tagger()):
+        with pytest.raises(AssertionError) as kept:
+            train(OnLightning, tmp_path / f"{hook is None}", fit, "on_train_batch_end", hook)
+        raised_in.append((str(kept.value), kept.traceback[-1].name))
+    assert raised_in[0] == raised_in[1]
+    assert steps[0] == steps[1]
+    bare, tagged = (outer.trainer.profiler for outer in outers)
+    assert type(tagged) is type(bare)
+
+    trainer = on_lightning.trainer(tmp_path, hook, max_epochs=1)
+    trainer.fit(on_lightning.model(), on_lightning.loader(5))
+    assert (RingContents().steps, RingContents().present) == (5, "other")
 
 
 # In Lightning the optimizer's step is part of ``training_step``.
