@@ -17,7 +17,7 @@ from gpumon.core.phase import TrainingMode, TrainingPhase
 from gpumon.core.ring_format.events import RingKind
 from tests.keras.later import builders, keras, on_tensorflow, tf
 from tests.keras.test_phase_tagger_harmless import data_of
-from tests.waiting import lateness_ns
+from tests.waiting import lateness_ns, until
 
 pytestmark = pytest.mark.keras_tensorflow
 MS = 1_000_000
@@ -47,6 +47,31 @@ def test_the_wait_for_prefetched_data_is_what_the_compute_had_to_wait(
     late_ns = lateness_ns(compute.spans_ns, 0.005)  # everything is as late on a busy machine
     assert mean(true_ns) > 10 * MS
     assert abs(median(errors_ns)) < max(MS, mean(true_ns) / 10) + late_ns
+
+
+@pytest.mark.parametrize("source", ["generator", "workers=0"])
+def test_the_wait_for_data_without_workers_is_recorded_while_they_are_made(source: str) -> None:
+    """Each batch is ready only once the run is recorded as waiting for it."""
+    compute, recorded = builders.SleepingCompute(0.01), list[bool]()
+
+    def batch(number: int) -> Any:
+        if number:  # Keras reads the first one early
+            recorded.append(until(lambda: builders.present_phase() is TrainingPhase.INPUT_WAIT))
+        return builders.rows_and_sums(builders.BATCH)
+
+    model = builders.warmed_model(compute)
+    if source == "generator":
+        data: Any = (batch(number) for number in range(6))
+    else:
+        methods = {"__len__": lambda _: 6, "__getitem__": lambda _, number: batch(number)}
+        data = type("Made", (keras.utils.PyDataset,), methods)(workers=0)
+    model.fit(data, shuffle=False, verbose=0, callbacks=[builders.tagger()])
+
+    assert len(recorded) >= 5
+    assert all(recorded)
+    assert builders.marks(RingKind.STEP)[-1] == 6
+    assert builders.phases_within(compute.spans_ns) == {STEP}
+    assert len(on_tensorflow.recorded_waits_ns()) >= 6
 
 
 class EndingSource:
