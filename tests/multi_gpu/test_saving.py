@@ -163,3 +163,20 @@ class TestAFileThatCannotBeUsed:
         for variable in model.template.variables:
             copies = model._parts.strategy.experimental_local_results(variable.value)
             assert all(np.array_equal(copy, copies[0]) for copy in copies)
+
+    @in_make_truth
+    def test_full_disk_ends_only_the_fit(self, tmp_path: Path) -> None:
+        full = tmp_path / "full.keras"
+        full.symlink_to("/dev/full")
+        template, (x, y, _) = builders.dense(), builders.rows()
+        model, one = compiled(builders.parallel(template)), compiled(builders.dense())
+        arguments = {"batch_size": 28, "shuffle": False, "verbose": 0}
+        checkpoint = keras.callbacks.ModelCheckpoint(str(full), save_freq=2)
+
+        with pytest.raises(OSError, match="No space"):
+            model.fit(x, y, callbacks=[checkpoint], **arguments)
+        assert not template.compiled
+        model.fit(x[56:], y[56:], **arguments)  # the batch that was not reached
+        one.fit(x, y, **arguments)
+
+        assert near(template, one)
