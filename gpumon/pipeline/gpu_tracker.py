@@ -66,6 +66,7 @@ class GpuTracker:
         self._awaited = AwaitedWork()
         self._hang = _Hang()
         self._suspended_since_ns: int | None = None
+        self._had_processes: bool | None = None
         self._now = CurrentVerdict(settings)
         self._hold = HoldWatch(settings.held_after_ns)
         self._is_repeated = self._had_runs = False
@@ -155,11 +156,16 @@ class GpuTracker:
         )
 
     def _has_processes(self) -> bool | None:
-        """Whether the list names any; ``None``: none is known, or samples lag behind the list."""
+        """Whether processes were on it until its newest sample; ``None``: there is no list.
+
+        A list that is newer than the samples counts once they reach it.
+        """
         processes, read_at_ns = self.newest.processes, self.newest.processes_at_ns
         newest_end_ns = max([self.ledger.last_end_ns, *(one.end_ns for one in self.newest.busy)])
         lags = read_at_ns is not None and newest_end_ns < read_at_ns - _LAG_NS
-        return None if processes is None or lags else bool(processes)
+        if processes is None or not lags:
+            self._had_processes = None if processes is None else bool(processes)
+        return self._had_processes
 
     def _settle_tick(
         self, tick: DeferredTick, runs: tuple[TrackedRun, ...], peers: Sequence[GpuTracker]

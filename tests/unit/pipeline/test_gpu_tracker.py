@@ -343,3 +343,26 @@ class TestTheReasonOfAWait:
         training.pass_second(0.4, phases=[(0.0, STEP)])
 
         assert gpu(training.state).totals.within_step_by_reason_ns == {reason: s(0.6)}
+
+
+class TestAJobWhoseProcessesLeave:
+    """Process lists come at other times than samples, which may be some seconds older."""
+
+    @pytest.mark.parametrize("listed_every", [1, 5, 7])
+    @pytest.mark.parametrize("drained_every", [1, 4, 5])
+    @pytest.mark.parametrize("left_after", range(5))
+    def test_ends_with_the_samples_of_that_time(
+        self, listed_every: int, drained_every: int, left_after: int
+    ) -> None:
+        story = Story(drained_every=drained_every)
+        for second in range(80):
+            is_there = second < 50 + left_after
+            if second % listed_every == 0:
+                story.processes_at_ns = story.now_ns + s(0.99)
+                story.processes[0] = (ProcessSample(7, 1 << 30, uid=1000),) if is_there else ()
+            story.pass_second(float(is_there))
+        totals = gpu(story.state).totals
+
+        assert totals.busy_ns == s(50 + left_after)
+        assert totals.pending_ns == 0
+        assert totals.idle_ns == {IdleCause.NOT_IN_USE: totals.observed_ns - totals.busy_ns}
