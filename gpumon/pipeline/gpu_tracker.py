@@ -197,8 +197,11 @@ class GpuTracker:
                     ledger.observe((sample,))  # which counts it as rejected
                     continue
                 is_active = self._is_active(sample)
+                # A run does not wait before it begins, however late the sample comes.
+                ledger.set_run_waiting(any(run.began_by(sample.end_ns) for run in waits_for))
                 self._settle_sample(sample, runs, peers, is_active=is_active)
                 self._end_jobs(overs_ns, is_active=is_active)
+            ledger.set_run_waiting(bool(waits_for))
             if not tick.busy:
                 self._end_jobs(overs_ns, is_active=False)
         elif tick.busy:

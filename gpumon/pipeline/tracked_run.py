@@ -78,6 +78,9 @@ class TrackedRun:
         """Whether the run existed during any of the sample."""
         return self.timeline.covered_ns(sample.start_ns, sample.end_ns) > 0
 
+    def began_by(self, at_ns: int) -> bool:
+        return self.reading.facts.started_ns < at_ns
+
     def works_by(self, at_ns: int) -> bool:
         """Whether it had counted a step, or entered a phase of ``WORK_PHASES``, by then."""
         return self._works_from_ns is not None and self._works_from_ns <= at_ns

@@ -366,3 +366,24 @@ class TestAJobWhoseProcessesLeave:
         assert totals.busy_ns == s(50 + left_after)
         assert totals.pending_ns == 0
         assert totals.idle_ns == {IdleCause.NOT_IN_USE: totals.observed_ns - totals.busy_ns}
+
+
+class TestTimeBeforeARun:
+    @pytest.mark.parametrize("drained_every", [1, 4, 5])
+    def test_is_no_start_up_of_that_run_though_its_samples_come_later(
+        self, drained_every: int
+    ) -> None:
+        story = Story(drained_every=drained_every)
+        for key in ("first", "second"):
+            story.pass_seconds(13, 0.0)
+            story.ring(key)
+            story.pass_second(0.0, phases=[(0.0, WAIT)], key=key)
+            for _ in range(20):
+                story.pass_second(1.0, phases=[(0.0, STEP)], key=key)
+            story.end_ring(key)
+        story.pass_seconds(12, 0.0)
+
+        assert gpu(story.state).totals.idle_ns == {
+            IdleCause.NOT_IN_USE: s(38),
+            IdleCause.INPUT_WAIT: s(2),
+        }
