@@ -170,7 +170,7 @@ class _GpuOrder:
             ready = in_time
         if ready:
             ready_until_ns = ready[-1].stamp_ns
-            ready = equal.made_to_rise(ready, None if until_ns is None else self._written_until_ns)
+            ready = equal.made_to_rise(ready)
             self._written_until_ns = ready_until_ns
             self._until_ns = ready[-1].stamp_ns
         return ready
@@ -269,35 +269,19 @@ class _EqualStamps:
         """Most frequent time between two rows that were spread; 0 without any."""
         return max(self._spread_rows, key=self._spread_rows.__getitem__, default=0)
 
-    def made_to_rise(
-        self, rows: Sequence[LogSample], before_ns: int | None = None
-    ) -> list[LogSample]:
-        """Return the same rows with stamps that rise.
+    def made_to_rise(self, rows: Sequence[LogSample]) -> list[LogSample]:
+        """Return the rows of one GPU, given by stamp with all of each stamp, with stamps that rise.
 
-        Args:
-            rows: Of one GPU, by stamp, with all rows of each stamp.
-            before_ns: Stamp of the GPU's row before them; ``None``: there is none.
+        Of a coarse clock, the rows of a stamp are spread over the time until the next one.
         """
         if len(set(map(_stamp_of, rows))) == len(rows):
             return list(rows)
         runs = [list(run) for _, run in groupby(rows, key=_stamp_of)]
         resolution_ns = self._resolution_ns([run[0].stamp_ns for run in runs])
         counts = [len(run) for run in runs if len(run) <= _MAX_ROWS_A_STAMP]
-        if not resolution_ns or not counts or sum(counts) < _CROWD * len(counts):
-            return [row for run in runs for row in self._without_copies(run, resolution_ns)]
-        usual = self._usual_rows(counts)
-        apart: list[LogSample] = []
-        for at, run in enumerate(runs):
-            if len(run) > _MAX_ROWS_A_STAMP:
-                apart.append(self._first_of_standing(run))
-                continue
-            last_ns = runs[at - 1][0].stamp_ns if at else before_ns
-            goes_before = last_ns is not None and run[0].stamp_ns - last_ns == resolution_ns
-            # A stretch may begin and end anywhere within its first and last second.
-            apart += self._spread(
-                run, resolution_ns, resolution_ns // usual, begins=not goes_before
-            )
-        return apart
+        is_crowd = sum(counts) >= _CROWD * max(1, len(counts))
+        usual = self._usual_rows(counts) if is_crowd and resolution_ns else None
+        return [row for run in runs for row in self._apart(run, resolution_ns, usual)]
 
     def _resolution_ns(self, stamps_ns: Sequence[int]) -> int:
         """Return what the clock counts; 0 if it is fine enough.
@@ -319,32 +303,23 @@ class _EqualStamps:
         self._seen_rows = median_low(counts[1:-1])
         return self._seen_rows
 
-    def _spread(
-        self, run: list[LogSample], resolution_ns: int, period_ns: int, *, begins: bool = False
+    def _apart(
+        self, run: list[LogSample], resolution_ns: int, usual: int | None
     ) -> list[LogSample]:
+        """Return the rows of one stamp with stamps of their own; drop what cannot have one.
+
+        ``usual``: rows a stamp, of a coarse clock; ``None``: equal rows are copies.
+        """
+        is_standing = len(run) > _MAX_ROWS_A_STAMP
+        if not (is_standing or usual):
+            different = list(dict.fromkeys(run))
+            self.copies += len(run) - len(different)
+            run = different
+        if is_standing or not resolution_ns:
+            self.contradictions += len(run) - 1
+            return run[:1]
+        step_ns = resolution_ns // max(len(run), usual or 0)
         if len(run) > 1:
             self.spread += len(run)
-            self._spread_rows[period_ns] += len(run)
-        step_ns = min(period_ns, resolution_ns // len(run))
-        offset_ns = resolution_ns - step_ns * len(run) if begins else 0
-        return [
-            row._replace(stamp_ns=row.stamp_ns + offset_ns + step_ns * at)
-            for at, row in enumerate(run)
-        ]
-
-    def _without_copies(self, run: list[LogSample], resolution_ns: int) -> list[LogSample]:
-        if len(run) > _MAX_ROWS_A_STAMP:
-            return [self._first_of_standing(run)]
-        different = list(dict.fromkeys(run))
-        self.copies += len(run) - len(different)
-        if len(different) > 1 and not resolution_ns:
-            self.contradictions += len(different) - 1
-            return different[:1]
-        if len(different) > 1:
-            period_ns = resolution_ns // len(different)
-            return self._spread(different, resolution_ns, period_ns)
-        return different
-
-    def _first_of_standing(self, run: list[LogSample]) -> LogSample:
-        self.contradictions += len(run) - 1
-        return run[0]
+            self._spread_rows[step_ns] += len(run)
+        return [row._replace(stamp_ns=row.stamp_ns + step_ns * at) for at, row in enumerate(run)]

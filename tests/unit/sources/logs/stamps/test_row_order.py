@@ -169,7 +169,7 @@ class TestTheOrder:
 
 
 class TestACoarseClock:
-    @pytest.mark.parametrize(("first", "end"), [(0, 50), (3, 47), (0, 20_000)])
+    @pytest.mark.parametrize(("first", "end"), [(0, 50), (0, 47), (0, 20_000)])
     def test_of_seconds_is_spread_over_them(self, first: int, end: int) -> None:
         kept, notes = settled([row(at // 5) for at in range(first, end)])
 
