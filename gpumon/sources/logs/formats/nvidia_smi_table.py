@@ -9,11 +9,10 @@ from enum import Enum
 from itertools import chain
 from typing import Final
 
-from gpumon.sources.logs.driver_errors import ErrorLine
 from gpumon.sources.logs.gpu_log import GpuLog, Rows
 from gpumon.sources.logs.log_sample import LoggedGpu, LogOptions, LogSample, line_like
 from gpumon.sources.logs.log_text import head_of
-from gpumon.sources.logs.stamps.stamp_parsers import PrintedDate, date_in, looks_like_date
+from gpumon.sources.logs.stamps.stamp_parsers import PrintedDate, date_in
 from gpumon.sources.logs.table.cell_values import Refusal, bytes_in, ratio_in
 
 _BUS_ID: Final = re.compile(r"\b[0-9A-F]{4,8}:[0-9A-F]{2}:[0-9A-F]{2}\.[0-9A-F]\b", re.I)
@@ -46,7 +45,6 @@ class NvidiaSmiTableLog(GpuLog):
 
     def __init__(self, lines: Iterator[str], *, name: str, options: LogOptions) -> None:
         super().__init__(lines, name=name, options=options)
-        self._dating: PrintedDate | None = None
         self._date: PrintedDate | None = None
         self._section = _Section.OUTSIDE
         self._table_ns: int | None = None
@@ -60,10 +58,10 @@ class NvidiaSmiTableLog(GpuLog):
     def _read(self) -> Rows:
         head = head_of(self._lines)
         self._lines = chain(head, self._lines)
-        self._dating = _dating_of(head)
-        self._counts_rows = self._dating is None
-        if self._dating is not None:
-            self._clock = self._dating.clock
+        date = _first_date(head)
+        self._counts_rows = date is None
+        if date is not None:
+            self._clock = date.clock
         for number, line in self._numbered(_MAX_LENGTH):
             bare = line.strip()
             if bare.startswith("|") and bare[1:2] not in ("-", "="):
@@ -124,11 +122,10 @@ class NvidiaSmiTableLog(GpuLog):
 
     def _begin_table(self) -> None:
         date, self._date = self._date, None
-        if self._dating is None:
+        if self._counts_rows:
             self._table_ns = self._row_clock.next_ns(0)
         else:
-            fits = date is not None and date.form == self._dating.form
-            self._table_ns = date.stamp_ns if date is not None and fits else None
+            self._table_ns = None if date is None else date.stamp_ns
 
     def _outside(self, bare: str, number: int) -> None:
         date = date_in(bare)
@@ -136,14 +133,11 @@ class NvidiaSmiTableLog(GpuLog):
             self._enter(_Section.OUTSIDE, number)
             self._date = date
         else:
-            stamp_ns = None if self._date is None else self._date.stamp_ns
-            is_error = self._errors.read_line(bare, ErrorLine(number, stamp_ns, self._last_ns))
-            reason = Refusal.STAMP if looks_like_date(bare) else Refusal.FOREIGN
-            self._skipped.add(Refusal.DRIVER if is_error else reason, number)
+            self._foreign(bare, number, None if self._date is None else self._date.stamp_ns)
 
 
-def _dating_of(head: Sequence[str]) -> PrintedDate | None:
-    """Return the date of the first table with one: the others have the same form."""
+def _first_date(head: Sequence[str]) -> PrintedDate | None:
+    """Return the date of the first table with one."""
     date: PrintedDate | None = None
     for line in head:
         bare = line.strip()

@@ -202,10 +202,8 @@ def spaced(text: str) -> str:
     return _HYPHEN.sub(" ", text).strip()
 
 
-def time_of_words(
-    written: Sequence[str], *, must_be_all: bool = True
-) -> tuple[WrittenTime, tuple[str, ...]] | None:
-    """Return the date around the first time of day among words, and the kinds of its parts.
+def time_of_words(written: Sequence[str], *, must_be_all: bool = True) -> WrittenTime | None:
+    """Return the date around the first time of day among words.
 
     ``None``: there is none, or ``must_be_all`` and other words remain.
     """
@@ -229,8 +227,7 @@ def time_of_words(
         is_weekday = False  # in four languages Tuesday is written as March is
     if must_be_all and (after or (before and not is_weekday)):
         return None
-    time = time_of_parts(date.parts) if {"month", "day"}.issubset(date.kinds) else None
-    return None if time is None else (time, tuple(date.kinds))
+    return time_of_parts(date.parts) if {"month", "day"} <= date.kinds else None
 
 
 class _Date:
@@ -238,13 +235,13 @@ class _Date:
 
     Attributes:
         parts: By the names of ``time_of_parts``.
-        kinds: What was added, in order.
+        kinds: What was added.
     """
 
     def __init__(self, time: str) -> None:
         found = _TIME_WITH_SECONDS.fullmatch(time)
         self.parts: dict[str, str | None] = dict(found.groupdict()) if found else {}
-        self.kinds: list[str] = ["time"]
+        self.kinds = {"time"}
 
     def adds(self, word: str) -> bool:
         """Add a word; return whether it is a part of the date."""
@@ -260,7 +257,7 @@ class _Date:
             kind = "month"  # 2026. 03. 02.: numbers are read backwards from the time
         if kind in self.kinds:
             return False
-        self.kinds.append(kind)
+        self.kinds.add(kind)
         self.parts[kind] = text.removeprefix("UTC").removeprefix("GMT") or text
         return True
 

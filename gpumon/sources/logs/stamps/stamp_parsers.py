@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from types import MappingProxyType
-from typing import Final
+from typing import Final, NamedTuple
 
 from gpumon.core.clock import NS_PER_S
 from gpumon.sources.logs.stamps.dates import (
@@ -48,8 +48,6 @@ FIRST_EPOCH_NS: Final = 10**17 * 9
 LAST_EPOCH_NS: Final = 10**17 * 41
 """2099."""
 _HALF_YEAR_NS: Final = 183 * DAY_NS
-_LATEST_NS: Final = 600 * NS_PER_S
-"""A row from before midnight may come this much later."""
 _LEAP_YEAR_NS: Final = 366 * DAY_NS
 
 
@@ -61,7 +59,6 @@ class NumberStamps:
     """
 
     note: str | None = None
-    form = "number"
 
     def __init__(self, scale_ns: int, clock: LogClock, *, is_bare: bool = False) -> None:
         self.clock = clock
@@ -87,7 +84,6 @@ class DateStamps:
     """
 
     note: str | None = None
-    form = "date"
 
     def __init__(self) -> None:
         self._minute_text = "none yet"
@@ -150,8 +146,6 @@ class WrittenStamps:
         self._shape = shape
         self._is_unsure = order is None and shape is not None and "(?P<one>" in shape.pattern
         found = None if shape is None else shape.fullmatch(first)
-        words = time_of_words(spaced(first).split()) if shape is None else None
-        self.form = shape.pattern if shape is not None else " ".join(words[1] if words else ())
         has_half = found is not None and bool(found.groupdict().get("half"))
         self._order = order or (DateOrder.MONTH_FIRST if has_half else DateOrder.DAY_FIRST)
         self._text, self._stamp_ns = "", 0
@@ -207,8 +201,7 @@ class WrittenStamps:
 def _written(text: str, shape: re.Pattern[str] | None, order: DateOrder) -> WrittenTime | None:
     if shape is not None:
         return written_time(spaced(text), shape, order)
-    found = time_of_words(spaced(text).split())
-    return None if found is None else found[0]
+    return time_of_words(spaced(text).split())
 
 
 class ClockStamps:
@@ -217,8 +210,6 @@ class ClockStamps:
     Args:
         is_elapsed: Whether they count from the start of the log.
     """
-
-    form = "time"
 
     def __init__(self, *, is_elapsed: bool) -> None:
         dateless = "The log has times of day but no date, so the report has no start time."
@@ -240,8 +231,6 @@ class ClockStamps:
             return clock_ns + int(parts["days"] or 0) * DAY_NS
         if clock_ns < self._last_ns - DAY_NS // 2:
             self._day_ns += DAY_NS
-        elif self._day_ns and clock_ns > self._last_ns + DAY_NS - _LATEST_NS:
-            return self._day_ns - DAY_NS + clock_ns  # a late row of the day before
         self._last_ns = clock_ns
         return self._day_ns + clock_ns
 
@@ -250,7 +239,7 @@ StampParser = NumberStamps | DateStamps | WrittenStamps | ClockStamps
 """Reads the stamps of one log.
 
 ``parse`` returns nanoseconds on the log's ``clock``; ``None``: not a stamp of this form. ``note``
-is for the report. ``form`` is equal for stamps of the same form.
+is for the report.
 """
 
 
@@ -338,18 +327,15 @@ _MAX_WORDS: Final = 64
 _MAX_CHARACTERS: Final = 1_000
 
 
-@dataclass(frozen=True, slots=True)
-class PrintedDate:
+class PrintedDate(NamedTuple):
     """A line with nothing but a date.
 
     Attributes:
         stamp_ns: Since 1970, in the line's own zone if ``clock`` has none.
-        form: Equal for two lines of one program.
         clock: What the stamp means.
     """
 
     stamp_ns: int
-    form: str
     clock: LogClock
 
 
@@ -361,8 +347,6 @@ def date_in(line: str) -> PrintedDate | None:
     >>> own, wordy = date_in("Sat Jan 24 21:52:14 2026"), date_in("Sat 24 Jan 2026 09:52:14 PM CET")
     >>> own.stamp_ns == wordy.stamp_ns == date_in("sam. 24 janv. 2026 21:52:14").stamp_ns
     True
-    >>> own.form == wordy.form
-    False
     """
     text = line.strip()
     if not text or len(text) > _LONGEST:
@@ -375,12 +359,7 @@ def date_in(line: str) -> PrintedDate | None:
         return None
     if isinstance(parser, NumberStamps) and not FIRST_EPOCH_NS <= stamp_ns < LAST_EPOCH_NS:
         return None  # a program may print any number
-    return PrintedDate(stamp_ns, parser.form, parser.clock)
-
-
-def looks_like_date(line: str) -> bool:
-    """Return whether a line has a time and might be a date in another language."""
-    return len(line) <= _LONGEST and _CLOCK_FACE.search(line) is not None
+    return PrintedDate(stamp_ns, parser.clock)
 
 
 def find_ctime(text: str) -> int | None:
@@ -397,4 +376,4 @@ def find_ctime(text: str) -> int | None:
     if _CLOCK_FACE.search(words) is None:
         return None
     found = time_of_words(words.split()[:_MAX_WORDS], must_be_all=False)
-    return found[0].stamp_ns if found is not None and found[0].has_year else None
+    return found.stamp_ns if found is not None and found.has_year else None

@@ -121,16 +121,12 @@ CLOCKS = {
     "is the date of nvidia-smi and not one above it": example(
         "Sat Jan 24 09:52:10 PM UTC 2026", *COMPLETE, busy=[29], began="2026-01-24T21:52:14.000"
     ),
-    "has the form of the first table": example(
-        *COMPLETE, "Sat Jan 24 09:52:19 PM UTC 2026", *table("30%"),
-        busy=[29], skipped=1, noted="Skipped 1 line with a time that cannot be read",
-    ),
     "is read in German": example(
         IN_GERMAN, *table("29%"), IN_GERMAN.replace(":14", ":19"), *table("30%"), at_s=[0, 5],
     ),
     "in an unknown language is counted": example(
         IN_AN_UNKNOWN_LANGUAGE, *table("29%"), IN_AN_UNKNOWN_LANGUAGE, *table("30%"), at_s=[0, 1],
-        skipped=2, noted="2 lines with a time that cannot be read; first at line 1",
+        skipped=2, noted="2 lines with other text than such a log has; first at line 1",
     ),
     **{
         f"is the date above the table: {first}": example(

@@ -13,7 +13,6 @@ from gpumon.sources.logs.stamps.log_clock import LogClock
 from gpumon.sources.logs.stamps.stamp_parsers import (
     date_in,
     find_ctime,
-    looks_like_date,
     parser_for,
 )
 from tests.builders.logs import Example, example, verified
@@ -180,12 +179,6 @@ class TestALineOfADate:
     )  # fmt: skip
     def test_must_be_complete_and_valid(self, text: str) -> None:
         assert date_in(text) is None
-
-    def test_in_an_unknown_language_has_a_time_and_at_most_80_characters(self) -> None:
-        assert looks_like_date("Sa 24. Jan 21:52:14 CET 2026")
-        assert looks_like_date(" 10:00:00".rjust(80, "x"))
-        assert not looks_like_date(" 10:00:00".rjust(81, "x"))
-        assert not looks_like_date("epoch 3: loss 0.21")
 
 
 class TestADateWithinALine:
