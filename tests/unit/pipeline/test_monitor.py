@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import pairwise
 from typing import Any
 
@@ -219,3 +220,39 @@ class TestPhasesOfTheLastFiveSeconds:
         end_ns = gpu(training.state).last_sample_at_ns or 0
         assert run.timeline.parts(end_ns - s(5), end_ns).step_ns == s(2.5)
         assert run.timeline.covered_ns(end_ns - s(7), end_ns) == s(5)
+
+
+def tagged(story: Story, second: int) -> None:
+    works = second % 3
+    phase, steps = (STEP, 5) if works else (WAIT, 0)
+    story.pass_second(float(bool(works)), 0.9, phases=[(0.0, phase)], steps=steps)
+
+
+def bursty(story: Story, second: int) -> None:
+    story.pass_second(float(second % 4 < 2), 0.5)
+
+
+def silent_for_a_while(story: Story, second: int) -> None:
+    story.pass_second(None if 100 < second < 140 else float(second % 4 > 0), 0.97)
+
+
+class TestSamplesThatComeEveryFewSeconds:
+    @pytest.mark.parametrize("drained_every", [4, 5])
+    @pytest.mark.parametrize("pass_second", [tagged, bursty, silent_for_a_while])
+    def test_count_as_those_that_come_each_second(
+        self, drained_every: int, pass_second: Callable[[Story, int], None]
+    ) -> None:
+        states = []
+        for every in (1, drained_every):
+            story = Story(drained_every=every)
+            if pass_second is tagged:
+                story.ring()
+            for second in range(300):
+                pass_second(story, second)
+            states.append(story.state)
+        each, seldom = states
+
+        for one, other in zip(each.gpus, seldom.gpus, strict=True):
+            assert one.totals == other.totals
+            assert one.verdict == other.verdict
+            assert one.last_sample_at_ns == other.last_sample_at_ns
