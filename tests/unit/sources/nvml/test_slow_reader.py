@@ -34,7 +34,7 @@ def story(fake: Fake) -> Iterator[DriverStory]:
     fake.keep_busy(*BOTH)
     others = set(threading.enumerate())
     reported = DriverStory(fake, options=EVERY_FIELD, slow_patience_s=0.5)
-    reported.tick(14)
+    reported.tick(18)
     yield reported
     come_back(reported)
     reported.close()
