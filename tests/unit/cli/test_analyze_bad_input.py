@@ -98,6 +98,13 @@ class TestALogThatIsCutShort:
             with pytest.raises(UnreadableLogError, match="ask Prometheus again"):
                 read_log(log[:end])
 
+    def test_is_refused_for_that_if_it_has_no_utilisation_before(self, path: Path) -> None:
+        packed = gzip.compress(rows(*(f"note {7**at}" for at in range(200))).encode())
+        path.write_bytes(packed[: len(packed) * 3 // 4])
+
+        with pytest.raises(UnreadableLogError, match="cut short or damaged after line"):
+            read_file(str(path), NO_OPTIONS)
+
     def test_does_not_fail_while_it_is_written(
         self, path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:

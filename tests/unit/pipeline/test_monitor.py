@@ -110,6 +110,11 @@ class TestAGpuThatIsLost:
 
 
 class TestASourceThatHangs:
+    def test_leaves_its_gpus_present_for_two_periods_and_a_half(self, story: Story) -> None:
+        story.pass_second(1.0, 0.5)
+
+        assert [gpu(story.miss()).present for _ in range(3)] == [True, True, False]
+
     def test_leaves_every_counter_as_it_is_until_the_next_frame(self, story: Story) -> None:
         before = story.pass_second(1.0, 0.5)
         for _ in range(5):

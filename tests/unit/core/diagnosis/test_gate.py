@@ -49,6 +49,14 @@ class TestALossAboveTheLimit:
         assert one.verdict.lost_ratio == pytest.approx(20 / 70)
         assert "29 %" in sentence
 
+    def test_names_sixteen_gpus_at_most(self) -> None:
+        gpus = [gpu(50, {WAIT: 50}, index=index) for index in range(18)]
+
+        (sentence,) = compared(report(*gpus), LOST_20).failures
+
+        assert "GPU 15 (" in sentence
+        assert sentence.endswith(" and 2 more")
+
     @pytest.mark.parametrize("percent", range(1, 100))
     def test_is_none_at_the_very_limit(self, percent: int) -> None:
         one = gpu(100 - percent, {WAIT: percent})

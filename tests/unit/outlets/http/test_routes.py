@@ -170,6 +170,7 @@ class TestAReport:
             ("since=3.6e+06", ReportScope(since_s=3.6e6)),
             (f"since={LONGEST_LOOK_BACK_S:.0f}", ReportScope(since_s=LONGEST_LOOK_BACK_S)),
             ("run=train-r0", ReportScope(run="train-r0")),
+            ("run=" + "x" * 512, ReportScope(run="x" * 512)),
             ("run=a%20b%26c%2F%C3%A9", ReportScope(run="a b&c/é")),
         ],
     )

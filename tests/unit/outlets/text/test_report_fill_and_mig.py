@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import pytest
 
 from gpumon.core.codecs.report_codec import decode_report, encode_report
+from gpumon.core.device.sm_utilisation import Mean
 from gpumon.core.report.report import GpuReport
 from gpumon.outlets.text.headline import verdict_line
 from tests.builders.report import MIG_PARENT, filled, gpm_fill, mig_part, report
@@ -25,6 +27,19 @@ class TestLowSmUtilisation:
     def test_is_not_that_of(self, one: GpuReport) -> None:
         assert report(one).advice == ()
         assert "low SM utilisation" not in verdict_line(report(one))
+
+    def test_is_described_of_three_gpus_at_most(self) -> None:
+        sentences = verdict_line(report(*[replace(LOW, index=index) for index in range(4)]))
+
+        assert re.findall(r"GPU (\d)", sentences) == ["0", "1", "2"]
+
+    def test_activity_is_not_read_without_evidence_of_it(self) -> None:
+        document = encode_report(report(LOW))
+        document["gpus"][0]["fill"]["evidence"] = None
+        (read,) = decode_report(document).gpus
+
+        assert read.fill is not None
+        assert read.fill.sm_active == Mean()
 
     def test_is_in_json_with_its_evidence_or_with_nulls(self) -> None:
         low, unknown = (one["fill"] for one in encode_report(report(LOW, filled(None)))["gpus"])

@@ -95,6 +95,14 @@ class TestARunThatWaits:
             [watched.ring.key],
         ]
 
+    @pytest.mark.parametrize(("for_s", "inspected"), [(0.009, 0), (0.01, 1)])
+    def test_is_inspected_from_a_hundredth_of_its_time_on(
+        self, watched: Watched, for_s: float, inspected: int
+    ) -> None:
+        reported = [watched.passes(WAIT, for_s=for_s) for _ in range(3)]
+
+        assert len(reported[-1].of_run) == inspected
+
     def test_has_its_waiting_ratio(self, watched: Watched) -> None:
         watched.passes(WAIT)
         (evidence,) = watched.passes(WAIT, for_s=0.3).of_run.values()

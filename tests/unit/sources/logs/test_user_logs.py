@@ -150,6 +150,9 @@ SAMPLES = {
             row="2026-03-02 09:00:0{at},2026/03/02 09:00:0{at}.000, 0, NVIDIA X, {busy}, 42",
         )
     ),
+    "rows that end with a separator": Sample(
+        written("timestamp,index,gpu_util", row="2026/03/02 09:00:0{at}.000,0,{busy},")
+    ),
     "a row for each process, of one GPU": Sample(
         written(
             "timestamp,pid,gpu_util", row="2026-03-02 09:00:0{at}.5,11,{busy}\n"

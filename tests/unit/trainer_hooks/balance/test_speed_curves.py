@@ -98,9 +98,19 @@ class TestTheSlope:
     def test_one_measured_point_gives_a_proportional_split(self) -> None:
         assert curve_through((110, 1.0)).slope_at(110) == pytest.approx(1.0 / 110)
 
-    @pytest.mark.parametrize(("fewest", "part"), [(100, 1.0), (98, 0.15)])
+    @pytest.mark.parametrize(("fewest", "part"), [(100, 1.0), (99, 0.15)])
     def test_needs_points_that_are_a_tenth_apart(self, fewest: int, part: float) -> None:
         """Both take equally long: the flattest slope that is assumed."""
         curve = curve_through((fewest, 1.0), (110, 1.0))
 
         assert curve.slope_at(110) == pytest.approx(part / 110)
+
+
+def test_a_point_of_eight_intervals_needs_no_more() -> None:
+    curves = SpeedCurves((SpeedCurve(),))
+    needs_more = []
+    for _ in range(8):
+        curves = curves.with_interval([64], [1.0], changed=[False])
+        needs_more.append(curves.more_would_help_at([64]))
+
+    assert needs_more == [True] * 7 + [False]

@@ -75,6 +75,18 @@ class TestTheList:
         assert usable_lists(Driver(protected)) == [OLDER_LIST, OLDEST_LIST]
         assert usable_lists(Driver(protected, details)) == [LIST, OLDER_LIST, OLDEST_LIST]
 
+    @pytest.mark.parametrize(("second_at_s", "calls"), [(8.9, 1), (9.0, 2)])
+    def test_has_new_shares_after_nine_seconds(
+        self, fake: Fake, field: ProcessField, second_at_s: float, calls: int
+    ) -> None:
+        fake.run(0, 4000)
+        fake.run(0, 4001)
+
+        field.read(0)
+        field.read(round(second_at_s * NS_PER_S))
+
+        assert fake.calls(SHARES) == calls
+
     def test_has_names_only_on_request(self, fake: Fake, library: NvmlLibrary, handle: int) -> None:
         fake.run(0, UNUSED_PID, name=b"python")
 
