@@ -99,7 +99,7 @@ def everything_cycle(fake: FakeNvml, rings: Callable[[], RingsReading] = RingsRe
     from gpumon.sources.ring_reader.phase_rings import PhaseRingReader
 
     tick, clock = tick_cycle(fake, rings).call, DriverClock(fake)
-    folder = Path(tempfile.mkdtemp(dir=memory_folder()))
+    folder = Path(tempfile.mkdtemp(dir=fake.path.parent))
     (folder / "phases").mkdir()
     folders = PhaseRingReader((str(folder),), boot_id="")
     state_file = StateFile(folder / "state.json")
