@@ -33,6 +33,11 @@ SHUT = [fault for fault in FAULTS if fault.refuses]
 ANY_FAULT = pytest.mark.parametrize("fault", FAULTS, ids=str)
 
 
+def drains_power(fake: FakeNvml) -> bool:
+    """Whether the power of its boards is read from a ring."""
+    return fake.gpu(FIRST).compute_capability <= 80
+
+
 def assert_back_within(story: DriverStory, seconds: int) -> None:
     """Verify that both GPUs are observed again, and all the time from then on."""
     assert story.ticks_until_read(BOTH, most=seconds), story.message
@@ -42,9 +47,8 @@ def assert_back_within(story: DriverStory, seconds: int) -> None:
     story.tick(60)
     story.fake.forget_calls()
     story.tick(5)
-    has_power_rings = story.fake.gpu(FIRST).compute_capability <= 80
-    assert story.fake.calls(DRAIN) == 2 * 5 * (1 + has_power_rings)
-    assert story.fake.calls(POWER) == 2 * 5 * (not has_power_rings)
+    assert story.fake.calls(DRAIN) == 2 * 5 * (1 + drains_power(story.fake))
+    assert story.fake.calls(POWER) == 2 * 5 * (not drains_power(story.fake))
     for slot in BOTH:
         assert story.sample(slot).power_watts is not None
         assert story.sample(slot).energy_joules is not None
@@ -114,7 +118,7 @@ class TestADriver:
 
         gained_s = story.gained_s(*BOTH, ticks=10)
 
-        assert fake.calls(DRAIN) == 2 * 10  # utilisation and power of the other
+        assert fake.calls(DRAIN) == 10 * (1 + drains_power(fake))  # of the other
         assert re.match(r"GPU 1: .*\(NVML 15\)", story.message or "")
         assert gained_s[FIRST] > 5
         assert gained_s[SECOND] == 0
