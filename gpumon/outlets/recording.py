@@ -204,7 +204,7 @@ def _bounded(reading: Reading) -> Reading:
     if sum(len(ring.events) for ring in rings) <= _MAX_EVENTS:
         return reading
     without = tuple(
-        replace(ring, events=NO_RECORDS, lost_events=ring.lost_events + len(ring.events))
+        ring._replace(events=NO_RECORDS, lost_events=ring.lost_events + len(ring.events))
         for ring in rings
     )
     return reading._replace(rings=replace(reading.rings, rings=without))

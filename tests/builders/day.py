@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -124,8 +123,7 @@ class RunsInTurn:
             self._begin(now_ns)
         key, since_ns = str(self._number), now_ns - period_ns
         ring = self._rings[key]
-        self._rings[key] = replace(
-            ring,
+        self._rings[key] = ring._replace(
             read_at_ns=now_ns,
             events=RingRecords.of(
                 (
@@ -141,7 +139,7 @@ class RunsInTurn:
     def _begin(self, now_ns: int) -> None:
         for key, ring in [*self._rings.items()]:
             ended_ns = ring.ended_ns or now_ns
-            self._rings[key] = replace(ring, alive=False, ended_ns=ended_ns, events=NO_RECORDS)
+            self._rings[key] = ring._replace(alive=False, ended_ns=ended_ns, events=NO_RECORDS)
             if now_ns - ended_ns > self._ring_stays_ns:
                 del self._rings[key]
         self._number += 1

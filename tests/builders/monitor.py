@@ -115,7 +115,7 @@ def ring_reading(facts: RunFacts, **changes: Any) -> RingReading:
         samples=0,
         epoch=None,
     )
-    return replace(known, **changes)
+    return known._replace(**changes)
 
 
 def run_reading(**facts: Any) -> RingReading:
@@ -175,7 +175,7 @@ class Story:
 
     def alter_ring(self, key: str = "train", **changes: Any) -> None:
         """Change that ring from now on."""
-        self.rings[key] = replace(self.rings[key], **changes)
+        self.rings[key] = self.rings[key]._replace(**changes)
 
     def alter_facts(self, key: str = "train", **changes: Any) -> None:
         """Change the facts of that ring from now on."""

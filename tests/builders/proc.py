@@ -74,4 +74,4 @@ class FakeProc:
 def reading_of(pid: int = PID, *, inner: int | None = None, **changes: Any) -> RingReading:
     """The ring of a living run with this pid; ``inner``: its pid in its container."""
     facts = replace(run_facts(), pid=pid if inner is None else inner)
-    return replace(ring_reading(facts, host_pid=pid, owner_uid=os.geteuid()), **changes)
+    return ring_reading(facts, host_pid=pid, owner_uid=os.geteuid())._replace(**changes)

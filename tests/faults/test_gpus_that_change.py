@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import closing
-from dataclasses import replace
 
 import pytest
 
@@ -111,7 +110,7 @@ def test_a_run_starves_its_mig_instance_and_nothing_else(fake_nvml: FakeNvml) ->
         events = RingRecords.of([entered])
         for _ in range(30):
             read_at_ns = story.clock.monotonic_ns() + NS_PER_S
-            run = replace(run_reading(), read_at_ns=read_at_ns, events=events)
+            run = run_reading()._replace(read_at_ns=read_at_ns, events=events)
             story.rings, events = RingsReading(rings=(run,)), RingRecords.of([])
             story.tick()
         totals = {uuid: story.gpu(uuid).totals for uuid in (beside, used)}

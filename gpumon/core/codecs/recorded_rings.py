@@ -186,7 +186,7 @@ class RingsReader:
                 raise MalformedError("an incomplete first reading of a ring") from error
             self._rings.append(reading)
         else:
-            reading = self._rings[position] = replace(self._rings[position], **changed)
+            reading = self._rings[position] = self._rings[position]._replace(**changed)
         _check_times(reading)
         return reading
 

@@ -177,8 +177,7 @@ class RunFacts:
     on_cpu: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RingReading:
+class RingReading(NamedTuple):
     """One reading of one ring.
 
     Attributes:

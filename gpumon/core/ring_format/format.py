@@ -41,6 +41,8 @@ WORD_TOTALS_GENERATION: Final = 5
 WORD_FACTS_BYTES: Final = 6
 WORD_FACTS_CRC: Final = 7
 WORD_CLOSED: Final = 8
+CHANGING_BYTES: Final = 8 * (WORD_CLOSED + 1)
+"""The first words of a ring: at least one of them changes with anything else in it."""
 TOTALS_AT_WORDS: Final = (16, 48)
 
 # Words of one copy of the totals: those of ``RingTotals`` in their order, and their XOR.

@@ -6,7 +6,6 @@ import fcntl
 import os
 import stat
 import time
-from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -23,6 +22,7 @@ from gpumon.core.ring_format.events import (
 )
 from gpumon.core.ring_format.facts import facts_of_page
 from gpumon.core.ring_format.format import (
+    CHANGING_BYTES,
     COUNT_LIMIT,
     HEADER_BYTES,
     LOCK_QUESTION,
@@ -62,9 +62,9 @@ class OpenRing:
     """An open ring, and how far it was read."""
 
     __slots__ = (  # there may be hundreds
-        "_descriptor", "_ended", "_facts", "_facts_generation", "_free_header", "_host_pid",
-        "_idle", "_last_alive_ns", "_moved_ns", "_position", "_process_start", "_samples",
-        "_steps", "_stuck_at", "_totals", "key", "owner_uid",
+        "_descriptor", "_ended", "_facts", "_facts_generation", "_free_header", "_held",
+        "_host_pid", "_idle", "_last_alive_ns", "_moved_ns", "_position", "_process_start",
+        "_samples", "_steps", "_stuck_at", "_totals", "key", "owner_uid",
     )  # fmt: skip
 
     def __init__(self, descriptor: int, key: str, *, boot_id: str, now_ns: int) -> None:
@@ -85,8 +85,11 @@ class OpenRing:
         self._free_header: bytes | None = None  # at the last read, if the lock was free
         self._moved_ns: int | None = None  # when the header last changed without a lock
         self._ended: RingReading | None = None
+        self._held: bytes | None = (
+            None  # the kernel's answer at the last read, if the lock was held
+        )
         self._idle: tuple[bytes, RingReading] | None = (
-            None  # header, and the reading while it does not change
+            None  # the first words, and the reading while these do not change
         )
         page = os.pread(descriptor, PAGE_BYTES, 0)
         if is_blank(page):
@@ -121,18 +124,19 @@ class OpenRing:
             return self._ended
         # Before the records: once the lock is free, they are complete.
         answer = fcntl.fcntl(self._descriptor, fcntl.F_GETLK, LOCK_QUESTION)  # locks nothing
-        lock = read_lock_answer(answer)
-        if lock.held and lock.pid and lock.pid != self._host_pid:
-            self._host_pid, self._process_start = lock.pid, process_start(lock.pid)
+        if self._idle is not None and answer == self._held:
+            words, reading = self._idle
+            if os.pread(self._descriptor, CHANGING_BYTES, 0) == words:
+                self._last_alive_ns = now_ns
+                return reading._replace(read_at_ns=now_ns)
         raw = os.pread(self._descriptor, HEADER_BYTES, 0)
-        is_alive = lock.held or self._lives_without_lock(raw, now_ns)
-        self._free_header = None if lock.held else raw
+        is_alive = answer == self._held or self._lives(answer, raw, now_ns)
         if is_alive:
             self._last_alive_ns, self._ended = now_ns, None
         elif self._ended is not None:
             return self._ended
-        if self._idle is not None and is_alive and self._idle[0] == raw:
-            return _again(self._idle[1], now_ns)
+        if self._idle is not None and is_alive and raw.startswith(self._idle[0]):
+            return self._idle[1]._replace(read_at_ns=now_ns)
         header = parse_header(raw)
         self._update_facts(header)
         latest_ns = _latest_ns(now_ns)
@@ -166,9 +170,10 @@ class OpenRing:
         )
         has_new_facts = header.facts_generation != self._facts_generation
         is_all_read = header.head == self._position and not has_new_facts
-        self._idle = (raw, reading) if is_all_read and is_alive else None
+        is_idle = is_all_read and is_alive
+        self._idle = (raw[:CHANGING_BYTES], _again(reading)) if is_idle else None
         if not is_alive:
-            self._ended = _again(reading, now_ns)
+            self._ended = _again(reading)
             if reading.is_gone:  # there may be hundreds
                 self._totals = self._free_header = None
         return reading
@@ -197,6 +202,15 @@ class OpenRing:
         samples = max(self._samples, totals.samples, _newest_count(records, RingKind.SAMPLES))
         counts = RingCounts(steps, wall_ns, samples)
         return self._host_pid or self._facts.pid, counts
+
+    def _lives(self, answer: bytes, header: bytes, now_ns: int) -> bool:
+        """Whether the run lives, by the kernel's new answer about its lock."""
+        lock = read_lock_answer(answer)
+        if lock.held and lock.pid and lock.pid != self._host_pid:
+            self._host_pid, self._process_start = lock.pid, process_start(lock.pid)
+        is_alive = lock.held or self._lives_without_lock(header, now_ns)
+        self._held, self._free_header = (answer, None) if lock.held else (None, header)
+        return is_alive
 
     def _lives_without_lock(self, header: bytes, now_ns: int) -> bool:
         if self._free_header not in (None, header):
@@ -343,8 +357,9 @@ def _facts(page: bytes, header: RingHeader) -> RunFacts:
     return facts
 
 
-def _again(reading: RingReading, now_ns: int) -> RingReading:
-    return replace(reading, read_at_ns=now_ns, events=NO_RECORDS, lost_events=0)
+def _again(reading: RingReading) -> RingReading:
+    """The reading while there is nothing new."""
+    return reading._replace(events=NO_RECORDS, lost_events=0)
 
 
 def _falls(before: RingTotals, after: RingTotals) -> bool:

@@ -158,8 +158,10 @@ class PhaseRingReader:
 
     def _read(self, tick: _Tick) -> RingsReading:
         self._find_folders(tick.now_ns)
-        self._drop_removed()
-        if self._list() or self._must_choose:
+        has_changed = self._list()
+        if has_changed:
+            self._drop_removed()
+        if has_changed or self._must_choose:
             self._choose(tick)
         for candidate in self._chosen:
             followed = self._followed.get(candidate.place) or self._follow(candidate, tick)
@@ -242,7 +244,8 @@ class PhaseRingReader:
             self._drop(place)
             self._refuse(place, error, now_ns)
             return
-        self._refused.pop(place, None)
+        if self._refused:
+            self._refused.pop(place, None)
         tick.records_left -= len(reading.events)
         if reading.alive:
             followed.freed_ns = None

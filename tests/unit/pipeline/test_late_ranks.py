@@ -110,7 +110,7 @@ class Rank:
         )  # fmt: skip
         if self.left_s is None:
             return reading
-        return replace(reading, alive=False, ended_ns=_at(self.left_s))
+        return reading._replace(alive=False, ended_ns=_at(self.left_s))
 
 
 class RanksAtWork:

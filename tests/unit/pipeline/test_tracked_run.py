@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from gpumon.core.phase import IdleCause, TrainingPhase
@@ -127,7 +125,7 @@ class TestALabel:
         other_user(story)
         train(story)
         ring = story.rings["train"]
-        story.rings["stranger"] = replace(ring, key="a copy", owner_uid=OTHER_USER)
+        story.rings["stranger"] = ring._replace(key="a copy", owner_uid=OTHER_USER)
         story.end_ring("stranger")
 
         state = story.pass_second(1.0)

@@ -84,7 +84,7 @@ class TestATick:
         ring = TRAINING[0].rings.rings[0]
         stamps_ns = [ring.facts.started_ns + 5, ring.facts.started_ns + 4]
         events = RingRecords(b"\x07\x07", b"\x00\x01", stamps_ns, array("Q", [2**64 - 1, 0]))
-        ticks = [reading(1, rings=RingsReading(rings=(replace(ring, events=events),)))]
+        ticks = [reading(1, rings=RingsReading(rings=(ring._replace(events=events),)))]
 
         (read,) = read_all(blocks_of(ticks))
 

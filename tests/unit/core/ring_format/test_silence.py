@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 import pytest
 
@@ -75,8 +74,7 @@ class Run:
                 self.steps += 1
                 at_ns = began_ns + s((number + 1) / steps)
                 events.append(RingEvent(RingKind.STEP, at_ns, phase, self.steps))
-            reading = replace(
-                run_reading(),
+            reading = run_reading()._replace(
                 events=RingRecords.of(events), read_at_ns=s(self.second), steps=self.steps,
                 alive=alive, ended_ns=None if alive else began_ns,
             )  # fmt: skip
@@ -139,13 +137,13 @@ class TestARunThatCountsNoStep:
             RingEvent(RingKind.STEP, s(at_s), STEP, number)
             for number, at_s in enumerate((1, 2, 52, 53), start=1)
         ]
-        reading = replace(run_reading(), events=RingRecords.of(events), read_at_ns=s(150), steps=4)
+        reading = run_reading()._replace(events=RingRecords.of(events), read_at_ns=s(150), steps=4)
         for read_at_s, hangs in ((150, False), (203, False), (204, True)):
             run.clock.update(
-                replace(reading, read_at_ns=s(read_at_s)),
+                reading._replace(read_at_ns=s(read_at_s)),
                 median_ns=None, first_wait_since_ns=None, stopped_ns=0, is_over=False,
             )  # fmt: skip
-            reading = replace(reading, events=RingRecords.of(()))
+            reading = reading._replace(events=RingRecords.of(()))
             assert run.hangs is hangs
 
 

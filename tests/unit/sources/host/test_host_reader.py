@@ -8,7 +8,6 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from contextlib import ExitStack
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -52,8 +51,8 @@ class Watched:
         spent_ns = dict(self.spent_ns)
         if for_s < 1.0:
             spent_ns[phase] = spent_ns.get(phase, 0) + s(for_s)
-        self.ring = replace(
-            self.ring, read_at_ns=s(self.second), events=events, phase_ns=spent_ns, **ring
+        self.ring = self.ring._replace(
+            read_at_ns=s(self.second), events=events, phase_ns=spent_ns, **ring
         )
         self.spent_ns = {**spent_ns, phase: self.spent_ns.get(phase, 0) + s(for_s)}
         return self.inspect(busy, self.ring)
@@ -187,8 +186,7 @@ def inspect_nine(
     watched.second = second
     events = RingRecords.of([RingEvent(RingKind.ENTER, 0, WAIT, 0)])
     rings = [
-        replace(
-            watched.ring, key=key, events=events, read_at_ns=s(second),
+        watched.ring._replace(key=key, events=events, read_at_ns=s(second),
             owner_uid=(owners or {}).get(key, watched.ring.owner_uid),
         )
         for key in sorted(NINE)
@@ -201,7 +199,7 @@ class TestARunThatEnded:
         before = len([*Path("/proc/self/fd").iterdir()])
         watched.passes(WAIT)
         watched.passes(WAIT)
-        watched.inspect(0.0, replace(watched.ring, alive=False, ended_ns=s(2)))
+        watched.inspect(0.0, watched.ring._replace(alive=False, ended_ns=s(2)))
 
         assert len([*Path("/proc/self/fd").iterdir()]) == before
         watched.reader.close()
@@ -316,8 +314,8 @@ class TestManyQuietRuns:
     def test_of_one_user_do_not_displace_another(
         self, proc: FakeProc, states: ProcessStates
     ) -> None:
-        readings = [replace(reading_of(PID + at), key=str(at), owner_uid=1) for at in range(200)]
-        readings.append(replace(reading_of(PID + 200), key="other", owner_uid=2))
+        readings = [reading_of(PID + at)._replace(key=str(at), owner_uid=1) for at in range(200)]
+        readings.append(reading_of(PID + 200)._replace(key="other", owner_uid=2))
         for reading in readings:
             proc.task(reading.host_pid, state="T")
 

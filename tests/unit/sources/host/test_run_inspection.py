@@ -71,7 +71,7 @@ class TestTheFirstInspection:
         proc.task(21, ran_ns=s(0.1), state="D", began_ticks=ticks)
         proc.starts(PID, 21)
         ring = reading_of(read_at_ns=now_ns)
-        ring = replace(ring, facts=replace(ring.facts, started_ns=ring_began_ns))
+        ring = ring._replace(facts=replace(ring.facts, started_ns=ring_began_ns))
         inspection = RunInspection(ring, KeptFiles(), str(proc.folder))
 
         # How busy a disk is needs two looks, too.

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import time
+from types import ModuleType
+from typing import Any
 
 import pytest
 
@@ -218,19 +221,25 @@ class TestARecordThatIsUnderWay:
 
 
 class TestCost:
-    def test_of_an_idle_ring_is_one_read(
+    def test_of_an_idle_ring_is_one_read_and_one_question_about_its_lock(
         self, ring: WatchedRing, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        reads: list[int] = []
-        pread = os.pread
+        calls: list[str] = []
 
-        def counted(descriptor: int, length: int, offset: int) -> bytes:
-            reads.append(length)
-            return pread(descriptor, length, offset)
+        def count(module: ModuleType, name: str) -> None:
+            called = getattr(module, name)
+
+            def counted(*values: Any) -> Any:
+                calls.append(name)
+                return called(*values)
+
+            monkeypatch.setattr(module, name, counted)
 
         with ring.held():
             ring.read()
-            monkeypatch.setattr(os, "pread", counted)
+            ring.read()  # the folder is listed once more, as a file may have come at the same time
+            for module, name in ((os, "pread"), (os, "fstat"), (os, "open"), (fcntl, "fcntl")):
+                count(module, name)
             ring.read()
 
-        assert reads == [1024]
+        assert sorted(calls) == ["fcntl", "pread"]
