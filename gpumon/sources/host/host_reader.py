@@ -24,6 +24,10 @@ _MAX_QUIET_RUNS: Final = 64
 """Runs inspected in one tick. Where more are quiet, they take turns, fairly by owner."""
 _WCHAN_AFTER_NS: Final = 10 * NS_PER_S
 """After this time without a record, the kernel function in which a run sleeps is read, too."""
+_WCHAN_EVERY_NS: Final = 20 * NS_PER_S
+"""How often it is read again: it costs as much as all else."""
+_LONGEST_REST_NS: Final = 5 * NS_PER_S
+"""Between two looks at a quiet run: at most this, and at most a tenth of its quiet time."""
 _FIND_EVERY_NS: Final = 60 * NS_PER_S
 """How often the cgroup is looked up again: a process may be moved."""
 _STOPPED: Final = "T"
@@ -36,10 +40,12 @@ class _QuietRun:
     """One run that has written nothing new of late."""
 
     def __init__(self, now_ns: int) -> None:
-        self.quiet_from_ns = now_ns
+        self.quiet_from_ns = self.due_ns = now_ns
         self.state = _RUNS
         self.freezers: tuple[tuple[str, str], ...] = ()  # files, and their line when frozen
         self.found_ns: int | None = None
+        self.sleeps_in: str | None = None
+        self.sleep_due_ns = now_ns + _WCHAN_AFTER_NS
 
 
 class ProcessStates:
@@ -61,9 +67,15 @@ class ProcessStates:
         by_key = {key: run for key, run in living.items() if not run.events}
         for key in self._runs.keys() - by_key.keys():
             self._let_go(self._runs.pop(key))
-        for key in self._turns.choose({key: run.owner_uid for key, run in by_key.items()}):
+        due = {
+            key: run.owner_uid
+            for key, run in by_key.items()
+            if key not in self._runs or self._runs[key].due_ns <= now_ns
+        }
+        for key in self._turns.choose(due):
             self._turns.note(key)
             run = self._runs.setdefault(key, _QuietRun(now_ns))
+            run.due_ns = now_ns + min(_LONGEST_REST_NS, (now_ns - run.quiet_from_ns) // 10)
             run.state, self._asked[key] = _RUNS, by_key[key].host_pid
             with suppress(OSError, ValueError):
                 run.state = self._state(by_key[key].host_pid, run, now_ns)
@@ -75,12 +87,12 @@ class ProcessStates:
         if not letter:
             raise ValueError("no state")
         is_stopped = letter == _STOPPED or self._is_frozen(pid, run, now_ns)
-        sleeps_in = None
-        if now_ns - run.quiet_from_ns >= _WCHAN_AFTER_NS and not is_stopped:
+        if now_ns >= run.sleep_due_ns and not is_stopped:
+            run.sleeps_in, run.sleep_due_ns = None, now_ns + _WCHAN_EVERY_NS
             with suppress(OSError):
                 text = self._files.read_once(f"{self._proc}/{pid}/wchan").decode("ascii", "replace")
-                sleeps_in = text if text.isidentifier() else None
-        return ProcessState(is_stopped, sleeps_in)
+                run.sleeps_in = text if text.isidentifier() else None
+        return ProcessState(is_stopped, None if is_stopped else run.sleeps_in)
 
     def _is_frozen(self, pid: int, run: _QuietRun, now_ns: int) -> bool:
         if run.found_ns is None or now_ns - run.found_ns >= _FIND_EVERY_NS:
@@ -123,6 +135,7 @@ _LEAST_RATIO: Final = 0.01
 _BUSY_FROM: Final = 1.0 - DEFAULT_SETTINGS.lost_share
 """A GPU that is busier than this loses too little within steps to inspect its run."""
 _WAITS: Final = frozenset({TrainingPhase.INPUT_WAIT})
+_LOOKED_AT: Final = _WAITS | STEP_PHASES
 _RETRY_NS: Final = 60 * NS_PER_S
 
 
@@ -151,9 +164,13 @@ class _Run:
 
         True in its first tick: an inspection shows what changed since the one before.
         """
-        self._reading = reading
-        self._present.ingest(reading.events)
+        before, self._reading = self._reading, reading
         before_ns, self._read_at_ns = self._read_at_ns, reading.read_at_ns
+        is_quiet = not reading.events and not self._is_new and reading.phase_ns == before.phase_ns
+        if is_quiet and self._present.phase not in _LOOKED_AT:  # there may be a hundred
+            self.close()
+            return False
+        self._present.ingest(reading.events)
         waited_before_ns, in_steps_before_ns = self._spent_ns
         waited_ns, in_steps_ns = self._spent_ns = self._spent(reading)
         was_new, self._is_new = self._is_new, False

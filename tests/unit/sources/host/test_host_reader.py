@@ -186,7 +186,8 @@ def inspect_nine(
     watched.second = second
     events = RingRecords.of([RingEvent(RingKind.ENTER, 0, WAIT, 0)])
     rings = [
-        watched.ring._replace(key=key, events=events, read_at_ns=s(second),
+        watched.ring._replace(
+            key=key, events=events, read_at_ns=s(second),
             owner_uid=(owners or {}).get(key, watched.ring.owner_uid),
         )
         for key in sorted(NINE)
@@ -308,6 +309,33 @@ class TestTheFunctionItSleepsIn:
         assert state_of(states, reading_of(), 1) is None
         assert state_of(states, reading_of(), 10) is None
         assert state_of(states, reading_of(), 11) == ProcessState(False, "nfs_wait_bit_killable")
+
+    def test_is_read_again_after_twenty_seconds(
+        self, proc: FakeProc, states: ProcessStates
+    ) -> None:
+        proc.task(PID, wchan="pipe_read")
+        for second in range(1, 12):
+            state_of(states, reading_of(), second)
+        proc.task(PID, wchan="futex_wait")
+
+        slept = [state_of(states, reading_of(), second) for second in (20, 30, 35)]
+        assert [one.sleeps_in for one in slept if one] == ["pipe_read", "pipe_read", "futex_wait"]
+
+
+class TestARunThatIsQuietForLong:
+    def test_is_looked_at_after_a_tenth_of_that_time_and_every_five_seconds(
+        self, proc: FakeProc, states: ProcessStates
+    ) -> None:
+        proc.task(PID, state="S")
+        for second in range(1, 101):
+            state_of(states, reading_of(), second)
+        proc.task(PID, state="T")
+
+        stopped = [state_of(states, reading_of(), second) == STOPPED for second in range(101, 107)]
+        assert sum(stopped) in range(1, 6)
+
+        state_of(states, reading_of(events=WROTE), 107)
+        assert state_of(states, reading_of(), 108) == STOPPED  # quiet for short: at once
 
 
 class TestManyQuietRuns:
