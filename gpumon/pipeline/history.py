@@ -91,6 +91,12 @@ def _slim(gpu: GpuState) -> GpuState:
     )
 
 
+def _lasting(gpu: GpuState) -> tuple[object, ...]:
+    """All of a GPU that ``Snapshot.report`` reads."""
+    errors = gpu.xid_errors, gpu.errors
+    return gpu.device, gpu.totals, gpu.unsettled, gpu.fill, gpu.in_job, *errors
+
+
 def _ended_run(key: RunKey) -> RunReport:
     return RunReport(
         run=key[0], job="", rank=0, pid=key[1], framework="", steps=0, gpu_uuids=(), wall_ns=0,
@@ -128,9 +134,9 @@ def later(started_at: str | None, by_ns: int) -> str | None:
 
 @dataclass(slots=True)
 class _Kept:
-    """A snapshot, or the same as bytes: for eight GPUs 1.5 KB instead of 25."""
+    """The GPUs of a snapshot, or the same as bytes: for eight GPUs 1.5 KB instead of 25."""
 
-    snapshot: Snapshot | None
+    gpus: tuple[GpuState, ...] | None
     data: bytes = b""
 
 
@@ -140,22 +146,28 @@ class ReportHistory:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._store = SnapshotStore[_Kept](_SNAPSHOTS_PER_LEVEL, 2)
+        self._newest = _Kept(())
+        self._newest_of: list[tuple[object, ...]] = []  # what the newest snapshot was made of
         self._unpacked: list[_Kept] = []
         self._packer = Packer()
         self._ended_ns: dict[RunKey, int] = {}  # when listed runs ended
 
     def keep(self, state: MonitorState) -> None:
         """Keep what later reports need of the newest state."""
-        kept = _Kept(snapshot_of(state))
+        made_of = [_lasting(gpu) for gpu in state.gpus]
+        is_new = made_of != self._newest_of  # else the driver was not drained since
+        if is_new:
+            self._newest, self._newest_of = _Kept(snapshot_of(state).gpus), made_of
         with self._lock:
             ended = {(run.run, run.pid) for run in state.runs if not run.alive}
             if ended != self._ended_ns.keys():
                 self._ended_ns = {key: self._ended_ns.get(key, state.taken_at_ns) for key in ended}
-            self._store.add(state.taken_at_ns, kept)
-            self._unpacked.append(kept)
+            self._store.add(state.taken_at_ns, self._newest)
+            if is_new:
+                self._unpacked.append(self._newest)
             if len(self._unpacked) == _PACK_EVERY:
                 for one in self._unpacked:
-                    one.data, one.snapshot = self._packer.pack(one.snapshot), None
+                    one.data, one.gpus = self._packer.pack(one.gpus), None
                 self._unpacked.clear()
 
     def since(self, now: Report, now_ns: int, since_s: float) -> Report:
@@ -188,7 +200,8 @@ class ReportHistory:
         for at_ns, kept in self._store.since(start_ns):
             if at_ns < start_ns:
                 continue
-            snapshot = kept.snapshot or self._packer.unpack(kept.data)
+            gpus = self._packer.unpack(kept.data) if kept.gpus is None else kept.gpus
+            snapshot = Snapshot(at_ns, gpus)
             if all(
                 observed_ns.get(gpu.device.uuid, 0) - gpu.totals.observed_ns <= most_ns
                 for gpu in snapshot.gpus
@@ -206,6 +219,7 @@ class LaneHistory:
         self._runs: dict[RunKey, _RunHistory] = {}
         self._slots = FairSlots[RunKey](MAX_RUNS_SHOWN, up_to_ended=_MAX_LANES_WITH_ENDED)
         self._chosen: frozenset[RunKey] = frozenset()
+        self._living: frozenset[RunKey] = frozenset()
         self._began_ns: int | None = None
 
     def follow(self, state: MonitorState) -> None:
@@ -239,9 +253,11 @@ class LaneHistory:
 
     def _follow_runs(self, state: MonitorState) -> None:
         living = {(run.run, run.pid): run for run in state.runs if run.alive}
-        if not living.keys() <= self._runs.keys():
-            self._choose(living)
-            for key in living.keys() & self._chosen - self._runs.keys():
+        if living.keys() != self._living:
+            self._living = frozenset(living)
+            if not self._living <= self._runs.keys():
+                self._choose(living)
+            for key in self._living & self._chosen - self._runs.keys():
                 self._runs[key] = _RunHistory(living[key], state, self._began_ns or 0)
         for run in state.runs:
             known = self._runs.get((run.run, run.pid))
@@ -336,6 +352,7 @@ class _RunHistory:
 
     def __init__(self, run: RunState, state: MonitorState, observed_from_ns: int) -> None:
         self.owner_uid = run.owner_uid
+        self._newest: RunState | None = None
         self._began_ns = state.taken_at_ns - run.wall_ns
         if self._began_ns >= observed_from_ns:
             self.history = CounterHistory(self._began_ns, [0] * len(_COUNTED))
@@ -343,6 +360,9 @@ class _RunHistory:
             self.history = CounterHistory(self._known_until_ns(run), _counters(run))
 
     def update(self, run: RunState) -> None:
+        if run is self._newest:
+            return
+        self._newest = run
         known_until_ns = self._known_until_ns(run)
         if known_until_ns > self.history.newest_ns:
             self.history.add(known_until_ns, _counters(run))

@@ -66,6 +66,7 @@ class RunReports:
         self._finished: dict[RunKey, Report] = {}  # the newest last
         self._done: set[RunKey] = set()  # finished, and still listed
         self._runs_on: Counter[str] = Counter()  # how many ever used each GPU, by UUID
+        self._living_runs_on: Mapping[str, set[str]] = {}
 
     def follow(self, state: MonitorState) -> None:
         with self._turn:
@@ -140,21 +141,27 @@ class RunReports:
             del self._runs_on[gone]
         self._begin(listed_now)
         living_runs_on = _living_runs_on(state.runs)
+        has_changed = living_runs_on != self._living_runs_on
+        self._living_runs_on = living_runs_on
         over = []
         for key, opened in self._open.items():
             run = listed_now[key]
-            self._runs_on.update(set(run.gpu_uuids) - opened.counted)
-            opened.counted.update(run.gpu_uuids)
-            if len(opened.concurrent_runs) < _MAX_CONCURRENT_RUNS:
-                opened.concurrent_runs.update(
-                    *(living_runs_on[uuid] for uuid in run.gpu_uuids if run.alive)
-                )
+            if has_changed or not opened.counted.issuperset(run.gpu_uuids):
+                self._note_gpus(opened, run)
             if not run.alive and _is_over(opened, run, state):
                 over.append(key)
         if over:
             now = report_of(state)
             for key in over:
                 self._finish(key, now)
+
+    def _note_gpus(self, opened: _Open, run: RunState) -> None:
+        self._runs_on.update(set(run.gpu_uuids) - opened.counted)
+        opened.counted.update(run.gpu_uuids)
+        if len(opened.concurrent_runs) < _MAX_CONCURRENT_RUNS:
+            opened.concurrent_runs.update(
+                *(self._living_runs_on[uuid] for uuid in run.gpu_uuids if run.alive)
+            )
 
     def _begin(self, listed_now: Iterable[RunKey]) -> None:
         new = [key for key in listed_now if key not in self._open and key not in self._done]

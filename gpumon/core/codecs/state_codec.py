@@ -64,43 +64,53 @@ def state_document(state: MonitorState, *, pid: int, address: str | None) -> dic
     ``pid`` is the daemon's, ``address`` its web server's ``host:port``. Values of a GPU that no
     longer answers are ``None``; its counters stay.
     """
+    clock = WallClock(*origin_of(state))
     return {
-        **_before_runs(state, pid=pid, address=address),
+        **_before_gpus(state, pid=pid, address=address),
+        "gpus": [_gpu_document(gpu, clock) for gpu in state.gpus],
         "runs": [_RUN.encode(run) for run in state.runs],
         **_after_runs(state),
     }
 
 
 class StateEncoder:
-    """Encodes successive states, and each run that has ended only once.
+    """Encodes successive states, and the state of each GPU and run only once.
 
-    Hundreds of ended runs may be listed, for minutes: encoding them in each tick would be most of
-    its time, and its largest allocation.
+    Hundreds of runs may be listed that have ended, or do nothing: encoding them in each tick would
+    be most of its time, and its largest allocation. GPUs change where the driver was drained.
     """
 
     def __init__(self) -> None:
+        self._gpus: dict[str, tuple[object, bytes]] = {}  # by UUID: what is shown, and its text
         self._runs: tuple[RunState, ...] = ()
-        self._ended: dict[int, bytes] = {}  # by identity: `_runs` keeps them alive
+        self._encoded: dict[int, bytes] = {}  # by identity: `_runs` keeps them alive
 
     def encode(self, state: MonitorState, *, pid: int, address: str | None) -> bytes:
         """The bytes of the ``state_document`` of the next state."""
-        before = encode_document(_before_runs(state, pid=pid, address=address))
-        after = encode_document(_after_runs(state))
-        runs = b",".join(self._encode_runs(state.runs))
-        return b"".join((before.rstrip()[:-1], b',"runs":[', runs, b"],", after[1:]))
+        before = encode_document(_before_gpus(state, pid=pid, address=address)).rstrip()[:-1]
+        after = encode_document(_after_runs(state))[1:]
+        gpus, runs = b",".join(self._encode_gpus(state)), b",".join(self._encode_runs(state.runs))
+        return b"".join((before, b',"gpus":[', gpus, b'],"runs":[', runs, b"],", after))
+
+    def _encode_gpus(self, state: MonitorState) -> list[bytes]:
+        clock, known, self._gpus = WallClock(*origin_of(state)), self._gpus, {}
+        for gpu in state.gpus:
+            shown = _all_shown(gpu)
+            before, text = known.get(gpu.device.uuid, (None, b""))
+            if shown != before:
+                text = encode_document(_gpu_document(gpu, clock)).rstrip()
+            self._gpus[gpu.device.uuid] = shown, text
+        return [text for _, text in self._gpus.values()]
 
     def _encode_runs(self, runs: tuple[RunState, ...]) -> list[bytes]:
-        known = self._ended
+        known = self._encoded
         texts = [known.get(id(run)) or encode_document(_RUN.encode(run)).rstrip() for run in runs]
         self._runs = runs
-        self._ended = {
-            id(run): text for run, text in zip(runs, texts, strict=True) if not run.alive
-        }
+        self._encoded = {id(run): text for run, text in zip(runs, texts, strict=True)}
         return texts
 
 
-def _before_runs(state: MonitorState, *, pid: int, address: str | None) -> dict[str, Any]:
-    clock = WallClock(*origin_of(state))
+def _before_gpus(state: MonitorState, *, pid: int, address: str | None) -> dict[str, Any]:
     return {
         "schema": STATE_SCHEMA,
         "monotonic_ns": state.taken_at_ns,
@@ -112,7 +122,6 @@ def _before_runs(state: MonitorState, *, pid: int, address: str | None) -> dict[
         "simulated": state.simulated,
         "replayed": state.replayed,
         "address": address,
-        "gpus": [_gpu_document(gpu, clock) for gpu in state.gpus],
     }
 
 
@@ -121,6 +130,18 @@ def _after_runs(state: MonitorState) -> dict[str, Any]:
         "collectors": [_COLLECTOR.encode(collector) for collector in state.collectors],
         "rings_left_out": [{"uid": uid, "rings": n} for uid, n in state.rings_left_out],
     }
+
+
+def _all_shown(gpu: GpuState) -> tuple[object, ...]:
+    """All that ``_gpu_document`` shows: the same objects as long as nothing changes."""
+    return (
+        *(gpu.device, gpu.totals, gpu.verdict, gpu.now, gpu.error),
+        *(gpu.listed, gpu.present, gpu.last_sample_at_ns, _latest(gpu)),
+    )
+
+
+def _latest(gpu: GpuState) -> dict[str, Any]:
+    return _LATEST.encode(gpu.latest) if gpu.present and gpu.latest else _NOTHING_READ
 
 
 def _gpu_document(gpu: GpuState, clock: WallClock) -> dict[str, Any]:
@@ -140,7 +161,7 @@ def _gpu_document(gpu: GpuState, clock: WallClock) -> dict[str, Any]:
         "in_use_ns": totals.in_use_ns,
         "input_wait_by_reason_ns": dict(totals.input_wait_by_reason_ns),
         "within_step_by_reason_ns": dict(totals.within_step_by_reason_ns),
-        **(_LATEST.encode(gpu.latest) if gpu.present and gpu.latest else _NOTHING_READ),
+        **_latest(gpu),
         "memory_capacity_bytes": device.memory_capacity_bytes,
         "starved_now": totals.starved_now,
         "last_sample_ns": gpu.last_sample_at_ns,

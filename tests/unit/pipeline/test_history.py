@@ -113,7 +113,19 @@ class TestTheLastSeconds:
         assert s(3300) <= DAY_NS - hour.origin_ns <= s(3600)
         assert s(21.5 * 3600) <= DAY_NS - day.origin_ns <= s(23 * 3600)
         levels = kept.history._store._levels
-        assert len({id(one) for level in levels for one in level.snapshots}) <= 400
+        assert len({at_ns for level in levels for at_ns in level.stamps_ns}) <= 400
+
+    def test_are_packed_once_while_nothing_new_is_observed(self, kept: Kept) -> None:
+        state = kept.pass_second(1.0)
+        with kept.history._lock:
+            before = kept.history._newest
+
+        for second in range(2, 5):  # the driver is not drained
+            kept.history.keep(state._replace(taken_at_ns=state.taken_at_ns + s(second)))
+        assert kept.history._newest is before
+
+        kept.pass_second(1.0)
+        assert kept.history._newest is not before
 
 
 class TestAPauseThatBeganBefore:

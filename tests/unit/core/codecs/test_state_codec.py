@@ -6,6 +6,9 @@ import json
 from dataclasses import replace
 from typing import Any
 
+import pytest
+
+from gpumon.core.codecs import state_codec
 from gpumon.core.codecs.field_codec import encode_document
 from gpumon.core.codecs.state_codec import (
     MAX_PROCESSES,
@@ -15,7 +18,7 @@ from gpumon.core.codecs.state_codec import (
 )
 from gpumon.core.ring_format.runtime_paths import STATE_SCHEMA
 from gpumon.core.sample import GpuSample, ProcessSample
-from gpumon.core.state import GpuState
+from gpumon.core.state import GpuState, MonitorState
 from tests.builders.report import gpm_fill
 from tests.builders.state import (
     S,
@@ -97,6 +100,31 @@ class TestStateEncoder:
             written = encoder.encode(state, pid=77, address=None)
 
             assert written == encode_document(state_document(state, pid=77, address=None))
+
+    def test_encodes_gpus_and_runs_again_only_where_they_have_changed(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        encoded: list[object] = []
+
+        def noted(document: object) -> bytes:
+            encoded.append(document)
+            return encode_document(document)
+
+        monkeypatch.setattr(state_codec, "encode_document", noted)
+        gpus, runs = (healthy_gpu(), starved_gpu()), (run("one"), run("other"))
+        state, encoder = monitor_state(gpus=gpus, runs=runs), StateEncoder()
+
+        def texts_for(state: MonitorState) -> int:
+            encoded.clear()
+            encoder.encode(state, pid=77, address=None)
+            return len(encoded) - 2  # what is before and after them
+
+        assert texts_for(state) == 4
+        assert texts_for(state._replace(taken_at_ns=state.taken_at_ns + S)) == 0
+        assert texts_for(state._replace(runs=(runs[0], replace(runs[1], steps=1)))) == 1
+        hot = gpus[0]._replace(latest=GpuSample(gpus[0].device, temperature_celsius=90.0))
+        assert texts_for(state._replace(gpus=(hot, gpus[1]))) == 2  # and the run as before
+        assert texts_for(state._replace(gpus=())) == 0
 
 
 def written(gpu: GpuState) -> dict[str, Any]:
