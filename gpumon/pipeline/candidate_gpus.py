@@ -12,7 +12,7 @@ from gpumon.pipeline.gpu_bindings import is_process_of, names_run
 
 
 class CandidateGpus:
-    """The GPUs of one tick, ready to be looked up for many runs.
+    """GPUs and their processes, ready to be looked up for many runs, while they are the same.
 
     A MIG-partitioned GPU counts for no run: its instances do the work.
     """
@@ -41,6 +41,13 @@ class CandidateGpus:
                 for gpu in (working if self._has_mig else ())
                 if gpu.processes is None and gpu.device.parent_uuid is not None
             ]
+        )
+
+    def are_of(self, gpus: Sequence[GpuSample]) -> bool:
+        """Whether these are the same GPUs with processes of the same users."""
+        return len(gpus) == len(self._samples) and all(
+            known.device == gpu.device and _owners(known.processes) == _owners(gpu.processes)
+            for known, gpu in zip(self._samples, gpus, strict=True)
         )
 
     @cached_property
@@ -116,3 +123,12 @@ class CandidateGpus:
                 (uuid,) = named
                 shares[uuid] = shares.get(uuid, 0.0) + share
         return shares
+
+
+def _owners(
+    processes: Iterable[ProcessSample] | None,
+) -> list[tuple[int, int | None, bool]] | None:
+    """What decides whether a run's process is among them; what they use does not."""
+    if processes is None:
+        return None
+    return [(process.pid, process.uid, process.is_hidden) for process in processes]

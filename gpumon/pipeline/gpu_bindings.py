@@ -142,6 +142,8 @@ class GpuBindings:
         """
         uuid = newest.device.uuid
         undecided = [run for run in runs if run.bindings.get(uuid) is not GpuBinding.SEEN]
+        if newest.processes is None:  # nothing opposes those that count already
+            undecided = [run for run in undecided if not run.is_bound_to(uuid)]
         if undecided and newest.error is not None:
             return  # there is no new list
         self._open_from_ns = None

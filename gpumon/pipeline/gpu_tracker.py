@@ -7,7 +7,7 @@ binding is decided: what a GPU's idle time was for can depend on the other GPUs 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 from gpumon.core.accounting.ledger import GpuLedger
 from gpumon.core.accounting.rank_wait import RankWait, RankWaits
@@ -171,7 +171,7 @@ class GpuTracker:
         self, tick: DeferredTick, runs: tuple[TrackedRun, ...], peers: Sequence[GpuTracker]
     ) -> None:
         ledger, uuid = self.ledger, self.uuid
-        overs_ns = {run: run.over_ns(self._settings.idle_job_ends_after_ns) for run in runs}
+        overs_ns = {run: run.over_ns for run in runs}
         # An unbound run keeps no other job alive whose processes are gone.
         is_bound = any(
             over_ns is None and run.is_bound_to(uuid) for run, over_ns in overs_ns.items()
@@ -192,15 +192,18 @@ class GpuTracker:
         if peers and jobs:
             self.in_job.work_for(tuple(sorted(jobs)))
         if runs:
+            steady = _Steady.of(runs, tick.busy, uuid)
             for sample in tick.busy:
                 if not sample.may_follow(ledger.last_end_ns):
                     ledger.observe((sample,))  # which counts it as rejected
                     continue
                 is_active = self._is_active(sample)
-                # A run does not wait before it begins, however late the sample comes.
-                ledger.set_run_waiting(any(run.began_by(sample.end_ns) for run in waits_for))
-                self._settle_sample(sample, runs, peers, is_active=is_active)
-                self._end_jobs(overs_ns, is_active=is_active)
+                if steady is None:
+                    # A run does not wait before it begins, however late the sample comes.
+                    ledger.set_run_waiting(any(run.began_by(sample.end_ns) for run in waits_for))
+                self._settle_sample(sample, runs, peers, is_active=is_active, steady=steady)
+                if steady is None:
+                    self._end_jobs(overs_ns, is_active=is_active)
             ledger.set_run_waiting(bool(waits_for))
             if not tick.busy:
                 self._end_jobs(overs_ns, is_active=False)
@@ -222,20 +225,19 @@ class GpuTracker:
         peers: Sequence[GpuTracker],
         *,
         is_active: bool,
+        steady: _Steady | None,
     ) -> None:
         """Settle one sample by what the runs at work did; without one, keep it for later."""
-        uuid = self.uuid
-        candidates = self._without_workers(
-            [run for run in runs if run.is_under_way_in(sample)], sample, is_active=is_active
-        )
+        uuid, candidates = self.uuid, runs
+        if steady is None or steady.have_workers:
+            candidates = tuple([run for run in runs if run.is_under_way_in(sample)])
+            candidates = self._without_workers(candidates, sample, is_active=is_active)
         if is_active:
-            for run in candidates:
-                if run.is_bound_to(uuid):
-                    run.used_uuids.add(uuid)
-                    run.timeline.note_activity(sample.start_ns, sample.end_ns)
+            self._note_work(sample, candidates, candidates if steady is None else steady.noting)
         at_work = [run for run in candidates if uuid in run.used_uuids]
-        if len(at_work) > 1:  # a run that stands still, or is over, has no part in others' losses
-            at_work = [run for run in at_work if self._goes_on(run, sample)] or at_work
+        if steady is None and len(at_work) > 1:
+            # A run that stands still, or is over, has no part in others' losses.
+            at_work = [run for run in at_work if run.goes_on(sample)] or at_work
         if is_active and len(at_work) < len(candidates):
             owners_at_work = {run.reading.owner_uid for run in at_work}
             self._drop_waiting_owners(
@@ -249,7 +251,9 @@ class GpuTracker:
             return
         if self._awaited.is_known:
             self.ledger.explain_pending(self._awaited.settle(at_work))
-        shared, bounds, narrowed = self._share(sample, at_work, peers, is_active=is_active)
+        shared, bounds, narrowed = self._share(
+            sample, at_work, peers, is_active=is_active, steady=steady
+        )
         may_wait = not all(run.timeline.tags_waits for run in at_work)
         self.ledger.observe_shared(
             sample, shared, bounds=bounds, hung_ns=hung_ns, may_wait=may_wait
@@ -257,12 +261,22 @@ class GpuTracker:
         if narrowed is not None:
             self.ledger.narrow(narrowed)
 
+    def _note_work(
+        self, sample: BusySample, candidates: Sequence[TrackedRun], noting: Sequence[TrackedRun]
+    ) -> None:
+        """Note that the GPU works for those of ``candidates`` to which it matters."""
+        present = set(candidates)
+        for run in noting:
+            if run in present and run.is_bound_to(self.uuid):
+                run.used_uuids.add(self.uuid)
+                run.timeline.note_activity(sample.start_ns, sample.end_ns)
+
     def _is_active(self, sample: BusySample) -> bool:
         return sample.busy_ratio > self._settings.active_above
 
     def _without_workers(
-        self, candidates: list[TrackedRun], sample: BusySample, *, is_active: bool
-    ) -> list[TrackedRun]:
+        self, candidates: tuple[TrackedRun, ...], sample: BusySample, *, is_active: bool
+    ) -> tuple[TrackedRun, ...]:
         """Leave out runs that have counted no step, where another one works on this GPU.
 
         They are a loader's workers, or about to begin.
@@ -272,16 +286,9 @@ class GpuTracker:
         uuid, at_work = self.uuid, [run for run in candidates if run.works_by(sample.end_ns)]
         for run in at_work:
             is_on = uuid in run.used_uuids or (is_active and run.is_bound_to(uuid))
-            if is_on and self._goes_on(run, sample):
-                return at_work
+            if is_on and run.goes_on(sample):
+                return tuple(at_work)
         return candidates
-
-    def _goes_on(self, run: TrackedRun, sample: BusySample) -> bool:
-        """Whether a run neither stands still nor was over before that sample."""
-        if run.stands_still:
-            return False
-        over_ns = run.over_ns(self._settings.idle_job_ends_after_ns)
-        return over_ns is None or over_ns > sample.start_ns
 
     def _share(
         self,
@@ -290,10 +297,12 @@ class GpuTracker:
         peers: Sequence[GpuTracker],
         *,
         is_active: bool,
+        steady: _Steady | None,
     ) -> tuple[SharedIdle, Bounds | None, Narrowed | None]:
         """Share a sample's idle time between causes; return how certain that is, too."""
         start_ns, end_ns, _ = sample
-        length_ns, window = end_ns - start_ns, parts_of(at_work, start_ns, end_ns)
+        codes = {} if steady is None else steady.code_of
+        length_ns, window = end_ns - start_ns, parts_of(at_work, start_ns, end_ns, codes)
         idle_ns = sample.idle_ns
         only_run = at_work[0] if len(at_work) == 1 else None
         leads_ns = self.peers.leads_ns(sample, peers)
@@ -316,7 +325,7 @@ class GpuTracker:
         self.peers.carry_excess(excess_ns, imbalance_ns, length_ns)
         idle_in_steps_ns = imbalance_ns + shared.idle_ns.get(IdleCause.WITHIN_STEP, 0)
         busy_ns = max(0, window.step_ns - idle_in_steps_ns)
-        for run in at_work:
+        for run in at_work if window.step_ns > 0 else ():
             if not run.stands_still:
                 run.balance.add(self.uuid, start_ns, window.step_ns, busy_ns)
         return with_reasons(shared, at_work, start_ns, end_ns), bounds, narrowed
@@ -407,6 +416,38 @@ def _repeats(sample: GpuSample, before: GpuSample) -> bool:
     return sample.device is before.device and sample[2:] == before[2:]
 
 
+class _Steady(NamedTuple):
+    """Runs on one GPU that went on throughout a tick, and what each of its samples asks of them.
+
+    There may be a hundred, most of which do nothing.
+
+    Attributes:
+        code_of: The phase that each was in all the time; ``SEVERAL``, if there is none.
+        noting: Those to which it matters that the GPU works.
+        have_workers: Whether some have counted a step, and others not.
+    """
+
+    code_of: dict[TrackedRun, int]
+    noting: list[TrackedRun]
+    have_workers: bool
+
+    @classmethod
+    def of(
+        cls, runs: Sequence[TrackedRun], samples: Sequence[BusySample], uuid: str
+    ) -> _Steady | None:
+        """``None``: not all of them went on throughout these samples."""
+        if not samples:
+            return None
+        start_ns, end_ns = samples[0].start_ns, samples[-1].end_ns
+        if not all(run.goes_on_throughout(start_ns, end_ns) for run in runs):
+            return None
+        code_of = {run: run.timeline.sole_code(start_ns, end_ns) for run in runs}
+        noting = [run for run in runs if uuid not in run.used_uuids or run.timeline.awaits_activity]
+        at_work = [run for run in runs if run.works_by(end_ns)]
+        were_all = len(at_work) == len(runs) and all(run.works_by(start_ns) for run in runs)
+        return cls(code_of, noting, bool(at_work) and not were_all)
+
+
 class _Hang:
     """Which run hangs on a GPU that no other run works on, and from when until when.
 
@@ -446,9 +487,7 @@ def _hanging_run(runs: Sequence[TrackedRun], uuid: str) -> TrackedRun | None:
 def _suspended_since_ns(runs: Sequence[TrackedRun], uuid: str) -> int | None:
     """Since when all runs that use that GPU are suspended; ``None``: one can work, or none is."""
     stops_ns = [
-        run.timeline.suspended_since_ns
-        for run in runs
-        if run.is_surely_on(uuid) and not run.is_over
+        run.suspended_since_ns for run in runs if run.is_surely_on(uuid) and not run.is_over
     ]
     known_ns = [since_ns for since_ns in stops_ns if since_ns is not None]
     return max(known_ns) if known_ns and len(known_ns) == len(stops_ns) else None

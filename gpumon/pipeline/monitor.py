@@ -17,7 +17,8 @@ from gpumon.pipeline.run_registry import RunRegistry
 
 _KEEP_BEHIND_NS = 5 * NS_PER_S
 _MAX_BEHIND_NS = 120 * NS_PER_S
-_MAX_PEERS = 9
+_MAX_PEERS = 7
+"""ours: the others of a machine with eight GPUs, so that 64 cost eight times as much."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,6 +56,7 @@ class Monitor:
         self._late_ranks = LateRanks(settings)
         self._has_listed_process = False  # whether the driver ever listed one
         self._began_ns: int | None = None
+        self._needed_ns = 0  # phases before are forgotten
         self._samples_total = self._missed_total = 0
         self._source_errors = self._rejected = 0
         self._source_message: str | None = None
@@ -165,22 +167,26 @@ class Monitor:
             uuid = sample.device.uuid
             runs = self._runs.on(uuid)
             jobs = {run.job_key for run in runs if run.is_bound_to(uuid)}
-            peers = {other: gpu for job in jobs for other, gpu in busiest_of_job[job].items()}
-            peers.pop(uuid, None)
+            peers: dict[str, GpuTracker] = {}
+            for job in jobs:
+                others = [one for one in busiest_of_job.get(job, {}).items() if one[0] != uuid]
+                peers.update(others[:_MAX_PEERS])
             self._gpus[uuid].settle(runs, [*peers.values()])
 
     def _busiest_of_jobs(self) -> dict[JobKey, dict[str, GpuTracker]]:
-        """The GPUs that worked most lately for each job, by UUID.
+        """The GPUs that worked most lately for each job of several, by UUID.
 
         A GPU is compared with the busiest of its peers. With a few candidates, a job of many
         GPUs costs no more for each of them.
         """
         busiest: dict[JobKey, dict[str, GpuTracker]] = {}
         for job, uuids in self._gpus_of_jobs().items():
+            if len(uuids) < 2:
+                continue
             known = [uuid for uuid in sorted(uuids) if uuid in self._gpus]
-            if len(known) > _MAX_PEERS:
+            if len(known) > _MAX_PEERS + 1:
                 known = nlargest(
-                    _MAX_PEERS, known, key=lambda uuid: self._gpus[uuid].peers.worked_ns
+                    _MAX_PEERS + 1, known, key=lambda uuid: self._gpus[uuid].peers.worked_ns
                 )
             busiest[job] = {uuid: self._gpus[uuid] for uuid in known}
         return busiest
@@ -204,8 +210,9 @@ class Monitor:
         if settled:
             # A GPU that is no longer read must not keep all later phases in memory.
             needed_ns = max(min(settled), max(settled) - _MAX_BEHIND_NS) - _KEEP_BEHIND_NS
-            for run in self._runs.runs:
+            for run in self._runs.runs if needed_ns != self._needed_ns else ():
                 run.forget_before(needed_ns)
+            self._needed_ns = needed_ns
 
     def _gpus_now(self, tick: Tick) -> tuple[tuple[GpuState, ...], CollectorState]:
         gpus = [*self._gpus.values()]

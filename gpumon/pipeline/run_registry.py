@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from operator import attrgetter
 
 from gpumon.core.report.report import JobKey
-from gpumon.core.ring_format.events import RingsReading
+from gpumon.core.ring_format.events import RingReading, RingsReading
 from gpumon.core.sample import GpuSample
 from gpumon.core.state import RunState
 from gpumon.core.waits.evidence import HostReading
@@ -20,6 +20,8 @@ class RunRegistry:
     def __init__(self, *, simulated: bool) -> None:
         self._simulated = simulated
         self._runs: dict[str, TrackedRun] = {}
+        self._runs_on: dict[str, list[TrackedRun]] | None = None  # by UUID, if known
+        self._candidate_gpus = CandidateGpus((), simulated=simulated)
 
     @property
     def runs(self) -> tuple[TrackedRun, ...]:
@@ -41,31 +43,66 @@ class RunRegistry:
             host: Host evidence on the runs.
             observed_from_ns: When observation of the GPUs began.
         """
-        join = CandidateGpus(gpus, simulated=self._simulated)
+        if not self._candidate_gpus.are_of(gpus):
+            self._candidate_gpus = CandidateGpus(gpus, simulated=self._simulated)
         listed = {reading.key for reading in rings.rings}
         for key in [key for key in self._runs if key not in listed]:
             del self._runs[key]
+            self._runs_on = None
         held_up = self._jobs_held_up(rings, host)
         for reading in rings.rings:
-            run = self._runs.get(reading.key)
-            if run is None:
+            if reading.key not in self._runs:
                 run = self._runs[reading.key] = TrackedRun(reading)
                 # A run that trained before observation began has had its first batch.
                 run.timeline.note_activity(0, observed_from_ns)
-            elif reading is not run.reading:
-                if reading.alive:
-                    run.is_superseded = False  # it seemed to have ended
-                run.update(
-                    reading,
-                    host.processes.get(reading.key),
-                    is_job_held_up=reading.key != held_up.get(run.job_key, reading.key),
-                )
-            elif run.is_settled:
-                continue
+                self._join(run)
+            else:
+                self._update(self._runs[reading.key], reading, host, held_up)
             if reading.key in host.of_run:
-                run.reasons.observe(host.of_run[reading.key])
-            _join(run, join)
+                self._runs[reading.key].reasons.observe(host.of_run[reading.key])
         self._give_labels()
+
+    def _update(
+        self,
+        run: TrackedRun,
+        reading: RingReading,
+        host: HostReading,
+        held_up: Mapping[JobKey, str],
+    ) -> None:
+        if reading is not run.reading:
+            if reading.alive:
+                run.is_superseded = False  # it seemed to have ended
+            run.update(
+                reading,
+                host.processes.get(reading.key),
+                is_job_held_up=reading.key != held_up.get(run.job_key, reading.key),
+            )
+        elif run.is_settled:
+            return
+        self._join(run)
+
+    def _join(self, run: TrackedRun) -> None:
+        """Match a run with GPUs, if anything that this depends on has changed."""
+        join, reading = self._candidate_gpus, run.reading
+        joined_by = (join, reading.facts, reading.alive, reading.host_pid, reading.is_pid_seen)
+        if joined_by == run.joined_by and GpuBinding.REFUSED not in run.bindings.values():
+            return
+        run.joined_by = joined_by
+        self._runs_on = None
+        wanted = join.gpus_of(reading)
+        if reading.ended_ns is not None:
+            # Its pid has left the process list, but its last samples are still to come.
+            wanted |= run.wanted_uuids
+        run.wanted_uuids = wanted
+        if reading.facts.on_cpu and not join.is_simulated:
+            run.used_uuids &= wanted  # those it seemed to use before
+        run.shares = join.shares_of(reading)
+        for uuid in join.seen_on(reading) & wanted:
+            run.bind(uuid, GpuBinding.SEEN)
+        for uuid in run.refused_uuids:
+            # A run that begins to use it later counts from then on.
+            is_named = join.names(uuid, reading)
+            run.bind(uuid, GpuBinding.SEEN if is_named else GpuBinding.REFUSED)
 
     def _jobs_held_up(self, rings: RingsReading, host: HostReading) -> dict[JobKey, str]:
         """Jobs in which one rank keeps the others from a step, with that rank's ring key."""
@@ -79,9 +116,14 @@ class RunRegistry:
 
     def on(self, uuid: str) -> tuple[TrackedRun, ...]:
         """Runs that may be on this GPU and that had not ended at its newest sample."""
+        if self._runs_on is None:
+            self._runs_on = {}
+            for run in self._runs.values():
+                for wanted in run.wanted_uuids:
+                    self._runs_on.setdefault(wanted, []).append(run)
         return tuple(
             run
-            for run in self._runs.values()
+            for run in self._runs_on.get(uuid, ())
             if uuid in run.wanted_uuids
             and run.bindings.get(uuid) is not GpuBinding.REFUSED
             and (run.ended_ns is None or run.left_ns.get(uuid) != run.ended_ns)
@@ -100,9 +142,11 @@ class RunRegistry:
         lives, or is another user's, the new one gets its pid in the label. A ring without a
         living process, which anyone can copy, never gets the name of a living run.
         """
+        new = [run for run in self._runs.values() if run.label is None and not run.is_superseded]
+        if not new:
+            return
         owners = {run.label: run for run in self._runs.values() if run.label}
         living = {run.reading.facts.run: run for run in self._runs.values() if run.reading.alive}
-        new = [run for run in self._runs.values() if run.label is None and not run.is_superseded]
         for run in sorted(new, key=attrgetter("started_ns")):
             label = name = run.reading.facts.run
             number = 1
@@ -116,24 +160,6 @@ class RunRegistry:
                 owners[label].label, owners[label].is_superseded = None, True
             owners[label] = run
             run.label = label
-
-
-def _join(run: TrackedRun, join: CandidateGpus) -> None:
-    reading = run.reading
-    wanted = join.gpus_of(reading)
-    if reading.ended_ns is not None:
-        # Its pid has left the process list, but its last samples are still to come.
-        wanted |= run.wanted_uuids
-    run.wanted_uuids = wanted
-    if reading.facts.on_cpu and not join.is_simulated:
-        run.used_uuids &= wanted  # those it seemed to use before
-    run.shares = join.shares_of(reading)
-    for uuid in join.seen_on(reading) & wanted:
-        run.bind(uuid, GpuBinding.SEEN)
-    for uuid in run.refused_uuids:
-        # A run that begins to use it later counts from then on.
-        is_named = join.names(uuid, reading)
-        run.bind(uuid, GpuBinding.SEEN if is_named else GpuBinding.REFUSED)
 
 
 def _is_behind(run: TrackedRun, living: TrackedRun) -> bool:

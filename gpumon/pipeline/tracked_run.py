@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from enum import Enum
+from types import MappingProxyType
 from typing import Final
 
+from gpumon.core.attribution.first_waits import NEVER
 from gpumon.core.attribution.idle_bounds import IdleBounds
 from gpumon.core.attribution.idle_sharing import SharedIdle, WindowParts, merge_parts
-from gpumon.core.attribution.timeline import PhaseTimeline
+from gpumon.core.attribution.span_labels import parts_of_span
+from gpumon.core.attribution.timeline import SEVERAL, PhaseTimeline
+from gpumon.core.clock import NS_PER_S
 from gpumon.core.phase import WORK_PHASES, IdleCause, InputWaitReason, TrainingPhase
 from gpumon.core.report.report import JobKey
 from gpumon.core.ring_format.events import PresentPhase, RingKind, RingReading
@@ -21,6 +25,8 @@ from gpumon.core.waits.reasons import WITH_REASONS, RunReasons
 from gpumon.pipeline.run_steps import StepBalance, StepPace
 
 _SETTINGS: Final = DEFAULT_SETTINGS
+_MAX_LAG_NS: Final = 5 * NS_PER_S
+"""ours: as long as the driver's samples may be late, so that what is shown stays together."""
 _MAY_HOLD_COMPILING = frozenset(
     {TrainingPhase.TRAIN_STEP, TrainingPhase.VALIDATION, TrainingPhase.PREDICT}
 )
@@ -38,7 +44,20 @@ class GpuBinding(Enum):
 
 
 class TrackedRun:
-    """A run, from the first reading of its ring on."""
+    """A run, from the first reading of its ring on.
+
+    Attributes:
+        ended_ns: When it ended; ``None`` while it lives.
+        job_key: Key of its job: the same id of two users is two jobs.
+        over_ns: When training ended; ``None`` while it trains. Its process may still live.
+            Without marks, it is over after a minute without a record.
+        is_over: Whether training is over; if the run marks the end of its loop, only by that mark.
+        silence: How long it has counted no step; ``None``: not long, or it is suspended.
+        is_hanging: Whether it probably hangs.
+        suspended_since_ns: Since when its process cannot run; ``None``: it can.
+        stands_still: Whether it hangs, or is suspended.
+        holds_job_up: Whether its job counts no step because of what it does, which is no hang.
+    """
 
     def __init__(self, reading: RingReading) -> None:
         self.reading = reading
@@ -53,33 +72,46 @@ class TrackedRun:
         self._present = PresentPhase(reading.facts.started_ns)
         self._shown_ns: dict[TrainingPhase, int] = {}
         self._pace = StepPace()
+        self._median_ns: int | None = None
         self.reasons = RunReasons()
         self.balance = StepBalance()
         self.bounds = IdleBounds()
         self.shares: dict[str, float] = {}  # by UUID, of GPUs that are watched
-        self._last_state: RunState | None = None  # once it is final
+        self.joined_by: tuple[object, ...] = ()  # what its wanted GPUs and shares depended on
+        self._last_state: RunState | None = None
+        self._made_of: tuple[object, ...] = ()  # of what the last state was made, besides time
+        self._state_ends_ns = 0  # until when it holds
         self._process: ProcessState | None = None
         self._clock = StepClock()
         self._is_job_held_up = False
-        self._works_from_ns: int | None = None  # its first step or step phase
+        self._works_from_ns = _first_work_ns(reading)  # its first step or step phase
         self._written_ns = 0
         self._is_released = False  # of everything but its last state
+        self.started_ns = reading.facts.started_ns
+        self.ended_ns, self._until_ns = reading.ended_ns, reading.known_until_ns
+        self.job_key: JobKey = (reading.facts.job, reading.owner_uid)
+        self.over_ns: int | None = None
+        self.silence: RunSilence | None = None
+        self.suspended_since_ns: int | None = None
+        self.is_over = self.is_hanging = self.stands_still = self.holds_job_up = False
         self.update(reading)
-
-    @property
-    def started_ns(self) -> int:
-        return self.reading.facts.started_ns
-
-    @property
-    def ended_ns(self) -> int | None:
-        return self.reading.ended_ns
 
     def is_under_way_in(self, sample: BusySample) -> bool:
         """Whether the run existed during any of the sample."""
-        return self.timeline.covered_ns(sample.start_ns, sample.end_ns) > 0
+        return self.timeline.is_known_in(sample.start_ns, sample.end_ns)
+
+    def goes_on(self, sample: BusySample) -> bool:
+        """Whether it neither stands still nor was over before that sample."""
+        return not self.stands_still and (self.over_ns is None or self.over_ns > sample.start_ns)
 
     def began_by(self, at_ns: int) -> bool:
-        return self.reading.facts.started_ns < at_ns
+        return self.started_ns < at_ns
+
+    def goes_on_throughout(self, start_ns: int, end_ns: int) -> bool:
+        """Whether it existed all that time, and neither stands still nor is over."""
+        if self.stands_still or self.over_ns is not None:
+            return False
+        return self.timeline.covered_ns(start_ns, end_ns) == end_ns - start_ns
 
     def works_by(self, at_ns: int) -> bool:
         """Whether it had counted a step, or entered a phase of ``WORK_PHASES``, by then."""
@@ -111,59 +143,6 @@ class TrackedRun:
         refused = [uuid for uuid, one in self.bindings.items() if one is GpuBinding.REFUSED]
         return self.wanted_uuids.intersection(refused)
 
-    @property
-    def job_key(self) -> JobKey:
-        """Key of its job: the same id of two users is two jobs."""
-        return self.reading.facts.job, self.reading.owner_uid
-
-    def over_ns(self, patience_ns: int) -> int | None:
-        """When training ended; ``None`` while it trains. Its process may still live.
-
-        Without marks, it is over after ``patience_ns`` without a record.
-        """
-        if (
-            self.ended_ns is None
-            and not self._clock.may_be_over
-            and (not self.timeline.is_marked_over)
-        ):
-            return None  # it marks the end of its loop, and has not yet
-        return self.ended_ns or self.timeline.over_since_ns(patience_ns)
-
-    @property
-    def is_over(self) -> bool:
-        """Whether training is over; if the run marks the end of its loop, only by that mark."""
-        if self.reading.ended_ns is not None or self.timeline.is_marked_over:
-            return True
-        return self.over_ns(_SETTINGS.idle_job_ends_after_ns) is not None
-
-    @property
-    def silence(self) -> RunSilence | None:
-        """How long it has counted no step; ``None``: not long, or it is suspended."""
-        silence = self._clock.silence
-        if silence is None or self.timeline.suspended_since_ns is not None or self._is_job_held_up:
-            return None
-        sleeps_in = None if self._process is None else self._process.sleeps_in
-        return silence._replace(sleeps_in=sleeps_in)
-
-    @property
-    def holds_job_up(self) -> bool:
-        """Whether its job counts no step because of what it does, which is no hang."""
-        if self.is_over:
-            return False
-        is_untimed = self._clock.is_untimed and not self.is_hanging
-        return is_untimed or self.timeline.suspended_since_ns is not None
-
-    @property
-    def is_hanging(self) -> bool:
-        """Whether it probably hangs."""
-        silence = self.silence
-        return silence is not None and silence.is_hanging
-
-    @property
-    def stands_still(self) -> bool:
-        """Whether it hangs, or is suspended."""
-        return self.timeline.suspended_since_ns is not None or self.is_hanging
-
     def is_surely_on(self, uuid: str) -> bool:
         """Whether it used the GPU, names it, or is listed there by the driver."""
         is_named = self.reading.facts.gpus is not None and uuid in self.wanted_uuids
@@ -173,7 +152,7 @@ class TrackedRun:
         """Whether it trains on the GPU now."""
         if uuid not in self.used_uuids or self.is_over or self.is_hanging:
             return False
-        return self.reading.steps > 0 and self.timeline.suspended_since_ns is None
+        return self.reading.steps > 0 and self.suspended_since_ns is None
 
     @property
     def is_settled(self) -> bool:
@@ -200,35 +179,66 @@ class TrackedRun:
         if self._is_released:
             self.reading = reading  # which does not change any more
             return
+        is_first = reading is self.reading
         if self.bounds is _NO_BOUNDS:
             self.bounds, self.timeline.keeps_steps = IdleBounds(), True  # it lives again
-        ran_until_ns = self.reading.known_until_ns
-        self.reading, self._last_state, self._process = reading, None, process
+        ran_until_ns, until_ns = self._until_ns, reading.known_until_ns
+        before, self.reading, self._process = self.reading, reading, process
+        self.ended_ns, self._until_ns = reading.ended_ns, until_ns
+        if is_first or reading.facts is not before.facts:
+            self.job_key = reading.facts.job, reading.owner_uid
+            self.balance.update(reading)
         if process is not None and process.is_stopped:
             self.timeline.suspend(ran_until_ns)
         else:
             stamps_ns = reading.events.stamps_ns
-            self.timeline.resume(stamps_ns[0] if stamps_ns else reading.known_until_ns)
-        self.timeline.extend(reading.events, reading.known_until_ns)
-        self._pace.ingest(reading.events, self.timeline.suspended_ns)
+            self.timeline.resume(stamps_ns[0] if stamps_ns else until_ns)
+        self.timeline.extend(reading.events, until_ns)
         if reading.events:
+            self._pace.ingest(reading.events, self.timeline.suspended_ns)
+            self._median_ns = self._pace.median_ns
+            self._present.ingest(reading.events)
             self._written_ns = reading.events.stamps_ns[-1]
-        if self._works_from_ns is None:
-            self._works_from_ns = _first_work_ns(reading)
-        until_ns = reading.known_until_ns
+        if reading.events or _counted(reading) != _counted(before):
+            self._state_ends_ns = 0
+            if self._works_from_ns is None:
+                self._works_from_ns = _first_work_ns(reading)
         stopped_ns = max(0, until_ns - ran_until_ns)
         self._is_job_held_up = is_job_held_up
         if not is_job_held_up:
             stopped_ns = self.timeline.suspended_ns(ran_until_ns, until_ns)
         self._clock.update(
             reading,
-            median_ns=self._pace.median_ns,
+            median_ns=self._median_ns,
             first_wait_since_ns=self.timeline.first_wait_since_ns,
             stopped_ns=stopped_ns,
-            is_over=self.is_over,
+            is_over=self._find_end(),
         )
-        self.balance.update(reading)
-        self._present.ingest(reading.events)
+        if reading.events:
+            self._find_end()  # the clock now knows whether the loop goes on
+        self._find_standstill()
+
+    def _find_end(self) -> bool:
+        """Update ``over_ns`` and ``is_over``; return the latter."""
+        marks_loop_end = not (self._clock.may_be_over or self.timeline.is_marked_over)
+        self.over_ns = self.ended_ns
+        if self.over_ns is None and not marks_loop_end:
+            self.over_ns = self.timeline.over_since_ns(_SETTINGS.idle_job_ends_after_ns)
+        self.is_over = self.over_ns is not None or self.timeline.is_marked_over
+        return self.is_over
+
+    def _find_standstill(self) -> None:
+        silence, self.suspended_since_ns = self._clock.silence, self.timeline.suspended_since_ns
+        is_suspended = self.suspended_since_ns is not None
+        if is_suspended or self._is_job_held_up:
+            silence = None
+        elif silence is not None and self._process is not None:
+            silence = silence._replace(sleeps_in=self._process.sleeps_in)
+        self.silence = silence
+        self.is_hanging = silence is not None and silence.is_hanging
+        self.stands_still = is_suspended or self.is_hanging
+        is_untimed = self._clock.is_untimed and not self.is_hanging
+        self.holds_job_up = not self.is_over and (is_untimed or is_suspended)
 
     def forget_before(self, time_ns: int) -> None:
         """Forget what was before, and all but the last state of a run that is gone.
@@ -242,7 +252,7 @@ class TrackedRun:
         ended_ns = self.ended_ns
         if ended_ns is not None and ended_ns < time_ns and self.is_settled:
             self.bounds = _NO_BOUNDS  # the largest part: windows that might be narrowed later
-            if self.reading.is_gone:
+            if self.reading.is_gone and self._state_ends_ns == NEVER:
                 self._release()
 
     def _release(self) -> None:
@@ -254,12 +264,41 @@ class TrackedRun:
         self.undecided_on, self.bindings, self.left_ns = _NO_UUIDS, _NO_BINDINGS, _NO_ENDS
 
     def state(self, began_ns: int = 0) -> RunState:
-        """State of the run; observation began at ``began_ns``."""
-        if self._last_state is not None and self._last_state.run == self.label:
-            return self._last_state
-        state = self._state(began_ns)
-        self._last_state = state if self.is_settled else None
+        """State of the run; observation began at ``began_ns``.
+
+        There may be a hundred runs that do nothing. If only time has passed, a state holds for a
+        tenth of the time since the last record, at most for ``_MAX_LAG_NS``.
+        """
+        last, until_ns = self._last_state, self._until_ns
+        if last is not None and last.run == self.label and self._holds_until(until_ns):
+            return last
+        self._last_state = state = self._state(began_ns)
+        self._made_of = self._state_inputs()
+        self._state_ends_ns = until_ns
+        if self.is_settled:
+            self._state_ends_ns = NEVER
+        elif self.ended_ns is None:
+            quiet_ns = until_ns - max(self._written_ns, self.started_ns)
+            self._state_ends_ns += min(_MAX_LAG_NS, quiet_ns // 10)
         return state
+
+    def _holds_until(self, until_ns: int) -> bool:
+        """Whether the last state still holds then."""
+        if self._state_ends_ns == NEVER:
+            return True
+        return until_ns < self._state_ends_ns and self._made_of == self._state_inputs()
+
+    def _state_inputs(self) -> tuple[object, ...]:
+        """All that a state of a quiet run is made of, besides what only grows with time."""
+        return (
+            self.reading.facts,
+            frozenset(self.used_uuids),
+            self.refused_uuids,
+            len(self.undecided_on),
+            self.is_hanging,
+            self.suspended_since_ns,
+            self.shares,
+        )
 
     def _state(self, began_ns: int) -> RunState:
         reading, facts = self.reading, self.reading.facts
@@ -293,7 +332,7 @@ class TrackedRun:
             wall_ns=max(0, until_ns - facts.started_ns),
             loader=facts.loader,
             callback_ns=facts.callback_ns,
-            step_ns=self._pace.median_ns,
+            step_ns=self._median_ns,
             shares=self.shares or _NO_SHARES,
             ratio_changes=facts.ratio_changes,
             step_busy_ratios=self.balance.busy_ratios or _NO_SHARES,
@@ -305,11 +344,16 @@ class TrackedRun:
             world_size=facts.world_size,
             is_undecided=bool(self.undecided_on),
             reasons=self.reasons.report(),
-            suspended_since_ns=self.timeline.suspended_since_ns if reading.alive else None,
+            suspended_since_ns=self.suspended_since_ns if reading.alive else None,
             silence=self.silence,
             written_ns=self._written_ns,
             on_cpu=facts.on_cpu,
         )
+
+
+def _counted(reading: RingReading) -> tuple[object, ...]:
+    """What a ring counts, and whether its run lives: the same while the run does nothing."""
+    return reading.phase_ns, reading.steps, reading.samples, reading.epoch, reading.alive
 
 
 def _first_work_ns(reading: RingReading) -> int | None:
@@ -341,10 +385,28 @@ _NO_UUIDS: Final[set[str]] = set()
 _NOTHING_WANTED: Final[frozenset[str]] = frozenset()
 
 
-def parts_of(runs: Sequence[TrackedRun], start_ns: int, end_ns: int) -> WindowParts:
-    """What these runs did between two times."""
-    parts = [run.timeline.parts(start_ns, end_ns) for run in runs]
-    return parts[0] if len(parts) == 1 else merge_parts(parts, end_ns - start_ns)
+def parts_of(
+    runs: Sequence[TrackedRun],
+    start_ns: int,
+    end_ns: int,
+    code_of: Mapping[TrackedRun, int] = MappingProxyType({}),
+) -> WindowParts:
+    """What these runs did between two times.
+
+    ``code_of`` has the phases of those that are known to have been in one throughout.
+    """
+    if len(runs) == 1:
+        return runs[0].timeline.parts(start_ns, end_ns)
+    # There may be a hundred that do nothing, in the same phase.
+    codes = [code_of.get(run, SEVERAL) for run in runs]
+    alike = sorted(set(codes) - {SEVERAL})
+    parts = [parts_of_span(code, end_ns - start_ns) for code in alike]
+    counts = [codes.count(code) for code in alike]
+    for run, code in zip(runs, codes, strict=True) if SEVERAL in codes else ():
+        if code == SEVERAL:
+            parts.append(run.timeline.parts(start_ns, end_ns))
+            counts.append(1)
+    return merge_parts(parts, end_ns - start_ns, counts)
 
 
 def with_reasons(
@@ -377,6 +439,13 @@ def with_reasons(
 
 def _weights(runs: Sequence[TrackedRun], cause: IdleCause, start_ns: int, end_ns: int) -> list[int]:
     """For how long each of these runs was in phases of that cause."""
-    parts = [run.timeline.parts(start_ns, end_ns) for run in runs]
     is_wait = cause is IdleCause.INPUT_WAIT
-    return [part.input_wait_ns if is_wait else part.step_ns for part in parts]
+    of_code: dict[int, int] = {}
+    weights = []
+    for run in runs:
+        code = run.timeline.sole_code(start_ns, end_ns)
+        if code == SEVERAL or code not in of_code:
+            part = run.timeline.parts(start_ns, end_ns)
+            of_code[code] = part.input_wait_ns if is_wait else part.step_ns
+        weights.append(of_code[code])
+    return weights

@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from operator import add
+from operator import add, mul
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
@@ -240,21 +240,30 @@ def in_proportion(
     return shares
 
 
-def merge_parts(parts: Sequence[WindowParts], window_ns: int) -> WindowParts:
+def merge_parts(
+    parts: Sequence[WindowParts], window_ns: int, counts: Sequence[int] | None = None
+) -> WindowParts:
     """Merge what several runs on one GPU did in one window, weighted by their part of it.
 
     Together they cover no more than the window.
+
+    Args:
+        parts: What runs did.
+        window_ns: Length of the window.
+        counts: How many runs did each; by default, one.
     """
+    counts = counts or [1] * len(parts)
     each_covers_ns = [window_ns - part.outside_ns for part in parts]
-    covered_ns, longest_ns = sum(each_covers_ns), max(each_covers_ns, default=0)
+    covered_ns, longest_ns = sum(map(mul, each_covers_ns, counts)), max(each_covers_ns, default=0)
     merged = WindowParts(outside_ns=window_ns - longest_ns)
     if covered_ns == 0:
         return merged
-    for part in parts:
+    for part, count in zip(parts, counts, strict=True):
         for cause, length_ns in part.waits.items():
-            share_ns = length_ns * longest_ns // covered_ns
+            share_ns = count * (length_ns * longest_ns // covered_ns)
             merged.waits[cause] = merged.waits.get(cause, 0) + share_ns
         for name in _LENGTHS:
-            share_ns = getattr(part, name) * longest_ns // covered_ns
-            setattr(merged, name, getattr(merged, name) + share_ns)
+            if length_ns := getattr(part, name):
+                share_ns = count * (length_ns * longest_ns // covered_ns)
+                setattr(merged, name, getattr(merged, name) + share_ns)
     return merged

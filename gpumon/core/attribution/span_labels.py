@@ -100,6 +100,13 @@ def codes_of(records: RingRecords) -> bytes:
     return bytes(map(or_, compress(records.phases, entered), compress(modes, entered)))
 
 
+def parts_of_span(code: int, length_ns: int) -> WindowParts:
+    """A window that lies entirely in one span."""
+    parts = WindowParts()
+    add_length(parts, LABELS[code], length_ns)
+    return parts
+
+
 def add_length(parts: WindowParts, label: SpanLabel, length_ns: int) -> None:
     """Add time with a label, in place."""
     if label.is_silent:

@@ -28,6 +28,8 @@ _STEP_CODES: Final = tuple(
 _MAX_SPANS = 65_536
 _MAX_BEHIND: Final = 64
 """If a device seems to be more steps behind its host, its marks have stopped."""
+SEVERAL: Final = -1
+"""No code of a span."""
 _WITHOUT_STEPS: Final = frozenset({TrainingPhase.BETWEEN_EPOCHS, TrainingPhase.OTHER})
 
 
@@ -81,7 +83,9 @@ class PhaseTimeline:
         before_ns = self._known_until_ns
         self._known_until_ns = max(before_ns, known_until_ns)
         if self._first_batch.over_ns == NEVER and self._starts_ns:
-            self._follow_first_batch(before_ns)
+            is_followed = self._starts_ns[-1] == self._first_batch_seen_ns
+            if records or not is_followed or self.first_wait_since_ns is not None:
+                self._follow_first_batch(before_ns)
         if len(self._starts_ns) > _MAX_SPANS:
             self.forget_before(self._starts_ns[-_MAX_SPANS])
 
@@ -119,13 +123,13 @@ class PhaseTimeline:
         return self._starts_ns[-1] if waits else None
 
     def forget_before(self, time_ns: int) -> None:
-        keep_from = max(0, bisect_right(self._starts_ns, time_ns) - 1)
-        if self._amounts and keep_from:
+        keep_from = bisect_right(self._starts_ns, time_ns) - 1
+        if keep_from > 0:
             kept_ns = self._starts_ns[keep_from]
             self._amounts = {at: own for at, own in self._amounts.items() if at >= kept_ns}
-        del self._starts_ns[:keep_from], self._labels[:keep_from]
-        old = bisect_left(self._drained, time_ns, key=itemgetter(1))
-        del self._drained[:old]
+            del self._starts_ns[:keep_from], self._labels[:keep_from]
+        if self._drained:
+            del self._drained[: bisect_left(self._drained, time_ns, key=itemgetter(1))]
         if self._steps_ns:
             del self._steps_ns[: bisect_left(self._steps_ns, time_ns)]
 
@@ -171,6 +175,25 @@ class PhaseTimeline:
         if not self._starts_ns:
             return 0
         return max(0, min(end_ns, self._known_until_ns) - max(start_ns, self._starts_ns[0]))
+
+    def sole_code(self, start_ns: int, end_ns: int) -> int:
+        """Code of the newest span, if the entire window lies in it; else ``SEVERAL``.
+
+        So it is, too, where the phase alone does not show what the time was spent on.
+        """
+        starts_ns = self._starts_ns
+        if not starts_ns or starts_ns[-1] > start_ns or end_ns > self._known_until_ns:
+            return SEVERAL
+        if self._amounts or self.has_marks or (self._steps_counted and not self._has_step_phase):
+            return SEVERAL
+        code = self._labels[-1]
+        is_input_wait = LABELS[code].cause is IdleCause.INPUT_WAIT
+        return SEVERAL if is_input_wait and start_ns < self._first_batch.over_ns else code
+
+    def is_known_in(self, start_ns: int, end_ns: int) -> bool:
+        """Whether any of the window lies in any phase."""
+        starts_ns, known_ns = self._starts_ns, self._known_until_ns
+        return bool(starts_ns) and start_ns < known_ns and starts_ns[0] < min(end_ns, known_ns)
 
     def parts(self, start_ns: int, end_ns: int) -> WindowParts:
         """What the run did between two times."""
@@ -221,11 +244,17 @@ class PhaseTimeline:
         is_silent = self._known_until_ns - since_ns > patience_ns
         return since_ns if self.is_marked_over or is_silent else None
 
+    @property
+    def awaits_activity(self) -> bool:
+        """Whether ``note_activity`` may end the wait for the first batch."""
+        first = self._first_batch
+        return first.over_ns == NEVER and first.first_ended_ns is not None
+
     def note_activity(self, start_ns: int, end_ns: int) -> None:
         """Note that a GPU of the run was active, which ends the wait for the first batch."""
         first = self._first_batch
         ended_ns = first.first_ended_ns
-        if first.over_ns != NEVER or ended_ns is None or end_ns <= ended_ns:
+        if not self.awaits_activity or ended_ns is None or end_ns <= ended_ns:
             return
         first.note_activity()
         # The ring may be newer than the samples: a later wait may have begun already.

@@ -2,17 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from itertools import pairwise
 from typing import Any
 
 import pytest
 
 from gpumon.core.phase import IdleCause, TrainingPhase
-from gpumon.core.sample import Frame
-from tests.builders.monitor import SAVE, STEP, WAIT, Story, gpu, monitor, reading
+from gpumon.core.ring_format.events import (
+    RingEvent,
+    RingKind,
+    RingRecords,
+    RingsReading,
+    RunFacts,
+)
+from gpumon.core.sample import Device, Frame, GpuSample
+from tests.builders.monitor import (
+    SAVE,
+    STEP,
+    WAIT,
+    Phases,
+    Story,
+    gpu,
+    monitor,
+    reading,
+    ring_reading,
+)
+from tests.builders.time import every as samples_of
 from tests.builders.time import s
+from tests.call_count import count_calls
 
+STEPS: Phases = ((0.0, WAIT), (0.05, STEP))
 LOST, NO_DRIVER = "GPU is lost", "the driver is not loaded"
 
 
@@ -206,15 +226,15 @@ class TestASampleAtTheActivityThreshold:
 
         assert gpu(state).totals.resolved_ns == resolved_ns
 
-    @pytest.mark.parametrize(("level", "jobs_gpus"), [(0.05, 1), (0.06, 2)])
+    @pytest.mark.parametrize(("level", "jobs_gpus"), [(0.05, []), (0.06, [2])])
     def test_makes_a_gpu_a_peer_only_above_it(
-        self, story: Story, level: float, jobs_gpus: int
+        self, story: Story, level: float, jobs_gpus: list[int]
     ) -> None:
         story.ring(gpus=("0", "1"))
         story.pass_second(1.0, level, phases=[(0.0, STEP)])
 
-        ((_, gpus),) = story.monitor._busiest_of_jobs().items()
-        assert len(gpus) == jobs_gpus
+        jobs_of_several = story.monitor._busiest_of_jobs()
+        assert [len(gpus) for gpus in jobs_of_several.values()] == jobs_gpus
 
 
 class TestPhasesOfTheLastFiveSeconds:
@@ -261,3 +281,83 @@ class TestSamplesThatComeEveryFewSeconds:
             assert one.totals == other.totals
             assert one.verdict == other.verdict
             assert one.last_sample_at_ns == other.last_sample_at_ns
+
+
+class Machine:
+    """GPUs with five samples a second, and runs on them that have all worked."""
+
+    def __init__(self, gpus: int, runs: Iterable[tuple[str, Iterable[int]]] = ()) -> None:
+        """``runs``: the job of each, and its GPUs."""
+        self._monitor = monitor(simulated=True)
+        self._second = 0
+        self._devices = [Device(uuid=f"GPU-{n:03}", index=n) for n in range(gpus)]
+        self._rings = [
+            ring_reading(
+                RunFacts(
+                    run=f"run-{n}", job=job, pid=n, boot_id="", started_ns=0,
+                    gpus=tuple(map(str, on)),
+                )
+            )
+            for n, (job, on) in enumerate(runs)
+        ]  # fmt: skip
+        self._tick([(0.0, STEP)])
+        for _ in range(3):
+            self._tick()
+
+    def calls(self, steps: int = 0, *, is_drained: bool = True) -> int:
+        """The calls that the next tick takes."""
+        phases = [(n / max(1, steps) + at, phase) for n in range(steps) for at, phase in STEPS]
+        return count_calls(lambda: self._tick(phases, is_drained=is_drained))
+
+    def _tick(self, phases: Phases = (), *, is_drained: bool = True) -> None:
+        began_s, self._second = self._second, self._second + 1
+        levels = (0.95, 0.9, 0.2, 0.95, 0.9) if is_drained else ()
+        gpus = tuple(
+            GpuSample(device, busy=tuple(samples_of(0.2, levels, began_s)))
+            for device in self._devices
+        )
+        events = RingRecords.of(
+            RingEvent(RingKind.ENTER, s(began_s + at), phase, 0) for at, phase in phases
+        )
+        now_ns = s(self._second)
+        rings = [ring._replace(read_at_ns=now_ns, events=events) for ring in self._rings]
+        frame = Frame(now_ns, gpus)
+        self._monitor.ingest(reading(now_ns, frame, rings=RingsReading(rings=tuple(rings))))
+
+
+class TestTheCostOfATick:
+    """Counted in calls, which do not depend on the load of the machine."""
+
+    @pytest.mark.parametrize(
+        "runs",
+        [
+            lambda _: [],
+            lambda gpus: [("job", range(gpus))],
+            lambda gpus: [("job", [gpu]) for gpu in range(gpus)],
+            lambda gpus: [(f"job {gpu}", [gpu]) for gpu in range(gpus)],
+            lambda gpus: [(f"job {gpu} {n}", [gpu]) for gpu in range(gpus) for n in range(4)],
+        ],
+        ids=["no run", "one run", "the ranks of a job", "a job each", "four jobs each"],
+    )
+    def test_is_with_64_gpus_at_most_eight_times_that_with_8(
+        self, runs: Callable[[int], list[tuple[str, Iterable[int]]]]
+    ) -> None:
+        few, many = (Machine(gpus, runs(gpus)).calls(steps=5) for gpus in (8, 64))
+
+        assert many <= 8 * few
+
+    @pytest.mark.parametrize(("is_drained", "most"), [(True, 260), (False, 125)])
+    def test_grows_by_little_with_each_run_that_does_nothing(
+        self, is_drained: bool, most: int
+    ) -> None:
+        none, hundred = (
+            Machine(8, [(f"job {n}", [n % 8]) for n in range(runs)]).calls(is_drained=is_drained)
+            for runs in (0, 100)
+        )
+
+        assert (hundred - none) / 100 <= most
+
+    def test_is_a_quarter_between_two_drains(self) -> None:
+        drained, between = (Machine(8).calls(is_drained=one) for one in (True, False))
+
+        assert between <= drained / 4

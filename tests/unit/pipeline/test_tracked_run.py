@@ -11,6 +11,7 @@ from gpumon.pipeline.state_report import report_of
 from tests.builders.monitor import (
     ADA,
     ADAS_PROCESS,
+    BEGAN_NS,
     OTHER_USER,
     SAVE,
     STEP,
@@ -23,6 +24,7 @@ from tests.builders.monitor import training as train
 from tests.builders.time import s
 
 COMPILE, START_UP = TrainingPhase.COMPILE, TrainingPhase.START_UP
+BETWEEN_EPOCHS = TrainingPhase.BETWEEN_EPOCHS
 
 
 class TestTheEndOfARun:
@@ -202,6 +204,58 @@ class TestARunThatIsOverForGood:
 
         assert over.state.runs == before
         assert over.monitor._runs.on("GPU-0") == ()
+
+
+class TestARunThatDoesNothing:
+    """Only time passes: there may be a hundred such runs, and each state costs."""
+
+    @pytest.fixture
+    def quiet(self, training: Story) -> Story:
+        training.pass_second(1.0, phases=[(0.0, BETWEEN_EPOCHS)])
+        return training
+
+    def test_keeps_its_state_for_a_tenth_of_that_time_and_at_most_five_seconds(
+        self, quiet: Story
+    ) -> None:
+        states = []
+        for second in range(1, 121):
+            state = quiet.pass_second(0.0).runs[0]
+            late_ns = quiet.now_ns - BEGAN_NS - state.wall_ns
+            assert late_ns <= min(s(5), s(second) // 10 + s(1) // 10)
+            assert state.phase_ns[BETWEEN_EPOCHS] == s(second) + s(1) - late_ns
+            states.append(state)
+
+        assert len({id(state) for state in states[-60:]}) <= 1 + 60 // 5
+
+    def test_has_another_state_as_soon_as_it_does_something(self, quiet: Story) -> None:
+        quiet.pass_seconds(120, 0.0)
+        quiet.pass_second(0.0, phases=[(0.5, STEP)])
+
+        assert quiet.state.runs[0].phase is STEP
+        assert quiet.state.runs[0].wall_ns == quiet.now_ns - BEGAN_NS
+
+    def test_has_another_state_as_soon_as_its_process_is_stopped_or_another_gpu_works(
+        self, quiet: Story
+    ) -> None:
+        quiet.alter_facts(gpus=("0", "1"))
+        quiet.pass_seconds(121, 0.0, 0.0)
+        quiet.pass_second(0.0, 1.0)
+        assert quiet.state.runs[0].gpu_uuids == ("GPU-0", "GPU-1")
+        quiet.stop()
+        quiet.pass_second(0.0, 0.0)
+        assert quiet.state.runs[0].suspended_since_ns is not None
+
+    def test_hangs_in_the_second_in_which_its_limit_is_over(self, training: Story) -> None:
+        training.pass_seconds(20, 1.0, phases=[(0.0, STEP)], steps=4)
+        hangs = [
+            (silence := training.pass_second(0.0).runs[0].silence) is not None
+            and silence.is_hanging
+            for _ in range(60)
+        ]
+        since_s = hangs.index(True)
+
+        assert all(hangs[since_s:])
+        assert 29 <= since_s <= 31
 
 
 class TestARunThatHasEndedThoughItsProcessLives:
