@@ -419,7 +419,7 @@ def _repeats(sample: GpuSample, before: GpuSample) -> bool:
 class _Steady(NamedTuple):
     """Runs on one GPU that went on throughout a tick, and what each of its samples asks of them.
 
-    There may be a hundred, most of which do nothing.
+    There may be a hundred, and most do nothing.
 
     Attributes:
         code_of: The phase that each was in all the time; ``SEVERAL``, if there is none.

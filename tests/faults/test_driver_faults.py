@@ -35,7 +35,7 @@ ANY_FAULT = pytest.mark.parametrize("fault", FAULTS, ids=str)
 
 def drains_power(fake: FakeNvml) -> bool:
     """Whether the power of its boards is read from a ring."""
-    return fake.gpu(FIRST).compute_capability <= 80
+    return bool(fake.gpu(FIRST).compute_capability <= 80)
 
 
 def assert_back_within(story: DriverStory, seconds: int) -> None:
