@@ -247,8 +247,8 @@ class GpuSample(NamedTuple):
             disjoint. Empty: the time was not observed.
         utilization_ratio: The latest utilisation, 0 to 1. It and the other present
             values are ``None`` after three periods without an answer.
-        power_watts: Mean power draw since the previous tick, if the driver keeps
-            samples and that tick was at most 3 s ago; otherwise the present one.
+        power_watts: Mean power draw before the newest of ``busy``: of the last second where
+            the driver reports that, else since the drain before, else the present draw.
         energy_joules: Energy since the driver was loaded; it continues
             where a reset clears the board's counter.
         processes: Processes that hold memory on the GPU; ``None``: no list.
