@@ -71,19 +71,21 @@ class _Rank:
         # Least and longest waits for each run that is not yet known to be late.
         self._open_ns: dict[str, tuple[int, int]] = {}
         self._before = self._sums()
-        self._until_ns = gpu.ledger.last_end_ns
+        self._until_ns = run.reading.known_until_ns
+        self._samples_until_ns = gpu.ledger.last_end_ns
         self._steps = run.reading.steps
         self.compared_at_ns = 0
 
     @property
     def has_new_samples(self) -> bool:
         """Whether its GPU has any since the last comparison: they come every few seconds."""
-        return self.gpu.ledger.last_end_ns > self._until_ns
+        return self.gpu.ledger.last_end_ns > self._samples_until_ns
 
     def growth(self) -> _Growth:
         before, now = self._before, self._sums()
         late_ns = {cause: ns - before.late_ns.get(cause, 0) for cause, ns in now.late_ns.items()}
-        until_ns = self.gpu.ledger.last_end_ns  # as the sums
+        self._samples_until_ns = self.gpu.ledger.last_end_ns
+        until_ns = self.run.reading.known_until_ns  # a stop counts before samples show it
         stopped_ns = self.run.timeline.suspended_ns(self._until_ns, until_ns)
         self._before, self._until_ns = now, until_ns
         steps, self._steps = self.run.reading.steps - self._steps, self.run.reading.steps
