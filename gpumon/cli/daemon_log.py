@@ -164,9 +164,9 @@ class PriceLog:
             self._log.info("%s", price)
         else:
             self._log.warning(
-                "%s: more than %g %% of a core; `gpumon doctor` names the field to switch off",
+                "%s: more than %g ms; `gpumon doctor` names the field to switch off",
                 price,
-                100 * BUDGET,
+                1000 * BUDGET,
             )
 
 

@@ -261,6 +261,8 @@ class GpuSample(NamedTuple):
             support is ``None``, not a fault.
         processes_at_ns: CLOCK_MONOTONIC just before ``processes`` was read;
             ``None``: with this sample.
+        power_over_ns: The time that ``power_watts`` is a mean of; ``None``: that since the
+            drain before.
     """
 
     device: Device
@@ -278,6 +280,7 @@ class GpuSample(NamedTuple):
     xid_errors: tuple[tuple[int, int], ...] = ()
     faults: tuple[FieldFault, ...] = ()
     processes_at_ns: int | None = None
+    power_over_ns: int | None = None
 
 
 class Frame(NamedTuple):

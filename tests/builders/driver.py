@@ -46,10 +46,13 @@ def total_ns(samples: Sequence[BusySample]) -> int:
 
 
 def answered(sample: GpuSample) -> set[str]:
-    """The fields with an answer, including those of its details."""
+    """The fields with an answer, including those of its details.
+
+    The time that power is a mean of is no answer.
+    """
     details = {} if sample.details is None else sample.details._asdict()
     reported = {**sample._asdict(), **details}
-    return {name for name, value in reported.items() if value is not None}
+    return {name for name, value in reported.items() if value is not None} - {"power_over_ns"}
 
 
 class FakeClock:

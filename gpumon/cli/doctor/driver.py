@@ -107,7 +107,7 @@ def _cost(driver: DriverAnswers, frames: Sequence[Frame]) -> Finding:
         return _found("time in NVML", detail, share=share)
     return _found(
         "time in NVML",
-        f"{detail}; more than {plainly(100 * BUDGET, 2)} % of a core",
+        f"{detail}; more than {plainly(1000 * BUDGET, 2)} ms",
         status=MISSING,
         fix=_without_the_dearest(driver),
         share=share,

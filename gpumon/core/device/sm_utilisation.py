@@ -8,9 +8,10 @@ figures show more:
   counts if the GPU was busy for more than ``FillSettings.busy_above`` of it, by the window's own
   ``graphics_ratio``, else by utilisation samples that cover at least half of it. Each nanosecond
   counts once, even if it is reported twice.
-* **power** without activity: the draw relative to the limit, over ticks that were completely busy,
-  at full clock, with nothing reducing it. The power of a tick is its mean, pauses included:
-  in a tick that was partly idle it is not the power of the busy time.
+* **power** without activity: the draw relative to the limit, over time that was completely busy, at
+  full clock, with nothing reducing it. Power is a mean, pauses included: that of the last second
+  (``GpuSample.power_over_ns``), or of the complete tick. If the GPU was partly idle in that time,
+  it is not the power of the busy time.
 
 Windows that were partly idle are left out, not divided by their busy share: that would need two
 clocks of the driver to agree. Sums are whole nanoseconds (and milliwatt-nanoseconds), so they
@@ -163,7 +164,7 @@ def are_clocks_reduced(fill: GpuFill, settings: FillSettings = DEFAULT_FILL_SETT
     RuleKind.FINDING,
     says="the GPU is busy, and little of it works",
     evidence="The share of the multiprocessors that had work while it was busy; on boards "
-    "without that figure, the power it drew of its limit at full clock, in ticks that were busy "
+    "without that figure, the power it drew of its limit at full clock, in time that was busy "
     "throughout.",
     thresholds=(
         "fill.min_busy_ns",
@@ -222,10 +223,10 @@ def known_ratio(raw: float | None) -> float | None:
 
 
 class _TickPower(NamedTuple):
-    """The power of a completely busy tick, until it counts.
+    """The power of a tick that was busy for as long as the power is a mean of, until it counts.
 
     Attributes:
-        length_ns: How long the tick was.
+        length_ns: For how long the GPU had been busy without a break, within the tick.
         drawn_mw: Mean draw, in milliwatts.
         limit_mw: Its limit; ``None`` if the clock was not full, or something held it down.
     """
@@ -275,10 +276,14 @@ class FillLedger:
         """Apply the board's values of this tick to the busy time of the tick."""
         since_ns = self._busy_until_ns or sample.busy[0].start_ns
         busy_ns, until_ns, above = 0, since_ns, self._settings.busy_above
+        steady_since_ns = since_ns  # since when it has been busy without a break
         for start_ns, end_ns, busy_ratio in sample.busy:
             if end_ns > until_ns:
-                if busy_ratio > above:
+                if busy_ratio <= above:
+                    steady_since_ns = end_ns
+                else:
                     busy_ns += end_ns - max(start_ns, until_ns)
+                    steady_since_ns = start_ns if start_ns > until_ns else steady_since_ns
                 until_ns = end_ns
         if until_ns == since_ns:
             return
@@ -288,8 +293,10 @@ class FillLedger:
         self._busy_until_ns = until_ns
         self._recent.extend(sample.busy)
         if busy_ns and sample.details is not None:
-            is_busy_throughout = busy_ns == until_ns - since_ns
-            self._add_board(sample, sample.details, busy_ns, is_busy_throughout)
+            mean_ns = sample.power_over_ns or until_ns - since_ns
+            steady_ns = until_ns - steady_since_ns
+            is_of_work = steady_ns >= min(mean_ns, until_ns - since_ns)
+            self._add_board(sample, sample.details, busy_ns, steady_ns if is_of_work else 0)
 
     def _count_tick_power(
         self, power: _TickPower, busy: Sequence[BusySample], since_ns: int
@@ -314,8 +321,9 @@ class FillLedger:
         self._note(counted, since_ns)
 
     def _add_board(
-        self, sample: GpuSample, details: GpuDetails, busy_ns: int, is_busy_throughout: bool
+        self, sample: GpuSample, details: GpuDetails, busy_ns: int, powered_ns: int
     ) -> None:
+        """Add the board's values for ``busy_ns``, and its power for ``powered_ns`` of that."""
         fill, reducing = self._fill, frozenset[str]()
         if details.throttle_reasons is not None:
             reducing = CLOCK_REDUCING_REASONS.intersection(details.throttle_reasons)
@@ -326,10 +334,10 @@ class FillLedger:
         if fill is not self._fill:
             self._note(fill, self._busy_until_ns)
         drawn_mw = _milliwatts(sample.power_watts)
-        if is_busy_throughout and drawn_mw is not None:
+        if powered_ns and drawn_mw is not None:
             is_full = clock is not None and clock >= self._settings.full_clock_from and not reducing
             limit_mw = _milliwatts(details.power_limit_watts) if is_full else None
-            self._tick_power = _TickPower(busy_ns, drawn_mw, limit_mw)
+            self._tick_power = _TickPower(powered_ns, drawn_mw, limit_mw)
 
     def _add_activity(self, activity: ActivitySample) -> None:
         length_ns = activity.end_ns - max(activity.start_ns, self._activity_until_ns)

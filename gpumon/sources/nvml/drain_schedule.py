@@ -46,7 +46,7 @@ class DrainSchedule:
     def interval_ns(self) -> int:
         """The longest time between two drains; 0: each tick."""
         if self._every_ns is not None:
-            return self._every_ns if self.kept_ns else 0
+            return min(self._every_ns, self.kept_ns // _MOST_PARTS_ASKED_FOR)
         return min(LONGEST_NS, self.kept_ns // _PARTS_OF_RING)
 
     @property
@@ -72,14 +72,18 @@ class DrainSchedule:
             entry_count: How many there are. A ring may not have been full before.
             step_ns: The usual distance of two entries.
             now_ns: CLOCK_MONOTONIC.
-
-        Raises:
-            UsageError: The user's choice is longer than half of it.
         """
         if step_ns > 2 * _FASTEST_NS:
             step_ns = _FASTEST_NS  # which it may be at work
         self.kept_ns = max(self.kept_ns, entry_count * step_ns)
         self._learn_at_ns = now_ns + _LEARN_AGAIN_NS
+
+    def check_choice(self) -> None:
+        """Compare the user's choice with what the ring keeps.
+
+        Raises:
+            UsageError: It is longer than half of that.
+        """
         most_ns = self.kept_ns // _MOST_PARTS_ASKED_FOR
         if self._every_ns is not None and 0 < most_ns < self._every_ns:
             raise UsageError(

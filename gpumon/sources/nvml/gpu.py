@@ -71,12 +71,14 @@ class PowerTrack:
 
     Attributes:
         has_ring: Whether its ring is drained.
+        mean_ns: The time that its power is a mean of; ``None``: that since the drain before.
         position_us: The newest stamp seen: newer entries are drained; 0: all entries.
     """
 
     def __init__(self, library: NvmlLibrary, handle: int, refuse: Callable[[], None]) -> None:
         """Start without a sample; ``refuse`` counts an invalid value."""
-        self._drains_ring = not has_mean_power(library, handle)
+        self.mean_ns = NS_PER_S if has_mean_power(library, handle) else None
+        self._drains_ring = self.mean_ns is None
         self.has_ring = self._drains_ring
         self.position_us = 0
         self._count_refused = refuse
@@ -275,6 +277,7 @@ class NvmlGpu:
             busy=tuple(busy),
             utilization_ratio=None if percent is None else percent / 100,
             power_watts=None if milliwatts is None else milliwatts / 1000,
+            power_over_ns=None if milliwatts is None else self.power.mean_ns,
             **self._repeated,
         )
 
@@ -473,8 +476,8 @@ class NvmlGpu:
         is_refused = not self.has_ring and not self.is_partitioned
         return is_refused or self.is_partitioned or now_ns >= self._mig_at_ns
 
-    def check_mig_mode(self) -> None:
-        """Have the MIG mode read soon: the driver reported that its configuration changed."""
+    def check_soon(self) -> None:
+        """Read its errors and MIG mode soon: an event reported that one of them changed."""
         self._mig_at_ns = self.refresh_at_ns = 0
 
     def update_mig_mode(self) -> bool:

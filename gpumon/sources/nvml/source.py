@@ -106,7 +106,7 @@ class NvmlSource:
         self._call_totals = CallTotals()
         self._inventory_at_ns = 0
         self._refresh_at_ns = 0
-        self._needs_new_reader = False
+        self._needs_new_reader = self._is_choice_checked = False
         self._trouble: str | None = None
         self._reopening = Reopening(clock.monotonic_ns)
         self._open()
@@ -141,6 +141,7 @@ class NvmlSource:
         Raises:
             RestartNeededError: The driver was replaced by one that only a new process can use.
             SourceUnavailableError: NVML as a whole cannot be read.
+            UsageError: In the first call: ``ReadTimes.drain_s`` is too long for a GPU's ring.
         """
         library = self._library or self._open_again()
         stamps, tick = self.stamps, self._tick
@@ -161,6 +162,10 @@ class NvmlSource:
                 now_ns = tick.read_again(back_us, self._monotonic_ns)
             self._call_totals = self._accounts.totals()
         samples = tick.samples(stamps, self._pace.steady_since_ns, now_ns)
+        if not self._is_choice_checked:
+            self._is_choice_checked = True  # later a ring may be short only for a while
+            for gpu in inventory.gpus:
+                gpu.drains.check_choice()
         if tick.failed_late:
             self._give_up_if_all_failed(tick, now_ns)
         if self._needs_new_reader or tick.is_old:
@@ -204,7 +209,7 @@ class NvmlSource:
             self._note_xids()
             for gpu in gpus:
                 if gpu.device.uuid in changed:
-                    gpu.check_mig_mode()
+                    gpu.check_soon()
         readable = [gpu for gpu in gpus if not (gpu.failure or gpu.lost_code)]
         events.follow(library, [(gpu.device.uuid, gpu.handle) for gpu in readable], now_ns)
 

@@ -17,7 +17,7 @@ from gpumon.core.codecs.recording_codec import RecordingHeader
 from gpumon.core.phase import PHASE_NUMBER, TrainingPhase
 from gpumon.core.ring_format.events import KEEP_ENDED_NS
 from gpumon.core.sample import Frame, Tick
-from gpumon.errors import RestartNeededError, SourceUnavailableError
+from gpumon.errors import RestartNeededError, SourceUnavailableError, UsageError
 from gpumon.outlets.recording import RecordingWriter
 from gpumon.pipeline.monitor import Monitor, MonitorFacts
 from gpumon.pipeline.replay import replayed_report
@@ -254,6 +254,19 @@ class TestAHangingCall:
         assert sum(len(tick.frames) for tick in back) >= 5
         assert back[-1].error is None
         assert threading.active_count() <= threads
+
+
+class TestASourceThatIsUsedWrongly:
+    def test_ends_the_watch_with_that_error(self, sampling: Sampling) -> None:
+        def refuse() -> object:
+            raise UsageError("--drain-every 7: too long")
+
+        sampling.does = refuse
+
+        with pytest.raises(UsageError, match="too long"):
+            sampling.watch.require_source()
+        with pytest.raises(UsageError, match="too long"):
+            sampling.watch.next_reading()
 
 
 class TestASourceThatCannotBeRead:

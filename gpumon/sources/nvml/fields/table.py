@@ -38,7 +38,7 @@ class ReadTimes(NamedTuple):
 ONCE_A_SECOND: Final = ReadTimes()
 
 BUDGET: Final = 0.005
-"""Seconds inside the driver for each second, above which gpumon says so: 0.5 % of a core."""
+"""Seconds inside the driver for each second, above which gpumon says so."""
 
 LARGEST_COUNT: Final = (1 << 63) - 1
 """A larger counter value is invalid."""

@@ -40,15 +40,17 @@ def ticks_of(
     seconds: int,
     tick_s: float = 1.0,
     behind_s: float = 0.0,
+    mean_s: float | None = None,
 ) -> Iterator[GpuSample]:
     """Ticks with windows of 0.2 s, each read ``behind_s`` later, and the mean draw since the last.
 
-    ``watts`` are those at work and those in pauses.
+    ``watts`` are those at work and those in pauses. ``mean_s``: the draw is a mean of that time.
     """
     first, step_s, windows = next(seconds_of(1)), 0.05, 0
     for tick in range(1, round(seconds / tick_s)):
         steps = range(round((tick - 1) * tick_s / step_s), round(tick * tick_s / step_s))
         draws = [watts[0] if is_busy((step + 0.5) * step_s) else watts[1] for step in steps]
+        draws = draws[-round((mean_s or tick_s) / step_s) :]
         known = int((tick * tick_s - behind_s) / 0.2 + 1e-9)
         parts = [[is_busy(at * 0.2 + part * 0.05 + 0.02) for part in range(4)]
                  for at in range(windows, known)]  # fmt: skip
@@ -57,7 +59,8 @@ def ticks_of(
             for at, part in enumerate(parts, start=windows)
         )
         windows = max(windows, known)
-        yield first._replace(busy=busy, power_watts=sum(draws) / len(draws))
+        mean_ns = None if mean_s is None else s(mean_s)
+        yield first._replace(busy=busy, power_watts=sum(draws) / len(draws), power_over_ns=mean_ns)
 
 
 class TestActivity:
@@ -144,6 +147,19 @@ class TestPower:
         )  # fmt: skip
 
         assert sums_of(*samples).drawn_watts == pytest.approx(390.0)
+
+    @pytest.mark.parametrize("tick_s", [1.0, 4.0, 5.0])
+    def test_of_the_last_second_counts_in_bursts_that_are_shorter_than_a_tick(
+        self, tick_s: float
+    ) -> None:
+        samples = ticks_of(
+            lambda at_s: at_s % 4.3 < 3.3, watts=(390.0, 60.0), seconds=1200, tick_s=tick_s,
+            behind_s=0.15, mean_s=1.0,
+        )  # fmt: skip
+        fill = sums_of(*samples)
+
+        assert fill.drawn_watts == pytest.approx(390.0)
+        assert fill.power_ns > s(200)
 
     def test_does_not_count_in_partly_observed_time(self) -> None:
         samples = [*seconds_of(40, watts=180.0)]

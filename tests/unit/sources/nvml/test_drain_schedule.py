@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from contextlib import closing
+
 import pytest
 
 from gpumon.core.clock import NS_PER_S
 from gpumon.errors import UsageError
 from gpumon.sources.gpu_source import ReadNow
 from gpumon.sources.nvml.drain_schedule import DrainSchedule
+from gpumon.sources.nvml.fields.table import ReadTimes
+from gpumon.sources.nvml.source import NvmlSource
 from tests.builders.driver import DriverStory, Fake, busy_ns, holes_ns
 from tests.builders.driver_faults import DRAIN, LIST, POWER, RATES
+from tests.builders.nvml import DriverClock
 from tests.fakenvml import codes
 
 H100_DEPTH, H100_WINDOW_S = 71, 0.2
@@ -48,9 +53,13 @@ class TestAnInterval:
         schedule.learn(71, NS_PER_S // 5, 0)
         assert schedule.interval_ns == 7 * NS_PER_S
 
+        schedule.check_choice()
         schedule = DrainSchedule(NS_PER_S, 7 * NS_PER_S)
+        schedule.learn(68, NS_PER_S // 5, 0)
+
+        assert schedule.interval_ns == 6.8 * NS_PER_S
         with pytest.raises(UsageError, match=r"--drain-every 7: .* only 13.6 s .* at most 6\.8"):
-            schedule.learn(68, NS_PER_S // 5, 0)
+            schedule.check_choice()
 
 
 class TestDrains:
@@ -202,6 +211,37 @@ class TestDrains:
         assert fake.calls(DRAIN) == (2 + 1) * 10
         assert story.sample(0).power_watts is not None
         assert story.sample(1).power_watts is not None
+        assert [story.sample(slot).power_over_ns for slot in (0, 1)] == [NS_PER_S, None]
+
+
+class TestTheUsersChoice:
+    def source(self, fake: Fake) -> NvmlSource:
+        clock = DriverClock(fake)
+        times = ReadTimes(drain_s=7.0)
+        return NvmlSource(clock, times=times, read_clock_ns=clock.read_clock_ns)
+
+    def test_is_refused_at_the_first_reading(self, fake: Fake) -> None:
+        like_an_h100(fake, depth=30)
+        with closing(self.source(fake)) as source:
+            fake.advance(60.0)
+            with pytest.raises(UsageError, match=r"only \d s of samples; use at most \d"):
+                source.read()
+
+    def test_is_shortened_and_not_refused_if_a_ring_shrinks_later(self, fake: Fake) -> None:
+        like_an_h100(fake)
+        with closing(self.source(fake)) as source:
+            fake.advance(60.0)
+            source.read()
+            fake.gpu(0).ring_depth = fake.gpu(1).ring_depth = 10
+            for _ in range(60):
+                fake.advance(1.0)
+                assert source.read(ReadNow.NOTHING).gpus[0].error is None
+            fake.forget_calls()
+            for _ in range(10):
+                fake.advance(1.0)
+                source.read(ReadNow.NOTHING)
+
+        assert fake.calls(DRAIN) == 2 * 10
 
 
 class TestATickBetweenDrains:
