@@ -9,6 +9,8 @@ cases then scrape 200 times, half a second apart, as OpenMetrics. CPU is that of
 process, so other work on the machine changes it little; memory is the resident set
 at the end. ``--only`` runs the cases whose names contain these words.
 
+On an idle virtual machine each awakening is dear: a Python process that only sleeps is the floor.
+
 The columns after *own* are CPU in the driver's functions, by the account of the fake; *reported*
 is their sum by gpumon's own account (``gpumon_nvml_call_seconds_total``), which is the wall clock's
 and so higher on a busy machine.
@@ -53,7 +55,7 @@ OPENMETRICS: Final = {
 RING_DEPTH, WINDOW_S = 71, 0.2
 """Utilisation samples that an H100 keeps, and what each covers, in seconds."""
 
-GPUMON, EXPORTER = "gpumon", "nvitop-exporter"
+GPUMON, EXPORTER, SLEEPER = "gpumon", "nvitop-exporter", "Python that sleeps"
 PLAIN, BURNING = "plain", "burning"
 COLUMNS: Final = {
     "drains": "nvmlDeviceGetSamples",
@@ -305,6 +307,17 @@ def _driver(path: Path, case: Case, *, is_burning: bool) -> FakeNvml:
 
 
 @contextmanager
+def sleeping_python() -> Iterator[int]:
+    """A process that wakes up once a second and does nothing; gives its pid."""
+    code = "import time\nwhile True: time.sleep(1.0)"
+    with subprocess.Popen([sys.executable, "-c", code]) as process:
+        try:
+            yield process.pid
+        finally:
+            process.kill()
+
+
+@contextmanager
 def page_of(peer: Peer) -> Iterator[Callable[[], int]]:
     """Keep a page of gpumon open; gives how many ticks it was sent so far."""
     ticks = 0
@@ -367,11 +380,14 @@ def measure(case: Case, folder: Path, seconds: float) -> dict[Name, Result]:
             for tool, driver in names
             if tool == GPUMON or not case.has_page
         }
+        sleeper = stack.enter_context(sleeping_python())
         time.sleep(WARM_UP_S)
         pages = [stack.enter_context(page_of(peer)) for peer in peers.values() if case.has_page]
         reported_s = {name: -peer.reported_seconds() for name, peer in peers.items()}
         calls_before = {name: peer.call_seconds() for name, peer in peers.items()}
+        slept_s = -cost_of(sleeper).cpu_s
         passed_s, cpu_s = spent(peers, lambda: scraped_now_and_then(peers, seconds))
+        slept_s += cost_of(sleeper).cpu_s
         calls = {name: peer.call_seconds() for name, peer in peers.items()}
         for name, peer in peers.items():
             reported_s[name] += peer.reported_seconds()
@@ -380,7 +396,7 @@ def measure(case: Case, folder: Path, seconds: float) -> dict[Name, Result]:
         for (tool, _), peer in peers.items():
             assert tool != GPUMON or peer.runs_read() == case.runs, peer.runs_read()
         scrapes = scraped_often(peers) if case.has_scrapes else {name: [] for name in peers}
-        return {
+        results = {
             name: Result(
                 cpu=100 * cpu_s[name] / passed_s,
                 driver=_by_column(calls_before[name], calls[name], 100 / passed_s),
@@ -390,6 +406,9 @@ def measure(case: Case, folder: Path, seconds: float) -> dict[Name, Result]:
             )
             for name, peer in peers.items()
         }
+        floor = 100 * slept_s / passed_s
+        results[SLEEPER, PLAIN] = Result(floor, {}, 0.0, cost_of(sleeper).memory_mib, [])
+        return results
 
 
 def _by_column(
@@ -414,7 +433,8 @@ def print_table(results: Results) -> None:
         print(case)
         for (tool, driver), row in rows.items():
             own = row.cpu - sum(row.driver.values())
-            percents = (row.cpu, own, *row.driver.values(), row.reported)
+            driver = row.driver or dict.fromkeys((*COLUMNS, "other"), 0.0)
+            percents = (row.cpu, own, *driver.values(), row.reported)
             cells = "".join(f"{percent:>9.2f}" for percent in percents)
             cells += f"{row.memory_mib:>9.1f}"
             if row.scrapes:

@@ -9,8 +9,11 @@ really pass between two cycles, so that caches are cold, as for a sampler. ``at 
 97 % busy. ``rhythm``: every GPU ends a pause in every cycle, the maximum. nvitop-exporter comes
 with ``pip install -e '.[bench]'``.
 
-Then ticks of 64 GPUs are compared with those of 8, at work. ``ranks``: everything, and each GPU has
-a rank of one job that makes twenty steps a second.
+``watched`` drains the driver in each tick, as while a page is open; ``everything`` as seldom as
+nothing is lost, and its row is the mean of the ticks with a drain and without.
+
+Then ticks of 64 GPUs are compared with those of 8, at work. ``ranks``: watched, and each GPU has a
+rank of one job that makes twenty steps a second.
 """
 
 from __future__ import annotations
@@ -24,12 +27,11 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterable
-from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
 from benchmarks.bench_nvml_read import bare_pynvml
-from benchmarks.bench_serve import memory_folder
+from benchmarks.bench_serve import RING_DEPTH, WINDOW_S, memory_folder
 from benchmarks.cpu_spent import spaced_cpu_us
 from gpumon.core.clock import NS_PER_S
 from gpumon.core.phase import TrainingPhase
@@ -43,6 +45,7 @@ from gpumon.core.ring_format.events import (
 )
 from gpumon.core.state import MonitorState
 from gpumon.pipeline.monitor import Monitor, MonitorFacts
+from gpumon.sources.gpu_source import ReadNow
 from gpumon.sources.nvml.source import NvmlSource
 from tests.builders.monitor import reading, ring_reading
 from tests.builders.nvml import DriverClock
@@ -56,7 +59,7 @@ SPACING_S = 0.05
 STEPS_A_SECOND = 20
 SIGNALS = {"at work": 0.97, "rhythm": 0.7}
 GOALS = {"tick": ("bare", 3.0), "everything": ("nvitop", 0.2)}
-GROWING = ("tick", "everything", "ranks")
+GROWING = ("tick", "watched", "everything", "ranks")
 GROWTH_GOAL = MANY_GPUS / GPUS
 _FIRST_PID = 4000
 
@@ -73,7 +76,11 @@ def bare_cycle(fake: FakeNvml) -> Cycle:
     return Cycle(bare_pynvml())
 
 
-def tick_cycle(fake: FakeNvml, rings: Callable[[], RingsReading] = RingsReading) -> Cycle:
+def tick_cycle(
+    fake: FakeNvml,
+    rings: Callable[[], RingsReading] = RingsReading,
+    read_now: ReadNow = ReadNow.SAMPLES,
+) -> Cycle:
     """Read, settle, diagnose: a tick without any outlet."""
     clock = DriverClock(fake)
     source = NvmlSource(clock, read_clock_ns=clock.read_clock_ns)
@@ -85,20 +92,26 @@ def tick_cycle(fake: FakeNvml, rings: Callable[[], RingsReading] = RingsReading)
     )  # fmt: skip
 
     def tick() -> object:
-        frame = source.read()
+        frame = source.read(read_now)
         return monitor.ingest(reading(frame.taken_at_ns, frame, rings=rings()))
 
     return Cycle(tick)
 
 
-def everything_cycle(fake: FakeNvml, rings: Callable[[], RingsReading] = RingsReading) -> Cycle:
+def watched_cycle(
+    fake: FakeNvml,
+    rings: Callable[[], RingsReading] = RingsReading,
+    read_now: ReadNow = ReadNow.SAMPLES,
+) -> Cycle:
     """The same, and the rings, the state file, the history and the metrics are published."""
     from gpumon.outlets.http.server import HttpServer
     from gpumon.outlets.metrics.prometheus import MetricsExporter
     from gpumon.outlets.state_file import StateFile
+    from gpumon.pipeline.report_builder import Reports
     from gpumon.sources.ring_reader.phase_rings import PhaseRingReader
 
-    tick, clock = tick_cycle(fake, rings).call, DriverClock(fake)
+    tick, clock = tick_cycle(fake, rings, read_now).call, DriverClock(fake)
+    reports = Reports()
     folder = Path(tempfile.mkdtemp(dir=fake.path.parent))
     (folder / "phases").mkdir()
     folders = PhaseRingReader((str(folder),), boot_id="")
@@ -116,6 +129,7 @@ def everything_cycle(fake: FakeNvml, rings: Callable[[], RingsReading] = RingsRe
         folders.read(clock.monotonic_ns())
         state = tick()
         assert isinstance(state, MonitorState)
+        reports.follow(state)
         state_file.write(state)
         server.publish(state)
         return state
@@ -123,8 +137,13 @@ def everything_cycle(fake: FakeNvml, rings: Callable[[], RingsReading] = RingsRe
     return Cycle(cycle)
 
 
+def everything_cycle(fake: FakeNvml) -> Cycle:
+    """The same while no user watches."""
+    return watched_cycle(fake, read_now=ReadNow.NOTHING)
+
+
 def ranks_cycle(fake: FakeNvml) -> Cycle:
-    """Everything, with a rank of one job on each GPU."""
+    """The same while a user watches, with a rank of one job on each GPU."""
     began_ns = fake.now_ns()
     ranks = [
         ring_reading(
@@ -139,7 +158,7 @@ def ranks_cycle(fake: FakeNvml) -> Cycle:
     def train() -> None:
         ranks[:] = [_trained(rank, fake.now_ns()) for rank in ranks]
 
-    call = everything_cycle(fake, lambda: RingsReading(rings=tuple(ranks))).call
+    call = watched_cycle(fake, lambda: RingsReading(rings=tuple(ranks))).call
     return Cycle(call, before=train)
 
 
@@ -147,7 +166,7 @@ def _trained(rank: RingReading, now_ns: int) -> RingReading:
     """The ring of the same rank a second later."""
     steps = rank.steps + STEPS_A_SECOND
     records = RingRecords.of(_steps(rank.steps, now_ns - NS_PER_S))
-    return replace(rank, read_at_ns=now_ns, events=records, steps=steps, samples=32 * steps)
+    return rank._replace(read_at_ns=now_ns, events=records, steps=steps, samples=32 * steps)
 
 
 def _steps(done: int, since_ns: int) -> Iterable[RingEvent]:
@@ -181,6 +200,7 @@ def nvitop_cycle(fake: FakeNvml) -> Cycle:
 CASES: dict[str, Callable[[FakeNvml], Cycle]] = {
     "bare": bare_cycle,
     "tick": tick_cycle,
+    "watched": watched_cycle,
     "everything": everything_cycle,
     "ranks": ranks_cycle,
     "nvitop": nvitop_cycle,
@@ -191,7 +211,8 @@ def measure(case: str, gpus: int, busy_ratio: float) -> float:
     """CPU microseconds of one cycle, in this process."""
     with FakeNvml(Path(os.environ["FAKENVML_CTL"]), gpus=gpus) as fake:
         for slot in range(gpus):
-            fake.wave(slot, period_s=1.0, busy_ratio=busy_ratio)
+            fake.gpu(slot).ring_depth = RING_DEPTH
+            fake.wave(slot, period_s=1.0, busy_ratio=busy_ratio, window_s=WINDOW_S)
             fake.run(slot, _FIRST_PID + slot)
         fake.stop_clock()
         cycle = CASES[case](fake)

@@ -295,6 +295,8 @@ class Frame(NamedTuple):
         trouble: A warning for the user although the read succeeded, as a sentence.
         call_counts: Cumulative calls of each driver function.
         call_errors: Cumulative errors, as (function, NVML code, count).
+        is_quiet: Whether nothing was read: the samples are those of the frame before, without
+            ``busy``.
     """
 
     taken_at_ns: int
@@ -304,6 +306,7 @@ class Frame(NamedTuple):
     trouble: str | None = None
     call_counts: tuple[tuple[str, int], ...] = ()
     call_errors: tuple[tuple[str, int, int], ...] = ()
+    is_quiet: bool = False
 
 
 class Tick(NamedTuple):

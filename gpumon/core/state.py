@@ -213,6 +213,15 @@ class MonitorState(NamedTuple):
     call_errors: tuple[tuple[str, int, int], ...] = ()
     rings_left_out: tuple[tuple[int | None, int], ...] = ()
 
+    def repeats(self, before: MonitorState | None) -> bool:
+        """Whether no GPU has changed since that state, and no run is known.
+
+        So it is in most ticks between two drains of the driver while nothing is tagged.
+        """
+        if before is None or self.runs or before.runs:
+            return False
+        return self.gpus is before.gpus and self.call_errors == before.call_errors
+
 
 _ONE_GPU: Final = re.compile(r"GPU (\d+)(?::(\d+))?: (.*)", re.DOTALL)
 _SILENT: Final = "no recent answer"

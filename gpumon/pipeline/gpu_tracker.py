@@ -81,8 +81,7 @@ class GpuTracker:
     def observe(self, sample: GpuSample, at_ns: int) -> None:
         """Record a sample, before anything is settled."""
         before, self.newest = self.newest, sample
-        if sample.error is None:
-            self._answered_at_ns = at_ns
+        self.note_answer(at_ns)
         self._is_repeated = not sample.busy and _repeats(sample, before)
         if self._is_repeated:
             return
@@ -91,6 +90,11 @@ class GpuTracker:
         if self._has_peers:
             self.peers.observe(sample.busy)
             self.in_job.observe(sample)
+
+    def note_answer(self, at_ns: int) -> None:
+        """Record that its newest sample still holds."""
+        if self.newest.error is None:
+            self._answered_at_ns = at_ns
 
     def note_listed(self, is_listed: bool, at_ns: int) -> None:
         """Record whether the source still lists it: a removed GPU runs no job."""

@@ -146,6 +146,7 @@ class ReportHistory:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._store = SnapshotStore[_Kept](_SNAPSHOTS_PER_LEVEL, 2)
+        self._gpus: tuple[GpuState, ...] = ()  # of the newest tick
         self._newest = _Kept(())
         self._newest_of: list[tuple[object, ...]] = []  # what the newest snapshot was made of
         self._unpacked: list[_Kept] = []
@@ -154,10 +155,12 @@ class ReportHistory:
 
     def keep(self, state: MonitorState) -> None:
         """Keep what later reports need of the newest state."""
-        made_of = [_lasting(gpu) for gpu in state.gpus]
-        is_new = made_of != self._newest_of  # else the driver was not drained since
-        if is_new:
-            self._newest, self._newest_of = _Kept(snapshot_of(state).gpus), made_of
+        is_new = False
+        if state.gpus is not self._gpus:
+            self._gpus, made_of = state.gpus, [_lasting(gpu) for gpu in state.gpus]
+            is_new = made_of != self._newest_of  # else the driver was not drained since
+            if is_new:
+                self._newest, self._newest_of = _Kept(snapshot_of(state).gpus), made_of
         with self._lock:
             ended = {(run.run, run.pid) for run in state.runs if not run.alive}
             if ended != self._ended_ns.keys():

@@ -63,6 +63,9 @@ class Monitor:
         self._source_trouble: str | None = None
         self._host_message: str | None = None
         self._newest = Frame(taken_at_ns=0, gpus=())
+        self._had_runs = False
+        self._gpu_states: tuple[GpuState, ...] = ()
+        self._source_collector = CollectorState(facts.source_kind, True, 0.0, 0, None)
 
     def ingest(
         self, reading: Reading, more_collectors: tuple[CollectorState, ...] = ()
@@ -83,16 +86,22 @@ class Monitor:
             newest = [gpu.newest for gpu in self._gpus.values()]
             gpus = tick.frames[-1].gpus if tick.frames else newest
             self._runs.update(rings, gpus, reading.host, observed_from_ns=self._began_ns)
-        if tick.frames:
-            self._source_trouble = None
-        for frame in tick.frames:
-            self._samples_total += 1
-            self._ingest_frame(frame)
-            self._settle(frame)
-        self._late_ranks.update(tick.at_ns, self._runs.runs, self._gpus)
-        self._forget()
+        self._samples_total += len(tick.frames)
+        if self._is_quiet(tick):
+            (self._newest,) = tick.frames
+            for gpu in self._gpus.values():
+                gpu.note_answer(self._newest.taken_at_ns)
+        else:
+            if tick.frames:
+                self._source_trouble = None
+            for frame in tick.frames:
+                self._ingest_frame(frame)
+                self._settle(frame)
+            self._late_ranks.update(tick.at_ns, self._runs.runs, self._gpus)
+            self._forget()
+            self._gpu_states, self._source_collector = self._gpus_now(tick)
+        self._had_runs = bool(self._runs.runs)
         self._host_message = reading.host.message or self._host_message
-        gpu_states, source_collector = self._gpus_now(tick)
         rings_collector = CollectorState(
             RINGS, rings.is_whole, reading.rings_seconds, rings.rejected, rings.message
         )
@@ -108,9 +117,9 @@ class Monitor:
             source=facts.source,
             simulated=facts.simulated,
             boot_id=facts.boot_id,
-            gpus=gpu_states,
+            gpus=self._gpu_states,
             runs=self._runs.states(self._began_ns),
-            collectors=(source_collector, rings_collector, host_collector, *more_collectors),
+            collectors=(self._source_collector, rings_collector, host_collector, *more_collectors),
             samples_total=self._samples_total,
             missed_total=self._missed_total,
             call_seconds=self._newest.call_seconds,
@@ -119,6 +128,12 @@ class Monitor:
             call_errors=self._newest.call_errors,
             rings_left_out=rings.left_out,
         )
+
+    def _is_quiet(self, tick: Tick) -> bool:
+        """Whether no GPU can have changed: nothing was read, and there is no run."""
+        if self._runs.runs or self._had_runs or tick.error is not None:
+            return False
+        return [frame.is_quiet for frame in tick.frames] == [True]
 
     @property
     def has_open_bindings(self) -> bool:

@@ -274,8 +274,9 @@ class Reports:
 
     def follow(self, state: MonitorState) -> None:
         self._runs.follow(state)
-        self._lanes.follow(state)
-        self.state = state
+        before, self.state = self.state, state
+        if not state.repeats(before):
+            self._lanes.follow(state)
         self._history.keep(state)
 
     def report(

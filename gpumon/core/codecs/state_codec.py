@@ -82,6 +82,7 @@ class StateEncoder:
 
     def __init__(self) -> None:
         self._gpus: dict[str, tuple[object, bytes]] = {}  # by UUID: what is shown, and its text
+        self._encoded_gpus: tuple[tuple[GpuState, ...], bytes] = ((), b"")
         self._runs: tuple[RunState, ...] = ()
         self._encoded: dict[int, bytes] = {}  # by identity: `_runs` keeps them alive
 
@@ -89,7 +90,9 @@ class StateEncoder:
         """The bytes of the ``state_document`` of the next state."""
         before = encode_document(_before_gpus(state, pid=pid, address=address)).rstrip()[:-1]
         after = encode_document(_after_runs(state))[1:]
-        gpus, runs = b",".join(self._encode_gpus(state)), b",".join(self._encode_runs(state.runs))
+        if state.gpus is not self._encoded_gpus[0]:
+            self._encoded_gpus = state.gpus, b",".join(self._encode_gpus(state))
+        gpus, runs = self._encoded_gpus[1], b",".join(self._encode_runs(state.runs))
         return b"".join((before, b',"gpus":[', gpus, b'],"runs":[', runs, b"],", after))
 
     def _encode_gpus(self, state: MonitorState) -> list[bytes]:

@@ -43,11 +43,15 @@ class PageHistory:
         self._lanes: dict[str, _Lane] = {}
         self._sequence = 0
         self._kept_ns = 0
+        self._state: MonitorState | None = None
 
     def append(self, state: MonitorState) -> None:
         """Add a tick: the growth of the counters since the tick before."""
         with self._lock:
             self._sequence += 1
+            before, self._state = self._state, state
+            if state.repeats(before):
+                return
             self._kept_ns = KEPT_PERIODS * state.period_ns
             uuids = {gpu.device.uuid for gpu in state.gpus}
             for gone in self._lanes.keys() - uuids:

@@ -9,7 +9,7 @@ does not answer loses its present values; a lost or removed one also loses its c
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from operator import attrgetter
 from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
@@ -291,6 +291,9 @@ def _may_still_be_scraped(run: RunState, state: MonitorState) -> bool:
     return run.alive is True or state.taken_at_ns - run.written_ns < _SCRAPED_WITHIN_NS
 
 
+NOTHING_SELECTED: Final = MetricView()
+
+
 class LabelBudget:
     """Selects label sets once a tick, and counts the dropped ones.
 
@@ -303,13 +306,22 @@ class LabelBudget:
         self._places = FairSlots[str](MAX_RUNS_SHOWN)
         self._first_zeros = FirstZeros()
 
-    def select(self, state: MonitorState, scraped_at_ns: int | None = None) -> MetricView:
+    def select(
+        self,
+        state: MonitorState,
+        before: MetricView = NOTHING_SELECTED,
+        scraped_at_ns: int | None = None,
+    ) -> MetricView:
         """The parts of this state that may become series.
 
         Args:
             state: The new tick.
+            before: What was selected of the tick before.
             scraped_at_ns: ``taken_at_ns`` of the last tick that was scraped; ``None``: none was.
         """
+        collectors = self._keep("gpumon_collector", state.collectors, lambda one: one.name)
+        if state.repeats(before.state) and not before.zeros:
+            return replace(before, state=state, collectors=collectors)
         for gpu in state.gpus:
             if len(gpu.xid_errors) > MAX_XIDS:
                 self._dropped[_XIDS] += len(gpu.xid_errors) - MAX_XIDS
@@ -321,9 +333,7 @@ class LabelBudget:
             state=state,
             gpus=gpus,
             runs=runs,
-            collectors=self._keep(
-                "gpumon_collector", state.collectors, lambda collector: collector.name
-            ),
+            collectors=collectors,
             call_seconds=call_seconds,
             call_counts=tuple(call for call in state.call_counts if call[0] in called),
             call_errors=self._keep(

@@ -26,7 +26,7 @@ from gpumon.outlets.metrics.exposition import (
     plain_text,
 )
 from gpumon.outlets.metrics.metric_table import METRICS, MetricSpec
-from gpumon.outlets.metrics.metric_values import LabelBudget, MetricView, Row
+from gpumon.outlets.metrics.metric_values import NOTHING_SELECTED, LabelBudget, MetricView, Row
 from gpumon.outlets.metrics.negotiation import prefers_gzip, prefers_openmetrics
 from gpumon.outlets.metrics.process_metrics import PROCESS_METRICS, ProcessReader
 
@@ -74,7 +74,7 @@ class MetricsExporter:
         self._clock = clock
         self._version = version
         self._budget = LabelBudget()
-        self._newest = MetricView()
+        self._newest = NOTHING_SELECTED
         self._scraped_at_ns: int | None = None
         self._families = _Families(metrics, None if proc is None else ProcessReader(proc))
         self._rendering = threading.Lock()
@@ -82,7 +82,7 @@ class MetricsExporter:
 
     def publish(self, state: MonitorState) -> None:
         """Select the series of a new tick. Called by one thread only; never waits."""
-        self._newest = self._budget.select(state, self._scraped_at_ns)
+        self._newest = self._budget.select(state, self._newest, self._scraped_at_ns)
 
     def render(self, accept: str | None = None, accept_encoding: str | None = None) -> Exposition:
         """All metrics, the same bytes for each scraper of a tick.

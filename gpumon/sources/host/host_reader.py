@@ -241,10 +241,12 @@ class HostReader:
     ) -> HostReading:
         """Inspect the runs once, given the newest reading of every ring and this tick's frames."""
         began_ns = time.perf_counter_ns()
+        self._note_idle_gpus(frames)
+        if not (readings or self._runs):
+            return NO_READING
         living = {reading.key: reading for reading in readings if reading.alive}
         for key in self._runs.keys() - living.keys():
             self._runs.pop(key).close()
-        self._note_idle_gpus(frames)
         idles = bool(self._idle_gpus)
         processes = self._processes.inspect(living.values(), now_ns)
         candidates = [
@@ -286,6 +288,8 @@ class HostReader:
     def _note_idle_gpus(self, frames: Sequence[Frame]) -> None:
         """Samples come every few seconds, and until then those before count."""
         for frame in frames:
+            if frame.is_quiet:
+                continue
             self._idle_gpus &= {gpu.device.uuid for gpu in frame.gpus}
             for gpu in frame.gpus:
                 if any(sample.busy_ratio < _BUSY_FROM for sample in gpu.busy):

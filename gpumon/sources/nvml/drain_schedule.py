@@ -59,7 +59,12 @@ class DrainSchedule:
         due_at_ns = self._due_at_ns
         if is_dry and due_at_ns:
             due_at_ns = self.drained_at_ns + LONGEST_NS
-        return now_ns + self._period_ns - self._period_ns // 10 > due_at_ns
+        return now_ns > due_at_ns - self._period_ns * 9 // 10
+
+    @property
+    def quiet_until_ns(self) -> int:
+        """Until when no tick drains it."""
+        return self._due_at_ns - self._period_ns * 9 // 10
 
     def hurry(self) -> None:
         """Drain at the next tick."""

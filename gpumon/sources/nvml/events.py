@@ -36,7 +36,7 @@ MIG_CHANGE: Final = 0x100
 _WANTED: Final = XID_ERROR | DOUBLE_BIT_ERROR | MIG_CHANGE
 """Corrected memory errors are left out: there can be thousands, and each would wake the thread."""
 
-WAIT_MS = 500
+WAIT_MS = 1000
 """How long one wait lasts, in milliseconds: closing may take as long."""
 _PATIENCE_S: Final = 1.2
 _AT_ONCE, _BETWEEN_MORE_S = 32, 0.005

@@ -180,7 +180,7 @@ class NvmlGpu:
         is_partitioned: Whether it is MIG-partitioned: then its utilisation is unknown, which is
             not idle.
         drains: When its rings are drained next.
-        users: Who has processes on it: their uids; ``None`` stands for an unknown one.
+        users: Who has processes on it: their uids; ``None`` stands for no user, or an unknown one.
         refresh_at_ns: When the slow values are due again; 0 before the first.
         gpm: Reads its activity; ``None`` where that is switched off.
         xid_errors: How many errors of each XID it had since the source was opened.
@@ -189,7 +189,7 @@ class NvmlGpu:
     gpm: GpmTrack | None = None
     _repeated: dict[str, Any]
     _details: GpuDetails | None = None
-    users: frozenset[int | None] = frozenset()
+    users: frozenset[int | None] = frozenset([None])
     _pids: frozenset[int] = frozenset()
     xid_errors: tuple[tuple[int, int], ...] = ()
 
@@ -323,6 +323,15 @@ class NvmlGpu:
         is_dry = self._is_dry
         return self.drains.is_due(now_ns, is_dry=is_dry) or (is_dry and self._rates.read() != 0)
 
+    @property
+    def quiet_until_ns(self) -> int:
+        """Until when it need not be read, and its sample stays the same; 0: each tick reads it."""
+        latest = self.schedule.latest
+        is_read_always = self.failure or not self.has_ring or self.is_partitioned or self._is_dry
+        if is_read_always or latest.has_news:
+            return 0
+        return min(self.drains.quiet_until_ns, latest.holds_until_ns)
+
     def plan_drain(self, entries: Sequence[Entry], now_ns: int, share: float) -> Sequence[Entry]:
         """Plan the next drain; return the entries that are new.
 
@@ -408,9 +417,8 @@ class NvmlGpu:
         if pids != self._pids:
             self._pids = pids
             self.drains.hurry()  # work began or ended
-        self.users = frozenset(process.uid for process in processes)
-        if not pids and self.track.percent:
-            self.users = frozenset([None])  # in a container there may be no list
+            self._takes_turns = False
+        self.users = frozenset([process.uid for process in processes]) or frozenset([None])
 
     def note_xids(self, counts: tuple[tuple[int, int], ...]) -> None:
         if counts != self.xid_errors:

@@ -90,6 +90,10 @@ class SlowThread:
             return None
 
 
+EARLY_RATIO, LATE_RATIO = 0.3, 0.5
+"""Parts of a period by which slow values may be read early or late: so they are read in ticks that
+drain a ring, and the other ticks read nothing."""
+
 SLOW_PATIENCE_S: Final = 0.05
 """How long a tick waits for slow values, which usually take some milliseconds."""
 
@@ -108,15 +112,24 @@ class SlowReader:
         self._being_read: list[NvmlGpu | MigInstance] = []
 
     def read_due(
-        self, devices: Sequence[NvmlGpu | MigInstance], now_ns: int, *, lists_processes: bool
+        self,
+        devices: Sequence[NvmlGpu | MigInstance],
+        now_ns: int,
+        *,
+        early_ns: int,
+        lists_processes: bool,
     ) -> list[NvmlGpu | MigInstance]:
         """Read the devices that are due, now or after the round that is running; return them.
 
-        ``lists_processes``: list the processes of the others, too, unless a round is running.
+        Args:
+            devices: All of them.
+            now_ns: CLOCK_MONOTONIC.
+            early_ns: How much earlier than due a device is read.
+            lists_processes: List the processes of the others, too, unless a round is running.
         """
         due = []
         for place, device in enumerate(devices):
-            if now_ns < device.refresh_at_ns:
+            if now_ns < device.refresh_at_ns - early_ns:
                 continue
             due.append(device)
             share = (place + 1) / len(devices) if device.refresh_at_ns == 0 else 1.0
@@ -142,6 +155,13 @@ class SlowReader:
             if work:
                 self._thread.run(work, self._patience_s)
         return due
+
+    def quiet_until_ns(self, devices: Sequence[NvmlGpu | MigInstance]) -> int:
+        """Until when none of these has to be read; 0: each tick reads, or a round is running."""
+        if self._may_measure or self.unread or not self._thread.is_free:
+            return 0
+        due_ns = min(device.refresh_at_ns for device in devices)
+        return due_ns + int(LATE_RATIO * self._context.slow_period_ns)
 
     def _measuring(
         self, devices: Sequence[NvmlGpu | MigInstance], now_ns: int

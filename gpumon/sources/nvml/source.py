@@ -10,7 +10,7 @@ from functools import partial
 from typing import Final
 
 from gpumon.core.clock import NS_PER_S, Clock, nanoseconds
-from gpumon.core.sample import Frame
+from gpumon.core.sample import Frame, GpuSample
 from gpumon.errors import SourceUnavailableError
 from gpumon.sources.gpu_source import ReadNow
 from gpumon.sources.nvml.binding import CallAccounts, CallTotals, NvmlLibrary
@@ -28,7 +28,7 @@ from gpumon.sources.nvml.fields.table import (
 from gpumon.sources.nvml.gpu import NvmlGpu
 from gpumon.sources.nvml.inventory import NvmlInventory
 from gpumon.sources.nvml.reopening import Reopening
-from gpumon.sources.nvml.slow_reader import SLOW_PATIENCE_S, SlowReader, SlowThread
+from gpumon.sources.nvml.slow_reader import EARLY_RATIO, SLOW_PATIENCE_S, SlowReader, SlowThread
 from gpumon.sources.nvml.stamp_clock import US, StampClock
 from gpumon.sources.nvml.tick_reader import TickReader
 
@@ -106,6 +106,8 @@ class NvmlSource:
         self._call_totals = CallTotals()
         self._inventory_at_ns = 0
         self._refresh_at_ns = 0
+        self._quiet_until_ns = 0
+        self._quiet: tuple[GpuSample, ...] = ()
         self._needs_new_reader = self._is_choice_checked = False
         self._trouble: str | None = None
         self._reopening = Reopening(clock.monotonic_ns)
@@ -148,16 +150,18 @@ class NvmlSource:
         jump_ns = stamps.tick()
         if jump_ns:
             self._shift(jump_ns)
+            now |= ReadNow.SAMPLES  # while it is known which stamps are from before the jump
         self._pace.step(stamps.silence_ns, stamps.ticked_at_ns)
+        if not (now or self._events.news) and stamps.ticked_at_ns < self._quiet_until_ns:
+            return self._frame(self._quiet)._replace(is_quiet=True)
         back_us = max(0, jump_ns // US)
         now_ns = tick.read_all(back_us, self._monotonic_ns, now)
         if tick.failed:
             self._give_up_if_all_failed(tick, now_ns)
         inventory = self._inventory
-        lists_processes = ReadNow.PROCESSES in now
         is_due = now_ns >= self._refresh_at_ns or self._events.news or inventory.is_uncertain
-        if is_due or lists_processes:
-            self._refresh(library, now_ns, lists_processes=lists_processes)
+        if is_due or ReadNow.PROCESSES in now:
+            self._refresh(library, now_ns, now)
             if self._monotonic_ns() - now_ns >= _HELD_UP_NS:  # the drained entries are old
                 now_ns = tick.read_again(back_us, self._monotonic_ns)
             self._call_totals = self._accounts.totals()
@@ -173,6 +177,20 @@ class NvmlSource:
             # A device that was just found to be lost is left out of this tick already.
             listed = {device.device.uuid for device in self._devices}
             samples = tuple(sample for sample in samples if sample.device.uuid in listed)
+        self._note_quiet(samples)
+        return self._frame(samples)
+
+    def _note_quiet(self, samples: tuple[GpuSample, ...]) -> None:
+        """Note until when a read would return these samples again, without ``busy``."""
+        self._quiet_until_ns = 0
+        if self._tick.failed or self._inventory.instances or not self._inventory.gpus:
+            return
+        until_ns = [gpu.quiet_until_ns for gpu in self._inventory.gpus]
+        until_ns.append(self._slow_reader.quiet_until_ns(self._devices))
+        self._quiet_until_ns = min(until_ns)
+        self._quiet = tuple([one._replace(busy=()) if one.busy else one for one in samples])
+
+    def _frame(self, samples: tuple[GpuSample, ...]) -> Frame:
         totals = self._call_totals
         return Frame(
             taken_at_ns=self._monotonic_ns(),
@@ -277,16 +295,22 @@ class NvmlSource:
             self._release_library()
             raise self._reopening.failed(no_gpu(library.refusals))
 
-    def _refresh(self, library: NvmlLibrary, now_ns: int, *, lists_processes: bool) -> None:
+    def _refresh(self, library: NvmlLibrary, now_ns: int, read_now: ReadNow) -> None:
         """Read the slow values of the GPUs that are due, and look for changes."""
         inventory, changed = self._inventory, False
         self._listen(library, now_ns)
-        due = self._slow_reader.read_due(self._devices, now_ns, lists_processes=lists_processes)
+        early_ns = 0 if read_now else int(EARLY_RATIO * self._slow_ns)
+        due = self._slow_reader.read_due(
+            self._devices,
+            now_ns,
+            early_ns=early_ns,
+            lists_processes=ReadNow.PROCESSES in read_now,
+        )
         for device in due:
             if isinstance(device, NvmlGpu):
                 self._needs_new_reader |= device.retry_calls(now_ns)
                 changed |= self._has_changed(library, device, now_ns)
-        if now_ns >= self._inventory_at_ns:
+        if now_ns >= self._inventory_at_ns - early_ns:
             self._inventory_at_ns = now_ns + self._slow_ns
             changed |= inventory.is_outdated(library)
         if changed or inventory.is_uncertain:

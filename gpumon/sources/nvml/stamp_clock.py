@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import time
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from enum import Enum
 from typing import Final
 
@@ -104,17 +104,22 @@ class StampClock:
         self.was_set = True
         return moved_ns
 
-    def straightened(self, entries: Iterable[Entry], now_ns: int) -> list[Entry]:
-        """Return the entries with stamps from before the jump moved to the clock as it is now."""
-        offset_ns = self.offset_ns or 0
-        jump_us = self._jump_ns // US
-        earliest_ns, latest_ns = self._jumped_after_ns, now_ns + AHEAD_NS
-        return [
-            (stamp_us, value)
-            if earliest_ns <= stamp_us * US - offset_ns <= latest_ns
-            else (stamp_us + jump_us, value)
-            for stamp_us, value in entries
-        ]
+    def straightened(self, entries: Sequence[Entry], now_ns: int) -> list[Entry]:
+        """Return the entries with stamps from before the jump moved to the clock as it is now.
+
+        They are in the order of the ring: where a stamp is from before the jump, because it is
+        impossible after it or the next one is smaller, so are all that precede it.
+        """
+        offset_ns, jump_us = self.offset_ns or 0, self._jump_ns // US
+        earliest_us = -(-(self._jumped_after_ns + offset_ns) // US)
+        latest_us = (now_ns + AHEAD_NS + offset_ns) // US
+        old = len(entries)
+        next_us = latest_us
+        while old and earliest_us <= entries[old - 1][0] <= min(next_us, latest_us):
+            old -= 1
+            next_us = entries[old][0]
+        moved = [(stamp_us + jump_us, value) for stamp_us, value in entries[:old]]
+        return [*moved, *entries[old:]]
 
     def learn(self, newest_us: Iterable[int], now_ns: int) -> None:
         """Detect or check the clock of the stamps.

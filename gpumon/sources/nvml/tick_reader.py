@@ -100,7 +100,8 @@ class TickReader:
     def _due_gpus(self, now_ns: int, read_now: ReadNow) -> set[NvmlGpu]:
         """The GPUs to read in this tick.
 
-        GPUs with a user in common are read together, because the work of one job is compared.
+        GPUs with a user in common are read together, because the work of one job is compared. So
+        are those without a user, which leaves more ticks that read nothing.
         """
         if ReadNow.SAMPLES in read_now:
             return set(self._gpus)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import closing
+from functools import partial
 
 import pytest
 
@@ -10,12 +11,14 @@ from gpumon.core.clock import NS_PER_S
 from gpumon.errors import UsageError
 from gpumon.sources.gpu_source import ReadNow
 from gpumon.sources.nvml.drain_schedule import DrainSchedule
-from gpumon.sources.nvml.fields.table import ReadTimes
+from gpumon.sources.nvml.fields.table import ReadTimes, nvml_options
 from gpumon.sources.nvml.source import NvmlSource
+from gpumon.sources.process_owners import Owner, ProcessOwners
 from tests.builders.driver import DriverStory, Fake, busy_ns, holes_ns
 from tests.builders.driver_faults import DRAIN, LIST, POWER, RATES
 from tests.builders.nvml import DriverClock
 from tests.fakenvml import codes
+from tests.waiting import wait_until
 
 H100_DEPTH, H100_WINDOW_S = 71, 0.2
 
@@ -112,17 +115,26 @@ class TestDrains:
         assert fake.calls(DRAIN) <= 2 * 3
         assert story.sample(0).processes_at_ns == fake.now_ns()
 
-    @pytest.mark.parametrize("by_s", [3600, -3600])
-    def test_lose_little_when_the_clock_of_the_stamps_is_set(self, fake: Fake, by_s: int) -> None:
+    @pytest.mark.parametrize("by_s", [1, -1, 3, -3, 3600, -3600])
+    @pytest.mark.parametrize("after", range(4))
+    def test_come_at_once_when_the_clock_of_the_stamps_is_set(
+        self, fake: Fake, by_s: int, after: int
+    ) -> None:
         like_an_h100(fake)
         story = story_of(fake)
-        story.tick(6)
+        story.tick(after)
+        began_ns = fake.now_ns()
         story.clock.set_wall_clock(by_s)
-        began_s = story.observed_s(0)
 
-        story.tick(60)
+        story.tick()
 
-        assert story.observed_s(0) - began_s > 54
+        assert story.sample(0).busy
+        story.tick(20)
+        samples = story.busy(0)
+        assert holes_ns(samples) == []
+        after_ns = [one for one in samples if one.start_ns >= began_ns - NS_PER_S]
+        truth_ns = fake.busy_ns(0, after_ns[0].start_ns, after_ns[-1].end_ns)
+        assert busy_ns(after_ns) == pytest.approx(truth_ns, rel=0.01)
 
     def test_come_each_tick_while_a_user_watches(self, fake: Fake) -> None:
         like_an_h100(fake)
@@ -176,10 +188,22 @@ class TestDrains:
         drained = [[bool(gpu.busy) for gpu in frame.gpus] for frame in story.frames[-40:]]
         assert all(first == second for first, second in drained)
 
-    def test_of_gpus_without_processes_take_turns(self, fake: Fake) -> None:
+    def test_of_gpus_without_processes_come_together(self, fake: Fake) -> None:
+        like_an_h100(fake)
+        story = story_of(fake)
+
+        story.tick(40)
+
+        drained = [[bool(gpu.busy) for gpu in frame.gpus] for frame in story.frames[-30:]]
+        assert all(first == second for first, second in drained)
+
+    def test_of_gpus_of_two_users_take_turns(
+        self, fake: Fake, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(ProcessOwners, "owner", lambda _, pid: Owner(pid))
+        like_an_h100(fake)
         for slot in (0, 1):
-            fake.gpu(slot).ring_depth = H100_DEPTH
-            fake.wave(slot, period_s=1.0, busy_ratio=0.0, window_s=H100_WINDOW_S)
+            fake.run(slot, 4000 + slot)
         story = story_of(fake, after_s=0.0)
 
         story.tick(40)
@@ -250,14 +274,72 @@ class TestATickBetweenDrains:
         story = story_of(fake, after_s=31.0)
         quiet = 0
         for _ in range(24):
-            before = story.gpu(0)
+            before = story.state
             fake.forget_calls()
             story.tick()
-            if not fake.all_calls() and before.latest and not before.latest.busy:
-                quiet += 1
-                assert story.gpu(0) is before
+            quiet += story.frame.is_quiet
+            assert story.frame.is_quiet is not any(fake.all_calls().values())
+            assert story.state.repeats(before) is story.frame.is_quiet
+            assert not (story.frame.is_quiet and any(gpu.busy for gpu in story.frame.gpus))
 
-        assert quiet >= 6
+        assert quiet == 18
+
+    @pytest.mark.parametrize("wanted", [ReadNow.SAMPLES, ReadNow.PROCESSES])
+    def test_reads_what_is_wanted(self, fake: Fake, wanted: ReadNow) -> None:
+        like_an_h100(fake)
+        story = story_of(fake)
+        story.reads = wanted
+
+        for _ in range(10):
+            story.tick()
+            assert not story.frame.is_quiet
+
+    def test_measures_pcie_where_a_user_wants_it(self, fake: Fake) -> None:
+        like_an_h100(fake)
+        story = fake.story(on=["pcie"], after_s=20.0)
+        story.reads = ReadNow.NOTHING
+
+        for _ in range(10):
+            story.tick()
+            assert not story.frame.is_quiet
+
+    def test_comes_before_slow_values_are_read_early(self, fake: Fake) -> None:
+        like_an_h100(fake)
+        story = story_of(fake)
+
+        story.tick(120)
+
+        assert fake.calls("nvmlDeviceGetMemoryInfo_v2") == pytest.approx(2 * 120 / 4, abs=2)
+        assert fake.calls("nvmlDeviceGetTotalEnergyConsumption") <= 2 * 120 / 28 + 2
+        assert fake.calls("nvmlGpmSampleGet") <= 2 * 120 / 12 + 2
+
+    def test_reports_an_event(self, fake: Fake) -> None:
+        like_an_h100(fake)
+        story = fake.story(after_s=20.0)
+        story.reads = ReadNow.NOTHING
+        for xid in (13, 31, 43):
+            while not story.frame.is_quiet:
+                story.tick()
+            fake.report_xid(1, xid)
+            began_ns = fake.now_ns()
+
+            wait_until(partial(_has_xid, story, xid))
+
+            assert fake.now_ns() == began_ns
+
+    def test_shows_a_value_that_came_late(self, fake: Fake) -> None:
+        like_an_h100(fake)
+        story = DriverStory(fake, options=nvml_options(off=["events"]), slow_patience_s=0.0)
+        with closing(story):
+            story.reads = ReadNow.NOTHING
+            story.tick(20)
+            fake.gpu(0).memory_used = 5 << 30
+            story.tick(8)
+            began_ns = fake.now_ns()
+
+            wait_until(lambda: _memory(story) == 5 << 30)
+
+            assert fake.now_ns() == began_ns
 
     def test_still_ends_the_presence_of_a_gpu_that_does_not_answer(self, fake: Fake) -> None:
         like_an_h100(fake)
@@ -267,6 +349,17 @@ class TestATickBetweenDrains:
         story.tick(15)
 
         assert not story.gpu(0).present
+
+
+def _has_xid(story: DriverStory, xid: int) -> bool:
+    """Whether it is known after another reading, at the same time."""
+    story.tick_at_once()
+    return xid in dict(story.gpu(1).xid_errors)
+
+
+def _memory(story: DriverStory) -> int | None:
+    story.tick_at_once()
+    return story.sample(0).memory_used_bytes
 
 
 class TestARingThatRunsDryWhileIdle:
