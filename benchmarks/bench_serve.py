@@ -1,15 +1,18 @@
 """What does ``gpumon serve`` cost next to nvitop-exporter, on a driver as fast as an H100's?
 
-    python -m benchmarks.bench_serve [SECONDS] [--only WORDS]
+    python -m benchmarks.bench_serve [SECONDS] [--only WORDS] [--before CHECKOUT] [--idle]
 
 Both run at the same time, once a second, each on two fake libnvidia-ml.so.1 of its own: on the
 *plain* one a call costs almost nothing, on the *burning* one the CPU time that it takes on an H100
 (``tests/fakenvml/call_prices.py``). Each is scraped every fifteen seconds as by Prometheus; some
 cases then scrape 200 times, half a second apart, as OpenMetrics. CPU is that of the
 process, so other work on the machine changes it little; memory is the resident set
-at the end. ``--only`` runs the cases whose names contain these words.
+at the end. ``--only`` runs the cases whose names contain these words; ``--before`` runs the gpumon
+of another checkout beside them.
 
-On an idle virtual machine each awakening is dear: a Python process that only sleeps is the floor.
+On an idle virtual machine all of this costs up to four times as much, and differs from minute to
+minute, because each awakening is dear. So a loop of the lowest priority keeps each core awake, as
+training does, unless ``--idle`` leaves it out. The floor is a Python process that only sleeps.
 
 The columns after *own* are CPU in the driver's functions, by the account of the fake; *reported*
 is their sum by gpumon's own account (``gpumon_nvml_call_seconds_total``), which is the wall clock's
@@ -55,7 +58,8 @@ OPENMETRICS: Final = {
 RING_DEPTH, WINDOW_S = 71, 0.2
 """Utilisation samples that an H100 keeps, and what each covers, in seconds."""
 
-GPUMON, EXPORTER, SLEEPER = "gpumon", "nvitop-exporter", "Python that sleeps"
+GPUMON, BEFORE, EXPORTER = "gpumon", "gpumon before", "nvitop-exporter"
+SLEEPER = "sleeping Python"
 PLAIN, BURNING = "plain", "burning"
 COLUMNS: Final = {
     "drains": "nvmlDeviceGetSamples",
@@ -193,20 +197,30 @@ def free_port() -> int:
         return port
 
 
-def start(words: list[str], environ: Mapping[str, str]) -> subprocess.Popen[bytes]:
-    """Start a peer quietly."""
+def start(
+    words: list[str], environ: Mapping[str, str], folder: Path | None = None
+) -> subprocess.Popen[bytes]:
+    """Start a peer quietly, in this folder."""
     # Without compiled files, each process keeps what compiling took: a third more memory.
     kept = {name: word for name, word in environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     return subprocess.Popen(
         [sys.executable, "-m", *words],
-        env=kept, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+        env=kept, cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
     )  # fmt: skip
 
 
 class Peer:
-    """A tool that runs on a driver of its own. Ends when left."""
+    """A tool that runs on a driver of its own, started in ``checkout``. Ends when left."""
 
-    def __init__(self, tool: str, case: Case, folder: Path, *, is_burning: bool) -> None:
+    def __init__(
+        self,
+        tool: str,
+        case: Case,
+        folder: Path,
+        *,
+        is_burning: bool,
+        checkout: Path | None = None,
+    ) -> None:
         folder.mkdir()
         library = build_fake(folder.parent)
         self.tool, self._folder = tool, folder
@@ -215,15 +229,16 @@ class Peer:
         phases.path.mkdir(mode=0o700)
         self._rings = [
             RingWriter(make_ring(phases, facts, wall_ns=time.time_ns()), facts)
-            for facts in self._idle_runs(case.runs if tool == GPUMON else 0)
+            for facts in self._idle_runs(case.runs if tool != EXPORTER else 0)
         ]
         self.port = free_port()
         self._client = http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)
         self._process = start(
             ["gpumon", "serve", "--listen", f"127.0.0.1:{self.port}"]
-            if tool == GPUMON
+            if tool != EXPORTER
             else ["nvitop_exporter", "--port", str(self.port)],
             {**fake_env(self._fake.path, library.parent), "GPUMON_RUNTIME_DIR": str(folder)},
+            checkout if tool == BEFORE else None,
         )
 
     def __enter__(self) -> Peer:
@@ -307,9 +322,8 @@ def _driver(path: Path, case: Case, *, is_burning: bool) -> FakeNvml:
 
 
 @contextmanager
-def sleeping_python() -> Iterator[int]:
-    """A process that wakes up once a second and does nothing; gives its pid."""
-    code = "import time\nwhile True: time.sleep(1.0)"
+def python_loop(code: str) -> Iterator[int]:
+    """A process that runs this code; gives its pid."""
     with subprocess.Popen([sys.executable, "-c", code]) as process:
         try:
             yield process.pid
@@ -369,18 +383,27 @@ def scraped_often(peers: Mapping[Name, Peer]) -> dict[Name, list[Scrape]]:
     return scrapes
 
 
-def measure(case: Case, folder: Path, seconds: float) -> dict[Name, Result]:
+def measure(
+    case: Case, folder: Path, seconds: float, checkout: Path | None = None
+) -> dict[Name, Result]:
     """Run the tools on both drivers, all at the same time."""
-    names = [(tool, driver) for driver in (PLAIN, BURNING) for tool in (GPUMON, EXPORTER)]
+    tools = (GPUMON, EXPORTER) if checkout is None else (BEFORE, GPUMON, EXPORTER)
+    names = [(tool, driver) for driver in (PLAIN, BURNING) for tool in tools]
     with ExitStack() as stack:
         peers = {
             (tool, driver): stack.enter_context(
-                Peer(tool, case, folder / f"{tool}-{driver}", is_burning=driver == BURNING)
+                Peer(
+                    tool,
+                    case,
+                    folder / f"{tool}-{driver}",
+                    is_burning=driver == BURNING,
+                    checkout=checkout,
+                )
             )
             for tool, driver in names
-            if tool == GPUMON or not case.has_page
+            if tool != EXPORTER or not case.has_page
         }
-        sleeper = stack.enter_context(sleeping_python())
+        sleeper = stack.enter_context(python_loop("import time\nwhile True: time.sleep(1.0)"))
         time.sleep(WARM_UP_S)
         pages = [stack.enter_context(page_of(peer)) for peer in peers.values() if case.has_page]
         reported_s = {name: -peer.reported_seconds() for name, peer in peers.items()}
@@ -394,7 +417,7 @@ def measure(case: Case, folder: Path, seconds: float) -> dict[Name, Result]:
         for ticks in pages:
             assert ticks() > 0.8 * seconds, "the page was not sent each tick"
         for (tool, _), peer in peers.items():
-            assert tool != GPUMON or peer.runs_read() == case.runs, peer.runs_read()
+            assert tool == EXPORTER or peer.runs_read() == case.runs, peer.runs_read()
         scrapes = scraped_often(peers) if case.has_scrapes else {name: [] for name in peers}
         results = {
             name: Result(
@@ -407,7 +430,8 @@ def measure(case: Case, folder: Path, seconds: float) -> dict[Name, Result]:
             for name, peer in peers.items()
         }
         floor = 100 * slept_s / passed_s
-        results[SLEEPER, PLAIN] = Result(floor, {}, 0.0, cost_of(sleeper).memory_mib, [])
+        nothing = _by_column({}, {}, 0.0)
+        results[SLEEPER, PLAIN] = Result(floor, nothing, 0.0, cost_of(sleeper).memory_mib, [])
         return results
 
 
@@ -433,8 +457,7 @@ def print_table(results: Results) -> None:
         print(case)
         for (tool, driver), row in rows.items():
             own = row.cpu - sum(row.driver.values())
-            driver = row.driver or dict.fromkeys((*COLUMNS, "other"), 0.0)
-            percents = (row.cpu, own, *driver.values(), row.reported)
+            percents = (row.cpu, own, *row.driver.values(), row.reported)
             cells = "".join(f"{percent:>9.2f}" for percent in percents)
             cells += f"{row.memory_mib:>9.1f}"
             if row.scrapes:
@@ -468,14 +491,19 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="bench_serve", description=__doc__.splitlines()[0])
     parser.add_argument("seconds", nargs="?", type=float, default=60.0)
     parser.add_argument("--only", default="", help="the cases whose names contain these words")
+    parser.add_argument("--before", type=Path, help="a checkout whose gpumon runs beside this one")
+    parser.add_argument("--idle", action="store_true", help="let the cores fall asleep")
     arguments = parser.parse_args()
     results: Results = {}
-    with tempfile.TemporaryDirectory(dir=memory_folder()) as text:
+    with ExitStack() as stack:
+        for _ in range(0 if arguments.idle else os.cpu_count() or 1):
+            stack.enter_context(python_loop("import os\nos.nice(19)\nwhile True: pass"))
+        text = stack.enter_context(tempfile.TemporaryDirectory(dir=memory_folder()))
         for number, (name, case) in enumerate(CASES.items()):
             if arguments.only in name:
                 folder = Path(text) / str(number)
                 folder.mkdir()
-                results[name] = measure(case, folder, arguments.seconds)
+                results[name] = measure(case, folder, arguments.seconds, arguments.before)
     print_table(results)
     print(f"load average {os.getloadavg()[0]:.1f}")
     return int(print_goals(results))

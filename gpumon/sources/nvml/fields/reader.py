@@ -196,8 +196,9 @@ class FieldSchedule:
         values = self._read(scheduled, now_ns)
         period_ns = scheduled.period_ns
         rest_ns = min(_RESTED_TIMES * (perf_counter_ns() - started_ns), _LONGEST_REST_NS)
-        # One period of the schedule is its tick, which may come a little early.
-        scheduled.due_at_ns = now_ns + max(rest_ns, period_ns - self._period_ns * 9 // 10)
+        # A reading of the schedule may come early: by half a period, and much more after an event.
+        early_ns = self._period_ns * (9 if period_ns == self._period_ns else 5) // 10
+        scheduled.due_at_ns = now_ns + max(rest_ns, period_ns - early_ns)
         # A field that rests is read later, and expires later.
         later_ns = max(0, rest_ns - period_ns)
         self._put(scheduled.field, values, later_ns + valid_for_ns(period_ns))
