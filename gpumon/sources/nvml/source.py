@@ -153,7 +153,8 @@ class NvmlSource:
             now |= ReadNow.SAMPLES  # while it is known which stamps are from before the jump
         self._pace.step(stamps.silence_ns, stamps.ticked_at_ns)
         if not (now or self._events.news) and stamps.ticked_at_ns < self._quiet_until_ns:
-            return self._frame(self._quiet)._replace(is_quiet=True)
+            return self._frame(self._quiet, is_quiet=True)
+        self._quiet_until_ns = 0
         back_us = max(0, jump_ns // US)
         now_ns = tick.read_all(back_us, self._monotonic_ns, now)
         if tick.failed:
@@ -182,7 +183,6 @@ class NvmlSource:
 
     def _note_quiet(self, samples: tuple[GpuSample, ...]) -> None:
         """Note until when a read would return these samples again, without ``busy``."""
-        self._quiet_until_ns = 0
         if self._tick.failed or self._inventory.instances or not self._inventory.gpus:
             return
         until_ns = [gpu.quiet_until_ns for gpu in self._inventory.gpus]
@@ -190,16 +190,17 @@ class NvmlSource:
         self._quiet_until_ns = min(until_ns)
         self._quiet = tuple([one._replace(busy=()) if one.busy else one for one in samples])
 
-    def _frame(self, samples: tuple[GpuSample, ...]) -> Frame:
+    def _frame(self, samples: tuple[GpuSample, ...], *, is_quiet: bool = False) -> Frame:
         totals = self._call_totals
         return Frame(
             taken_at_ns=self._monotonic_ns(),
             gpus=samples,
-            rejected=self._newly_refused(),
+            rejected=0 if is_quiet else self._newly_refused(),
             trouble=self._trouble,
             call_seconds=totals.seconds,
             call_counts=totals.counts,
             call_errors=totals.errors,
+            is_quiet=is_quiet,
         )
 
     def _shift(self, jump_ns: int) -> None:

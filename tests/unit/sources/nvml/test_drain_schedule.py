@@ -294,6 +294,23 @@ class TestATickBetweenDrains:
             story.tick()
             assert not story.frame.is_quiet
 
+    def test_does_not_come_before_the_first_reading_of_a_reloaded_driver(self, fake: Fake) -> None:
+        like_an_h100(fake)
+        story = story_of(fake)
+        while not story.frame.is_quiet:
+            story.tick()
+        story.reads = ReadNow.SAMPLES
+        fake.reload_driver()
+        frames = len(story.frames)
+        story.tick()
+        assert len(story.frames) == frames, "NVML as a whole cannot be read"
+        story.reads = ReadNow.NOTHING
+
+        while len(story.frames) == frames:
+            story.tick()
+
+        assert not story.frame.is_quiet
+
     def test_measures_pcie_where_a_user_wants_it(self, fake: Fake) -> None:
         like_an_h100(fake)
         story = fake.story(on=["pcie"], after_s=20.0)
