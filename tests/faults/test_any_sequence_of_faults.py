@@ -26,6 +26,7 @@ from gpumon.core.codecs.report_codec import decode_report, encode_report
 from gpumon.outlets.text.report_text import render_report
 from gpumon.outlets.text.style import TextStyle
 from gpumon.pipeline.state_report import report_of
+from gpumon.sources.gpu_source import ReadNow
 from tests.builders.driver import EVERY_FIELD, DriverStory
 from tests.fakenvml.generations import DriverGeneration
 from tests.fakenvml.in_process import shown_to_this_process
@@ -113,6 +114,10 @@ class DriverInTrouble(RuleBasedStateMachine):
     def the_wall_clock_is_set(self, by_s: int) -> None:
         self.story.clock.set_wall_clock(by_s)
 
+    @rule(needed=st.sampled_from([ReadNow.NOTHING, *ReadNow]))
+    def a_user_comes_or_goes(self, needed: ReadNow) -> None:
+        self.story.reads = needed
+
     @rule(count=st.sampled_from([1, 1, 2, 6]))
     def time_passes(self, count: int) -> None:
         self.story.tick(count)
@@ -161,6 +166,7 @@ class DriverInTrouble(RuleBasedStateMachine):
         for slot in range(GPUS):
             self.fake.find(slot)
         self.fake.reorder(range(GPUS))
+        self.story.reads = ReadNow.SAMPLES
         self.story.tick(20)
         for slot, gained_s in enumerate(self.story.gained_s(*range(GPUS), ticks=20)):
             if not self.was_partitioned[slot]:
