@@ -47,13 +47,17 @@ def replace_file(target: Path, body: bytes, *, mode: int | None, is_synced: bool
     temporary = target.with_name(f".gpumon-{os.getpid()}.tmp")
     flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
     try:
-        with os.fdopen(os.open(temporary, flags, 0o666), "wb") as stream:
+        descriptor = os.open(temporary, flags, 0o666)
+        try:
             if mode is not None:
-                os.fchmod(stream.fileno(), mode)
-            stream.write(body)
-            stream.flush()
+                os.fchmod(descriptor, mode)
+            unwritten = memoryview(body)
+            while unwritten:
+                unwritten = unwritten[os.write(descriptor, unwritten) :]
             if is_synced:
-                os.fsync(stream.fileno())
+                os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
         temporary.replace(target)
     except BaseException:
         # A partial file would take up the last space of a full disk.

@@ -6,10 +6,12 @@ read on its own thread, because a driver call that hangs cannot be ended.
 
 from __future__ import annotations
 
+import queue
 import threading
 import time
 from collections.abc import Callable, Mapping
-from typing import Final, Protocol
+from contextlib import suppress
+from typing import Final, NamedTuple, Protocol
 
 from gpumon.core.clock import Clock, nanoseconds, seconds
 from gpumon.core.ring_format.events import RingCounts, RingsReading
@@ -173,13 +175,21 @@ def next_deadline_ns(previous_ns: int, now_ns: int, period_ns: int) -> int:
     return previous_ns + (missed + 1) * period_ns
 
 
+class _Answer(NamedTuple):
+    """What one read returned: a frame, or why there is none."""
+
+    frame: Frame | None
+    error: str | None
+    duration_seconds: float
+
+
 class SourceThread:
     """Makes, reads and closes a source on its own thread.
 
     A source that cannot be made is tried again at growing intervals, up to a minute.
 
     Attributes:
-        idle: Whether the last read has returned.
+        idle: Whether no read is under way.
         fatal: Why this process can never read the source; ``None``: it can.
     """
 
@@ -188,13 +198,11 @@ class SourceThread:
         self._clock = clock
         self._source: GpuSource | None = None
         self._retry_at_ns, self._back_off_s = 0, 1.0
-        self._read_requested = threading.Event()
-        self._read_done = threading.Event()
-        self._lock = threading.Lock()
-        self._frames: list[Frame] = []
-        self._error: str | None = None
-        self._duration_seconds = 0.0
-        self._stopping = False
+        self._requests: queue.SimpleQueue[ReadNow | None] = queue.SimpleQueue()  # None: the end
+        self._answers: queue.SimpleQueue[_Answer] = queue.SimpleQueue()
+        self._newest = _Answer(None, None, 0.0)
+        self._frames: list[Frame] = []  # that were not collected
+        self._error: str | None = None  # of the newest read
         self.idle = True
         self.fatal: RestartNeededError | UsageError | None = None
         self._now = ReadNow.NOTHING
@@ -204,10 +212,11 @@ class SourceThread:
     def request(self, now: ReadNow) -> None:
         """Start a read, unless one is under way; the next one then reads ``now``, too."""
         self._now |= now
+        self._take_answer(0.0)
         if self.idle:
             self.idle = False
-            self._read_done.clear()
-            self._read_requested.set()
+            self._requests.put(self._now)
+            self._now = ReadNow.NOTHING
 
     def collect(self, patience_s: float) -> tuple[tuple[Frame, ...], str | None, float]:
         """Wait for the read, at most ``patience_s``.
@@ -216,43 +225,41 @@ class SourceThread:
             All frames since the last call, the error if the newest read
             failed, and how long that read took, in seconds.
         """
-        self._read_done.wait(patience_s)
-        with self._lock:
-            frames, self._frames = tuple(self._frames), []
-            return frames, self._error, self._duration_seconds
+        self._take_answer(patience_s)
+        frames, self._frames = tuple(self._frames), []
+        return frames, self._newest.error, self._newest.duration_seconds
 
     def stop(self, patience_s: float) -> None:
         """Close the source if its last read returns in time; else it ends with the process."""
-        self._stopping = True
-        self._read_requested.set()
+        self._requests.put(None)
         self._thread.join(patience_s)
 
+    def _take_answer(self, patience_s: float) -> None:
+        """Wait for the answer of the read that is under way, if there is one."""
+        if self.idle:
+            return
+        with suppress(queue.Empty):
+            self._newest = self._answers.get(timeout=patience_s)
+            self.idle = True
+            if self._newest.frame is not None:
+                self._frames.append(self._newest.frame)
+
     def _work(self) -> None:
-        while True:
-            self._read_requested.wait()
-            self._read_requested.clear()
-            if self._stopping:
-                break
+        while (now := self._requests.get()) is not None:
             began_ns = self._clock.monotonic_ns()
-            frame, error = self._read(began_ns)
-            with self._lock:
-                self._error = error
-                self._duration_seconds = seconds(self._clock.monotonic_ns() - began_ns)
-                if frame is not None:
-                    self._frames.append(frame)
-                self.idle = True
-            self._read_done.set()
+            frame, self._error = self._read(began_ns, now)
+            took_seconds = seconds(self._clock.monotonic_ns() - began_ns)
+            self._answers.put(_Answer(frame, self._error, took_seconds))
         if self._source is not None:
             self._source.close()
 
-    def _read(self, now_ns: int) -> tuple[Frame | None, str | None]:
+    def _read(self, now_ns: int, now: ReadNow) -> tuple[Frame | None, str | None]:
         try:
             if self._source is None:
                 if now_ns < self._retry_at_ns:
                     return None, self._error
                 self._source = self._make_source()
                 self._back_off_s = 1.0
-            now, self._now = self._now, ReadNow.NOTHING
             return self._source.read(now), None
         except Exception as trouble:  # noqa: BLE001 - whatever a driver raises, sampling goes on
             if self._source is None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from contextlib import suppress
 from pathlib import Path
 
 from gpumon.core.clock import seconds
@@ -13,7 +14,9 @@ class SystemClock:
     """CLOCK_MONOTONIC and the wall clock, and a sleep that can be interrupted."""
 
     def __init__(self) -> None:
-        self._woken = threading.Event()
+        # No Event: a signal may come while this thread holds the lock that ``set`` would take.
+        self._is_woken, self._released_by_wake = False, threading.Lock()
+        self._released_by_wake.acquire()
 
     monotonic_ns = staticmethod(time.monotonic_ns)
     """CLOCK_MONOTONIC: the C function itself, as it is called several times a tick."""
@@ -23,15 +26,17 @@ class SystemClock:
 
     def sleep_until_ns(self, deadline_ns: int) -> None:
         """Return at or after ``deadline_ns``, or as soon as ``wake`` is called."""
-        while not self._woken.is_set():
+        while not self._is_woken:
             left_ns = deadline_ns - time.monotonic_ns()
             if left_ns <= 0:
                 return
-            self._woken.wait(seconds(left_ns))
+            self._released_by_wake.acquire(timeout=seconds(left_ns))
 
     def wake(self) -> None:
         """End this sleep and all later ones at once. Safe in a signal handler."""
-        self._woken.set()
+        self._is_woken = True
+        with suppress(RuntimeError):  # it was called before
+            self._released_by_wake.release()
 
 
 def read_boot_id(path: Path = Path("/proc/sys/kernel/random/boot_id")) -> str:
