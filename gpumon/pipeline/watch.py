@@ -24,7 +24,7 @@ from gpumon.sources.host.host_reader import HostReader
 from gpumon.sources.ring_reader.phase_rings import PhaseRingReader
 
 _FIRST_ANSWER_S: Final = 10.0
-_STOP_PATIENCE_S: Final = 1.0
+_STOP_PATIENCE_S: Final = 1.5
 _MAX_BACK_OFF_S: Final = 60.0
 
 
