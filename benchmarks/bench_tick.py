@@ -1,11 +1,12 @@
 """What does a tick cost, next to a pynvml loop and nvitop-exporter's cycle, and how does it grow?
 
-    python -m benchmarks.bench_tick
+    python -m benchmarks.bench_tick [--hot]
 
 All run on the same fake libnvidia-ml.so.1, where a driver call costs next to nothing, so this
 compares the caller's own work. Its clock moves on by a second before each cycle. Each case is a
 process of its own, a round is one process of each, and the rows are medians of the rounds. 50 ms
-really pass between two cycles, so that caches are cold, as for a sampler. ``at work``: all GPUs
+really pass between two cycles, so that caches are cold, as for a sampler; with ``--hot`` none do,
+which leaves only the work. ``at work``: all GPUs
 97 % busy. ``rhythm``: every GPU ends a pause in every cycle, the maximum. nvitop-exporter comes
 with ``pip install -e '.[bench]'``.
 
@@ -58,7 +59,7 @@ WARM_UP_CYCLES, CYCLES = 20, 60
 SPACING_S = 0.05
 STEPS_A_SECOND = 20
 SIGNALS = {"at work": 0.97, "rhythm": 0.7}
-GOALS = {"tick": ("bare", 3.0), "everything": ("nvitop", 0.2)}
+GOALS = {"everything": ("nvitop", 0.2)}
 GROWING = ("tick", "watched", "everything", "ranks")
 GROWTH_GOAL = MANY_GPUS / GPUS
 _FIRST_PID = 4000
@@ -207,7 +208,7 @@ CASES: dict[str, Callable[[FakeNvml], Cycle]] = {
 }
 
 
-def measure(case: str, gpus: int, busy_ratio: float) -> float:
+def measure(case: str, gpus: int, busy_ratio: float, spacing_s: float) -> float:
     """CPU microseconds of one cycle, in this process."""
     with FakeNvml(Path(os.environ["FAKENVML_CTL"]), gpus=gpus) as fake:
         for slot in range(gpus):
@@ -225,23 +226,23 @@ def measure(case: str, gpus: int, busy_ratio: float) -> float:
             a_second_passes()
             cycle.call()
         gc.freeze()  # as the daemon does once it is up
-        return spaced_cpu_us(cycle.call, times=CYCLES, spacing_s=SPACING_S, before=a_second_passes)
+        return spaced_cpu_us(cycle.call, times=CYCLES, spacing_s=spacing_s, before=a_second_passes)
 
 
-def measured_in_a_process(case: str, gpus: int, busy_ratio: float, library: Path) -> float:
+def measured_in_a_process(case: str, *arguments: float, library: Path) -> float:
     """The same, in a process of its own."""
     done = subprocess.run(
-        [sys.executable, "-m", "benchmarks.bench_tick", case, str(gpus), str(busy_ratio)],
+        [sys.executable, "-m", "benchmarks.bench_tick", case, *map(str, arguments)],
         env=fake_env(library.with_name("control"), library.parent),
         capture_output=True, text=True, check=True,
     )  # fmt: skip
     return float(json.loads(done.stdout.splitlines()[-1]))
 
 
-def compare(cases: Iterable[str], gpus: int, busy_ratio: float, library: Path) -> dict[str, float]:
-    """Medians of some rounds of these cases, in microseconds."""
+def compare(cases: Iterable[str], *arguments: float, library: Path) -> dict[str, float]:
+    """Medians of some rounds of these cases, in microseconds; arguments as in ``measure``."""
     rounds = [
-        {case: measured_in_a_process(case, gpus, busy_ratio, library) for case in cases}
+        {case: measured_in_a_process(case, *arguments, library=library) for case in cases}
         for _ in range(ROUNDS)
     ]
     return {case: statistics.median(row[case] for row in rounds) for case in cases}
@@ -253,14 +254,15 @@ def _has_nvitop() -> bool:
 
 def main() -> int:
     """Print the tables; 1 where a goal is missed."""
+    spacing_s = 0.0 if "--hot" in sys.argv else SPACING_S
     cases = [name for name in CASES if name != "nvitop" or _has_nvitop()]
     with tempfile.TemporaryDirectory(dir=memory_folder()) as folder:
         library = build_fake(Path(folder))
         costs = {
-            signal: compare(cases, GPUS, busy_ratio, library)
+            signal: compare(cases, GPUS, busy_ratio, spacing_s, library=library)
             for signal, busy_ratio in SIGNALS.items()
         }
-        many = compare(GROWING, MANY_GPUS, SIGNALS["at work"], library)
+        many = compare(GROWING, MANY_GPUS, SIGNALS["at work"], spacing_s, library=library)
     print(f"{f'CPU of a cycle, {GPUS} GPUs':<24}" + "".join(f"{signal:>14}" for signal in costs))
     for case in cases:
         print(f"{case:<24}" + "".join(f"{cost[case]:>11.0f} us" for cost in costs.values()))
@@ -291,7 +293,7 @@ def _print_comparison(
 
 
 if __name__ == "__main__":
-    if len(sys.argv) == 4:
-        print(json.dumps(measure(sys.argv[1], int(sys.argv[2]), float(sys.argv[3]))))
+    if len(sys.argv) == 5:
+        print(json.dumps(measure(sys.argv[1], int(sys.argv[2]), *map(float, sys.argv[3:]))))
     else:
         sys.exit(main())
