@@ -243,6 +243,9 @@ def answer_of(url: str, *, patience_s: float, max_bytes: int) -> tuple[int, byte
                 hang_up.cancel()
     except TimeoutError:
         found = None
+    except OSError:
+        if time.monotonic() < deadline_s:  # else it comes from being shut down
+            raise
     except HTTPException as error:
         if time.monotonic() < deadline_s:
             raise OSError(str(error) or type(error).__name__) from error

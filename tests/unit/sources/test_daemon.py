@@ -7,6 +7,7 @@ import os
 import re
 import shutil
 import socket
+import struct
 import threading
 import time
 from collections.abc import Iterator
@@ -64,10 +65,13 @@ def folder(tmp_path: Path) -> Iterator[Path]:
 
 
 @contextmanager
-def dripping(first: bytes, drop: bytes) -> Iterator[str]:
-    """A server that sends ``first`` at once, then ``drop`` again and again; yields HOST:PORT."""
+def dripping(first: bytes, drop: bytes, is_over: threading.Event | None = None) -> Iterator[str]:
+    """A server that sends ``first`` at once, then ``drop`` again and again; yields HOST:PORT.
+
+    It resets the connection once it ``is_over``.
+    """
     listener = socket.create_server(("127.0.0.1", 0))
-    is_over = threading.Event()
+    is_over = is_over or threading.Event()
 
     def drip() -> None:
         connection, _ = listener.accept()
@@ -75,6 +79,7 @@ def dripping(first: bytes, drop: bytes) -> Iterator[str]:
             connection.sendall(first)
             while not is_over.wait(0.02):
                 connection.sendall(drop)
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
 
     thread = threading.Thread(target=drip)
     thread.start()
@@ -190,6 +195,19 @@ class TestFetchReport:
 
         with (
             dripping(first, drop) as address,
+            pytest.raises(NoDaemonError, match=r"no complete answer within 0\.2 s"),
+        ):
+            fetch_report({"address": address})
+
+    def test_gives_up_an_answer_that_is_reset_when_its_time_is_over(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        is_over = threading.Event()
+        monkeypatch.setattr(daemon, "_PATIENCE_S", 0.2)
+        monkeypatch.setattr(daemon, "_shut_down", lambda _: is_over.set())
+
+        with (
+            dripping(b"", b"H", is_over) as address,
             pytest.raises(NoDaemonError, match=r"no complete answer within 0\.2 s"),
         ):
             fetch_report({"address": address})
