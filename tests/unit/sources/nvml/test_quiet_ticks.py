@@ -2,11 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
-
-import pytest
-
 from gpumon import __version__
 from gpumon.core.codecs.report_codec import encode_report_with_lanes
 from gpumon.core.codecs.state_codec import StateEncoder, state_document
@@ -18,8 +13,6 @@ from gpumon.pipeline.report_builder import Reports
 from gpumon.sources.gpu_source import ReadNow
 from tests.builders.driver import DriverStory, Fake
 from tests.builders.monitor import monitor, reading
-from tests.fakenvml.generations import PRESENT_DRIVER
-from tests.fakenvml.in_process import shown_to_this_process
 
 DEPTH, WINDOW_S = 71, 0.2
 
@@ -53,15 +46,6 @@ class Outlets:
             "reports": [encode_report_with_lanes(one) for one in reports if one is not None],
             "history": self.history.encode(),
         }
-
-
-@pytest.fixture
-def fake(fake_library: Path, tmp_path: Path) -> Iterator[Fake]:
-    where = fake_library, tmp_path / "gpus.control", PRESENT_DRIVER
-    with shown_to_this_process(*where, kind=Fake) as fake:
-        assert isinstance(fake, Fake)
-        yield fake
-        fake.end_stories()
 
 
 def test_show_what_ticks_show_that_look_at_everything(fake: Fake) -> None:
