@@ -23,6 +23,7 @@ PACKAGES_UPWARDS = {
     ),
     "gpumon.sources.nvml": (
         "pynvml_module", "codes", "binding", "stamp_clock", "fields", "busy", "drain_schedule",
+        "power",
         "sample_rings", "gpu", "mig", "inventory", "slow_reader", "tick_reader", "events",
         "reopening", "source",
     ),

@@ -45,7 +45,8 @@ from gpumon.sources.nvml.fields.table import (
     NvmlOptions,
     ReadTimes,
 )
-from gpumon.sources.nvml.gpu import MIG_MODE, has_mean_power
+from gpumon.sources.nvml.gpu import MIG_MODE
+from gpumon.sources.nvml.power import has_mean_power
 from gpumon.sources.nvml.sample_rings import (
     POWER_SAMPLES,
     SAMPLE_KINDS,

@@ -49,8 +49,8 @@ class NvmlSource:
 
     Utilisation comes from the driver's sample ring, drained as seldom as nothing is lost
     (``DrainSchedule``), and from ``GetUtilizationRates`` when that ring has no new entry. Memory,
-    temperature, clock, energy and processes are read every few seconds, each GPU at another time so
-    that no tick is heavy; in between the last value is repeated, until it is three periods old.
+    temperature, clock, energy and processes are read every few seconds, in ticks that drain; in
+    between the last value is repeated, until it is three periods old.
     Another thread reads them, so a slow call does not delay the sampling.
 
     Attributes:

@@ -9,7 +9,7 @@ import pytest
 
 from gpumon.core.clock import NS_PER_S
 from gpumon.sources.nvml.binding import NvmlLibrary
-from gpumon.sources.nvml.gpu import PowerTrack
+from gpumon.sources.nvml.power import PowerTrack
 from gpumon.sources.nvml.stamp_clock import Entry
 from tests.builders.driver import Fake
 from tests.builders.driver_faults import POWER
