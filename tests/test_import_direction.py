@@ -23,9 +23,8 @@ PACKAGES_UPWARDS = {
     ),
     "gpumon.sources.nvml": (
         "pynvml_module", "codes", "binding", "stamp_clock", "fields", "busy", "drain_schedule",
-        "power",
-        "sample_rings", "gpu", "mig", "inventory", "slow_reader", "tick_reader", "events",
-        "reopening", "source",
+        "power", "sample_rings", "gpu", "mig", "inventory", "slow_reader", "tick_reader",
+        "events", "reopening", "source",
     ),
     "trainer_hooks": (
         "devices", "ring", "batches", "balance", "ddp", "taps", "prefetch", "trainers", "phases",

@@ -34,8 +34,8 @@ _PACK_EVERY: Final = 8
 _NO_VERDICT: Final = diagnose(GpuTotals())
 """The verdict on no time at all: snapshots keep none, ``report_since`` computes it."""
 _MAX_LATE_NS: Final = 15 * NS_PER_S
-"""ours: three times as long as the driver's samples wait to be read. Time without a sample by then
-was not observed."""
+"""ours: twice as long as samples wait at ``--drain-every 7``, the most on an H100. Time without a
+sample by then was not observed."""
 _MAX_LANES_WITH_ENDED: Final = 32
 """Lanes of ended runs are kept while there are no more lanes than that."""
 

@@ -26,7 +26,7 @@ from gpumon.pipeline.run_steps import StepBalance, StepPace
 
 _SETTINGS: Final = DEFAULT_SETTINGS
 _MAX_LAG_NS: Final = 5 * NS_PER_S
-"""ours: as long as the driver's samples may be late, so that what is shown stays together."""
+"""ours: as the driver's samples may be late, so that what is shown stays together."""
 _MAY_HOLD_COMPILING = frozenset(
     {TrainingPhase.TRAIN_STEP, TrainingPhase.VALIDATION, TrainingPhase.PREDICT}
 )

@@ -85,12 +85,10 @@ class OpenRing:
         self._free_header: bytes | None = None  # at the last read, if the lock was free
         self._moved_ns: int | None = None  # when the header last changed without a lock
         self._ended: RingReading | None = None
-        self._held: bytes | None = (
-            None  # the kernel's answer at the last read, if the lock was held
-        )
-        self._idle: tuple[bytes, RingReading] | None = (
-            None  # the first words, and the reading while these do not change
-        )
+        # The kernel's answer at the last read, if the lock was held.
+        self._held: bytes | None = None
+        # The first words of the header, and the reading while these do not change.
+        self._idle: tuple[bytes, RingReading] | None = None
         page = os.pread(descriptor, PAGE_BYTES, 0)
         if is_blank(page):
             raise RingNotReadyError("still being made")
