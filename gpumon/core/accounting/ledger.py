@@ -13,6 +13,7 @@ from gpumon.core.accounting.job_end import job_patience_ns
 from gpumon.core.accounting.pauses import IdleSpan, PauseTracker
 from gpumon.core.accounting.pending import PendingTime, Unsettled
 from gpumon.core.accounting.sample_columns import ACTIVE, BURST, Levels, SampleColumns
+from gpumon.core.accounting.seen_pauses import GpuWas, PlacedSample, SeenPause, SeenPauses
 from gpumon.core.accounting.starved_flag import StarvedFlag
 from gpumon.core.accounting.totals import GpuTotals
 from gpumon.core.attribution.bounds import Bounds, Narrowed
@@ -29,6 +30,9 @@ class GpuLedger:
     inside an active sample (``unknown``). The rest is pending until the next
     active sample, which makes it part of a pause (``unknown``), or until the
     job has ended (``not_in_use``).
+
+    With stack samples, a pause in which they agree gets the cause that they show. Idle time inside
+    an active sample is then pending until the next sample, which may begin such a pause.
 
     Attributes:
         levels: Thresholds on busy ratios.
@@ -67,6 +71,10 @@ class GpuLedger:
         self._in_use_at_job_start_ns = self._low_at_job_start_ns = 0
         self.jobs = 0
         self.last_active_end_ns, self.last_end_ns = 0, -1
+        self._seen: SeenPauses | None = None  # until there is a stack sample
+        self._edge_ns = 0  # idle part of the newest active sample, while that is pending
+        self._seen_ns: defaultdict[IdleCause, int] = defaultdict(int)
+        self._seen_samples: defaultdict[IdleCause, int] = defaultdict(int)
         self.resolution_ns = self.rejected = 0
 
     def observe(self, samples: Iterable[BusySample]) -> None:
@@ -76,6 +84,10 @@ class GpuLedger:
             samples: Disjoint, oldest first. Samples that overlap, are empty or have a ratio
                 outside 0 to 1 are dropped and counted in ``rejected``: they are not idle time.
         """
+        if self._seen is not None:
+            for sample in samples:
+                self.observe_shared(sample, SharedIdle({}))
+            return
         columns, rejected = SampleColumns.of([*samples], self.levels, self.last_end_ns)
         self.rejected += rejected
         self.observe_columns(columns)
@@ -108,6 +120,8 @@ class GpuLedger:
         if not sample.may_follow(self.last_end_ns):
             self.rejected += 1
             return
+        if self._seen is not None:
+            self._seen.observe(sample)
         starved_ns = shared.idle_ns.get(IdleCause.INPUT_WAIT, 0) - shared.first_input_wait_ns
         if hung_ns:
             self._hanging_ns += hung_ns
@@ -151,6 +165,16 @@ class GpuLedger:
             for cause, amount_ns in known_ns.items():
                 unsure_ns[cause] = max(0, unsure_ns[cause] - amount_ns)
         self._update_flag()
+
+    def note_stack_sample(self, sample: PlacedSample) -> None:
+        """Add a stack sample of the GPU's process, before the driver samples of its time."""
+        if self._seen is None:
+            self._seen = SeenPauses(self._settings)
+        self._seen.note(sample)
+
+    def pop_stack_samples(self) -> list[tuple[PlacedSample, GpuWas]]:
+        """The stack samples whose driver samples came since the last call."""
+        return [] if self._seen is None else self._seen.pop_decided()
 
     def wait_for_rank(self, low_ns: int, high_ns: int) -> None:
         """Count busy time that was a wait for another rank, at least and at most."""
@@ -222,9 +246,12 @@ class GpuLedger:
 
     def end_job(self) -> None:
         """End the job, or the log: pending time was no pause."""
+        self._settle_part(IdleCause.UNKNOWN, self._edge_ns)
         self._settle_pending(IdleCause.NOT_IN_USE)
         self._unsure_ns = self._unsure_busy_ns = self._unsure_low_ns = 0
         self.in_job = self.job_named_process = False
+        if self._seen is not None:
+            self._seen.end_pause()
 
     def snapshot(self) -> GpuTotals:
         """All totals, as of the newest sample."""
@@ -263,6 +290,10 @@ class GpuLedger:
             may_be_more_ns=dict(self._more_ns),
             hanging_ns=self._hanging_ns,
             hanging_idle_ns=dict(self._hanging_idle_ns),
+            seen_ns=dict(self._seen_ns),
+            seen_samples=dict(self._seen_samples),
+            sampled_pauses=pauses.sampled,
+            seen_input_pauses=pauses.seen_as_input,
         )
 
     def idle_only(self) -> GpuTotals:
@@ -307,9 +338,15 @@ class GpuLedger:
             is_active = busy_ratio > self._settings.active_above
             if self._finds_job_over(start_ns if is_active else end_ns, length_ns):
                 self.end_job()
-        self._settle_time(start_ns, end_ns, busy_ratio, busy_ns, explained_ns, unused_ns)
+        cause = self._settle_time(start_ns, end_ns, busy_ratio, busy_ns, explained_ns, unused_ns)
         self.resolution_ns = length_ns
         idle_ns = length_ns - busy_ns - unused_ns
+        if cause is IdleCause.INPUT_WAIT:  # seen in the pause that this sample ends
+            input_wait_ns += length_ns - busy_ns - explained_ns
+        may_wait = may_wait and cause is IdleCause.UNKNOWN
+        is_active = busy_ratio > self._settings.active_above
+        if self._seen is not None and not (explained_ns or is_active):
+            self._seen.add_idle(sample)
         if self.in_job and (idle_ns or not unused_ns):  # else it is a gap in a pause
             open_ns = length_ns - busy_ns - explained_ns if may_wait else 0
             span = IdleSpan(start_ns, end_ns, idle_ns, open_ns, input_wait_ns)
@@ -347,8 +384,12 @@ class GpuLedger:
         busy_ns: int,
         explained_ns: int = 0,
         unused_ns: int = 0,
-    ) -> None:
-        """Settle samples without a gap, which pass the same thresholds as ``busy_ratio``."""
+    ) -> IdleCause:
+        """Settle samples without a gap, which pass the same thresholds as ``busy_ratio``.
+
+        Returns:
+            The cause that stack samples show of the pause that they end; else ``UNKNOWN``.
+        """
         length_ns = end_ns - start_ns
         untagged_ns = length_ns - busy_ns - explained_ns
         self.last_end_ns = end_ns
@@ -356,15 +397,20 @@ class GpuLedger:
         self._busy_ns += busy_ns
         if busy_ratio <= self._settings.active_above:
             self._settle_inactive(busy_ratio, busy_ns, untagged_ns, explained_ns - unused_ns)
-            return
+            return IdleCause.UNKNOWN
+        cause = IdleCause.UNKNOWN
         if not self.in_job:
             self._begin_job()
         elif self._unsure_ns or self._pending.amount_ns:
-            self._confirm_unsure()
+            cause = self._confirm_unsure()
         self.last_active_end_ns = end_ns
-        if untagged_ns:
-            self._idle_ns[IdleCause.UNKNOWN] += untagged_ns
+        if self._seen is not None and not self._pauses.is_open:
+            self._edge_ns = untagged_ns
+            self._pending.amount_ns += untagged_ns
+        elif untagged_ns:
+            self._settle_as(cause, untagged_ns)
         self._count_in_use(busy_ratio, length_ns - unused_ns, busy_ns)
+        return cause
 
     def _finds_job_over(self, idle_until_ns: int, sample_ns: int) -> bool:
         """Whether the GPU was inactive for too long, as a sample of this length shows."""
@@ -428,18 +474,39 @@ class GpuLedger:
 
     def _begin_job(self) -> None:
         self._settle_pending(IdleCause.START_UP)  # only if a run was waiting
+        if self._seen is not None:
+            self._seen.end_pause()
         self.in_job = True
         self.jobs += 1
         self._in_use_at_job_start_ns = self._in_use_ns
         self._low_at_job_start_ns = self._low_ns
         self._pauses.begin_job()
 
-    def _confirm_unsure(self) -> None:
+    def _confirm_unsure(self) -> IdleCause:
+        """Settle pending time: it was a pause. Return the cause that stack samples show of it."""
+        cause = IdleCause.UNKNOWN
+        if self._seen is not None:
+            cause = self._settle_seen(self._seen.end_pause())
         self._settle_pending(IdleCause.UNKNOWN)
         self._in_use_ns += self._unsure_ns
         self._in_use_busy_ns += self._unsure_busy_ns
         self._low_ns += self._unsure_low_ns
         self._unsure_ns = self._unsure_busy_ns = self._unsure_low_ns = 0
+        return cause
+
+    def _settle_seen(self, seen: SeenPause) -> IdleCause:
+        """Settle what stack samples show of the pause that ends, and return its cause."""
+        cause = seen.cause
+        if seen.samples:
+            self._pauses.note_seen(seen)
+        if not seen.is_whole:
+            self._settle_part(IdleCause.UNKNOWN, self._edge_ns)
+        self._edge_ns = 0
+        if cause is None:
+            return IdleCause.UNKNOWN
+        self._settle_part(cause, self._pending.amount_ns if seen.is_whole else seen.idle_ns)
+        self._seen_samples[cause] += seen.agreeing
+        return cause
 
     def _count_in_use(self, busy_ratio: float, length_ns: int, busy_ns: int) -> None:
         self._in_use_ns += length_ns
@@ -450,11 +517,23 @@ class GpuLedger:
             self._high_ns += length_ns
 
     def _settle_pending(self, cause: IdleCause) -> None:
-        amount_ns = self._pending.amount_ns
-        self._hung_pending_ns = 0
+        self._hung_pending_ns = self._edge_ns = 0
+        self._settle_part(cause, self._pending.amount_ns)
+
+    def _settle_part(self, cause: IdleCause, amount_ns: int) -> None:
+        """Settle so much pending time, if there is as much, as a pause of this cause."""
+        amount_ns = min(amount_ns, self._pending.amount_ns)
         if amount_ns:
-            self._idle_ns[cause] += amount_ns
             self._pending.settle(cause, amount_ns)
+            self._settle_as(cause, amount_ns)
+
+    def _settle_as(self, cause: IdleCause, amount_ns: int) -> None:
+        """Count idle time under its cause: one that no tag proves was seen."""
+        self._idle_ns[cause] += amount_ns
+        if cause not in UNPROVED:
+            self._seen_ns[cause] += amount_ns
+        if cause in self._reasons_ns:
+            self._reasons_ns[cause][InputWaitReason.UNKNOWN.value] += amount_ns
 
     def _explain(self, shared: SharedIdle) -> int:
         """Settle idle time by phases; return how much it is."""

@@ -8,8 +8,10 @@ from typing import Final, NamedTuple
 from gpumon.core.accounting.cycles import Cycle
 from gpumon.core.accounting.histograms import GapHistogram
 from gpumon.core.accounting.intervals import Interval, IntervalList
+from gpumon.core.accounting.seen_pauses import SeenPause
 from gpumon.core.accounting.suspicion import JobSuspicion, Suspicion
 from gpumon.core.clock import seconds
+from gpumon.core.phase import IdleCause
 from gpumon.core.settings.detector import MAX_INTERVALS, DetectorSettings
 from gpumon.core.verdict import LikelyCause
 
@@ -22,7 +24,7 @@ class IdleSpan(NamedTuple):
 
     Attributes:
         untagged_ns: Idle time that no phase explains, and that can be a wait for input.
-        input_wait_ns: Idle time that a tag proves to be a wait for input.
+        input_wait_ns: Idle time that a tag proves, or stack samples show, to be a wait for input.
     """
 
     start_ns: int
@@ -99,6 +101,8 @@ class PauseTracker:
         suspected_ns: Their untagged idle time.
         irregular_ns: Untagged idle time of pauses that looked like those between requests.
         low_levels: How often the GPU worked at a low level instead, between two bursts.
+        sampled: Pauses with a stack sample.
+        seen_as_input: Those in which stack samples show a wait for input.
         before: The newest burst sample; ``None`` before the job's first.
         is_open: Whether low samples followed, which may be a pause.
     """
@@ -109,6 +113,7 @@ class PauseTracker:
         self.counted = PauseCount(settings)
         self.starved_intervals = IntervalList(MAX_INTERVALS)
         self.suspected_ns = self.irregular_ns = self.low_levels = 0
+        self.sampled = self.seen_as_input = 0
         self._undecided = IntervalList(MAX_INTERVALS)
         self._job = JobSuspicion(settings)
         self._worst: tuple[float, Suspicion] | None = None
@@ -130,6 +135,8 @@ class PauseTracker:
     def _close(self) -> None:
         self._stretches: list[Interval] = []
         self.is_open = False
+        self._was_sampled = False
+        self._seen_as_input: bool | None = None
         self._low_samples = self._nearly_idle_samples = self._low_ns = 0
         self._idle_ns = self._untagged_ns = self._input_wait_ns = 0
 
@@ -201,6 +208,25 @@ class PauseTracker:
         elif len(stretches) < MAX_INTERVALS:
             stretches.append(Interval(start_ns, end_ns))
 
+    def note_seen(self, seen: SeenPause) -> None:
+        """Count what stack samples show of the open pause, if one is: it is not suspected then."""
+        before = self.before
+        if not self.is_open or before is None:
+            return
+        self._was_sampled = True
+        if seen.cause is None:
+            return
+        is_input = seen.cause is IdleCause.INPUT_WAIT
+        self._seen_as_input = is_input if self._seen_as_input is None else self._seen_as_input
+        if not is_input or seen.is_whole:
+            wait_ns = self._untagged_ns + before.untagged_ns if is_input else 0
+            self.before = before._replace(untagged_ns=0)
+            self._untagged_ns = 0
+        else:
+            wait_ns = min(seen.idle_ns, self._untagged_ns)
+            self._untagged_ns -= wait_ns
+        self._input_wait_ns += wait_ns
+
     def explain(self, explained_ns: int) -> None:
         """Count so much of the open pause, if one is, as explained by phases."""
         self._untagged_ns = max(0, self._untagged_ns - explained_ns)
@@ -235,7 +261,10 @@ class PauseTracker:
             untagged_ns,
             seconds(after.end_ns - after.start_ns),
             is_pattern=self.counted.pauses_in_job >= self._settings.min_pauses,
+            is_input=self._seen_as_input,
         )
+        self.sampled += self._was_sampled
+        self.seen_as_input += bool(self._seen_as_input)
         # The idle part of the sample after it is counted already.
         self._burst_ns = -after.idle_ns
         edge = IdleSpan(after.start_ns, after.end_ns, 0, 0, 0)

@@ -65,6 +65,7 @@ class JobSuspicion:
         self.suspicion: Suspicion | None = None
         self.cycle_ns: int | None = None
         self._untagged_ns = self._weighed_ns = 0
+        self._seen_as_input = self._seen_as_other = 0
 
     @property
     def is_complete(self) -> bool:
@@ -80,7 +81,15 @@ class JobSuspicion:
         suspicion = self.suspicion
         return 0.0 if suspicion is None else suspicion.input_probability * self._weighed_ns
 
-    def add(self, cycle: Cycle, untagged_ns: int, sample_s: float, *, is_pattern: bool) -> None:
+    def add(
+        self,
+        cycle: Cycle,
+        untagged_ns: int,
+        sample_s: float,
+        *,
+        is_pattern: bool,
+        is_input: bool | None = None,
+    ) -> None:
         """Add a burst and the pause after it.
 
         Args:
@@ -88,7 +97,11 @@ class JobSuspicion:
             untagged_ns: Part of the pause that no tag explains.
             sample_s: Length of the newest sample.
             is_pattern: Whether there are enough pauses, as verdicts count them.
+            is_input: Whether stack samples show that the pause is a wait for input; ``None``:
+                there were none, or they do not agree.
         """
+        self._seen_as_input += is_input is True
+        self._seen_as_other += is_input is False
         cycles, remembered = self._cycles, self._settings.remembered_cycles
         cycles.add(cycle)
         self._untagged_ns += untagged_ns
@@ -99,9 +112,20 @@ class JobSuspicion:
         shape = cycles.shape(sample_s) if is_pattern or self.is_complete else None
         if shape is not None and self._untagged_ns:
             self._weighed_ns = self._untagged_ns
-            probability = input_probability(shape)
+            probability = self._after_seeing(input_probability(shape))
             causes = _likely_causes(probability, shape, self._settings)
             self.suspicion = Suspicion(probability, causes, shape)
+
+    def _after_seeing(self, probability: float) -> float:
+        """The probability for pauses without stack samples, given what those of others show.
+
+        The shape counts as much as ``shape_weight`` pauses, so the result is never 0 or 1.
+        """
+        weight = self._settings.shape_weight
+        seen = self._seen_as_input + self._seen_as_other
+        return (
+            (weight * probability + self._seen_as_input) / (weight + seen) if seen else probability
+        )
 
 
 def input_probability(shape: PauseShape, weights: Sequence[float] = _WEIGHTS) -> float:

@@ -87,6 +87,10 @@ class GpuTotals(NamedTuple):
         rank_wait_low_ns: Time in which it read as busy but certainly waited for another rank of
             its job.
         rank_wait_high_ns: The same, at most.
+        seen_ns: Part of ``idle_ns``, by cause, that has this cause because stack samples showed it.
+        seen_samples: How many agreeing stack samples that rests on, by cause.
+        sampled_pauses: Ended pauses with a stack sample.
+        seen_input_pauses: Those in which stack samples showed a wait for input.
         low_levels: How often it worked at a low level for three samples or more, which is no pause.
         samples: How many rows of a log have its utilisation; ``None``: it was watched live.
         sample_distance_ns: The median time between two of them; ``None``: watched live.
@@ -127,6 +131,10 @@ class GpuTotals(NamedTuple):
     epoch_input_wait_ns: int = 0
     rank_wait_low_ns: int = 0
     rank_wait_high_ns: int = 0
+    seen_ns: Mapping[IdleCause, int] = _NO_CAUSES
+    seen_samples: Mapping[IdleCause, int] = _NO_CAUSES
+    sampled_pauses: int = 0
+    seen_input_pauses: int = 0
     low_levels: int = 0
     samples: int | None = None
     sample_distance_ns: int | None = None
@@ -134,7 +142,7 @@ class GpuTotals(NamedTuple):
 
     @property
     def starved_ns(self) -> int:
-        """Idle time that a tag proves to be a wait for input.
+        """Idle time that a tag proves, or stack samples show, to be a wait for input.
 
         Excludes the wait for the very first batch, time in which the run hung, and
         time that may be of another cause.

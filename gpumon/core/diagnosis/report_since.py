@@ -69,6 +69,7 @@ def totals_since(
     pauses = _gaps_since(before.pauses, after.pauses, unsettled_before.open_pause_ns)
     last_ns = before.starved_intervals[-1].end_ns if before.starved_intervals else -1
     left_out_ns = {**hung_ns, IdleCause.INPUT_WAIT: input_ns - waited_ns + first_ns}
+    seen_ns = _less(after.seen_ns, before.seen_ns)
     less_ns = _less(after.may_be_less_ns, before.may_be_less_ns)
     more_ns = _less(after.may_be_more_ns, before.may_be_more_ns)
     return GpuTotals(
@@ -100,6 +101,9 @@ def totals_since(
             interval for interval in after.starved_intervals if interval.start_ns >= last_ns
         ),
         starved_now=after.starved_now,
+        # A pause that was open before is seen when it ends.
+        seen_ns={cause: min(ns, idle_ns.get(cause, 0)) for cause, ns in seen_ns.items()},
+        seen_samples=_less(after.seen_samples, before.seen_samples),
     )
 
 

@@ -123,31 +123,33 @@ def is_healthy(totals: GpuTotals, settings: DetectorSettings) -> bool:
     "starved",
     RuleKind.VERDICT,
     says="the GPU waits for input",
-    evidence="Idle time that tags prove to be waits for input: the certain part, where the GPU "
-    "works while the host waits; however much time nothing explains.",
-    thresholds=("lost_share",),
+    evidence="Idle time that tags prove, or enough stack samples show, to be waits for input: the "
+    "certain part, where the GPU works while the host waits; however much time nothing explains.",
+    thresholds=("lost_share", "seen_least"),
 )
 def is_starved(totals: GpuTotals, settings: DetectorSettings) -> bool:
-    """Whether tags prove that it waited for input for a share worth a verdict.
+    """Whether it waited for input for a share worth a verdict, by tags or enough stack samples.
 
     However much is unknown: that is in use, too, and can make no proved loss smaller.
     """
-    return totals.starved_ns >= settings.lost_share * totals.in_use_ns
+    starved_ns = totals.starved_ns - hardly_seen_ns(totals, settings).get(IdleCause.INPUT_WAIT, 0)
+    return starved_ns >= settings.lost_share * totals.in_use_ns
 
 
 @rule(
     "stalled",
     RuleKind.VERDICT,
     says="the GPU waits mainly for something else, which is named",
-    evidence="Idle time that tags prove to be of any cause, where waits for input alone are "
-    "for certain not worth a verdict; or time that certainly was a wait for a late rank, and read "
-    "as busy.",
-    thresholds=("lost_share",),
+    evidence="Idle time that tags prove, or enough stack samples show, to be of any cause, where "
+    "waits for input alone are for certain not worth a verdict; or time that certainly was a wait "
+    "for a late rank, and read as busy.",
+    thresholds=("lost_share", "seen_least"),
 )
 def is_stalled(totals: GpuTotals, settings: DetectorSettings) -> bool:
-    """Whether tags prove a loss worth a verdict, of any cause: mostly others than input."""
+    """Whether a loss worth a verdict has causes, by tags or enough stack samples: mostly others."""
     min_ns = settings.lost_share * totals.in_use_ns
-    return proved_ns(totals) >= min_ns or totals.rank_wait_low_ns >= min_ns
+    known_ns = proved_ns(totals) - sum(hardly_seen_ns(totals, settings).values())
+    return known_ns >= min_ns or totals.rank_wait_low_ns >= min_ns
 
 
 @rule(
@@ -156,9 +158,10 @@ def is_stalled(totals: GpuTotals, settings: DetectorSettings) -> bool:
     says="bursts and pauses alternate, as they do where batches come too late",
     evidence="Pauses in utilisation that no tag explains, the share of samples that are nearly "
     "idle, and the probability that such pauses wait for input, by their shape "
-    "(docs/how-sure.md).",
-    thresholds=("min_pauses", "min_low_share", "lost_share", "suspected_from"),
+    "(docs/how-sure.md); or stack samples that show waits for input, but too few.",
+    thresholds=("min_pauses", "min_low_share", "lost_share", "suspected_from", "seen_least"),
     measured_with=(
+        "shape_weight",
         "burst_above",
         "level_samples",
         "blip_pause_samples",
@@ -169,7 +172,8 @@ def is_stalled(totals: GpuTotals, settings: DetectorSettings) -> bool:
 )
 def is_starvation_suspected(totals: GpuTotals, settings: DetectorSettings) -> bool:
     """Whether pauses that nothing explains are likelier than not to wait for input."""
-    is_worth_it = totals.suspected_ns >= settings.lost_share * totals.in_use_ns
+    seen_ns = hardly_seen_ns(totals, settings).get(IdleCause.INPUT_WAIT, 0)
+    is_worth_it = totals.suspected_ns + seen_ns >= settings.lost_share * totals.in_use_ns
     return is_worth_it and _is_likely(totals, settings) and _is_bursty(totals, settings)
 
 
@@ -251,8 +255,16 @@ def main_cause(totals: GpuTotals) -> IdleCause | None:
     return greatest
 
 
+def hardly_seen_ns(
+    totals: GpuTotals, settings: DetectorSettings = DEFAULT_SETTINGS
+) -> dict[IdleCause, int]:
+    """Idle time, by cause, that has its cause from too few stack samples for a verdict."""
+    least, samples = settings.seen_least, totals.seen_samples
+    return {c: seen_ns for c, seen_ns in totals.seen_ns.items() if samples.get(c, 0) < least}
+
+
 def proved_ns(totals: GpuTotals) -> int:
-    """Idle time in use that tags explain for certain, whichever of them."""
+    """Idle time in use that tags or stack samples explain for certain, whichever of them."""
     idle_ns = totals.idle_ns
     unproved_ns = sum([idle_ns.get(cause, 0) for cause in UNPROVED])
     more_ns = totals.may_be_more_ns.get(IdleCause.UNKNOWN, 0)

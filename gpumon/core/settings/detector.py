@@ -348,6 +348,20 @@ class DetectorSettings(Settings):
         "From this probability on, pauses are suspected to wait for input.",
         "ours: more likely than not",
     )
+    shape_weight: int = count(
+        2,
+        "Pauses with stack samples that count as much as the shape of all pauses, for those "
+        "without.",
+        "ours: then three pauses seen as waits for input outweigh any shape, and so do three "
+        "seen as something else",
+    )
+    seen_least: int = count(
+        10,
+        "With fewer agreeing stack samples, a cause that was only seen is suspected, and no "
+        "speed-up is promised.",
+        "ours: of ten agreeing samples, at least 72 % of the time is of their cause, with 95 % "
+        "confidence",
+    )
     unlikely_below: float = share(
         0.25,
         "Below this probability, late input is not named as a possible cause.",

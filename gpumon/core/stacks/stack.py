@@ -9,7 +9,7 @@ class StackFrame(NamedTuple):
     """One call.
 
     Attributes:
-        function: Name of the function, with its class where the interpreter tells it:
+        function: Name of the function, with its class where the interpreter names it:
             ``"_BaseDataLoaderIter.__next__"``.
         path: Path of its source file, as the process knows it; ``""``: unknown.
         line: The line that it executes; ``None``: unknown.

@@ -11,14 +11,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpumon.core.accounting.ledger import GpuLedger
+from gpumon.core.accounting.seen_pauses import PlacedSample
 from gpumon.core.accounting.totals import GpuTotals
 from gpumon.core.attribution.idle_sharing import SharedIdle
-from gpumon.core.phase import IdleCause, InputWaitReason
+from gpumon.core.phase import UNPROVED, IdleCause, InputWaitReason
 from gpumon.core.sample import BusySample
 from tests.builders.time import every, s, settled
 
-Story = list[tuple[int, int, float, IdleCause | None, str]]
-"""Silence before a sample and its length in ns, busy ratio, the phase's cause, and an event."""
+Story = list[tuple[int, int, float, IdleCause | None, str, IdleCause | str | None]]
+"""Silence before a sample and its length in ns, busy ratio, the phase's cause, an event, and what a
+stack sample within it shows.
+"""
 
 ratios = st.lists(
     st.one_of(st.floats(0.0, 1.0), st.sampled_from([0.0, 1.0, 0.05, 0.35, math.nan, 2.55])),
@@ -31,6 +34,7 @@ steps = st.lists(
         st.one_of(st.sampled_from([0.0, 1.0, 0.2]), st.floats(0.0, 1.0)),
         st.sampled_from([None, *IdleCause]),
         st.sampled_from(["nothing", "end", "named", "gone", "run", "no run"]),
+        st.sampled_from([None, None, "unplaced", *IdleCause]),
     ),
     max_size=80,
 )
@@ -49,8 +53,11 @@ def happens(ledger: GpuLedger, event: str) -> None:
 def played(story: Story) -> list[GpuTotals]:
     """Totals after each step of a life with samples, phases, processes and runs."""
     ledger, now_ns, states = GpuLedger(), 0, []
-    for silence_ns, length_ns, ratio, cause, event in story:
+    for silence_ns, length_ns, ratio, cause, event, seen in story:
         start_ns, now_ns = now_ns + silence_ns, now_ns + silence_ns + length_ns
+        if seen is not None:
+            place = seen if isinstance(seen, IdleCause) else None
+            ledger.note_stack_sample(PlacedSample(start_ns, now_ns, place))
         sample = BusySample(start_ns, now_ns, ratio)
         if cause is None:
             ledger.observe([sample])
@@ -84,6 +91,9 @@ class TestLaws:
             assert 0 <= totals.in_use_busy_ns <= totals.in_use_ns <= totals.observed_ns
             pauses_ns = totals.suspected_ns + totals.irregular_ns
             assert pauses_ns <= totals.idle_ns.get(IdleCause.UNKNOWN, 0)
+            for cause, seen_ns in totals.seen_ns.items():
+                assert 0 <= seen_ns <= totals.idle_ns.get(cause, 0)
+                assert cause not in UNPROVED
             for cause, reasons_ns in reasons_of(totals).items():
                 assert sum(reasons_ns.values()) == totals.idle_ns.get(cause, 0)
 
@@ -94,6 +104,8 @@ class TestLaws:
                 assert getattr(after, name) >= getattr(before, name), name
             assert after.gaps.count >= before.gaps.count
             assert_only_grows(before.idle_ns, after.idle_ns)
+            assert_only_grows(before.seen_ns, after.seen_ns)
+            assert_only_grows(before.seen_samples, after.seen_samples)
             for cause, reasons_ns in reasons_of(after).items():
                 assert_only_grows(reasons_of(before)[cause], reasons_ns)
 

@@ -1,0 +1,193 @@
+"""Which idle time stack samples explain.
+
+A stack sample counts only where every driver window that it touches was idle: then the process was
+seen while its GPU had nothing to do. A pause takes a cause when it ends, if at least
+``AGREEING_FROM`` of its samples show the same one, and only near them: from one interval before
+the first to one after the last.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from enum import Enum
+from itertools import pairwise
+from typing import Final, NamedTuple
+
+from gpumon.core.clock import NS_PER_S
+from gpumon.core.phase import IdleCause
+from gpumon.core.sample import BusySample
+from gpumon.core.settings.detector import DetectorSettings
+
+AGREEING_FROM: Final = 0.8
+"""Share of a pause's samples that must show one cause."""
+_KEPT_NS: Final = 15 * NS_PER_S
+"""How long a stack sample waits for the driver's samples of its time."""
+_MAX_KEPT: Final = 64
+_MAX_IN_PAUSE: Final = 256
+_SHORTEST_NS: Final = 2 * NS_PER_S
+_LONGEST_NS: Final = 10 * NS_PER_S
+
+
+def interval_ns(paused_ns: int) -> int:
+    """The time between two stack samples of a pause that has lasted so long.
+
+    One sample is enough for 2 s. Later samples come more and more seldom, at least every 10 s.
+
+    >>> [interval_ns(s * NS_PER_S) // NS_PER_S for s in (0, 2, 9, 60)]
+    [2, 2, 3, 10]
+    """
+    return min(max(_SHORTEST_NS, paused_ns // 3), _LONGEST_NS)
+
+
+class PlacedSample(NamedTuple):
+    """A stack sample, and the cause that its frames show.
+
+    Attributes:
+        start_ns: CLOCK_MONOTONIC just before the stack was read.
+        end_ns: CLOCK_MONOTONIC just after.
+        cause: ``None``: no frame shows one.
+    """
+
+    start_ns: int
+    end_ns: int
+    cause: IdleCause | None
+
+
+class GpuWas(Enum):
+    """What a GPU did throughout a stack sample."""
+
+    IDLE = "idle"
+    BUSY = "busy"
+    MIXED = "mixed"
+    """Partly idle: no evidence."""
+    NOT_OBSERVED = "not_observed"
+
+
+class SeenPause(NamedTuple):
+    """What stack samples show of a pause.
+
+    Attributes:
+        samples: How many there were.
+        agreeing: How many of them show the most frequent cause.
+        cause: That cause; ``None``: they do not agree, or show none.
+        idle_ns: How much idle time of the pause takes it.
+        is_whole: Whether that is all of it.
+    """
+
+    samples: int = 0
+    agreeing: int = 0
+    cause: IdleCause | None = None
+    idle_ns: int = 0
+    is_whole: bool = False
+
+
+_NOTHING_SEEN: Final = SeenPause()
+
+
+class SeenPauses:
+    """Joins the stack samples of one GPU's process to its driver samples. Memory is constant.
+
+    Attributes:
+        discarded: How many stack samples were no evidence: the GPU was partly busy, or was not
+            observed.
+    """
+
+    def __init__(self, settings: DetectorSettings) -> None:
+        self._settings = settings
+        self._waiting: deque[PlacedSample] = deque(maxlen=_MAX_KEPT)
+        self._windows: deque[BusySample] = deque()
+        self._decided: list[tuple[PlacedSample, GpuWas]] = []
+        self._in_pause: list[PlacedSample] = []
+        self._stretches: list[list[int]] = []  # start, end, idle time
+        self.discarded = 0
+
+    def note(self, sample: PlacedSample) -> None:
+        """Add a stack sample, later than all before; its driver samples come later."""
+        if len(self._waiting) == _MAX_KEPT:
+            self.discarded += 1
+        self._waiting.append(sample)
+
+    def pop_decided(self) -> list[tuple[PlacedSample, GpuWas]]:
+        """The stack samples whose driver samples came since the last call."""
+        decided, self._decided = self._decided, []
+        return decided
+
+    def observe(self, sample: BusySample) -> None:
+        """Add the next driver sample, before it is settled."""
+        windows = self._windows
+        windows.append(sample)
+        while windows[0].end_ns < sample.end_ns - _KEPT_NS:
+            windows.popleft()
+        while self._waiting and self._waiting[0].end_ns <= sample.end_ns:
+            placed = self._waiting.popleft()
+            was = self._state_during(placed)
+            self._decided.append((placed, was))
+            if was is GpuWas.IDLE:
+                self._in_pause.append(placed)
+                del self._in_pause[:-_MAX_IN_PAUSE]
+            elif was is not GpuWas.BUSY:
+                self.discarded += 1
+
+    def add_idle(self, sample: BusySample) -> None:
+        """Add idle time of the open pause, whose cause is not decided yet."""
+        last = self._stretches[-1] if self._stretches else None
+        if last is not None and last[1] == sample.start_ns:
+            last[1] = sample.end_ns
+            last[2] += sample.idle_ns
+        else:
+            self._stretches.append([sample.start_ns, sample.end_ns, sample.idle_ns])
+            del self._stretches[:-_MAX_KEPT]
+
+    def end_pause(self) -> SeenPause:
+        """End the open pause; return what was seen of it."""
+        samples, self._in_pause = self._in_pause, []
+        stretches, self._stretches = self._stretches, []
+        if not samples or not stretches:
+            return _NOTHING_SEEN
+        cause, agreeing = Counter(sample.cause for sample in samples).most_common(1)[0]
+        if cause is None or agreeing < AGREEING_FROM * len(samples):
+            return SeenPause(len(samples), agreeing)
+        near = _near(samples, stretches[0][0])
+        idle_ns = sum(
+            idle_ns * _overlap_ns(start_ns, end_ns, span) // (end_ns - start_ns)
+            for start_ns, end_ns, idle_ns in stretches
+            for span in near
+        )
+        is_whole = near[0][0] <= stretches[0][0] and near[-1][1] >= stretches[-1][1]
+        return SeenPause(len(samples), agreeing, cause, idle_ns, is_whole and len(near) == 1)
+
+    def _state_during(self, placed: PlacedSample) -> GpuWas:
+        covered = [
+            window
+            for window in self._windows
+            if window.start_ns < placed.end_ns and placed.start_ns < window.end_ns
+        ]
+        if (
+            not covered
+            or covered[0].start_ns > placed.start_ns
+            or covered[-1].end_ns < placed.end_ns
+            or any(left.end_ns != right.start_ns for left, right in pairwise(covered))
+        ):
+            return GpuWas.NOT_OBSERVED
+        if all(window.busy_ratio <= self._settings.active_above for window in covered):
+            return GpuWas.IDLE
+        if all(window.busy_ratio >= self._settings.high_above for window in covered):
+            return GpuWas.BUSY
+        return GpuWas.MIXED
+
+
+def _near(samples: list[PlacedSample], began_ns: int) -> list[tuple[int, int]]:
+    """The time within one interval of a sample, as disjoint spans, oldest first."""
+    near: list[tuple[int, int]] = []
+    for sample in samples:
+        reach_ns = interval_ns(sample.start_ns - began_ns)
+        start_ns, end_ns = sample.start_ns - reach_ns, sample.end_ns + reach_ns
+        if near and start_ns <= near[-1][1]:
+            near[-1] = near[-1][0], max(near[-1][1], end_ns)
+        else:
+            near.append((start_ns, end_ns))
+    return near
+
+
+def _overlap_ns(start_ns: int, end_ns: int, span: tuple[int, int]) -> int:
+    return max(0, min(end_ns, span[1]) - max(start_ns, span[0]))
