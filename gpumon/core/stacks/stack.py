@@ -9,7 +9,7 @@ class StackFrame(NamedTuple):
     """One call.
 
     Attributes:
-        function: Name of the function, with its class where the interpreter names it:
+        function: Name of the function, with its class from Python 3.11 on:
             ``"_BaseDataLoaderIter.__next__"``.
         path: Path of its source file, as the process knows it; ``""``: unknown.
         line: The line that it executes; ``None``: unknown.
@@ -61,9 +61,11 @@ class StackSample(NamedTuple):
 
     Attributes:
         start_ns: CLOCK_MONOTONIC just before they were read.
-        end_ns: CLOCK_MONOTONIC just after.
+        end_ns: CLOCK_MONOTONIC just after those of ``pid``; its descendants follow, and can be
+            milliseconds later.
         pid: The process that was asked for.
-        processes: It and its descendants, itself first; empty if it failed.
+        processes: It and its descendants, itself first; empty if there is none. Of many
+            descendants, some have frames, in turn.
         error: Why its Python stacks could not be read, as a sentence; ``None``: they could.
             ``processes`` may then still have the states of threads.
         is_retryable: Whether the next try may succeed: a read without stopping the process can
