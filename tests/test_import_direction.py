@@ -28,8 +28,8 @@ PACKAGES_UPWARDS = {
     ),
     "trainer_hooks": (
         "devices", "ring", "batches", "balance", "ddp", "taps", "prefetch", "trainers", "phases",
-        "accelerate", "huggingface", "lightning", "keras", "multi_gpu", FACADE, "trainer_bench",
-        "examples", "old_names",
+        "accelerate", "huggingface", "lightning", "keras", "multi_gpu", "injected", FACADE,
+        "trainer_bench", "examples", "old_names",
     ),
 }  # fmt: skip
 """Modules of a package: each imports only from those before it."""

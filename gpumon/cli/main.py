@@ -28,6 +28,10 @@ _COMMANDS = {
         "gpumon.cli.report:ReportCommand",
         "where the time went: running daemon, recording, or a comparison",
     ),
+    "run": (
+        "gpumon.cli.run:RunCommand",
+        "run a training script with tags, without a change to it",
+    ),
     "demo": (
         "gpumon.cli.demo:DemoCommand",
         "see it work without a GPU: slow input, then prefetch",

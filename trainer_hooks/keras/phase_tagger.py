@@ -78,6 +78,9 @@ class PhaseTagger(Tagger, keras.callbacks.Callback):  # type: ignore[misc]  # Ke
     async_safe = True
     """Keras need not wait for each step because of this callback."""
 
+    prints_figures = True
+    """Whether the line at the end of ``fit`` is printed, where ``verbose`` is not 0."""
+
     _tagging: Tagging | None
 
     @passes_through
@@ -119,7 +122,8 @@ class PhaseTagger(Tagger, keras.callbacks.Callback):  # type: ignore[misc]  # Ke
         tagging = self._start(caller_named("self", self._is_our_list), TRAIN_MODE)
         if tagging is not None:
             params = getattr(self, "params", None) or {}  # an older Keras may not set it
-            tagging.train_begins(params.get("steps"), verbose=bool(params.get("verbose")))
+            verbose = self.prints_figures and bool(params.get("verbose"))
+            tagging.train_begins(params.get("steps"), verbose=verbose)
             if hasattr(self._model, "report_shares"):  # it splits its batches over GPUs
                 self._model.report_shares()
 

@@ -1,0 +1,1 @@
+"""The folder that `gpumon run` puts on PYTHONPATH: only ``sitecustomize`` may be found in it."""
