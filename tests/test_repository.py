@@ -24,7 +24,18 @@ LATER = re.compile(r"\b(TODO|FIXME|XXX)\b")
 TARGETS = {
     "demo", "demo-keras", "test", "check", "truth", "bench", "soak", "gpu", "golden", "clean",
 }  # fmt: skip
-COMMANDS = ("serve", "analyze", "report", "record", "replay", "doctor", "run", "demo", "dstat")
+COMMANDS = (
+    "serve",
+    "analyze",
+    "why",
+    "report",
+    "record",
+    "replay",
+    "doctor",
+    "run",
+    "demo",
+    "dstat",
+)
 ONE_FOR_EACH_TRAINER = {"PhaseTagger", "RatioBalancer"}
 WITH_UNIT_TESTS = {"core", "sources", "pipeline", "outlets", "cli", "trainer_hooks"}
 

@@ -24,6 +24,10 @@ _COMMANDS = {
         "gpumon.cli.analyze:AnalyzeCommand",
         "report on a GPU log you already have, from any tool",
     ),
+    "why": (
+        "gpumon.cli.why:WhyCommand",
+        "which line of code a GPU waits for, in any training script",
+    ),
     "report": (
         "gpumon.cli.report:ReportCommand",
         "where the time went: running daemon, recording, or a comparison",

@@ -136,7 +136,7 @@ def _about_time(report: Report) -> str:
         return f"{WHAT_TO_CHECK}." if is_on_cpu else messages.NAME_THE_GPU
     if advice is not None:
         is_of_a_loss = advice.lost_seconds > 0.0
-        return joined([advice.text, _gain(advice)]) if is_of_a_loss else advice.text
+        return joined([advice.text, gain_sentence(advice)]) if is_of_a_loss else advice.text
     if report.gpus and all(other.is_partitioned for other in report.gpus):
         is_log = report.sampling is not None
         return messages.WATCH_INSTANCES if is_log else messages.CREATE_INSTANCE
@@ -145,7 +145,8 @@ def _about_time(report: Report) -> str:
     return first_remedy(report, Severity.MODERATE) or _on_the_log(report)
 
 
-def _gain(advice: Advice) -> str:
+def gain_sentence(advice: Advice) -> str:
+    """How much faster the work can become; empty where nothing is promised."""
     bound = advice.speedup_upper_bound
     if bound is None or bound < 1.005:
         return ""

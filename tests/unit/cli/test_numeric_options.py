@@ -15,7 +15,18 @@ from gpumon.outlets.http.clients import read_token
 from trainer_hooks.examples.example_run import example_parser, writable
 from trainer_hooks.trainer_bench import main as trainer_bench
 
-COMMANDS = ("serve", "analyze", "report", "run", "demo", "doctor", "record", "replay", "dstat")
+COMMANDS = (
+    "serve",
+    "analyze",
+    "why",
+    "report",
+    "run",
+    "demo",
+    "doctor",
+    "record",
+    "replay",
+    "dstat",
+)
 NONSENSE = ("nan", "inf", "-inf", "-1", "0", "1e308", "1" + 400 * "0", "", "x")
 OTHER_TYPES = {Path, column_argument, writable, trainer_bench._gpu, check_source, read_token}
 """Types of options that are not numeric."""

@@ -1,0 +1,154 @@
+"""Which process and which GPU ``gpumon why`` watches."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from gpumon.core.clock import NS_PER_S, Clock
+from gpumon.core.sample import Frame, GpuSample, ProcessSample
+from gpumon.core.wording import gpus_named, listed
+from gpumon.errors import GpumonError, SourceUnavailableError, UsageError
+from gpumon.pipeline.stack_watch import Target
+from gpumon.pipeline.watch import SourceThread
+from gpumon.sources.gpu_source import ReadNow
+from gpumon.sources.stacks.thread_states import ThreadStates
+
+_FIRST_ANSWER_S: Final = 10.0
+_LISTS_WITHIN_NS: Final = 5 * NS_PER_S
+_BETWEEN_NS: Final = NS_PER_S // 10
+_MOST_NAMED: Final = 4
+WANTS_PID: Final = (
+    "a simulated GPU has no list of processes: name one, as in `gpumon why 4711 --source ...`"
+)
+
+
+class TargetFinder:
+    """Finds the process of a GPU, or the GPU of a process, by the driver's process lists.
+
+    Args:
+        source: The GPUs.
+        has_lists: Whether the source lists processes: a simulated one does not.
+    """
+
+    def __init__(self, source: SourceThread, clock: Clock, *, has_lists: bool) -> None:
+        self._source, self._clock, self._has_lists = source, clock, has_lists
+        self._tree = ThreadStates(clock)
+
+    def find(self, pid: int | None, label: str | None) -> Target:
+        """Return what to watch.
+
+        Raises:
+            SourceUnavailableError: No GPU can be read.
+            UsageError: There is no such GPU, or the choice is open.
+            GpumonError: No process uses the GPU.
+        """
+        frame = self._first_frame()
+        if label is not None and all(gpu.device.label != label for gpu in frame.gpus):
+            raise UsageError(f"there is no GPU {label}: this source has {_labels(frame.gpus)}")
+        if not self._has_lists:
+            if pid is None:
+                raise UsageError(WANTS_PID)
+            return Target(label or frame.gpus[0].device.label, pid)
+        if pid is not None:
+            found = self.gpu_of(pid, frame, label)
+            if found is None:
+                where = "any GPU" if label is None else f"GPU {label}"
+                raise GpumonError(
+                    f"process {pid} does not use {where}, by the driver's lists: name the GPU's "
+                    f"own process ({_processes_of(frame.gpus) or 'now there is none'})"
+                )
+            return found
+        return self._of_gpu(frame, label)
+
+    def read(self) -> Frame | None:
+        """The GPUs now, with their process lists; ``None``: no answer."""
+        self._source.request(ReadNow.SAMPLES | ReadNow.PROCESSES)
+        frames, _, _ = self._source.collect(_FIRST_ANSWER_S)
+        return frames[-1] if frames else None
+
+    def gpu_of(self, pid: int, frame: Frame, label: str | None = None) -> Target | None:
+        """The GPU that the process, a descendant or its parent uses; ``None``: none yet."""
+        family = {member.pid for member in self._tree.descendants(pid)}
+        for wanted in ({pid}, family, {_parent_of(pid)}):
+            used = [
+                (gpu, process)
+                for gpu in frame.gpus
+                for process in gpu.processes or ()
+                if process.pid in wanted and label in (None, gpu.device.label)
+            ]
+            if used:
+                gpu, process = max(used, key=lambda pair: pair[1].memory_used_bytes or 0)
+                note = ""
+                if process.pid != pid:
+                    note = f"GPU {gpu.device.label} is used by process {process.pid} of that tree."
+                return Target(gpu.device.label, process.pid, note)
+        return None
+
+    def _of_gpu(self, frame: Frame, label: str | None) -> Target:
+        used = [gpu for gpu in frame.gpus if gpu.processes and label in (None, gpu.device.label)]
+        if not used:
+            errors = [gpu.error for gpu in frame.gpus if label in (None, gpu.device.label)]
+            error = next(filter(None, errors), None)
+            if error is not None:
+                raise SourceUnavailableError(error)
+            where = "any GPU" if label is None else f"GPU {label}"
+            raise GpumonError(f"no process uses {where}: start the training script, and try again")
+        if len(used) > 1:
+            raise UsageError(
+                f"processes use {gpus_named(gpu.device.label for gpu in used)}: choose one with "
+                "--gpu N"
+            )
+        gpu = used[0]
+        processes = sorted(gpu.processes or (), key=lambda one: -(one.memory_used_bytes or 0))
+        note = ""
+        if len(processes) > 1:
+            note = (
+                f"{len(processes)} processes use GPU {gpu.device.label}: this is the one with "
+                f"the most memory; the others are {_pids(processes[1:])}."
+            )
+        return Target(gpu.device.label, processes[0].pid, note)
+
+    def _first_frame(self) -> Frame:
+        """The first reading, which for a driver has its process lists, if it has any."""
+        until_ns = self._clock.monotonic_ns() + _LISTS_WITHIN_NS
+        while True:
+            self._source.request(ReadNow.SAMPLES | ReadNow.PROCESSES)
+            frames, error, _ = self._source.collect(_FIRST_ANSWER_S)
+            if self._source.fatal is not None:
+                raise self._source.fatal
+            if not frames:
+                wait_s = f"the driver has not answered within {_FIRST_ANSWER_S:.0f} s"
+                raise SourceUnavailableError(error or wait_s)
+            frame = frames[-1]
+            if not frame.gpus:
+                raise SourceUnavailableError("the driver lists no GPU")
+            has_all = all(gpu.processes is not None or gpu.error for gpu in frame.gpus)
+            now_ns = self._clock.monotonic_ns()
+            if has_all or not self._has_lists or now_ns > until_ns:
+                return frame
+            self._clock.sleep_until_ns(now_ns + _BETWEEN_NS)
+
+
+def _labels(gpus: Sequence[GpuSample]) -> str:
+    return gpus_named(gpu.device.label for gpu in gpus)
+
+
+def _pids(processes: Sequence[ProcessSample]) -> str:
+    return listed([str(process.pid) for process in processes], most=_MOST_NAMED)
+
+
+def _processes_of(gpus: Sequence[GpuSample]) -> str:
+    named = [f"{_pids(gpu.processes)} on GPU {gpu.device.label}" for gpu in gpus if gpu.processes]
+    return listed(named, most=_MOST_NAMED)
+
+
+def _parent_of(pid: int) -> int | None:
+    try:
+        raw = Path(f"/proc/{pid}/stat").read_bytes()
+        parent = int(raw[raw.rindex(b")") + 1 :].split()[1])
+    except (OSError, ValueError, IndexError):
+        return None
+    return parent if parent > 1 and parent != os.getpid() else None

@@ -1,0 +1,276 @@
+"""What stack samples show together: shares by cause, the most frequent places, the user's line."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from math import sqrt
+from typing import Final, NamedTuple, TypeAlias, TypeVar
+
+from gpumon.core.phase import IdleCause
+from gpumon.core.stacks.place import Place
+from gpumon.core.stacks.sample_join import SampleKind
+from gpumon.core.stacks.stack import StackFrame
+
+ENOUGH_SAMPLES: Final = 10
+"""Fewer idle samples, or fewer that agree, show no share and promise no speed-up."""
+_LEAST_BUSY_SAMPLES: Final = 3
+_IN_IDLE_FROM: Final = 0.5
+_IN_BUSY_UP_TO: Final = 0.1
+_MOST_KEYS: Final = 512
+"""Different places, functions and lines that are counted; later ones count as samples alone."""
+_Z_OF_95_PERCENT: Final = 1.959964
+_MODULE: Final = "<module>"
+
+_Key = TypeVar("_Key")
+_Function: TypeAlias = tuple[str, str]  # its name and path
+
+
+class CauseShare(NamedTuple):
+    """How many of some samples were in code of one cause.
+
+    Attributes:
+        cause: ``UNKNOWN``: no pattern knows the code.
+        samples: How many.
+        ratio: Their part of all, 0 to 1.
+        low: Lower end of its 95 % interval (Wilson).
+        high: Upper end.
+    """
+
+    cause: IdleCause
+    samples: int
+    ratio: float
+    low: float
+    high: float
+
+
+class PlaceCount(NamedTuple):
+    """How many of some samples had their training thread at one place.
+
+    Attributes:
+        cause: Of this place; ``UNKNOWN``: no pattern knows it.
+        what: Short words for it, such as ``"DataLoader.__next__"``.
+        frame: The frame that was recognised; ``None``: none was.
+        caller: The user's own frame that calls it; ``None``: unknown.
+    """
+
+    cause: IdleCause
+    what: str
+    frame: StackFrame | None
+    caller: StackFrame | None
+    samples: int = 0
+
+
+class UserFunction(NamedTuple):
+    """The user's own function that the GPU waits for.
+
+    Attributes:
+        frame: It, with the line where it mostly was.
+        called_from: The line that calls it; ``None``: unknown.
+        idle_samples: In how many of the idle samples it stood.
+        busy_samples: In how many of the busy ones.
+        is_compared: Whether there were enough busy samples to say that it is not there while the
+            GPU works.
+    """
+
+    frame: StackFrame
+    called_from: StackFrame | None
+    idle_samples: int
+    busy_samples: int
+    is_compared: bool
+
+
+class StackFinding(NamedTuple):
+    """What the samples of one process show.
+
+    Attributes:
+        idle_samples: Samples taken while the GPU was idle; so are ``busy_samples``.
+        mixed_samples: Taken while it did both: no evidence.
+        unobserved_samples: Taken at a time that no window of the driver covers.
+        failed_samples: How many could not be read.
+        failure: Why the last of these could not; ``None``: all could.
+        causes: Of the idle samples, the most frequent first.
+        places: Of the idle samples, likewise.
+        function: ``None``: no function of the user's own stands out.
+        at_random: Of all samples at random times, likewise; empty: pauses were long enough.
+        random_samples: How many these were.
+    """
+
+    idle_samples: int = 0
+    busy_samples: int = 0
+    mixed_samples: int = 0
+    unobserved_samples: int = 0
+    failed_samples: int = 0
+    failure: str | None = None
+    causes: tuple[CauseShare, ...] = ()
+    places: tuple[PlaceCount, ...] = ()
+    function: UserFunction | None = None
+    at_random: tuple[CauseShare, ...] = ()
+    random_places: tuple[PlaceCount, ...] = ()
+    random_samples: int = 0
+
+    @property
+    def is_enough(self) -> bool:
+        """Whether they suffice for a share."""
+        return self.idle_samples >= ENOUGH_SAMPLES
+
+    @property
+    def main(self) -> CauseShare | None:
+        """The most frequent cause of the idle samples."""
+        return self.causes[0] if self.causes else None
+
+
+def wilson_interval(count: int, total: int) -> tuple[float, float]:
+    """The 95 % interval of a share, after ``count`` of ``total`` samples (Wilson).
+
+    >>> [round(end, 2) for end in wilson_interval(38, 41)], wilson_interval(0, 0)
+    ([0.81, 0.97], (0.0, 1.0))
+    """
+    if not total:
+        return 0.0, 1.0
+    ratio, square = count / total, _Z_OF_95_PERCENT**2
+    middle = ratio + square / (2 * total)
+    half = _Z_OF_95_PERCENT * sqrt(ratio * (1 - ratio) / total + square / (4 * total**2))
+    scale = 1 + square / total
+    return max(0.0, (middle - half) / scale), min(1.0, (middle + half) / scale)
+
+
+@dataclass(slots=True)
+class _FunctionTally:
+    samples: int = 0
+    depths: int = 0
+    lines: Counter[int | None] = field(default_factory=Counter)
+    calls: Counter[StackFrame | None] = field(default_factory=Counter)
+
+    @property
+    def depth(self) -> float:
+        """Its mean place in the user's frames; 0 is the outermost."""
+        return self.depths / self.samples
+
+
+class _Tally:
+    """Counts of the samples of one kind."""
+
+    def __init__(self) -> None:
+        self.samples = 0
+        self._causes: Counter[IdleCause] = Counter()
+        self._places: Counter[PlaceCount] = Counter()
+        self.functions: dict[_Function, _FunctionTally] = {}
+
+    def add(self, place: Place) -> None:
+        self.samples += 1
+        cause = place.cause or IdleCause.UNKNOWN
+        self._causes[cause] += 1
+        frame = None if place.frame is None else place.frame._replace(line=None)
+        _count(self._places, PlaceCount(cause, place.what, frame, place.caller))
+        self._add_functions(place.user_frames)
+
+    def _add_functions(self, frames: Sequence[StackFrame]) -> None:
+        seen: set[_Function] = set()
+        for depth, frame in enumerate(frames):
+            key = frame.function, frame.path
+            if frame.function == _MODULE or key in seen:
+                continue
+            seen.add(key)
+            if key not in self.functions and len(self.functions) >= _MOST_KEYS:
+                continue
+            tally = self.functions.setdefault(key, _FunctionTally())
+            tally.samples += 1
+            tally.depths += depth
+            _count(tally.lines, frame.line)
+            _count(tally.calls, frames[depth - 1] if depth else None)
+
+    def causes(self) -> tuple[CauseShare, ...]:
+        return tuple(
+            CauseShare(cause, count, count / self.samples, *wilson_interval(count, self.samples))
+            for cause, count in self._causes.most_common()
+        )
+
+    def places(self) -> tuple[PlaceCount, ...]:
+        return tuple(place._replace(samples=count) for place, count in self._places.most_common())
+
+
+def _count(counter: Counter[_Key], key: _Key) -> None:
+    if key in counter or len(counter) < _MOST_KEYS:
+        counter[key] += 1
+
+
+class StackEvidence:
+    """Counts stack samples; its memory does not grow with their number."""
+
+    def __init__(self) -> None:
+        self._of_kind = {SampleKind.IDLE: _Tally(), SampleKind.BUSY: _Tally()}
+        self._at_random = _Tally()
+        self._mixed = self._unobserved = self._failed = 0
+        self._failure: str | None = None
+
+    def add(self, kind: SampleKind, place: Place, *, at_random: bool = False) -> None:
+        """Add where the training thread was in one sample."""
+        if at_random and kind is not SampleKind.UNOBSERVED:
+            self._at_random.add(place)
+        if kind in self._of_kind:
+            self._of_kind[kind].add(place)
+        elif kind is SampleKind.MIXED:
+            self._mixed += 1
+        else:
+            self._unobserved += 1
+
+    def add_failure(self, why: str) -> None:
+        """Count a sample that could not be read."""
+        self._failed += 1
+        self._failure = why
+
+    @property
+    def idle_samples(self) -> int:
+        return self._of_kind[SampleKind.IDLE].samples
+
+    @property
+    def failed_samples(self) -> int:
+        return self._failed
+
+    def finding(self) -> StackFinding:
+        """What they show so far."""
+        idle, busy = self._of_kind[SampleKind.IDLE], self._of_kind[SampleKind.BUSY]
+        return StackFinding(
+            idle_samples=idle.samples,
+            busy_samples=busy.samples,
+            mixed_samples=self._mixed,
+            unobserved_samples=self._unobserved,
+            failed_samples=self._failed,
+            failure=self._failure,
+            causes=idle.causes(),
+            places=idle.places(),
+            function=_function_of(idle, busy),
+            at_random=self._at_random.causes(),
+            random_places=self._at_random.places(),
+            random_samples=self._at_random.samples,
+        )
+
+
+def _function_of(idle: _Tally, busy: _Tally) -> UserFunction | None:
+    """The outermost function of the user's own that is there while the GPU idles, and only then.
+
+    With too few busy samples to compare with: the innermost that mostly is there.
+    """
+    is_compared = busy.samples >= _LEAST_BUSY_SAMPLES
+    found: tuple[float, _Function, _FunctionTally, int] | None = None
+    for key, tally in idle.functions.items():
+        in_busy = busy.functions[key].samples if key in busy.functions else 0
+        if tally.samples <= _IN_IDLE_FROM * idle.samples:
+            continue
+        if is_compared and in_busy >= _IN_BUSY_UP_TO * busy.samples:
+            continue
+        rank = tally.depth if is_compared else -tally.depth
+        if found is None or rank < found[0]:
+            found = rank, key, tally, in_busy
+    if found is None:
+        return None
+    _, (function, path), tally, in_busy = found
+    return UserFunction(
+        frame=StackFrame(function, path, tally.lines.most_common(1)[0][0]),
+        called_from=tally.calls.most_common(1)[0][0],
+        idle_samples=tally.samples,
+        busy_samples=in_busy,
+        is_compared=is_compared,
+    )

@@ -1,0 +1,276 @@
+"""Watch one GPU, and take stack samples of a process that uses it: mostly while the GPU is idle."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum
+from random import Random
+from typing import Final, NamedTuple, TypeAlias
+
+from gpumon.core.clock import NS_PER_S, nanoseconds
+from gpumon.core.sample import BusySample, Device, Frame, GpuSample
+from gpumon.core.stacks.evidence import StackEvidence, StackFinding
+from gpumon.core.stacks.place import Place, place_of
+from gpumon.core.stacks.sample_join import IDLE_UP_TO, SampleJoin, SampleKind
+from gpumon.core.stacks.sample_times import SampleTimes
+from gpumon.core.stacks.stack import StackSample
+from gpumon.pipeline.watch import SourceThread
+from gpumon.sources.gpu_source import ReadNow
+from gpumon.sources.system_clock import SystemClock
+
+_PATIENCE_S: Final = 1.0
+_LAST_WINDOWS_NS: Final = 4 * NS_PER_S
+"""How long to wait for the windows of the last samples."""
+_LATE_AFTER_NS: Final = NS_PER_S // 4
+"""A followed file without a span for so long is taken to be idle: a span comes as it ends."""
+
+ReadStack: TypeAlias = Callable[[int], StackSample]
+OnSample: TypeAlias = Callable[[SampleKind, StackSample, Place], None]
+
+
+class Target(NamedTuple):
+    """What is watched.
+
+    Attributes:
+        label: Of the GPU, such as ``"0"``.
+        pid: Of the process.
+        note: Why this one, as a sentence; empty: it was named.
+    """
+
+    label: str
+    pid: int
+    note: str = ""
+
+
+class SourcePace(NamedTuple):
+    """How a source is read.
+
+    Attributes:
+        period_s: Time between two readings.
+        spans_come_late: Whether it reports a busy span only when that has ended.
+    """
+
+    period_s: float = 0.25
+    spans_come_late: bool = False
+
+
+class Ending(Enum):
+    """Why a watch ended."""
+
+    TIME = "time"
+    STOPPED = "stopped"
+    PROCESS_ENDED = "process_ended"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WatchedTime:
+    """What a watch found.
+
+    Attributes:
+        device: The GPU; ``None``: it was never read.
+        pid: The process.
+        observed_ns: Time covered by the driver's windows; so is ``busy_ns``.
+        lowest_ratio: Busy ratio of the least busy window, 0 to 1; ``None``: there was no window.
+        window_ns: The longest window.
+        trouble: What is wrong with the source, as a sentence; ``None``: nothing.
+    """
+
+    device: Device | None
+    pid: int
+    observed_ns: int
+    busy_ns: int
+    lowest_ratio: float | None
+    window_ns: int
+    ending: Ending
+    finding: StackFinding
+    trouble: str | None = None
+
+    @property
+    def idle_ns(self) -> int:
+        return self.observed_ns - self.busy_ns
+
+    @property
+    def is_short(self) -> bool:
+        """Whether its pauses are shorter than a window, so that no sample lies in one for sure."""
+        return self.lowest_ratio is not None and self.lowest_ratio > IDLE_UP_TO
+
+    @property
+    def idle_ratio(self) -> float:
+        """Idle part of the observed time, 0 to 1."""
+        return self.idle_ns / self.observed_ns if self.observed_ns else 0.0
+
+
+class Progress(NamedTuple):
+    """How far a watch is.
+
+    Attributes:
+        passed_ns: Since it began.
+    """
+
+    passed_ns: int
+    observed_ns: int
+    idle_ns: int
+    idle_samples: int
+    failed_samples: int
+
+
+class _Taken(NamedTuple):
+    """One stack sample and why it was taken."""
+
+    sample: StackSample
+    was_idle: bool
+    at_random: bool
+
+
+class StackWatch:
+    """Reads a source and takes stack samples, until its time is over.
+
+    Args:
+        source: The GPUs.
+        target: Which of them, and the process.
+        read_stack: Reads its stacks; never raises.
+        clock: Its ``wake`` ends the waiting.
+        pace: How the source is read.
+        on_sample: Called with each stack sample once it is known what the GPU did meanwhile.
+    """
+
+    def __init__(
+        self,
+        source: SourceThread,
+        target: Target,
+        read_stack: ReadStack,
+        clock: SystemClock,
+        pace: SourcePace,
+        on_sample: OnSample = lambda _kind, _sample, _place: None,
+    ) -> None:
+        self._source, self._target, self._clock = source, target, clock
+        self._read_stack, self._on_sample = read_stack, on_sample
+        self._period_ns = nanoseconds(pace.period_s)
+        self._spans_come_late = pace.spans_come_late
+        self._times = SampleTimes(Random())
+        self._join: SampleJoin[_Taken] = SampleJoin()
+        self._evidence = StackEvidence()
+        self._device: Device | None = None
+        self._newest: BusySample | None = None
+        self._observed_ns = self._busy_ns = self._window_ns = 0
+        self._lowest: float | None = None
+        self._trouble: str | None = None
+        self._stopped = False
+
+    def stop(self) -> None:
+        """End the watch. Safe in a signal handler."""
+        self._stopped = True
+        self._clock.wake()
+
+    def run(
+        self,
+        length_s: float,
+        *,
+        is_alive: Callable[[], bool],
+        show: Callable[[Progress], None] = lambda _: None,
+    ) -> WatchedTime:
+        """Watch for so many seconds, or until ``stop``, or until the process has ended."""
+        began_ns = deadline_ns = self._clock.monotonic_ns()
+        until_ns = began_ns + nanoseconds(length_s)
+        ending = Ending.TIME
+        while (now_ns := self._clock.monotonic_ns()) < until_ns:
+            if self._stopped:
+                ending = Ending.STOPPED
+                break
+            if not is_alive():
+                ending = Ending.PROCESS_ENDED
+                break
+            self._read_gpu()
+            self._take_if_due()
+            show(self._progress(now_ns - began_ns))
+            deadline_ns = max(deadline_ns + self._period_ns, now_ns)
+            self._clock.sleep_until_ns(min(deadline_ns, until_ns))
+        self._wait_for_last_windows()
+        return WatchedTime(
+            device=self._device,
+            pid=self._target.pid,
+            observed_ns=self._observed_ns,
+            busy_ns=self._busy_ns,
+            lowest_ratio=self._lowest,
+            window_ns=self._window_ns,
+            ending=ending,
+            finding=self._evidence.finding(),
+            trouble=self._trouble,
+        )
+
+    def _progress(self, passed_ns: int) -> Progress:
+        return Progress(
+            passed_ns,
+            self._observed_ns,
+            self._observed_ns - self._busy_ns,
+            self._evidence.idle_samples,
+            self._evidence.failed_samples,
+        )
+
+    def _wait_for_last_windows(self) -> None:
+        """Read until the windows of all samples are known; time after the watch is not counted."""
+        until_ns = self._clock.monotonic_ns() + _LAST_WINDOWS_NS
+        while len(self._join) and self._clock.monotonic_ns() < until_ns:
+            self._read_gpu(is_counted=False)
+            SystemClock().sleep_until_ns(self._clock.monotonic_ns() + self._period_ns)
+
+    # -- the GPU ---------------------------------------------------------------------
+
+    def _read_gpu(self, *, is_counted: bool = True) -> None:
+        self._source.request(ReadNow.SAMPLES)
+        frames, error, _ = self._source.collect(_PATIENCE_S)
+        self._trouble = error
+        for frame in frames:
+            gpu = _gpu_of(frame, self._target.label)
+            if gpu is None:
+                self._trouble = f"GPU {self._target.label} is no longer there"
+                continue
+            self._trouble = gpu.error or frame.trouble or error
+            self._device = gpu.device
+            self._ingest(gpu.busy, is_counted=is_counted)
+
+    def _ingest(self, windows: tuple[BusySample, ...], *, is_counted: bool) -> None:
+        for window in windows if is_counted else ():
+            self._observed_ns += window.length_ns
+            self._busy_ns += window.busy_ns
+            self._window_ns = max(self._window_ns, window.length_ns)
+            lowest = self._lowest
+            self._lowest = window.busy_ratio if lowest is None else min(lowest, window.busy_ratio)
+        if windows:
+            self._newest = windows[-1]
+            self._times.ingest(windows)
+        for kind, taken in self._join.ingest(windows, self._clock.monotonic_ns()):
+            place = place_of(taken.sample)
+            self._evidence.add(kind, place, at_random=taken.at_random)
+            self._on_sample(kind, taken.sample, place)
+            if taken.was_idle:
+                self._times.note(kind)
+
+    def _is_idle(self, now_ns: int) -> bool:
+        newest = self._newest
+        if newest is None:
+            return False
+        if self._spans_come_late and now_ns - newest.end_ns > _LATE_AFTER_NS:
+            return True
+        return newest.busy_ratio <= IDLE_UP_TO
+
+    # -- the process -----------------------------------------------------------------
+
+    def _take_if_due(self) -> None:
+        now_ns = self._clock.monotonic_ns()
+        is_idle, at_random = self._is_idle(now_ns), self._times.is_random
+        if not self._times.is_due(now_ns, is_idle=is_idle):
+            return
+        sample = self._read_stack(self._target.pid)
+        if sample.error is not None and sample.is_retryable:
+            sample = self._read_stack(self._target.pid)
+        if sample.error is not None:
+            self._evidence.add_failure(sample.error)
+            return
+        taken = _Taken(sample, was_idle=is_idle and not at_random, at_random=at_random)
+        self._join.add(sample.start_ns, sample.end_ns, taken)
+
+
+def _gpu_of(frame: Frame, label: str) -> GpuSample | None:
+    return next((gpu for gpu in frame.gpus if gpu.device.label == label), None)
