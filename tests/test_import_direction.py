@@ -18,7 +18,7 @@ FACADE = "__init__"
 PACKAGES_UPWARDS = {
     "gpumon.core": (
         "clock", "phase", "verdict", "settings", "wording", "owner_quotas", "ring_format", "waits",
-        "sample", "stacks", "attribution", "accounting", "device", "log_summary", "report", "state",
+        "stacks", "sample", "attribution", "accounting", "device", "log_summary", "report", "state",
         "diagnosis", "codecs",
     ),
     "gpumon.sources.nvml": (

@@ -15,6 +15,7 @@ from typing import Final, NamedTuple
 
 from gpumon.core.clock import seconds
 from gpumon.core.ring_format.events import RingsReading
+from gpumon.core.stacks.reading import NO_STACKS, StacksReading
 from gpumon.core.waits.evidence import NO_READING, HostReading
 from gpumon.core.wording import gpu_label
 from gpumon.errors import InvalidSampleError
@@ -297,6 +298,8 @@ class Frame(NamedTuple):
         call_errors: Cumulative errors, as (function, NVML code, count).
         is_quiet: Whether nothing was read: the samples are those of the frame before, without
             ``busy``.
+        present_ratios: Present utilisation, 0 to 1, by UUID, of GPUs with a process, where it was
+            asked for.
     """
 
     taken_at_ns: int
@@ -307,6 +310,7 @@ class Frame(NamedTuple):
     call_counts: tuple[tuple[str, int], ...] = ()
     call_errors: tuple[tuple[str, int, int], ...] = ()
     is_quiet: bool = False
+    present_ratios: tuple[tuple[str, float], ...] = ()
 
 
 class Tick(NamedTuple):
@@ -330,10 +334,11 @@ class Tick(NamedTuple):
 
 
 class Reading(NamedTuple):
-    """One tick of the GPU source with the rings and host evidence read after it."""
+    """One tick of the GPU source with the rings, host evidence and stacks read after it."""
 
     tick: Tick
     rings: RingsReading
     wall_time_s: float
     rings_seconds: float = 0.0
     host: HostReading = NO_READING
+    stacks: StacksReading = NO_STACKS

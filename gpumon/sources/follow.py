@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 from collections import deque
 from contextlib import suppress
 from pathlib import Path
 
 from gpumon.core.clock import NS_PER_S, Clock
-from gpumon.core.sample import BusySample, Device, Frame, GpuSample
+from gpumon.core.sample import BusySample, Device, Frame, GpuSample, ProcessSample
 from gpumon.errors import InvalidSampleError, SourceUnavailableError
 from gpumon.sources.gpu_source import ReadNow
 from gpumon.sources.simulated import WINDOW_NS, sample_of, windows_between
@@ -19,6 +20,8 @@ _MAX_GPUS = 64
 _LONGEST_LINE_BYTES = 4096
 _MAX_BYTES_A_READ = 4 * 2**20
 _SHOWN_BYTES = 60
+_MAX_PROCESSES = 64
+_LARGEST_PID = 1 << 22
 
 
 class _FollowedGpu:
@@ -32,6 +35,26 @@ class _FollowedGpu:
         self._sampled_until_ns = from_ns
         self._known_until_ns = 0
         self._patience_ns = _LEAST_PATIENCE_NS
+        self._pids: set[int] = set()
+
+    def add_process(self, pid: int) -> None:
+        """Note a process that works on it."""
+        if len(self._pids) < _MAX_PROCESSES:
+            self._pids.add(pid)
+
+    @property
+    def processes(self) -> tuple[ProcessSample, ...] | None:
+        """Those that live; ``None``: no line ever named one."""
+        if not self._pids:
+            return None
+        living = {
+            pid: owner for pid in sorted(self._pids) if (owner := _owner_uid(pid)) is not None
+        }
+        return tuple([ProcessSample(pid, None, uid=uid) for pid, uid in living.items()])
+
+    def present_ratio(self, now_ns: int) -> float:
+        """1 if a span has just ended, else 0, also while one goes on that is not written yet."""
+        return float(now_ns - self._known_until_ns < WINDOW_NS)
 
     def add(self, start_ns: int, end_ns: int) -> None:
         """Add a span.
@@ -78,7 +101,7 @@ class FollowSource:
 
     Times are CLOCK_MONOTONIC. Spans of one GPU do not overlap and come in
     order, each written as it ends. GPU 0 is there from the start; others
-    appear with their first span.
+    appear with their first span. A line may have ``"pid"``: the process that works there.
     """
 
     def __init__(self, path: Path, clock: Clock) -> None:
@@ -123,14 +146,26 @@ class FollowSource:
             except InvalidSampleError as refusal:
                 rejected += 1
                 trouble = f"{self._path}, line {self._lines}: {refusal}"
-        gpus = []
+        gpus, present = [], []
         for _, gpu in sorted(self._gpus.items()):
             busy = gpu.windows(now_ns)
             utilization_ratio = busy[-1].busy_ratio if busy else None
-            gpus.append(
-                GpuSample(device=gpu.device, busy=busy, utilization_ratio=utilization_ratio)
+            sample = GpuSample(
+                device=gpu.device,
+                busy=busy,
+                utilization_ratio=utilization_ratio,
+                processes=gpu.processes,
             )
-        return Frame(taken_at_ns=now_ns, gpus=tuple(gpus), rejected=rejected, trouble=trouble)
+            gpus.append(sample)
+            if ReadNow.PRESENT in now and sample.processes:
+                present.append((gpu.device.uuid, gpu.present_ratio(now_ns)))
+        return Frame(
+            taken_at_ns=now_ns,
+            gpus=tuple(gpus),
+            rejected=rejected,
+            trouble=trouble,
+            present_ratios=tuple(present),
+        )
 
     def close(self) -> None:
         """Nothing is open."""
@@ -156,7 +191,7 @@ class FollowSource:
     def _ingest_line(self, line: bytes, now_ns: int) -> None:
         if not line.strip():
             return
-        index, start_ns, end_ns = _span(line)
+        index, start_ns, end_ns, pid = _span(line)
         if not 0 <= index < _MAX_GPUS:
             raise InvalidSampleError(f"there is no GPU {index}: an index is 0 to {_MAX_GPUS - 1}")
         if end_ns > now_ns + WINDOW_NS:
@@ -164,10 +199,20 @@ class FollowSource:
         if index not in self._gpus:
             self._gpus[index] = _FollowedGpu(index, max(self._opened_ns, min(now_ns, start_ns)))
         self._gpus[index].add(start_ns, end_ns)
+        if pid is not None:
+            self._gpus[index].add_process(pid)
 
 
-def _span(line: bytes) -> tuple[int, int, int]:
-    """GPU, start and end of a line.
+def _owner_uid(pid: int) -> int | None:
+    """Its user; ``None``: there is no such process."""
+    try:
+        return os.stat(f"/proc/{pid}").st_uid  # noqa: PTH116 - in each tick
+    except OSError:
+        return None
+
+
+def _span(line: bytes) -> tuple[int, int, int, int | None]:
+    """GPU, start and end of a line, and the process that it names.
 
     Raises:
         InvalidSampleError: It is not written like that.
@@ -176,12 +221,12 @@ def _span(line: bytes) -> tuple[int, int, int]:
     if len(line) <= _LONGEST_LINE_BYTES:
         with suppress(ValueError, TypeError, KeyError, RecursionError):
             record = json.loads(line)
-            values = record["gpu"], record["start_ns"], record["end_ns"]
+            values = record["gpu"], record["start_ns"], record["end_ns"], record.get("pid", 0)
     numbers = [value for value in values if isinstance(value, int) and type(value) is not bool]
-    if len(numbers) != 3:
+    if len(numbers) != 4:
         shown = line[:_SHOWN_BYTES].decode("utf-8", "replace")
         raise InvalidSampleError(
             f'not {{"gpu": 0, "start_ns": 1, "end_ns": 2}} in integers, but {shown!r}'
         )
-    index, start_ns, end_ns = numbers
-    return index, start_ns, end_ns
+    index, start_ns, end_ns, pid = numbers
+    return index, start_ns, end_ns, pid if 0 < pid < _LARGEST_PID else None

@@ -16,6 +16,8 @@ class ReadNow(Flag):
     """All samples that the driver keeps: a user watches, or a run began or ended."""
     PROCESSES = auto()
     """The process lists: it is open whether a run is on a GPU."""
+    PRESENT = auto()
+    """The present utilisation of GPUs with a process: ``Frame.present_ratios``."""
 
 
 class GpuSource(Protocol):

@@ -7,6 +7,7 @@ come from a wrapper around the compute itself, so that gpumon's results can be c
 from __future__ import annotations
 
 import json
+import os
 import time
 from bisect import bisect
 from collections.abc import Callable, Iterable, Sequence
@@ -99,9 +100,11 @@ class BusySpans:
         spans_ns: All spans so far, in CLOCK_MONOTONIC nanoseconds.
     """
 
-    def __init__(self, path: Path, gpu: int = 0) -> None:
+    def __init__(self, path: Path, gpu: int = 0, *, names_process: bool = False) -> None:
+        """``names_process``: the GPU's process list has this process, as a driver's would."""
         self._file = path.open("a", encoding="ascii", buffering=1)  # a line at a time
         self._gpu = gpu
+        self._process = {"pid": os.getpid()} if names_process else {}
         self.spans_ns: list[tuple[int, int]] = []
 
     def __enter__(self) -> BusySpans:
@@ -130,7 +133,7 @@ class BusySpans:
     def note(self, start_ns: int, end_ns: int) -> None:
         """Record that the GPU was busy between two times, CLOCK_MONOTONIC."""
         self.spans_ns.append((start_ns, end_ns))
-        line = {"gpu": self._gpu, "start_ns": start_ns, "end_ns": end_ns}
+        line = {"gpu": self._gpu, "start_ns": start_ns, "end_ns": end_ns, **self._process}
         self._file.write(json.dumps(line) + "\n")
 
 

@@ -313,6 +313,15 @@ class NvmlGpu:
         self.schedule.latest.has_news = True
 
     @property
+    def has_processes(self) -> bool:
+        return bool(self._pids)
+
+    def present_percent(self) -> float | None:
+        """Read its present utilisation, 0 to 100; ``None``: no answer."""
+        percent = None if self.failure or self.is_partitioned else self._rates.read()
+        return percent if percent is not None and 0 <= percent <= 100 else None
+
+    @property
     def has_no_utilisation(self) -> bool:
         return not (self.has_ring or self._rates.supported)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import partial
 from typing import Final
@@ -108,6 +108,7 @@ class NvmlSource:
         self._refresh_at_ns = 0
         self._quiet_until_ns = 0
         self._quiet: tuple[GpuSample, ...] = ()
+        self._present_ratios: tuple[tuple[str, float], ...] = ()
         self._needs_new_reader = self._is_choice_checked = False
         self._trouble: str | None = None
         self._reopening = Reopening(clock.monotonic_ns)
@@ -152,6 +153,8 @@ class NvmlSource:
             self._shift(jump_ns)
             now |= ReadNow.SAMPLES  # while it is known which stamps are from before the jump
         self._pace.step(stamps.silence_ns, stamps.ticked_at_ns)
+        self._present_ratios = tuple(self._read_present(now))
+        now &= ~ReadNow.PRESENT
         if not (now or self._events.news) and stamps.ticked_at_ns < self._quiet_until_ns:
             return self._frame(self._quiet, is_quiet=True)
         self._quiet_until_ns = 0
@@ -181,6 +184,13 @@ class NvmlSource:
         self._note_quiet(samples)
         return self._frame(samples)
 
+    def _read_present(self, now: ReadNow) -> Iterator[tuple[str, float]]:
+        """Present utilisation of GPUs with a process, by UUID, if it is asked for."""
+        for gpu in self._inventory.gpus if ReadNow.PRESENT in now else ():
+            percent = gpu.present_percent() if gpu.has_processes else None
+            if percent is not None:
+                yield gpu.device.uuid, percent / 100
+
     def _note_quiet(self, samples: tuple[GpuSample, ...]) -> None:
         """Note until when a read would return these samples again, without ``busy``."""
         if self._tick.failed or self._inventory.instances or not self._inventory.gpus:
@@ -201,6 +211,7 @@ class NvmlSource:
             call_counts=totals.counts,
             call_errors=totals.errors,
             is_quiet=is_quiet,
+            present_ratios=self._present_ratios,
         )
 
     def _shift(self, jump_ns: int) -> None:
