@@ -14,7 +14,7 @@ _YES, _NO = ("1", "true", "yes", "on"), ("0", "false", "no", "off")
 _ALIKE: Final = 0.7
 
 OTHER_VARIABLES: Final = frozenset(
-    {"GPUMON_RUNTIME_DIR", "GPUMON_GPUS", "GPUMON_RUN", "GPUMON_STAND_IN_GPUS"}
+    {"GPUMON_RUNTIME_DIR", "GPUMON_GPUS", "GPUMON_RUN", "GPUMON_STAND_IN_GPUS", "GPUMON_NO_STACKS"}
 )
 """Variables that are no option: of training runs, and the shared folder."""
 

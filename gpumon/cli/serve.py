@@ -29,6 +29,7 @@ from gpumon.cli.source_option import (
     watch_machine,
     watch_replay,
 )
+from gpumon.cli.stacks_option import StackUsers, stack_sampler, stack_users_of, user_argument
 from gpumon.core.clock import seconds
 from gpumon.core.codecs.report_codec import encode_report, encode_report_with_lanes
 from gpumon.core.ring_format.runtime_paths import STATE_FILE
@@ -43,7 +44,7 @@ from gpumon.outlets.state_file import StateFile
 from gpumon.outlets.text.page_text import page_text
 from gpumon.pipeline.monitor import Monitor
 from gpumon.pipeline.report_builder import Reports
-from gpumon.pipeline.watch import Watch
+from gpumon.pipeline.watch import MachineWatch, Watch
 from gpumon.sources.gpu_source import ReadNow
 from gpumon.sources.nvml.drain_schedule import LONGEST_NS
 from gpumon.sources.nvml.fields.table import NvmlOptions, ReadTimes
@@ -108,11 +109,28 @@ class ServeCommand:
             "that it keeps them (default: a third of it, at most "
             f"{seconds(LONGEST_NS):g}; each period while a page or dstat is open)",
         )
+        parser.add_argument(
+            "--stacks",
+            action="store_true",
+            help="when a GPU falls idle, read the Python stack of its process with py-spy, to see "
+            "what it waits for: of your own processes, and as root of every user's that do not set "
+            "GPUMON_NO_STACKS=1; at most 0.5 %% of a core",
+        )
+        parser.add_argument(
+            "--stacks-of",
+            metavar="USER",
+            nargs="+",
+            action="extend",
+            type=user_argument,
+            help="with --stacks: the users, by name or number, whose processes may be read besides "
+            "your own",
+        )
 
     def run(self, args: argparse.Namespace) -> int:
         logging.basicConfig(format="gpumon: %(message)s", level=logging.INFO, stream=sys.stderr)
         for sentence in misspelt_variables(args.parser, os.environ):
             _LOG.warning("%s", sentence)
+        stack_users = stack_users_of(args)
         daemon = Daemon(
             args.source,
             listen=args.listen or [DEFAULT_LISTEN],
@@ -121,6 +139,8 @@ class ServeCommand:
             wait=args.wait_for_source,
             nvml=nvml_options_of(args),
         )
+        if stack_users is not None:
+            daemon.take_stacks_of(stack_users)
         end_on_signals(daemon.stop)
         daemon.run()
         return 0
@@ -172,6 +192,12 @@ class Daemon:
             folders=ring_folders(runtime_dir),
         )
         self._monitor = Monitor(self._watch.facts)
+
+    def take_stacks_of(self, users: StackUsers) -> None:
+        """Take stack samples of the processes of these users."""
+        sampler = stack_sampler(users, self._clock)
+        if sampler is not None and isinstance(self._watch, MachineWatch):
+            self._watch.take_stacks(sampler)
 
     def stop(self) -> None:
         """End the loop soon. Safe in a signal handler."""

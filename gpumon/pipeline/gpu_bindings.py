@@ -181,9 +181,16 @@ class GpuBindings:
             start_ns = at_work.start_ns
             self._open_from_ns = start_ns if open_ns is None else min(open_ns, start_ns)
 
-    def release(self, newest: DeferredTick) -> Iterator[DeferredTick]:
-        """Yield the ticks that may be settled now, oldest first; defer those of open bindings."""
+    def release(
+        self, newest: DeferredTick, pending_from_ns: int | None = None
+    ) -> Iterator[DeferredTick]:
+        """Yield the ticks that may be settled now, oldest first; defer those of open bindings.
+
+        From ``pending_from_ns`` on, a stack sample may yet come.
+        """
         deferred, open_ns = self._deferred, self._open_from_ns
+        if pending_from_ns is not None:
+            open_ns = pending_from_ns if open_ns is None else min(open_ns, pending_from_ns)
         deferred.append(newest)
         while deferred and (
             open_ns is None or all(sample.end_ns <= open_ns for sample in deferred[0].busy)

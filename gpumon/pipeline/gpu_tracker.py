@@ -11,6 +11,7 @@ from typing import Final, NamedTuple
 
 from gpumon.core.accounting.ledger import GpuLedger
 from gpumon.core.accounting.rank_wait import RankWait, RankWaits
+from gpumon.core.accounting.seen_pauses import PlacedSample
 from gpumon.core.attribution.bounds import Bounds, Narrowed
 from gpumon.core.attribution.first_waits import NEVER
 from gpumon.core.attribution.idle_sharing import SharedIdle, reshared, share_idle
@@ -24,6 +25,8 @@ from gpumon.core.diagnosis.verdict_rules import diagnose
 from gpumon.core.phase import IdleCause
 from gpumon.core.sample import BusySample, GpuSample
 from gpumon.core.settings.detector import DetectorSettings
+from gpumon.core.stacks.place import Place
+from gpumon.core.stacks.stack import StackSample
 from gpumon.core.state import GpuState
 from gpumon.pipeline.gpu_bindings import AwaitedWork, DeferredTick, GpuBindings
 from gpumon.pipeline.peer_work import PeerWork
@@ -48,6 +51,8 @@ class GpuTracker:
         unlisted_since_ns: Since when the source no longer lists it; ``None`` while it does.
         rank_waits: Which ranks of its job it waited for.
         peers: Its work compared with that of the other GPUs of its job.
+        stack_pending_from_ns: From when on a stack sample of its process may yet come; later
+            samples are not settled before that. ``None``: none is being taken.
     """
 
     def __init__(self, first: GpuSample, settings: DetectorSettings) -> None:
@@ -60,6 +65,7 @@ class GpuTracker:
         self.rank_waits = RankWaits()
         self.peers = PeerWork()
         self.unlisted_since_ns: int | None = None
+        self.stack_pending_from_ns: int | None = None
         self._answered_at_ns: int | None = None
         self._has_peers = False  # only then is it worth remembering samples
         self._bindings = GpuBindings(settings.active_above)
@@ -114,6 +120,16 @@ class GpuTracker:
             self._shown = None
             self.rank_waits.note(wait, amount_ns, self.ledger.jobs)
 
+    def note_stack_sample(self, sample: StackSample, place: Place) -> None:
+        """Record where the GPU's process was; a failed sample is no evidence."""
+        if sample.error is None:
+            self.ledger.note_stack_sample(PlacedSample(sample.start_ns, sample.end_ns, place))
+
+    @property
+    def defers_samples(self) -> bool:
+        """Whether samples wait for a binding, or for a stack sample."""
+        return self._bindings.is_open
+
     def is_active_in(self, run: TrackedRun) -> bool:
         """Whether its newest sample has it at work while the run goes on."""
         return any(
@@ -150,7 +166,8 @@ class GpuTracker:
         if since_ns is not None and self.ledger.last_active_end_ns > since_ns + _DRAINED_AFTER_NS:
             since_ns = None  # an untagged process works here
         self._suspended_since_ns = since_ns
-        for tick in self._bindings.release(DeferredTick(newest.busy, self._has_processes())):
+        newest_tick = DeferredTick(newest.busy, self._has_processes())
+        for tick in self._bindings.release(newest_tick, self.stack_pending_from_ns):
             self._settle_tick(tick, runs, peers)
         self._hold.update(
             newest.busy,

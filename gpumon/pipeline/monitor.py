@@ -10,6 +10,8 @@ from gpumon.core.report.report import JobKey
 from gpumon.core.ring_format.events import KEEP_ENDED_NS
 from gpumon.core.sample import Frame, Reading, Tick, fault_sentence
 from gpumon.core.settings.detector import DEFAULT_SETTINGS, DetectorSettings
+from gpumon.core.stacks.place import place_of
+from gpumon.core.stacks.reading import StacksReading
 from gpumon.core.state import HOST, RINGS, CollectorState, GpuState, MonitorState
 from gpumon.pipeline.gpu_tracker import GpuTracker
 from gpumon.pipeline.late_ranks import LateRanks
@@ -87,6 +89,7 @@ class Monitor:
             gpus = tick.frames[-1].gpus if tick.frames else newest
             self._runs.update(rings, gpus, reading.host, observed_from_ns=self._began_ns)
         self._samples_total += len(tick.frames)
+        self._note_stacks(reading.stacks)
         if self._is_quiet(tick):
             (self._newest,) = tick.frames
             for gpu in self._gpus.values():
@@ -129,9 +132,20 @@ class Monitor:
             rings_left_out=rings.left_out,
         )
 
+    def _note_stacks(self, stacks: StacksReading) -> None:
+        """Note what stack samples show, before the driver samples of their time are settled."""
+        for uuids, sample in stacks.samples:
+            place = place_of(sample)
+            for uuid in uuids & self._gpus.keys():
+                self._gpus[uuid].note_stack_sample(sample, place)
+        for uuid, gpu in self._gpus.items():
+            gpu.stack_pending_from_ns = stacks.pending_from_ns.get(uuid)
+
     def _is_quiet(self, tick: Tick) -> bool:
         """Whether no GPU can have changed: nothing was read, and there is no run."""
         if self._runs.runs or self._had_runs or tick.error is not None:
+            return False
+        if any(gpu.defers_samples for gpu in self._gpus.values()):
             return False
         return [frame.is_quiet for frame in tick.frames] == [True]
 

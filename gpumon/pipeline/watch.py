@@ -16,12 +16,14 @@ from typing import Final, NamedTuple, Protocol
 from gpumon.core.clock import Clock, nanoseconds, seconds
 from gpumon.core.ring_format.events import RingCounts, RingsReading
 from gpumon.core.sample import Frame, Reading, Tick
+from gpumon.core.stacks.reading import NO_STACKS
 from gpumon.core.state import CollectorState, MonitorState
 from gpumon.errors import GpumonError, RestartNeededError, SourceUnavailableError, UsageError
 from gpumon.pipeline.monitor import MonitorFacts
 from gpumon.sources.gpu_source import GpuSource, ReadNow
 from gpumon.sources.host.host_reader import HostReader
 from gpumon.sources.ring_reader.phase_rings import PhaseRingReader
+from gpumon.sources.stacks.stack_sampler import StackSampler
 
 _FIRST_ANSWER_S: Final = 10.0
 _STOP_PATIENCE_S: Final = 1.5
@@ -96,12 +98,17 @@ class MachineWatch(Watch):
     ) -> None:
         self.facts = facts
         self._rings, self._clock = rings, clock
+        self._stacks: StackSampler | None = None
         self._host = HostReader()
         self._source = SourceThread(make_source, clock)
         self._patience_s = min(0.5 * seconds(facts.period_ns), 2.0)
         self._runs: set[tuple[str, int | None]] = set()
         self._found = ReadNow.SAMPLES  # what the rings showed to be needed next
         self._deadline_ns: int | None = None
+
+    def take_stacks(self, stacks: StackSampler) -> None:
+        """Take stack samples from now on; the sampler is closed with the watch."""
+        self._stacks = stacks
 
     def require_source(self) -> None:
         self._source.request(ReadNow.SAMPLES)
@@ -111,6 +118,8 @@ class MachineWatch(Watch):
             raise SourceUnavailableError(error)
 
     def next_reading(self, now: ReadNow = ReadNow.SAMPLES) -> Reading:
+        if self._stacks is not None:
+            now |= ReadNow.PRESENT
         tick = self._tick(now | self._found)
         self._raise_fatal()
         began_ns = time.perf_counter_ns()  # after the source, so that phases cover all samples
@@ -118,7 +127,11 @@ class MachineWatch(Watch):
         read_seconds = seconds(time.perf_counter_ns() - began_ns)
         self._found = self._needed_after(rings)
         host = self._host.inspect(rings.rings, tick.frames, self._clock.monotonic_ns())
-        return Reading(tick, rings, self._clock.wall_time_s(), read_seconds, host)
+        stacks = NO_STACKS
+        if self._stacks is not None:
+            tagged_pids = {ring.host_pid for ring in rings.rings if ring.alive}
+            stacks = self._stacks.advance(tick.frames, tagged_pids)
+        return Reading(tick, rings, self._clock.wall_time_s(), read_seconds, host, stacks)
 
     def _needed_after(self, rings: RingsReading) -> ReadNow:
         """Samples, if a user watches, or a run began or ended: its GPUs are settled at once."""
@@ -156,10 +169,15 @@ class MachineWatch(Watch):
     def newest_counts(self) -> Mapping[int, RingCounts]:
         return self._rings.newest_counts(self._clock.monotonic_ns())
 
+    def collectors(self) -> tuple[CollectorState, ...]:
+        return () if self._stacks is None else (self._stacks.collector_state(),)
+
     def close(self) -> None:
         """Close rings and processes, and the source if its last read returns in time."""
         self._rings.close()
         self._host.close()
+        if self._stacks is not None:
+            self._stacks.close()
         self._source.stop(_STOP_PATIENCE_S)
 
 

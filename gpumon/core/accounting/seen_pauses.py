@@ -17,6 +17,7 @@ from gpumon.core.clock import NS_PER_S
 from gpumon.core.phase import IdleCause
 from gpumon.core.sample import BusySample
 from gpumon.core.settings.detector import DetectorSettings
+from gpumon.core.stacks.place import Place
 
 AGREEING_FROM: Final = 0.8
 """Share of a pause's samples that must show one cause."""
@@ -40,17 +41,16 @@ def interval_ns(paused_ns: int) -> int:
 
 
 class PlacedSample(NamedTuple):
-    """A stack sample, and the cause that its frames show.
+    """A stack sample, and where it shows the process to be.
 
     Attributes:
         start_ns: CLOCK_MONOTONIC just before the stack was read.
         end_ns: CLOCK_MONOTONIC just after.
-        cause: ``None``: no frame shows one.
     """
 
     start_ns: int
     end_ns: int
-    cause: IdleCause | None
+    place: Place
 
 
 class GpuWas(Enum):
@@ -144,7 +144,7 @@ class SeenPauses:
         stretches, self._stretches = self._stretches, []
         if not samples or not stretches:
             return _NOTHING_SEEN
-        cause, agreeing = Counter(sample.cause for sample in samples).most_common(1)[0]
+        cause, agreeing = Counter(sample.place.cause for sample in samples).most_common(1)[0]
         if cause is None or agreeing < AGREEING_FROM * len(samples):
             return SeenPause(len(samples), agreeing)
         near = _near(samples, stretches[0][0])

@@ -16,6 +16,7 @@ from gpumon.core.accounting.totals import GpuTotals
 from gpumon.core.attribution.idle_sharing import SharedIdle
 from gpumon.core.phase import UNPROVED, IdleCause, InputWaitReason
 from gpumon.core.sample import BusySample
+from gpumon.core.stacks.place import Place
 from tests.builders.time import every, s, settled
 
 Story = list[tuple[int, int, float, IdleCause | None, str, IdleCause | str | None]]
@@ -56,7 +57,7 @@ def played(story: Story) -> list[GpuTotals]:
     for silence_ns, length_ns, ratio, cause, event, seen in story:
         start_ns, now_ns = now_ns + silence_ns, now_ns + silence_ns + length_ns
         if seen is not None:
-            place = seen if isinstance(seen, IdleCause) else None
+            place = Place(seen if isinstance(seen, IdleCause) else None)
             ledger.note_stack_sample(PlacedSample(start_ns, now_ns, place))
         sample = BusySample(start_ns, now_ns, ratio)
         if cause is None:

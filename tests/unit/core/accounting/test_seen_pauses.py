@@ -10,13 +10,14 @@ from gpumon.core.accounting.ledger import GpuLedger
 from gpumon.core.accounting.seen_pauses import GpuWas, PlacedSample
 from gpumon.core.accounting.totals import GpuTotals
 from gpumon.core.phase import IdleCause
+from gpumon.core.stacks.place import Place
 from tests.builders.time import every, rhythm, s
 
 INPUT, SAVE, UNKNOWN = IdleCause.INPUT_WAIT, IdleCause.CHECKPOINT, IdleCause.UNKNOWN
 
 
 def placed(at_s: float, cause: IdleCause | None = INPUT, takes_s: float = 0.05) -> PlacedSample:
-    return PlacedSample(s(at_s), s(at_s + takes_s), cause)
+    return PlacedSample(s(at_s), s(at_s + takes_s), Place(cause))
 
 
 def watched(ratios: Sequence[float], *samples: PlacedSample, period_s: float = 0.25) -> GpuLedger:

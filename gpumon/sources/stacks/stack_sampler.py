@@ -1,0 +1,239 @@
+"""Takes stack samples of the processes on idle GPUs, on a thread of its own.
+
+Few are enough: one for a short pause, and one every 2 to 10 s of a long one. While a GPU works,
+one a minute shows what its process does then.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable, Collection, Iterable, Mapping
+from contextlib import suppress
+from typing import Final, NamedTuple, Protocol
+
+from gpumon.core.accounting.seen_pauses import interval_ns
+from gpumon.core.clock import NS_PER_S, Clock
+from gpumon.core.owner_quotas import FairTurns
+from gpumon.core.sample import Frame, ProcessSample
+from gpumon.core.settings.detector import DEFAULT_SETTINGS
+from gpumon.core.stacks.reading import StacksReading
+from gpumon.core.stacks.stack import StackSample
+from gpumon.core.state import CollectorState
+
+STACKS: Final = "stacks"
+"""Name of the collector."""
+MOST_CPU_RATIO: Final = 0.005
+"""Share of a core that all samples may take, py-spy's own time included."""
+_SAVED_CPU_S: Final = 0.5
+"""How much CPU time may be saved up while there is no pause."""
+_FIRST_COST_S: Final = 0.05
+_LEAST_INTERVAL_NS: Final = 2 * NS_PER_S
+_AT_WORK_INTERVAL_NS: Final = 60 * NS_PER_S
+_CHECK_AGAIN_NS: Final = 60 * NS_PER_S
+_FORGET_NS: Final = 600 * NS_PER_S
+_MOST_A_TICK: Final = 4
+_STOP_PATIENCE_S: Final = 1.5
+
+
+class StackReader(Protocol):
+    """Reads the stacks of a process; used on one thread."""
+
+    @property
+    def cpu_seconds(self) -> float:
+        """CPU time of all samples so far."""
+        ...
+
+    def read(self, pid: int) -> StackSample:
+        """Take a sample; never raises."""
+        ...
+
+
+MayRead = Callable[[ProcessSample], str | None]
+"""Why the stacks of a process on a GPU are not read, as a sentence; ``None``: they are."""
+
+
+class _Target:
+    """One process on GPUs that may be sampled.
+
+    Attributes:
+        idle_from_ns: Since when its GPUs idle; ``None``: they work.
+        sampled_at_ns: When it was sampled last; ``None``: in no pause so far.
+    """
+
+    def __init__(self) -> None:
+        self.idle_from_ns: int | None = None
+        self.sampled_at_ns: int | None = None
+        self.seen_at_ns = 0
+        self.checked_at_ns: int | None = None
+        self.refusal: str | None = None
+
+    def is_due(self, now_ns: int) -> bool:
+        last_ns, idle_ns = self.sampled_at_ns, self.idle_from_ns
+        if last_ns is None:
+            return True
+        if idle_ns is None:
+            return now_ns - last_ns >= _AT_WORK_INTERVAL_NS
+        if last_ns < idle_ns:
+            return now_ns - last_ns >= _LEAST_INTERVAL_NS
+        return now_ns - last_ns >= interval_ns(last_ns - idle_ns)
+
+
+class _Request(NamedTuple):
+    pid: int
+    uuids: frozenset[str]
+    at_ns: int
+
+
+class StackSampler:
+    """Decides in each tick which processes to sample, and collects what came since.
+
+    Never delays a tick, and never raises.
+
+    Args:
+        reader: Used on the sampler's own thread only.
+        clock: The monotonic clock.
+        may_read: Decides for each process, again every minute.
+    """
+
+    def __init__(self, reader: StackReader, clock: Clock, may_read: MayRead) -> None:
+        self._reader, self._clock, self._may_read = reader, clock, may_read
+        self._began_ns = clock.monotonic_ns()
+        self._targets: dict[int, _Target] = {}
+        self._pending: list[_Request] = []
+        self._requests: queue.SimpleQueue[_Request | None] = queue.SimpleQueue()
+        self._answers: queue.SimpleQueue[StackSample] = queue.SimpleQueue()
+        self._turns = FairTurns[int](_MOST_A_TICK)
+        self._taken = self._failed = 0
+        self._spent_before_s = 0.0
+        self._message: str | None = None
+        self._thread = threading.Thread(target=self._work, name="gpumon-stacks", daemon=True)
+        self._thread.start()
+
+    def advance(self, frames: Iterable[Frame], tagged_pids: Collection[int]) -> StacksReading:
+        """Request the samples that are due; return those that have come.
+
+        Args:
+            frames: This tick's, with ``present_ratios``.
+            tagged_pids: Processes that tag their phases themselves: they are not sampled.
+        """
+        samples = tuple(self._collect())
+        for frame in frames:
+            self._request_due(frame, tagged_pids)
+        pending_ns = {uuid: one.at_ns for one in reversed(self._pending) for uuid in one.uuids}
+        return StacksReading(samples, pending_ns)
+
+    def collector_state(self) -> CollectorState:
+        return CollectorState(STACKS, True, 0.0, self._failed, self._message)
+
+    def close(self) -> None:
+        """End the thread, after the sample that is being taken."""
+        self._requests.put(None)
+        self._thread.join(_STOP_PATIENCE_S)
+
+    def _collect(self) -> Iterable[tuple[frozenset[str], StackSample]]:
+        with suppress(queue.Empty):
+            while True:
+                sample = self._answers.get_nowait()
+                request = self._pending.pop(0)  # answers come in the order of requests
+                self._taken += 1
+                if sample.error is not None:
+                    self._failed += 1
+                    self._message = sample.error
+                yield request.uuids, sample
+
+    def _request_due(self, frame: Frame, tagged_pids: Collection[int]) -> None:
+        now_ns = frame.taken_at_ns
+        present, processes = dict(frame.present_ratios), _sole_processes(frame)
+        due: dict[int, tuple[ProcessSample, frozenset[str]]] = {}
+        for pid, (process, uuids) in processes.items():
+            ratios = [present[uuid] for uuid in uuids if uuid in present]
+            if pid in tagged_pids or not ratios:
+                continue
+            target = self._targets.setdefault(pid, _Target())
+            target.seen_at_ns = now_ns
+            is_idle = min(ratios) <= DEFAULT_SETTINGS.active_above
+            if not is_idle:
+                target.idle_from_ns = None
+            elif target.idle_from_ns is None:
+                target.idle_from_ns = now_ns
+            is_waiting = any(request.pid == pid for request in self._pending)
+            if not is_waiting and target.is_due(now_ns) and self._is_allowed(process, target):
+                due[pid] = process, uuids
+        for pid in self._turns.choose({pid: due[pid][0].uid or 0 for pid in due}):
+            if self._has_budget(now_ns, len(self._pending) + 1):
+                self._turns.note(pid)
+                self._targets[pid].sampled_at_ns = now_ns
+                request = _Request(pid, due[pid][1], self._clock.monotonic_ns())
+                self._pending.append(request)
+                self._requests.put(request)
+        gone = [pid for pid, one in self._targets.items() if now_ns - one.seen_at_ns > _FORGET_NS]
+        for pid in gone:
+            del self._targets[pid]
+
+    def _is_allowed(self, process: ProcessSample, target: _Target) -> bool:
+        now_ns = self._clock.monotonic_ns()
+        if target.checked_at_ns is None or now_ns - target.checked_at_ns >= _CHECK_AGAIN_NS:
+            target.checked_at_ns, target.refusal = now_ns, self._may_read(process)
+            self._message = target.refusal or self._message
+        return target.refusal is None
+
+    def _has_budget(self, now_ns: int, count: int) -> bool:
+        """Whether so many samples more stay below ``MOST_CPU_RATIO`` and what was saved up."""
+        spent_s = self._reader.cpu_seconds
+        cost_s = spent_s / self._taken if self._taken else _FIRST_COST_S
+        allowed_s = (now_ns - self._began_ns) / NS_PER_S * MOST_CPU_RATIO
+        # Time without pauses saves up little: cost is counted from when that was full.
+        self._spent_before_s = max(self._spent_before_s, allowed_s - spent_s - _SAVED_CPU_S)
+        left_s = allowed_s - self._spent_before_s - spent_s
+        return left_s >= cost_s * count
+
+    def _work(self) -> None:
+        while (request := self._requests.get()) is not None:
+            sample = self._reader.read(request.pid)
+            if sample.is_retryable:
+                sample = self._reader.read(request.pid)
+            self._answers.put(sample)
+
+
+def _sole_processes(frame: Frame) -> Mapping[int, tuple[ProcessSample, frozenset[str]]]:
+    """The processes that have a GPU for themselves, with its UUIDs, by pid.
+
+    Where several share a GPU, a stack does not show whose work it waits for.
+    """
+    found: dict[int, tuple[ProcessSample, frozenset[str]]] = {}
+    for gpu in frame.gpus:
+        if gpu.processes is None or len(gpu.processes) != 1 or gpu.error is not None:
+            continue
+        (process,) = gpu.processes
+        if process.serves_others:
+            continue
+        uuids = found[process.pid][1] if process.pid in found else frozenset()
+        found[process.pid] = process, uuids | {gpu.device.uuid}
+    return found
+
+
+def stacks_of(
+    uids: Collection[int] | None,
+    refusal_of: Callable[[int], str | None],
+    opts_out: Callable[[int], bool | None],
+) -> MayRead:
+    """The rule of ``gpumon serve --stacks``.
+
+    Args:
+        uids: Users whose processes may be read; ``None``: those of every user.
+        refusal_of: Why the kernel does not permit it.
+        opts_out: Whether a process forbids it in its environment; ``None``: unknown.
+    """
+
+    def may_read(process: ProcessSample) -> str | None:
+        if uids is not None and process.uid not in uids:
+            return f"stacks of process {process.pid} are not read: its user is not among --stacks"
+        if opts_out(process.pid) is not False:
+            return (
+                f"stacks of process {process.pid} are not read: its environment forbids it, or "
+                "cannot be read"
+            )
+        return refusal_of(process.pid)
+
+    return may_read
