@@ -91,7 +91,7 @@ class Monitor:
         self._samples_total += len(tick.frames)
         self._note_stacks(reading.stacks)
         if self._is_quiet(tick):
-            (self._newest,) = tick.frames
+            self._newest = tick.frames[-1]
             for gpu in self._gpus.values():
                 gpu.note_answer(self._newest.taken_at_ns)
         else:
@@ -147,7 +147,7 @@ class Monitor:
             return False
         if any(gpu.defers_samples for gpu in self._gpus.values()):
             return False
-        return [frame.is_quiet for frame in tick.frames] == [True]
+        return bool(tick.frames) and all(frame.is_quiet for frame in tick.frames)
 
     @property
     def has_open_bindings(self) -> bool:

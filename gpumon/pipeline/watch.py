@@ -7,6 +7,7 @@ read on its own thread, because a driver call that hangs cannot be ended.
 from __future__ import annotations
 
 import queue
+import random
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -27,6 +28,8 @@ from gpumon.sources.stacks.stack_sampler import StackSampler
 
 _FIRST_ANSWER_S: Final = 10.0
 _STOP_PATIENCE_S: Final = 1.5
+_BETWEEN: Final = (0.3, 0.7)
+"""Share of the time between two ticks after which GPUs are looked at once more, at random."""
 _MAX_BACK_OFF_S: Final = 60.0
 
 
@@ -99,6 +102,7 @@ class MachineWatch(Watch):
         self.facts = facts
         self._rings, self._clock = rings, clock
         self._stacks: StackSampler | None = None
+        self._tagged_pids: set[int] = set()
         self._host = HostReader()
         self._source = SourceThread(make_source, clock)
         self._patience_s = min(0.5 * seconds(facts.period_ns), 2.0)
@@ -118,8 +122,6 @@ class MachineWatch(Watch):
             raise SourceUnavailableError(error)
 
     def next_reading(self, now: ReadNow = ReadNow.SAMPLES) -> Reading:
-        if self._stacks is not None:
-            now |= ReadNow.PRESENT
         tick = self._tick(now | self._found)
         self._raise_fatal()
         began_ns = time.perf_counter_ns()  # after the source, so that phases cover all samples
@@ -129,9 +131,15 @@ class MachineWatch(Watch):
         host = self._host.inspect(rings.rings, tick.frames, self._clock.monotonic_ns())
         stacks = NO_STACKS
         if self._stacks is not None:
-            tagged_pids = {ring.host_pid for ring in rings.rings if ring.alive}
-            stacks = self._stacks.advance(tick.frames, tagged_pids)
+            self._tagged_pids = {ring.host_pid for ring in rings.rings if ring.alive}
+            for frame in tick.frames[-1:]:
+                self._request_stacks(frame)
+            stacks = self._stacks.collect()
         return Reading(tick, rings, self._clock.wall_time_s(), read_seconds, host, stacks)
+
+    def _request_stacks(self, frame: Frame) -> None:
+        if self._stacks is not None:
+            self._stacks.request_due(frame, self._tagged_pids)
 
     def _needed_after(self, rings: RingsReading) -> ReadNow:
         """Samples, if a user watches, or a run began or ended: its GPUs are settled at once."""
@@ -151,9 +159,14 @@ class MachineWatch(Watch):
             before_ns = self._deadline_ns
             self._deadline_ns = next_deadline_ns(before_ns, now_ns, period_ns)
             skipped = (self._deadline_ns - before_ns) // period_ns - 1
+        between: tuple[Frame, ...] = ()
+        if self._stacks is not None:
+            now |= ReadNow.PRESENT
+            between = self._read_between(now_ns, self._deadline_ns)
         self._clock.sleep_until_ns(self._deadline_ns)
         self._source.request(now)
         frames, error, duration_seconds = self._source.collect(self._patience_s)
+        frames = between + frames
         at_ns = self._clock.monotonic_ns()
         if not frames and error is None and not self._source.idle:
             error = "the driver has not answered yet; its GPUs are not observed meanwhile"
@@ -165,6 +178,19 @@ class MachineWatch(Watch):
             error=error,
             duration_seconds=duration_seconds,
         )
+
+    def _read_between(self, now_ns: int, deadline_ns: int) -> tuple[Frame, ...]:
+        """Look for idle GPUs once more before the next tick; return what the driver was read for.
+
+        The time varies, so that a training loop with the period of the ticks is met, too.
+        """
+        at_ns = now_ns + round((deadline_ns - now_ns) * random.uniform(*_BETWEEN))
+        self._clock.sleep_until_ns(at_ns)
+        self._source.request(ReadNow.PRESENT)
+        frames, _, _ = self._source.collect(seconds(max(0, deadline_ns - at_ns)) / 2)
+        for frame in frames:
+            self._request_stacks(frame)
+        return tuple([frame for frame in frames if not frame.is_quiet])
 
     def newest_counts(self) -> Mapping[int, RingCounts]:
         return self._rings.newest_counts(self._clock.monotonic_ns())

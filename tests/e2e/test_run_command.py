@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-import os
-import signal
 import subprocess
 import sys
-import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
-from tests.e2e.pty_terminal import on_a_terminal
-from tests.processes import ending
 from tests.programs import ROOT, ran
-from tests.waiting import PATIENCE_S
 
 RUN = (sys.executable, "-m", "gpumon", "run", "--")
 PYTHON = sys.executable

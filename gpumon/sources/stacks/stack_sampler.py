@@ -86,7 +86,7 @@ class _Request(NamedTuple):
 
 
 class StackSampler:
-    """Decides in each tick which processes to sample, and collects what came since.
+    """Decides which processes to sample, and collects what came.
 
     Never delays a tick, and never raises.
 
@@ -110,16 +110,9 @@ class StackSampler:
         self._thread = threading.Thread(target=self._work, name="gpumon-stacks", daemon=True)
         self._thread.start()
 
-    def advance(self, frames: Iterable[Frame], tagged_pids: Collection[int]) -> StacksReading:
-        """Request the samples that are due; return those that have come.
-
-        Args:
-            frames: This tick's, with ``present_ratios``.
-            tagged_pids: Processes that tag their phases themselves: they are not sampled.
-        """
-        samples = tuple(self._collect())
-        for frame in frames:
-            self._request_due(frame, tagged_pids)
+    def collect(self) -> StacksReading:
+        """The samples that have come since the last call, and those that are yet to come."""
+        samples = tuple(self._answered())
         pending_ns = {uuid: one.at_ns for one in reversed(self._pending) for uuid in one.uuids}
         return StacksReading(samples, pending_ns)
 
@@ -131,7 +124,7 @@ class StackSampler:
         self._requests.put(None)
         self._thread.join(_STOP_PATIENCE_S)
 
-    def _collect(self) -> Iterable[tuple[frozenset[str], StackSample]]:
+    def _answered(self) -> Iterable[tuple[frozenset[str], StackSample]]:
         with suppress(queue.Empty):
             while True:
                 sample = self._answers.get_nowait()
@@ -142,7 +135,13 @@ class StackSampler:
                     self._message = sample.error
                 yield request.uuids, sample
 
-    def _request_due(self, frame: Frame, tagged_pids: Collection[int]) -> None:
+    def request_due(self, frame: Frame, tagged_pids: Collection[int]) -> None:
+        """Request the samples that are due.
+
+        Args:
+            frame: With ``present_ratios``.
+            tagged_pids: Processes that tag their phases themselves: they are not sampled.
+        """
         now_ns = frame.taken_at_ns
         present, processes = dict(frame.present_ratios), _sole_processes(frame)
         due: dict[int, tuple[ProcessSample, frozenset[str]]] = {}
