@@ -29,6 +29,7 @@ from typing import Final, NamedTuple
 from gpumon.core.clock import NS_PER_S
 from gpumon.core.codecs.recording_codec import RecordingHeader
 from gpumon.core.phase import PHASE_NUMBER, TrainingPhase
+from gpumon.core.reading import Reading
 from gpumon.core.ring_format.events import (
     RingKind,
     RingReading,
@@ -36,7 +37,7 @@ from gpumon.core.ring_format.events import (
     RingsReading,
     RunFacts,
 )
-from gpumon.core.sample import BusySample, GpuSample, Reading, Tick
+from gpumon.core.sample import BusySample, GpuSample, Tick
 from gpumon.outlets.recording import RecordingWriter
 from gpumon.pipeline.replay import replayed_report
 from gpumon.sources.nvml.source import NvmlSource

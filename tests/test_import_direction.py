@@ -18,8 +18,8 @@ FACADE = "__init__"
 PACKAGES_UPWARDS = {
     "gpumon.core": (
         "clock", "phase", "verdict", "settings", "wording", "owner_quotas", "ring_format", "waits",
-        "stacks", "sample", "attribution", "accounting", "device", "log_summary", "report", "state",
-        "diagnosis", "codecs",
+        "sample", "stacks", "reading", "attribution", "accounting", "device", "log_summary",
+        "report", "state", "diagnosis", "codecs",
     ),
     "gpumon.sources.nvml": (
         "pynvml_module", "codes", "binding", "stamp_clock", "fields", "busy", "drain_schedule",

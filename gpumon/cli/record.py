@@ -27,8 +27,8 @@ from gpumon.cli.source_option import (
 )
 from gpumon.core.clock import NS_PER_S, seconds
 from gpumon.core.codecs.recording_codec import RecordingHeader
+from gpumon.core.reading import Reading
 from gpumon.core.ring_format.runtime_paths import reader_patterns
-from gpumon.core.sample import Reading
 from gpumon.core.wording import counted, label_text
 from gpumon.errors import GpumonError, RestartNeededError, UsageError
 from gpumon.outlets.recording import RecordingWriter

@@ -32,8 +32,8 @@ from gpumon.cli.source_option import (
 from gpumon.cli.stacks_option import StackUsers, stack_sampler, stack_users_of, user_argument
 from gpumon.core.clock import seconds
 from gpumon.core.codecs.report_codec import encode_report, encode_report_with_lanes
+from gpumon.core.reading import Reading
 from gpumon.core.ring_format.runtime_paths import STATE_FILE
-from gpumon.core.sample import Reading
 from gpumon.core.state import MonitorState
 from gpumon.outlets.http.clients import WebToken, read_token
 from gpumon.outlets.http.faults import WEB_SERVER
@@ -140,7 +140,7 @@ class ServeCommand:
             nvml=nvml_options_of(args),
         )
         if stack_users is not None:
-            daemon.take_stacks_of(stack_users)
+            daemon.sample_stacks_of(stack_users)
         end_on_signals(daemon.stop)
         daemon.run()
         return 0
@@ -193,11 +193,11 @@ class Daemon:
         )
         self._monitor = Monitor(self._watch.facts)
 
-    def take_stacks_of(self, users: StackUsers) -> None:
+    def sample_stacks_of(self, users: StackUsers) -> None:
         """Take stack samples of the processes of these users."""
         sampler = stack_sampler(users, self._clock)
         if sampler is not None and isinstance(self._watch, MachineWatch):
-            self._watch.take_stacks(sampler)
+            self._watch.sample_stacks(sampler)
 
     def stop(self) -> None:
         """End the loop soon. Safe in a signal handler."""

@@ -14,9 +14,6 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from gpumon.core.clock import seconds
-from gpumon.core.ring_format.events import RingsReading
-from gpumon.core.stacks.reading import NO_STACKS, StacksReading
-from gpumon.core.waits.evidence import NO_READING, HostReading
 from gpumon.core.wording import gpu_label
 from gpumon.errors import InvalidSampleError
 
@@ -331,14 +328,3 @@ class Tick(NamedTuple):
     missed_count: int
     error: str | None
     duration_seconds: float
-
-
-class Reading(NamedTuple):
-    """One tick of the GPU source with the rings, host evidence and stacks read after it."""
-
-    tick: Tick
-    rings: RingsReading
-    wall_time_s: float
-    rings_seconds: float = 0.0
-    host: HostReading = NO_READING
-    stacks: StacksReading = NO_STACKS

@@ -19,8 +19,8 @@ from gpumon.core.codecs.recording_codec import (
     devices_of,
     pack_block,
 )
+from gpumon.core.reading import Reading
 from gpumon.core.ring_format.events import NO_RECORDS
-from gpumon.core.sample import Reading
 from gpumon.errors import GpumonError, UsageError
 
 _BLOCK_NS: Final = 5 * NS_PER_S

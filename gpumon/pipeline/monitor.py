@@ -6,9 +6,10 @@ from dataclasses import dataclass
 from heapq import nlargest
 
 from gpumon.core.clock import NS_PER_S
+from gpumon.core.reading import Reading
 from gpumon.core.report.report import JobKey
 from gpumon.core.ring_format.events import KEEP_ENDED_NS
-from gpumon.core.sample import Frame, Reading, Tick, fault_sentence
+from gpumon.core.sample import Frame, Tick, fault_sentence
 from gpumon.core.settings.detector import DEFAULT_SETTINGS, DetectorSettings
 from gpumon.core.stacks.place import place_of
 from gpumon.core.stacks.reading import StacksReading
@@ -136,8 +137,8 @@ class Monitor:
         """Note what stack samples show, before the driver samples of their time are settled."""
         for uuids, sample in stacks.samples:
             place = place_of(sample)
-            for uuid in uuids & self._gpus.keys():
-                self._gpus[uuid].note_stack_sample(sample, place)
+            for gpu in (self._gpus[uuid] for uuid in uuids if uuid in self._gpus):
+                gpu.note_stack_sample(sample, place)
         for uuid, gpu in self._gpus.items():
             gpu.stack_pending_from_ns = stacks.pending_from_ns.get(uuid)
 

@@ -10,9 +10,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 
 from gpumon.core.clock import NS_PER_S, Clock, seconds
+from gpumon.core.reading import Reading
 from gpumon.core.report.lanes import ReportWithLanes
 from gpumon.core.ring_format.events import RingCounts
-from gpumon.core.sample import GpuSample, Reading
+from gpumon.core.sample import GpuSample
 from gpumon.core.state import REPLAY, CollectorState, GpuState, MonitorState
 from gpumon.errors import UnreadableLogError
 from gpumon.pipeline.monitor import Monitor, MonitorFacts

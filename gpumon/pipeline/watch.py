@@ -15,8 +15,9 @@ from contextlib import suppress
 from typing import Final, NamedTuple, Protocol
 
 from gpumon.core.clock import Clock, nanoseconds, seconds
+from gpumon.core.reading import Reading
 from gpumon.core.ring_format.events import RingCounts, RingsReading
-from gpumon.core.sample import Frame, Reading, Tick
+from gpumon.core.sample import Frame, Tick
 from gpumon.core.stacks.reading import NO_STACKS
 from gpumon.core.state import CollectorState, MonitorState
 from gpumon.errors import GpumonError, RestartNeededError, SourceUnavailableError, UsageError
@@ -110,7 +111,7 @@ class MachineWatch(Watch):
         self._found = ReadNow.SAMPLES  # what the rings showed to be needed next
         self._deadline_ns: int | None = None
 
-    def take_stacks(self, stacks: StackSampler) -> None:
+    def sample_stacks(self, stacks: StackSampler) -> None:
         """Take stack samples from now on; the sampler is closed with the watch."""
         self._stacks = stacks
 

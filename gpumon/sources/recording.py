@@ -22,7 +22,7 @@ from gpumon.core.codecs.recording_codec import (
     packed_length,
     unpack_block,
 )
-from gpumon.core.sample import Reading
+from gpumon.core.reading import Reading
 from gpumon.core.wording import counted
 from gpumon.errors import UnreadableLogError
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from gpumon.core.clock import NS_PER_S
 from gpumon.core.phase import TrainingMode, TrainingPhase
+from gpumon.core.reading import Reading
 from gpumon.core.ring_format.events import (
     NO_RECORDS,
     TRAINING_OVER,
@@ -19,7 +20,7 @@ from gpumon.core.ring_format.events import (
     RingsReading,
     RunFacts,
 )
-from gpumon.core.sample import BusySample, Device, Frame, GpuSample, ProcessSample, Reading, Tick
+from gpumon.core.sample import BusySample, Device, Frame, GpuSample, ProcessSample, Tick
 from gpumon.core.state import CollectorState, GpuState, MonitorState
 from gpumon.core.waits.evidence import HostEvidence, HostReading, ProcessState
 from gpumon.pipeline.monitor import Monitor, MonitorFacts

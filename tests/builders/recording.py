@@ -9,6 +9,7 @@ from random import Random
 from gpumon.core.clock import NS_PER_S
 from gpumon.core.codecs.recording_codec import HEAD_BYTES, RecordingHeader, packed_length
 from gpumon.core.phase import PHASES, TrainingPhase
+from gpumon.core.reading import Reading
 from gpumon.core.ring_format.events import (
     RingEvent,
     RingKind,
@@ -26,7 +27,6 @@ from gpumon.core.sample import (
     GpuDetails,
     GpuSample,
     ProcessSample,
-    Reading,
     Tick,
 )
 from gpumon.outlets.recording import RecordingWriter

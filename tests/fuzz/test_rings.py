@@ -14,9 +14,10 @@ from prometheus_client.parser import text_string_to_metric_families
 from gpumon.core.clock import NS_PER_S, Clock
 from gpumon.core.codecs.field_codec import encode_document
 from gpumon.core.codecs.report_codec import encode_report
+from gpumon.core.reading import Reading
 from gpumon.core.report.report import Report
 from gpumon.core.ring_format.events import RingReading
-from gpumon.core.sample import BusySample, Device, Frame, GpuSample, ProcessSample, Reading, Tick
+from gpumon.core.sample import BusySample, Device, Frame, GpuSample, ProcessSample, Tick
 from gpumon.core.state import MonitorState
 from gpumon.core.wording import MAX_LABEL_LENGTH, label_text
 from gpumon.errors import UsageError

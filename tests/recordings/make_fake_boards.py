@@ -17,6 +17,7 @@ from typing import Final
 from gpumon.core.clock import NS_PER_S
 from gpumon.core.codecs.recording_codec import RecordingHeader
 from gpumon.core.phase import PHASE_NUMBER, PHASES, TrainingPhase
+from gpumon.core.reading import Reading
 from gpumon.core.ring_format.events import (
     RingKind,
     RingReading,
@@ -24,7 +25,7 @@ from gpumon.core.ring_format.events import (
     RingsReading,
     RunFacts,
 )
-from gpumon.core.sample import Reading, Tick
+from gpumon.core.sample import Tick
 from gpumon.outlets.recording import RecordingWriter
 from gpumon.sources.nvml.source import NvmlSource
 from tests.builders.nvml import open_at_a_standstill

@@ -13,7 +13,7 @@ from gpumon.core.accounting.job_end import job_patience_ns
 from gpumon.core.accounting.pauses import IdleSpan, PauseTracker
 from gpumon.core.accounting.pending import PendingTime, Unsettled
 from gpumon.core.accounting.sample_columns import ACTIVE, BURST, Levels, SampleColumns
-from gpumon.core.accounting.seen_pauses import GpuWas, PlacedSample, SeenPause, SeenPauses
+from gpumon.core.accounting.seen_pauses import PlacedSample, SeenPause, SeenPauses
 from gpumon.core.accounting.starved_flag import StarvedFlag
 from gpumon.core.accounting.totals import GpuTotals
 from gpumon.core.attribution.bounds import Bounds, Narrowed
@@ -21,6 +21,7 @@ from gpumon.core.attribution.idle_sharing import SharedIdle
 from gpumon.core.phase import UNPROVED, IdleCause, InputWaitReason
 from gpumon.core.sample import BusySample
 from gpumon.core.settings.detector import DEFAULT_SETTINGS, DetectorSettings
+from gpumon.core.stacks.sample_join import Joined
 
 
 class GpuLedger:
@@ -169,10 +170,10 @@ class GpuLedger:
     def note_stack_sample(self, sample: PlacedSample) -> None:
         """Add a stack sample of the GPU's process, before the driver samples of its time."""
         if self._seen is None:
-            self._seen = SeenPauses(self._settings)
+            self._seen = SeenPauses()
         self._seen.note(sample)
 
-    def pop_stack_samples(self) -> list[tuple[PlacedSample, GpuWas]]:
+    def pop_stack_samples(self) -> list[Joined[PlacedSample]]:
         """The stack samples whose driver samples came since the last call."""
         return [] if self._seen is None else self._seen.pop_decided()
 

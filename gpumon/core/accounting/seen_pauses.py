@@ -8,23 +8,18 @@ the first to one after the last.
 
 from __future__ import annotations
 
-from collections import Counter, deque
-from enum import Enum
-from itertools import pairwise
+from collections import Counter
 from typing import Final, NamedTuple
 
 from gpumon.core.clock import NS_PER_S
 from gpumon.core.phase import IdleCause
 from gpumon.core.sample import BusySample
-from gpumon.core.settings.detector import DetectorSettings
 from gpumon.core.stacks.place import Place
+from gpumon.core.stacks.sample_join import Joined, SampleJoin, SampleKind
 
 AGREEING_FROM: Final = 0.8
 """Share of a pause's samples that must show one cause."""
-_KEPT_NS: Final = 15 * NS_PER_S
-"""How long a stack sample waits for the driver's samples of its time."""
-_MAX_KEPT: Final = 64
-_MAX_IN_PAUSE: Final = 256
+_MAX_KEPT: Final = 256
 _SHORTEST_NS: Final = 2 * NS_PER_S
 _LONGEST_NS: Final = 10 * NS_PER_S
 
@@ -53,16 +48,6 @@ class PlacedSample(NamedTuple):
     place: Place
 
 
-class GpuWas(Enum):
-    """What a GPU did throughout a stack sample."""
-
-    IDLE = "idle"
-    BUSY = "busy"
-    MIXED = "mixed"
-    """Partly idle: no evidence."""
-    NOT_OBSERVED = "not_observed"
-
-
 class SeenPause(NamedTuple):
     """What stack samples show of a pause.
 
@@ -85,48 +70,30 @@ _NOTHING_SEEN: Final = SeenPause()
 
 
 class SeenPauses:
-    """Joins the stack samples of one GPU's process to its driver samples. Memory is constant.
+    """Joins the stack samples of one GPU's process to its driver samples. Memory is constant."""
 
-    Attributes:
-        discarded: How many stack samples were no evidence: the GPU was partly busy, or was not
-            observed.
-    """
-
-    def __init__(self, settings: DetectorSettings) -> None:
-        self._settings = settings
-        self._waiting: deque[PlacedSample] = deque(maxlen=_MAX_KEPT)
-        self._windows: deque[BusySample] = deque()
-        self._decided: list[tuple[PlacedSample, GpuWas]] = []
+    def __init__(self) -> None:
+        self._join = SampleJoin[PlacedSample]()
+        self._decided: list[Joined[PlacedSample]] = []
         self._in_pause: list[PlacedSample] = []
         self._stretches: list[list[int]] = []  # start, end, idle time
-        self.discarded = 0
 
     def note(self, sample: PlacedSample) -> None:
         """Add a stack sample, later than all before; its driver samples come later."""
-        if len(self._waiting) == _MAX_KEPT:
-            self.discarded += 1
-        self._waiting.append(sample)
+        self._join.add(sample.start_ns, sample.end_ns, sample)
 
-    def pop_decided(self) -> list[tuple[PlacedSample, GpuWas]]:
+    def pop_decided(self) -> list[Joined[PlacedSample]]:
         """The stack samples whose driver samples came since the last call."""
         decided, self._decided = self._decided, []
         return decided
 
     def observe(self, sample: BusySample) -> None:
         """Add the next driver sample, before it is settled."""
-        windows = self._windows
-        windows.append(sample)
-        while windows[0].end_ns < sample.end_ns - _KEPT_NS:
-            windows.popleft()
-        while self._waiting and self._waiting[0].end_ns <= sample.end_ns:
-            placed = self._waiting.popleft()
-            was = self._state_during(placed)
-            self._decided.append((placed, was))
-            if was is GpuWas.IDLE:
-                self._in_pause.append(placed)
-                del self._in_pause[:-_MAX_IN_PAUSE]
-            elif was is not GpuWas.BUSY:
-                self.discarded += 1
+        for joined in self._join.ingest((sample,), sample.end_ns):
+            self._decided.append(joined)
+            if joined.kind is SampleKind.IDLE:
+                self._in_pause.append(joined.item)
+        del self._decided[:-_MAX_KEPT], self._in_pause[:-_MAX_KEPT]
 
     def add_idle(self, sample: BusySample) -> None:
         """Add idle time of the open pause, whose cause is not decided yet."""
@@ -155,25 +122,6 @@ class SeenPauses:
         )
         is_whole = near[0][0] <= stretches[0][0] and near[-1][1] >= stretches[-1][1]
         return SeenPause(len(samples), agreeing, cause, idle_ns, is_whole and len(near) == 1)
-
-    def _state_during(self, placed: PlacedSample) -> GpuWas:
-        covered = [
-            window
-            for window in self._windows
-            if window.start_ns < placed.end_ns and placed.start_ns < window.end_ns
-        ]
-        if (
-            not covered
-            or covered[0].start_ns > placed.start_ns
-            or covered[-1].end_ns < placed.end_ns
-            or any(left.end_ns != right.start_ns for left, right in pairwise(covered))
-        ):
-            return GpuWas.NOT_OBSERVED
-        if all(window.busy_ratio <= self._settings.active_above for window in covered):
-            return GpuWas.IDLE
-        if all(window.busy_ratio >= self._settings.high_above for window in covered):
-            return GpuWas.BUSY
-        return GpuWas.MIXED
 
 
 def _near(samples: list[PlacedSample], began_ns: int) -> list[tuple[int, int]]:

@@ -59,7 +59,8 @@ _TOTALS: Final = FieldCodec(
     " first_input_wait_seconds? validation_input_wait_seconds?"
     " within_step_by_reason=within_step_by_reason_ns? hanging_seconds?"
     " hanging_by_cause=hanging_idle_ns? hanging_now? epoch_input_wait_seconds? low_levels?"
-    " samples? sample_distance_seconds? unusable_samples?",
+    " samples? sample_distance_seconds? unusable_samples? seen_by_cause=seen_ns? seen_samples?"
+    " sampled_pauses? seen_input_pauses?",
 )
 _NOW_TOTALS: Final = FieldCodec(
     GpuTotals,
@@ -69,7 +70,8 @@ _NOW_TOTALS: Final = FieldCodec(
     " epoch_input_wait_seconds? low_seconds? high_seconds? cycle_seconds? irregular_seconds?"
     " idle_by_cause=idle_ns? input_wait_by_reason=input_wait_by_reason_ns?"
     " within_step_by_reason=within_step_by_reason_ns? hanging_seconds?"
-    " hanging_by_cause=hanging_idle_ns? rank_wait_low_seconds? rank_wait_high_seconds?",
+    " hanging_by_cause=hanging_idle_ns? rank_wait_low_seconds? rank_wait_high_seconds?"
+    " seen_by_cause=seen_ns? seen_samples? sampled_pauses? seen_input_pauses?",
 )
 _VERDICT: Final = FieldCodec(
     Verdict,
@@ -106,7 +108,8 @@ _ORDER: Final = (
     " episodes resolved_seconds inferred_seconds hidden_input_wait_seconds low_seconds"
     " high_seconds gaps pauses starved_intervals merged_intervals idle_by_cause"
     " idle_bounds_by_cause input_wait_by_reason within_step_by_reason waits_for hanging_seconds"
-    " hanging_by_cause hanging_now now fill mig_enabled parent_uuid mig_index listed"
+    " hanging_by_cause hanging_now seen_seconds seen_by_cause seen_samples sampled_pauses"
+    " seen_input_pauses now fill mig_enabled parent_uuid mig_index listed"
     " idle_beside_peer_seconds idle_after_use_seconds held_memory held in_job low_levels samples"
     " sample_distance_seconds unusable_samples troubles"
 )
@@ -123,6 +126,7 @@ def encode_gpu(gpu: GpuReport, clock: WallClock) -> dict[str, Any]:
         "error": None if gpu.error is None else _ERROR.write(error_of(gpu.troubles)),
         "idle_seconds": seconds(totals.idle_total_ns),
         "starved_seconds": seconds(totals.starved_ns),
+        "seen_seconds": seconds(sum(totals.seen_ns.values())),
         # The schema promises numbers for these ratios, also where nothing was observed.
         "busy_ratio": totals.busy_ns / totals.observed_ns if totals.observed_ns else 0.0,
         "lost_ratio": verdict.lost_ratio or 0.0,

@@ -33,9 +33,10 @@ from gpumon.core.codecs.field_codec import (
 )
 from gpumon.core.codecs.recorded_frames import DEVICE, MAX_GPUS, FrameReader, FrameWriter
 from gpumon.core.codecs.recorded_rings import RingsReader, RingsWriter, decode_host, encode_host
+from gpumon.core.reading import Reading
 from gpumon.core.ring_format.events import RingEvent
 from gpumon.core.ring_format.facts import refuse_constant
-from gpumon.core.sample import Device, Reading, Tick
+from gpumon.core.sample import Device, Tick
 
 RECORDING_SCHEMA: Final = "gpumon.recording/1"
 _FAMILY: Final = RECORDING_SCHEMA.rpartition("/")[0]

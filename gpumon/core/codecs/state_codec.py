@@ -161,6 +161,7 @@ def _gpu_document(gpu: GpuState, clock: WallClock) -> dict[str, Any]:
         "suspected_ns": totals.suspected_ns,
         "pending_ns": totals.pending_ns,
         "idle_ns": {cause.value: idle_ns for cause, idle_ns in totals.idle_ns.items()},
+        "seen_ns": {cause.value: seen_ns for cause, seen_ns in totals.seen_ns.items()},
         "in_use_ns": totals.in_use_ns,
         "input_wait_by_reason_ns": dict(totals.input_wait_by_reason_ns),
         "within_step_by_reason_ns": dict(totals.within_step_by_reason_ns),

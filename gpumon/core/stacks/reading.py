@@ -20,7 +20,7 @@ class StacksReading(NamedTuple):
             come of the process on it.
     """
 
-    samples: tuple[tuple[frozenset[str], StackSample], ...] = ()
+    samples: tuple[tuple[tuple[str, ...], StackSample], ...] = ()
     pending_from_ns: Mapping[str, int] = _NONE_PENDING
 
 

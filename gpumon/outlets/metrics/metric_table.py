@@ -71,6 +71,9 @@ _GPU_TIME = (
      "minus idle."),
     ("gpu_starved_seconds_total", _COUNTER, "uuid", counted("totals.starved_ns"),
      "Total time in seconds the GPU was certainly idle because its training run waited for input."),
+    ("gpu_seen_seconds_total", _COUNTER, "uuid cause", MetricView.seen_by_cause,
+     "Part of the idle time in seconds whose cause stack samples showed, by cause; no series "
+     "without `gpumon serve --stacks`."),
     ("gpu_suspected_seconds_total", _COUNTER, "uuid", counted("totals.suspected_ns"),
      "Total time in seconds of untagged pauses that were probably waits for input."),
     ("gpu_rank_wait_seconds_total", _COUNTER, "uuid", counted("totals.rank_wait_low_ns"),

@@ -195,6 +195,13 @@ class MetricView:
                     is_zero = self.is_zero(IDLE, labels, cause)
                     yield (*labels, cause.value), 0.0 if is_zero else seconds(idle_ns)
 
+    def seen_by_cause(self) -> Iterator[Row]:
+        for labels, gpu in self.gpus_counted:
+            for cause, seen_ns in sorted(gpu.totals.seen_ns.items()):
+                if seen_ns:
+                    is_zero = self.is_zero(IDLE, labels, cause)
+                    yield (*labels, cause.value), 0.0 if is_zero else seconds(seen_ns)
+
     def idle_pending(self) -> Iterator[Row]:
         # With idle time whose series is still 0, so that each scrape adds up.
         for labels, gpu in self.gpus_counted:

@@ -81,7 +81,7 @@ class _Target:
 
 class _Request(NamedTuple):
     pid: int
-    uuids: frozenset[str]
+    uuids: tuple[str, ...]
     at_ns: int
 
 
@@ -124,7 +124,7 @@ class StackSampler:
         self._requests.put(None)
         self._thread.join(_STOP_PATIENCE_S)
 
-    def _answered(self) -> Iterable[tuple[frozenset[str], StackSample]]:
+    def _answered(self) -> Iterable[tuple[tuple[str, ...], StackSample]]:
         with suppress(queue.Empty):
             while True:
                 sample = self._answers.get_nowait()
@@ -144,7 +144,7 @@ class StackSampler:
         """
         now_ns = frame.taken_at_ns
         present, processes = dict(frame.present_ratios), _sole_processes(frame)
-        due: dict[int, tuple[ProcessSample, frozenset[str]]] = {}
+        due: dict[int, tuple[ProcessSample, tuple[str, ...]]] = {}
         for pid, (process, uuids) in processes.items():
             ratios = [present[uuid] for uuid in uuids if uuid in present]
             if pid in tagged_pids or not ratios:
@@ -195,20 +195,20 @@ class StackSampler:
             self._answers.put(sample)
 
 
-def _sole_processes(frame: Frame) -> Mapping[int, tuple[ProcessSample, frozenset[str]]]:
+def _sole_processes(frame: Frame) -> Mapping[int, tuple[ProcessSample, tuple[str, ...]]]:
     """The processes that have a GPU for themselves, with its UUIDs, by pid.
 
     Where several share a GPU, a stack does not show whose work it waits for.
     """
-    found: dict[int, tuple[ProcessSample, frozenset[str]]] = {}
+    found: dict[int, tuple[ProcessSample, tuple[str, ...]]] = {}
     for gpu in frame.gpus:
         if gpu.processes is None or len(gpu.processes) != 1 or gpu.error is not None:
             continue
         (process,) = gpu.processes
         if process.serves_others:
             continue
-        uuids = found[process.pid][1] if process.pid in found else frozenset()
-        found[process.pid] = process, uuids | {gpu.device.uuid}
+        uuids = found[process.pid][1] if process.pid in found else ()
+        found[process.pid] = process, (*uuids, gpu.device.uuid)
     return found
 
 

@@ -15,7 +15,8 @@ from gpumon.cli import record
 from gpumon.cli.record import RecordProgress
 from gpumon.cli.source_option import Replay, replay_of
 from gpumon.core.codecs.report_codec import encode_report
-from gpumon.core.sample import Frame, GpuSample, Reading
+from gpumon.core.reading import Reading
+from gpumon.core.sample import Frame, GpuSample
 from gpumon.errors import RestartNeededError, SourceUnavailableError, UsageError
 from gpumon.outlets.recording import RecordingWriter
 from gpumon.outlets.text.report_text import render_report

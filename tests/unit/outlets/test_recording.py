@@ -12,7 +12,7 @@ from socket import AF_UNIX, socket
 
 import pytest
 
-from gpumon.core.sample import Reading
+from gpumon.core.reading import Reading
 from gpumon.errors import GpumonError
 from gpumon.outlets.recording import RecordingWriter
 from gpumon.sources.recording import RecordingFile

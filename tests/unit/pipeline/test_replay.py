@@ -13,8 +13,9 @@ import pytest
 from gpumon.core.clock import NS_PER_S
 from gpumon.core.codecs.state_codec import board_document
 from gpumon.core.device.troubles import ErrorTimes
+from gpumon.core.reading import Reading
 from gpumon.core.report.report import Report
-from gpumon.core.sample import ActivitySample, GpuDetails, GpuSample, Reading
+from gpumon.core.sample import ActivitySample, GpuDetails, GpuSample
 from gpumon.core.state import MonitorState, gpu_troubles
 from gpumon.core.verdict import Severity
 from gpumon.errors import UnreadableLogError, UsageError

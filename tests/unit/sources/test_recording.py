@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from gpumon.core.codecs.recording_codec import HEAD_BYTES, MAGIC, pack_block
-from gpumon.core.sample import Reading
+from gpumon.core.reading import Reading
 from gpumon.errors import UnreadableLogError
 from gpumon.sources.recording import RecordingFile, is_recording
 from tests.builders.recording import blocks_of, plain_readings, record, training_readings

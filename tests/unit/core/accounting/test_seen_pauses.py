@@ -7,10 +7,11 @@ from collections.abc import Sequence
 import pytest
 
 from gpumon.core.accounting.ledger import GpuLedger
-from gpumon.core.accounting.seen_pauses import GpuWas, PlacedSample
+from gpumon.core.accounting.seen_pauses import PlacedSample
 from gpumon.core.accounting.totals import GpuTotals
 from gpumon.core.phase import IdleCause
 from gpumon.core.stacks.place import Place
+from gpumon.core.stacks.sample_join import SampleKind
 from tests.builders.time import every, rhythm, s
 
 INPUT, SAVE, UNKNOWN = IdleCause.INPUT_WAIT, IdleCause.CHECKPOINT, IdleCause.UNKNOWN
@@ -99,17 +100,17 @@ class TestASampleIsNoEvidence:
     @pytest.mark.parametrize(
         ("at_s", "takes_s", "was"),
         [
-            (0.5, 0.1, GpuWas.BUSY),
-            (0.9, 0.2, GpuWas.MIXED),  # it began before the pause
-            (1.9, 0.2, GpuWas.MIXED),  # it ended after the pause
+            (0.5, 0.1, SampleKind.BUSY),
+            (0.9, 0.2, SampleKind.MIXED),  # it began before the pause
+            (1.9, 0.2, SampleKind.MIXED),  # it ended after the pause
         ],
     )
     def test_unless_the_gpu_was_idle_all_the_time(
-        self, at_s: float, takes_s: float, was: GpuWas
+        self, at_s: float, takes_s: float, was: SampleKind
     ) -> None:
         ledger = watched([*BURST, *SECOND, *BURST], placed(at_s, takes_s=takes_s))
 
-        assert [state for _, state in ledger.pop_stack_samples()] == [was]
+        assert [joined.kind for joined in ledger.pop_stack_samples()] == [was]
         assert ledger.snapshot().seen_ns == {}
 
     def test_of_time_that_was_not_observed(self) -> None:
@@ -118,7 +119,7 @@ class TestASampleIsNoEvidence:
         for sample in (*every(0.25, BURST), *every(0.25, SECOND, 2.0), *every(0.25, BURST, 3.0)):
             ledger.observe([sample])
 
-        assert [state for _, state in ledger.pop_stack_samples()] == [GpuWas.NOT_OBSERVED]
+        assert [joined.kind for joined in ledger.pop_stack_samples()] == [SampleKind.UNOBSERVED]
         assert ledger.snapshot().seen_ns == {}
 
 

@@ -25,10 +25,10 @@ from gpumon.core.device.sm_utilisation import Mean
 from gpumon.core.diagnosis.imbalance import JobImbalance
 from gpumon.core.diagnosis.report_differences import RunPace
 from gpumon.core.phase import TrainingPhase
+from gpumon.core.reading import Reading
 from gpumon.core.report.lanes import Lanes, ReportWithLanes
 from gpumon.core.report.report import Report
 from gpumon.core.ring_format.events import RingEvent, RingKind, RingRecords
-from gpumon.core.sample import Reading
 from gpumon.core.state import MonitorState
 
 TEXT = "2026-01-01T00:00:00+00:00"

@@ -21,8 +21,9 @@ from gpumon.core.codecs.recording_codec import (
     RecordingHeader,
 )
 from gpumon.core.phase import PHASES
+from gpumon.core.reading import Reading
 from gpumon.core.ring_format.events import RingKind, RingRecords, RingsReading
-from gpumon.core.sample import Frame, GpuSample, Reading
+from gpumon.core.sample import Frame, GpuSample
 from gpumon.core.waits.evidence import NO_READING, HostReading
 from tests.builders.recording import (
     BEGAN_NS,
