@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import threading
 
+from trainer_hooks.ring.guard import guards_itself
+
 script_imported_hooks = False
 """Whether the script itself had imported ``trainer_hooks`` before: then its loops are its own."""
 
@@ -20,12 +22,15 @@ class InsideTrainer(threading.local):
 
     _depth = 0
 
+    @guards_itself
     def __bool__(self) -> bool:
         return self._depth > 0
 
+    @guards_itself
     def __enter__(self) -> None:
         self._depth += 1
 
+    @guards_itself
     def __exit__(self, *_: object) -> None:
         self._depth -= 1
 

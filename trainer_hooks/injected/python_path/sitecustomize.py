@@ -44,23 +44,20 @@ class _OurPackages:
     def find_spec(
         self, name: str, path: "Sequence[str] | None" = None, target: object = None
     ) -> "ModuleSpec | None":
-        folders = {
-            "trainer_hooks": os.path.join(_ROOT, "trainer_hooks"),
-            "gpumon": os.path.join(_ROOT, "gpumon"),
-            "gpumon.core": os.path.join(_ROOT, "gpumon", "core"),
+        files = {
+            "trainer_hooks": ("trainer_hooks", "__init__.py"),
+            "gpumon": ("gpumon", "__init__.py"),
+            "gpumon.core": ("gpumon", "core", "__init__.py"),
+            "gpumon.errors": ("gpumon", "errors.py"),
         }
-        if name not in folders and name != "gpumon.errors":
+        if name not in files:
             return None
         from importlib.util import spec_from_file_location
 
-        if name == "gpumon.errors":
-            return spec_from_file_location(name, os.path.join(folders["gpumon"], "errors.py"))
-        return spec_from_file_location(
-            name,
-            os.path.join(folders[name], "__init__.py"),
-            # Of gpumon, only what is named here can be imported.
-            submodule_search_locations=[] if name == "gpumon" else [folders[name]],
-        )
+        spec = spec_from_file_location(name, os.path.join(_ROOT, *files[name]))
+        if spec is not None and name == "gpumon":
+            spec.submodule_search_locations = []  # of it, only what is named here
+        return spec
 
 
 class _Watch:
