@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from gpumon.cli.doctor.findings import BROKEN, MACHINE, MISSING, OFF, OK, Finding, finding_of
+from gpumon.cli.doctor.stacks import read_stack_access, stack_finding
 from gpumon.cli.dstat_hosts import (
     OPTIONS,
     CopyState,
@@ -75,8 +76,9 @@ def machine_findings(
     yield from _rings(rings, patterns)
     others_train = any(ring.owner_uid != os.geteuid() for ring in rings.alive)
     yield host_finding(read_host_visibility(), others_train=others_train)
-    yield from _dstats(environ)
     where = container_words(environ)
+    yield stack_finding(read_stack_access(), in_container=where is not None)
+    yield from _dstats(environ)
     if where is not None:
         yield _container(where, environ)
     for place in other_distributions_called_gpumon():

@@ -104,7 +104,7 @@ class BoundedChild:
         while True:
             try:
                 pid, status, usage = os.wait4(child.pid, os.WNOHANG)
-            except ChildProcessError:  # its parent ignores the ends of children
+            except ChildProcessError:  # as above
                 child.returncode = 0
                 return True
             if pid:
@@ -118,10 +118,11 @@ class BoundedChild:
 
 def _has_ended(pid: int, deadline_s: float) -> bool:
     """Wait until a child has ended, and leave it unreaped."""
-    while os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT | os.WNOHANG) is None:
-        if time.monotonic() > deadline_s:
-            return False
-        time.sleep(_POLL_S)
+    with suppress(ChildProcessError):  # the kernel reaps children whose ends we ignore
+        while os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT | os.WNOHANG) is None:
+            if time.monotonic() > deadline_s:
+                return False
+            time.sleep(_POLL_S)
     return True
 
 

@@ -23,7 +23,8 @@ from gpumon.sources.installed import container_words
 
 OPT_OUT: Final = "GPUMON_NO_STACKS"
 """Set in the environment of a process, except to 0, it forbids to read its stacks."""
-SCOPE_FILE: Final = "sys/kernel/yama/ptrace_scope"
+SCOPE: Final = "kernel.yama.ptrace_scope"
+_SCOPE_FILE: Final = "sys/kernel/yama/ptrace_scope"
 _MAX_ENVIRONMENT: Final = 4 << 20
 _CAPABILITY_BIT: Final = 19  # CAP_SYS_PTRACE
 _CAPABILITIES: Final = re.compile(rb"^CapEff:\t([0-9a-f]+)", re.MULTILINE)
@@ -33,6 +34,10 @@ _FLAGS_FIELD: Final = 6  # of stat, behind the name
 IN_CONTAINER: Final = (
     "start the container with the capability: docker run --cap-add SYS_PTRACE, or in Kubernetes "
     'securityContext.capabilities.add: ["SYS_PTRACE"]'
+)
+LOWER_SCOPE: Final = f"set {SCOPE} to 1 in /etc/sysctl.d, and reboot"
+NEEDS_NOTHING: Final = (
+    "a script that `gpumon why -- COMMAND` or `gpumon run -- COMMAND` starts needs no permission"
 )
 
 
@@ -73,6 +78,9 @@ def refusal(
         return StackRefusal(f"process {pid} does not want its stacks read ({OPT_OUT} is set)")
     if permits(pid):
         return None
+    if not permits(os.getpid()):
+        text = "this system lets no process read another one's memory (process_vm_readv)"
+        return StackRefusal(text, IN_CONTAINER)
     return _gone(pid, proc) or _explained(pid, proc)
 
 
@@ -96,7 +104,7 @@ def opts_out(pid: int, proc: str = "/proc") -> bool | None:
 def ptrace_scope(proc: str = "/proc") -> int | None:
     """Yama's setting; ``None``: this kernel has none, so the usual rules hold alone."""
     try:
-        return int(KeptFiles.read_once(f"{proc}/{SCOPE_FILE}"))
+        return int(KeptFiles.read_once(f"{proc}/{_SCOPE_FILE}"))
     except (OSError, ValueError):
         return None
 
@@ -110,8 +118,8 @@ def has_capability(proc: str = "/proc") -> bool:
     return found is not None and bool(int(found[1], 16) >> _CAPABILITY_BIT & 1)
 
 
-def sudo_line(pid: int) -> str:
-    """The command that reads that process as root."""
+def sudo_line(pid: int | str) -> str:
+    """The command that reads that process as root, with the whole path of our program."""
     program = Path(sys.executable).parent / "gpumon"
     ours = str(program) if program.exists() else f"{sys.executable} -m gpumon"
     return f"sudo {ours} why {pid}"
@@ -128,9 +136,7 @@ def _gone(pid: int, proc: str) -> StackRefusal | None:
         text = f"process {pid} has ended, and its parent has not noticed yet (a zombie)"
         return StackRefusal(text, has_ended=True)
     if flags & _KERNEL_THREAD:
-        return StackRefusal(
-            f"process {pid} is a thread of the kernel: it has no stacks of a program"
-        )
+        return StackRefusal(f"process {pid} is a thread of the kernel, not a program")
     return None
 
 
@@ -138,8 +144,8 @@ def _explained(pid: int, proc: str, environ: Mapping[str, str] = os.environ) -> 
     scope = ptrace_scope(proc)
     if scope == 3:
         return StackRefusal(
-            f"this machine lets no process read another one's stacks ({SCOPE_FILE} is 3)",
-            "set kernel.yama.ptrace_scope to 1 in /etc/sysctl.d, and reboot",
+            f"this machine lets no process read another one's stacks ({SCOPE} is 3)",
+            LOWER_SCOPE,
         )
     if has_capability(proc):
         return StackRefusal(
@@ -160,14 +166,13 @@ def _explained(pid: int, proc: str, environ: Mapping[str, str] = os.environ) -> 
             "let this service keep it (CapabilityBoundingSet of systemd)",
         )
     if scope == 2:
-        text = f"only root may read stacks on this machine ({SCOPE_FILE} is 2)"
+        text = f"only root may read stacks on this machine ({SCOPE} is 2)"
         return StackRefusal(text, as_root)
     if scope == 1:
         return StackRefusal(
             "on this machine a process may only read stacks of processes that it started "
-            f"({SCOPE_FILE} is 1)",
-            f"{as_root}; a script started by `gpumon why -- COMMAND` or `gpumon run -- COMMAND` "
-            "needs no permission",
+            f"({SCOPE} is 1)",
+            f"{as_root}; {NEEDS_NOTHING}",
         )
     return StackRefusal(f"process {pid} forbids other processes to read it", as_root)
 

@@ -17,7 +17,7 @@ from gpumon.core.stacks.stack import ProcessStack, StackSample, ThreadStack
 from gpumon.core.wording import label_text
 from gpumon.sources.stacks.bounded_child import BoundedChild, ChildResult
 from gpumon.sources.stacks.permission import refusal
-from gpumon.sources.stacks.py_spy_output import UnreadableOutputError, parse_threads
+from gpumon.sources.stacks.py_spy_output import UnreadableOutputError, is_torn, parse_threads
 from gpumon.sources.stacks.thread_states import Descendant, ThreadStates
 
 TIMEOUT_S: Final = 1.0
@@ -28,6 +28,7 @@ _LEAST_S: Final = 0.05
 _VERSION: Final = re.compile(r"py-spy (\d+(?:\.\d+)*)\s*")
 _CHANGED: Final = (b"Failed to get stack trace", b"Failed to copy", b"Bad address")
 """What py-spy writes where a stack changed while it was read without stopping the process."""
+_CHANGED_MEANWHILE: Final = "the stacks of process {pid} changed while py-spy read them"
 _NO_PYTHON: Final = b"Failed to find python version"
 _NO_INTERPRETER: Final = b"Failed to find a python interpreter"
 
@@ -46,7 +47,7 @@ class PySpy:
     ) -> None:
         self._program, self._clock, self._proc = str(program), clock, proc
         self._most_workers, self._turn = most_workers, 0
-        self._child, self._tree = BoundedChild(), ThreadStates(clock, proc)
+        self._child, self._states = BoundedChild(), ThreadStates(clock, proc)
         self._own_cpu_ns = 0
 
     @property
@@ -83,7 +84,7 @@ class PySpy:
         is_other_program = why is not None and _runs_no_python(why)
         if why is not None and not is_other_program:
             return self._failed(start_ns, pid, why, is_retryable=is_retryable)
-        family = self._tree.descendants(pid)
+        family = self._states.descendants(pid)
         stacks = {pid: root, **self._workers(family[1:], deadline_ns)}
         if is_other_program:
             if not any(threads for threads in stacks.values()):
@@ -97,14 +98,14 @@ class PySpy:
     def _failed(
         self, start_ns: int, pid: int, why: str, *, is_retryable: bool = False
     ) -> StackSample:
-        states = self._tree.read(pid, why)
+        states = self._states.read(pid, why)
         return states._replace(start_ns=start_ns, is_retryable=is_retryable)
 
     def _process(
         self, member: Descendant, stacks: dict[int, tuple[ThreadStack, ...]]
     ) -> ProcessStack:
-        threads = stacks.get(member.pid) or self._tree.threads(member.pid, 1)
-        return self._tree.process(member, threads)
+        threads = stacks.get(member.pid) or self._states.threads(member.pid, 1)
+        return self._states.process(member, threads)
 
     def _workers(
         self, family: list[Descendant], deadline_ns: int
@@ -117,7 +118,7 @@ class PySpy:
             if len(stacks) >= self._most_workers or left_s < _LEAST_S:
                 self._turn = first + place
                 break
-            if self._tree.is_python(member.pid) and refusal(member.pid, proc=self._proc) is None:
+            if self._states.is_python(member.pid) and refusal(member.pid, proc=self._proc) is None:
                 stacks[member.pid], _, _ = self._threads_of(member.pid, deadline_ns)
         return stacks
 
@@ -138,13 +139,17 @@ class PySpy:
                 return (), gone.text, False
             return (), _sentence(result, pid), _meets_a_change(result)
         try:
-            threads = parse_threads(result.output, pid)
+            threads = parse_threads(result.output, pid, self._states.inner_tids(pid))
         except UnreadableOutputError as error:
             return (), f"py-spy failed: {error}", False
+        except (OSError, ValueError):
+            return (), f"process {pid} has ended", False
+        if is_torn(threads, pid) and self._states.is_interpreter(pid):
+            return (), _CHANGED_MEANWHILE.format(pid=pid), True
         return tuple(self._with_state(pid, thread) for thread in threads), None, False
 
     def _with_state(self, pid: int, thread: ThreadStack) -> ThreadStack:
-        seen = None if thread.tid is None else self._tree.thread(pid, thread.tid)
+        seen = None if thread.tid is None else self._states.thread(pid, thread.tid)
         if seen is None:
             return thread
         return thread._replace(
@@ -172,6 +177,6 @@ def _sentence(result: ChildResult, pid: int) -> str:
             "deeper than 4,096 calls"
         )
     if _meets_a_change(result):
-        return f"the stacks of process {pid} changed while py-spy read them"
+        return _CHANGED_MEANWHILE.format(pid=pid)
     first = result.complaint.decode("utf-8", "replace").strip().partition("\n")[0]
     return f"py-spy failed: {label_text(first) or f'it ended with status {result.code}'}"

@@ -6,6 +6,7 @@ A list of threads of one process, the newest first; each with its frames, the in
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from typing import Any, Final, NoReturn
 
 from gpumon.core.stacks.stack import StackFrame, ThreadStack
@@ -19,14 +20,21 @@ _MAX_PATH: Final = 1_000
 _LONGEST_NUMBER: Final = 1 << 40
 _MAIN: Final = frozenset({"<module>", "_run_module_as_main"})
 """The outermost function of a program's first thread, and of no thread that it starts."""
+_ROOTS: Final = _MAIN | {"_bootstrap", "Thread._bootstrap", "_shutdown"}
+"""That of a first thread which was forked by another thread, or waits for the others to end."""
 
 
 class UnreadableOutputError(ValueError):
     """It is not what a py-spy that we know writes; the text says why, as a clause."""
 
 
-def parse_threads(raw: bytes, pid: int) -> tuple[ThreadStack, ...]:
+def parse_threads(
+    raw: bytes, pid: int, tids: Mapping[int, int] | None = None
+) -> tuple[ThreadStack, ...]:
     """The threads of process ``pid``, the first one of the process first where it is known.
+
+    ``tids`` has the ids of threads here by their ids in the process's own namespace; ``None``:
+    they are the same.
 
     Raises:
         UnreadableOutputError: It is none.
@@ -41,7 +49,19 @@ def parse_threads(raw: bytes, pid: int) -> tuple[ThreadStack, ...]:
     if not entries:
         raise UnreadableOutputError("its output has no thread of that process")
     kept = entries[: MAX_THREADS - 1] + entries[MAX_THREADS - 1 :][-1:]
-    return _first_thread_first([_thread(entry) for entry in kept], pid)
+    return _first_thread_first([_thread(entry, tids) for entry in kept], pid)
+
+
+def is_torn(threads: tuple[ThreadStack, ...], pid: int) -> bool:
+    """Whether the stack of a program's first thread ends early.
+
+    While C code runs a generator, the generator's frame is not linked with that of its caller, so
+    a read without stopping the process finds only the innermost part: in up to 20 % of the samples
+    of a process that computes.
+    """
+    first = threads[0]
+    is_first = first.tid == pid and bool(first.frames)
+    return not is_first or first.frames[-1].function not in _ROOTS
 
 
 def _refuse(constant: str) -> NoReturn:
@@ -54,17 +74,19 @@ def _pid_of(entry: object) -> int | None:
     return _number(entry.get("pid"))
 
 
-def _thread(entry: dict[str, Any]) -> ThreadStack:
+def _thread(entry: dict[str, Any], tids: Mapping[int, int] | None) -> ThreadStack:
     frames = entry["frames"]
     if len(frames) > 2 * _MAX_HALF:
         frames = frames[:_MAX_HALF] + frames[-_MAX_HALF:]
     tid = _number(entry.get("os_thread_id"))
-    is_active = entry.get("active")
+    # py-spy calls a thread active if it cannot find it by its id here.
+    is_active = entry.get("active") if tids is None and tid is not None else None
+    if tids is not None and tid is not None:
+        tid = tids.get(tid)
     return ThreadStack(
         tid,
         tuple(map(_frame, frames)),
-        # Without the kernel's id of a thread, py-spy calls each one active.
-        is_active=is_active if tid is not None and isinstance(is_active, bool) else None,
+        is_active=is_active if isinstance(is_active, bool) else None,
         name=_text(entry.get("thread_name"), _MAX_NAME),
     )
 
@@ -95,7 +117,7 @@ def _first_thread_first(threads: list[ThreadStack], pid: int) -> tuple[ThreadSta
         at = [
             place
             for place, thread in enumerate(threads)
-            if thread.frames and thread.frames[-1].function in _MAIN
+            if len(threads) == 1 or (thread.frames and thread.frames[-1].function in _MAIN)
         ]
         if len(at) == 1:
             threads[at[0]] = threads[at[0]]._replace(tid=pid)

@@ -14,13 +14,14 @@ from gpumon.core.clock import Clock
 from gpumon.core.stacks.stack import ProcessStack, StackSample, ThreadStack
 from gpumon.core.wording import label_text
 from gpumon.sources.host.kept_files import KeptFiles
-from gpumon.sources.host.process_tasks import MAX_THREADS, ProcessTasks, parse_stat
+from gpumon.sources.host.process_tasks import MAX_THREADS, ProcessTasks, inner_number, parse_stat
 from gpumon.sources.host.run_inspection import MOST_IN_ALL, MOST_WORKERS
 
 NOT_READ: Final = "its Python stacks were not read"
 _PYTHON: Final = re.compile(r"python[\d.]*[a-z]?(?: \(deleted\))?")
 _MAX_ARGUMENTS: Final = 4_096
 _MAX_MAPS: Final = 1 << 20
+_MODULE: Final = re.compile(r"[\w.]+")
 _FLAGS: Final = frozenset("bBdEhiIOPqRsSuvVx?t3")
 """Options of the interpreter without a value."""
 _WITH_VALUE: Final = frozenset("WXQ")
@@ -115,13 +116,30 @@ class ThreadStates:
 
     def is_python(self, pid: int) -> bool:
         """Whether it seems to run Python: by its executable, or a library that it has loaded."""
-        if _PYTHON.fullmatch(self._executable(pid)):
+        if self.is_interpreter(pid):
             return True
         try:
             maps = self._files.read_once(f"{self._proc}/{pid}/maps", _MAX_MAPS)
         except OSError:
             return False
         return b"/libpython" in maps
+
+    def is_interpreter(self, pid: int) -> bool:
+        """Whether its executable is called python, so that its first thread runs a script."""
+        return _PYTHON.fullmatch(self._executable(pid)) is not None
+
+    def inner_tids(self, pid: int) -> dict[int, int] | None:
+        """Thread ids here by those inside its container; ``None``: they are the same.
+
+        Raises:
+            OSError: It is gone.
+        """
+        inner = inner_number(self._files.read_once(f"{self._proc}/{pid}/status"))
+        if inner in (None, pid):
+            return None
+        tasks = ProcessTasks(pid, self._files, self._proc)
+        tasks.list_threads()
+        return tasks.inner_numbers()
 
     def _executable(self, pid: int) -> str:
         try:
@@ -166,7 +184,7 @@ def script_of(arguments: list[str]) -> Iterator[str]:
         elif (end := _last_option(argument)) is not None:
             letter, value = end
             value = value or next(remaining, "")
-            if letter == "m" and value:
+            if letter == "m" and _MODULE.fullmatch(value):
                 yield from ("-m", value)
             elif letter == "c":
                 yield "-c"
