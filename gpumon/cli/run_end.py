@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterator, Sequence
 from itertools import islice
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from gpumon.cli.command import print_error
 from gpumon.core.diagnosis.messages import DOING
@@ -22,7 +22,8 @@ from gpumon.core.ring_format.runtime_paths import (
     reader_patterns,
 )
 from gpumon.core.wording import counted, in_percent, in_time, listed
-from gpumon.errors import GpumonError, RingError
+from gpumon.errors import GpumonError, RingError, UsageError
+from gpumon.outlets.text.style import style_for, wrapped
 from gpumon.sources.daemon import fetch_report, find_state_file, read_state
 from gpumon.sources.ring_reader.open_ring import OpenRing
 from gpumon.sources.ring_reader.ring_folder import matching_paths
@@ -51,12 +52,12 @@ def print_end(notes: Path | None, began_ns: int) -> None:
     if not rings:
         print_error(why_nothing_is_tagged(lines))
         return
-    report = _daemons_report(rings[0])
+    state = _daemons_state()
+    report = None if state is None else _report_of(rings[0], state)
     if report is None:
-        print("\n".join(own_figures(rings, wall_ns)), file=sys.stderr)
+        print("\n".join(own_figures(rings, wall_ns, has_daemon=bool(state))), file=sys.stderr)
         return
     from gpumon.outlets.text.report_text import render_report
-    from gpumon.outlets.text.style import style_for
 
     print(render_report(report, style_for(sys.stderr, os.environ)), end="", file=sys.stderr)
     if len(rings) > 1:
@@ -103,23 +104,30 @@ def _reading(path: Path, boot_id: str, now_ns: int) -> RingReading | None:
         os.close(descriptor)
 
 
-def _daemons_report(ring: RingReading) -> Report | None:
-    """A running daemon's report on this run; ``None`` where it knows no GPU of it."""
-    state_file = find_state_file()
-    if state_file is None:
+def _daemons_state() -> dict[str, Any] | None:
+    try:
+        return read_state(find_state_file(), SystemClock(), read_boot_id())
+    except GpumonError:
         return None
+
+
+def _report_of(ring: RingReading, state: dict[str, Any]) -> Report | None:
+    """The daemon's report on this run once its end is settled; ``None`` if it has no GPU there."""
     give_up_s = time.monotonic() + _PATIENCE_S
     report: Report | None = None
-    try:
-        state = read_state(state_file, SystemClock(), read_boot_id())
-        while time.monotonic() < give_up_s:
+    while True:
+        try:
             report = fetch_report(state, run=str(ring.facts.pid))
             is_over = not any(run.alive for run in report.runs)
             if is_over and not any(gpu.totals.pending_ns for gpu in report.gpus):
                 break
-            time.sleep(_ASK_EVERY_S)
-    except GpumonError:
-        return None
+        except UsageError:  # it does not know the run yet
+            pass
+        except GpumonError:
+            return None
+        if time.monotonic() > give_up_s:
+            break
+        time.sleep(_ASK_EVERY_S)
     return report if report is not None and report.gpus else None
 
 
@@ -149,12 +157,15 @@ def why_nothing_is_tagged(lines: Sequence[str]) -> str:
     )
 
 
-def own_figures(rings: Sequence[RingReading], wall_ns: int) -> list[str]:
-    """Lines on what the tags of these runs show without a daemon.
+def own_figures(
+    rings: Sequence[RingReading], wall_ns: int, *, has_daemon: bool = False
+) -> list[str]:
+    """Lines on what the tags of these runs show without a GPU.
 
     Args:
         rings: At least one, in the order of their ranks.
         wall_ns: How long the command ran.
+        has_daemon: Whether one runs, but has no report on them.
     """
     lines = [f"gpumon: the command ran for {in_time(wall_ns)}. By the clock of the host:"]
     for ring in rings[:_MOST_RUNS]:
@@ -168,8 +179,12 @@ def own_figures(rings: Sequence[RingReading], wall_ns: int) -> list[str]:
                 lines.append(f"    {share:>6}  {DOING[phase]}")
     if len(rings) > _MOST_RUNS:
         lines.append(f"  and {len(rings) - _MOST_RUNS} more")
-    lines.append(
-        "  The GPU may have worked during any of it: start `gpumon serve` and run this again to see"
+    next_step = "start `gpumon serve` and run this again"
+    if has_daemon:
+        next_step = "the running daemon saw no GPU of this run, so name its GPUs in $GPUMON_GPUS"
+    lines += wrapped(
+        f"The GPU may have worked during any of it: {next_step} to see how much of it the GPU was "
+        "idle for, and what to change first.",
+        first="  ",
     )
-    lines.append("  how much of it the GPU was idle for, and what to change first.")
     return lines

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from gpumon.core.ring_format.events import RingReading
+from tests.daemon import FollowingDaemon
 from tests.e2e.pty_terminal import on_a_terminal
 from tests.processes import ending
 from tests.programs import ROOT, ran
@@ -198,14 +199,14 @@ class TestTheCommand:
 
 WAITS = """
 import signal, sys
-def told(number, _):
+def handle(number, _):
     print("got", signal.Signals(number).name, flush=True)
     if number != signal.SIGUSR1: sys.exit(7)
 for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGINT):
-    signal.signal(number, told)
+    signal.signal(number, handle)
 print("there", flush=True)
 while True: signal.pause()
-""".replace("told", "handle")
+"""
 
 
 class TestASignal:
@@ -377,6 +378,28 @@ class TestTheEnd:
         assert " in the tagged process, 2 steps\n" in end
         assert " %  waiting for input\n" in end
         assert "start `gpumon serve`" in end
+
+    def test_is_the_report_of_a_daemon(self, folder: Folder) -> None:
+        steps = """
+import json, time
+with open("busy.jsonl", "a", buffering=1) as spans:
+    for _ in range(10):
+        train()
+        start_ns = time.monotonic_ns()
+        time.sleep(0.15)
+        span = {"gpu": 0, "start_ns": start_ns, "end_ns": time.monotonic_ns()}
+        print(json.dumps(span), file=spans)
+"""
+        with FollowingDaemon(folder.path) as daemon:
+            folder.environ |= {
+                "GPUMON_RUNTIME_DIR": daemon.environ["GPUMON_RUNTIME_DIR"],
+                "GPUMON_GPUS": "0",
+            }
+            done = folder.run_script(LOOP + steps)
+
+        assert "Run train (loop, pid " in done.stderr
+        assert "GPU 0" in done.stderr
+        assert "By the clock of the host" not in done.stderr
 
     @pytest.mark.parametrize("option", ["-I", "-E", "-S", "-uBI"])
     def test_says_why_an_isolated_python_has_no_tags(self, option: str, folder: Folder) -> None:
