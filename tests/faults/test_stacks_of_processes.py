@@ -321,6 +321,23 @@ class TestAProcess:
         assert names(python.threads[0]) == ["<module>"]
 
     @as_root
+    def test_of_another_user_is_not_read_as_a_descendant(self, py_spy: PySpy) -> None:
+        code = (
+            "import os, time\n"
+            "if os.fork() == 0:\n"
+            f"    os.setgroups([]); os.setgid({OTHER_UID}); os.setuid({OTHER_UID})\n"
+            "    print('here', flush=True)\n"
+            "time.sleep(600)\n"
+        )
+        with running(sys.executable, "-c", code) as pid:
+            sample = sample_once(py_spy, pid, sleeps)
+            root, child = sample.processes
+            os.kill(child.pid, signal.SIGKILL)
+
+        assert names(root.threads[0]) == ["<module>"]
+        assert [thread.frames for thread in child.threads] == [()]
+
+    @as_root
     def test_of_another_user_is_read_by_root_and_refused_to_that_user(self, py_spy: PySpy) -> None:
         become = f"import os\nos.setgroups([]); os.setgid({OTHER_UID}); os.setuid({OTHER_UID})\n"
         with running(sys.executable, "-c", become + SLEEPING) as pid:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 import time
 from collections.abc import Iterable
 from pathlib import Path
@@ -11,6 +12,7 @@ from gpumon.cli.doctor.findings import Finding
 from gpumon.cli.doctor.gpus import gpu_findings
 from gpumon.cli.doctor.machine import host_finding, port_finding
 from gpumon.cli.doctor.sampler_run import run_sampler
+from gpumon.cli.doctor.stacks import StackAccess, stack_finding
 from gpumon.sources.host.readable_evidence import HostVisibility
 from gpumon.sources.nvml.fields.table import DEFAULT_OPTIONS
 from gpumon.sources.system_clock import SystemClock, read_boot_id
@@ -89,6 +91,24 @@ def test_findings_of_the_doctor(tmp_path: Path, fake_nvml: FakeNvml) -> Chapters
         "a machine without evidence": shown(
             host_finding(HostVisibility(counts_cores=False, names_sleep=False), others_train=False)
         ),
+        "stacks of all users, and of this user": shown(
+            stack_finding(StackAccess("0.4.3", is_privileged=True), in_container=False),
+            stack_finding(StackAccess("0.4.3"), in_container=False),
+            stack_finding(StackAccess("0.4.3"), in_container=True),
+        ),
+        "stacks under ptrace_scope 1 to 3": shown(
+            *(stack_finding(StackAccess("0.4.3", scope), in_container=False) for scope in (1, 2, 3))
+        ),
+        "the same in a container": shown(
+            stack_finding(StackAccess("0.4.3", 1), in_container=True),
+            stack_finding(StackAccess("0.4.3", is_possible=False), in_container=True),
+        ),
+        "stacks without py-spy, and with another": shown(
+            *(stack_finding(StackAccess(one), in_container=False) for one in (None, "", "0.5.0"))
+        ),
         "dstat of PCP, and dool": hosts.replace("; ", "\n"),
     }
-    return {title: text.replace(str(tmp_path), "/here") for title, text in chapters.items()}
+    places = {str(tmp_path): "/here", str(Path(sys.executable).parent): "/environment/bin"}
+    for place, shown_as in places.items():
+        chapters = {title: text.replace(place, shown_as) for title, text in chapters.items()}
+    return chapters

@@ -125,6 +125,15 @@ def sudo_line(pid: int | str) -> str:
     return f"sudo {ours} why {pid}"
 
 
+def owner_of(pid: int, proc: str = "/proc") -> int | None:
+    """The effective user of a process; ``None``: it is gone, or hidden."""
+    try:
+        found = _USERS.search(KeptFiles.read_once(f"{proc}/{pid}/status"))
+    except OSError:
+        return None
+    return None if found is None else int(found[2])
+
+
 def _gone(pid: int, proc: str) -> StackRefusal | None:
     try:
         raw = KeptFiles.read_once(f"{proc}/{pid}/stat")
@@ -157,7 +166,7 @@ def _explained(pid: int, proc: str, environ: Mapping[str, str] = os.environ) -> 
         text = f"this container may not read stacks of process {pid} ({place})"
         return StackRefusal(text, IN_CONTAINER)
     as_root = sudo_line(pid)
-    owner = _owner(pid, proc)
+    owner = owner_of(pid, proc)
     if owner is not None and owner != os.geteuid() and os.geteuid() != 0:
         return StackRefusal(f"process {pid} belongs to {_user_name(owner)}", as_root)
     if os.geteuid() == 0:
@@ -175,14 +184,6 @@ def _explained(pid: int, proc: str, environ: Mapping[str, str] = os.environ) -> 
             f"{as_root}; {NEEDS_NOTHING}",
         )
     return StackRefusal(f"process {pid} forbids other processes to read it", as_root)
-
-
-def _owner(pid: int, proc: str) -> int | None:
-    try:
-        found = _USERS.search(KeptFiles.read_once(f"{proc}/{pid}/status"))
-    except OSError:
-        return None
-    return None if found is None else int(found[2])
 
 
 def _user_name(uid: int) -> str:

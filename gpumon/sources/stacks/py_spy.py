@@ -16,7 +16,7 @@ from gpumon.core.clock import NS_PER_S, Clock, seconds
 from gpumon.core.stacks.stack import ProcessStack, StackSample, ThreadStack
 from gpumon.core.wording import label_text
 from gpumon.sources.stacks.bounded_child import BoundedChild, ChildResult
-from gpumon.sources.stacks.permission import refusal
+from gpumon.sources.stacks.permission import owner_of, refusal
 from gpumon.sources.stacks.py_spy_output import UnreadableOutputError, is_torn, parse_threads
 from gpumon.sources.stacks.thread_states import Descendant, ThreadStates
 
@@ -85,7 +85,7 @@ class PySpy:
         if why is not None and not is_other_program:
             return self._failed(start_ns, pid, why, is_retryable=is_retryable)
         family = self._states.descendants(pid)
-        stacks = {pid: root, **self._workers(family[1:], deadline_ns)}
+        stacks = {pid: root, **self._workers(pid, family[1:], deadline_ns)}
         if is_other_program:
             if not any(threads for threads in stacks.values()):
                 assert why is not None
@@ -108,19 +108,28 @@ class PySpy:
         return self._states.process(member, threads)
 
     def _workers(
-        self, family: list[Descendant], deadline_ns: int
+        self, root_pid: int, family: list[Descendant], deadline_ns: int
     ) -> dict[int, tuple[ThreadStack, ...]]:
         """The stacks of some descendants, in turn."""
         stacks: dict[int, tuple[ThreadStack, ...]] = {}
         first = self._turn % len(family) if family else 0
+        family_owner = owner_of(root_pid, self._proc)
         for place, member in enumerate(family[first:] + family[:first]):
             left_s = seconds(deadline_ns - self._clock.monotonic_ns())
             if len(stacks) >= self._most_workers or left_s < _LEAST_S:
                 self._turn = first + place
                 break
-            if self._states.is_python(member.pid) and refusal(member.pid, proc=self._proc) is None:
+            if self._may_read(member.pid, family_owner):
                 stacks[member.pid], _, _ = self._threads_of(member.pid, deadline_ns)
         return stacks
+
+    def _may_read(self, pid: int, owner: int | None) -> bool:
+        """Whether a descendant runs Python as that user, whom the caller chose, and permits it."""
+        return (
+            owner_of(pid, self._proc) == owner
+            and self._states.is_python(pid)
+            and refusal(pid, proc=self._proc) is None
+        )
 
     def _threads_of(
         self, pid: int, deadline_ns: int

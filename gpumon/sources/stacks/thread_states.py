@@ -18,7 +18,7 @@ from gpumon.sources.host.process_tasks import MAX_THREADS, ProcessTasks, inner_n
 from gpumon.sources.host.run_inspection import MOST_IN_ALL, MOST_WORKERS
 
 NOT_READ: Final = "its Python stacks were not read"
-_PYTHON: Final = re.compile(r"python[\d.]*[a-z]?(?: \(deleted\))?")
+_PYTHON: Final = re.compile(r"python[\d.]*(?:[a-z]|-dbg)?(?: \(deleted\))?")
 _MAX_ARGUMENTS: Final = 4_096
 _MAX_MAPS: Final = 1 << 20
 _MODULE: Final = re.compile(r"[\w.]+")

@@ -220,7 +220,7 @@ class TestAProcessThatOptsOut:
     def test_is_never_given_to_py_spy(self, fake: FakePySpy, tmp_path: Path) -> None:
         py_spy = fake.does(f"touch {tmp_path}/called")
         environ = {"GPUMON_NO_STACKS": "1"}
-        with ending(subprocess.Popen([sys.executable, "-c", "input()"], env=environ)) as process:
+        with ending(subprocess.Popen(["/bin/sleep", "60"], env=environ)) as process:
             wait_until(lambda: b"GPUMON" in Path(f"/proc/{process.pid}/environ").read_bytes())
             sample = py_spy.read(process.pid)
 
