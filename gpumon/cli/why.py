@@ -3,28 +3,44 @@
 from __future__ import annotations
 
 import argparse
+import json
 import os
+import signal
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Final
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any, Final, NamedTuple
 
-from gpumon.cli.command import end_on_signals, time_argument
+from gpumon.cli.command import can_draw, check_path, end_on_signals, print_error, time_argument
 from gpumon.cli.source_option import LIVE_SOURCE_HELP, check_source, open_source, replay_of
+from gpumon.cli.started_command import StartedCommand
 from gpumon.cli.why_progress import WhyProgress
+from gpumon.cli.why_reader import NoStacksError, reader_of
 from gpumon.cli.why_target import WANTS_PID, TargetFinder
-from gpumon.core.diagnosis.stack_advice import SeenProcess, stack_advice
+from gpumon.core.clock import seconds
+from gpumon.core.codecs.why_codec import (
+    WHY_SCHEMA,
+    encode_advice,
+    encode_device,
+    encode_finding,
+    encode_reasons,
+)
+from gpumon.core.diagnosis.stack_advice import SeenProcess, held_up_by, stack_advice
 from gpumon.core.stacks.place import Place
 from gpumon.core.stacks.sample_join import SampleKind
 from gpumon.core.stacks.stack import StackSample
+from gpumon.core.stacks.stack_counts import StackCounts
 from gpumon.errors import GpumonError, UsageError
+from gpumon.outlets.atomic_write import write_whole
+from gpumon.outlets.stack_file import StackFile
+from gpumon.outlets.text.stack_text import stacks_text, state_sentence
 from gpumon.outlets.text.style import style_for
 from gpumon.outlets.text.why_text import Why, why_text
-from gpumon.pipeline.stack_watch import ReadStack, SourcePace, StackWatch, Target, WatchedTime
+from gpumon.pipeline.stack_watch import SourcePace, StackReader, StackWatch, Target, WatchedTime
 from gpumon.pipeline.watch import SourceThread
 from gpumon.sources.nvml.fields.table import DEFAULT_OPTIONS, ReadTimes
 from gpumon.sources.stacks.permission import refusal
-from gpumon.sources.stacks.py_spy import PySpy, find_py_spy
 from gpumon.sources.stacks.source_lines import SourceLines
 from gpumon.sources.stacks.thread_states import ThreadStates
 from gpumon.sources.system_clock import SystemClock
@@ -33,6 +49,7 @@ _LONGER: Final = 2
 _PERIOD_S: Final = 0.25
 _PERIOD_OF_SPANS_S: Final = 0.1
 _STOP_PATIENCE_S: Final = 1.5
+_PICTURES: Final = ("png", "svg", "pdf")
 
 
 class WhyCommand:
@@ -41,7 +58,8 @@ class WhyCommand:
     Watches one GPU and one process on it, and reads where the process is:
     every half second while the GPU is idle, and seldom while it works. Needs
     no daemon, no tag, no restart, and no root for your own processes. Ctrl-C
-    ends early, with what was found.
+    ends early, with what was found. A command after -- is started, and its exit
+    code is returned; it continues after --for.
     """
 
     example = (
@@ -66,105 +84,56 @@ class WhyCommand:
             default=60.0,
             help="how long to watch: 90, 90s or 5m (default: 60 s)",
         )
+        parser.add_argument(
+            "--once",
+            action="store_true",
+            help="print the stacks now, of the process and its children",
+        )
+        parser.add_argument("--json", action="store_true", help="print the result as JSON")
+        parser.add_argument(
+            "--record",
+            metavar="FILE",
+            help="keep the stacks for a flame graph: for speedscope, or collapsed if FILE ends "
+            "with .collapsed or .txt",
+        )
+        parser.add_argument(
+            "--plot", metavar="FILE", help="draw them: a .png, a .svg or a .pdf (needs matplotlib)"
+        )
         parser.add_argument("--source", metavar="SOURCE", default="nvml", help=LIVE_SOURCE_HELP)
 
     def run(self, args: argparse.Namespace) -> int:
         check_source(args.source)
         if replay_of(args.source) is not None:
             raise UsageError("a recording has no processes to look at: use a live source")
-        pid = _pid_of(args.words)
-        clock = SystemClock()
-        with _opened(args.source, clock) as source:
-            has_lists = args.source == "nvml"
-            if pid is None and not has_lists:
-                raise UsageError(WANTS_PID)
-            if pid is not None:
-                _check_pid(pid)
-            target = TargetFinder(source, clock, has_lists=has_lists).find(pid, args.gpu)
-            return _watch(args, source, clock, target)
+        pid, command = _pid_or_command(args.words)
+        if pid is not None:
+            _check_pid(pid)
+        if args.once:
+            return _with_states(lambda: _show_once(pid))
+        if args.plot is not None and not _can_plot(args.plot):
+            return 1
+        return _watch(args, pid, command)
 
 
-def _watch(
-    args: argparse.Namespace, source: SourceThread, clock: SystemClock, target: Target
-) -> int:
-    name = ThreadStates(clock).program(target.pid) or f"process {target.pid}"
-    lines = SourceLines(target.pid)
-
-    def keep(_kind: SampleKind, _sample: StackSample, place: Place) -> None:
-        if place.caller is not None:
-            lines.line_of(place.caller)
-
-    watch = StackWatch(
-        source,
-        target,
-        _reader(clock),
-        clock,
-        SourcePace(
-            _PERIOD_S if args.source == "nvml" else _PERIOD_OF_SPANS_S,
-            spans_come_late=args.source.startswith("follow:"),
-        ),
-        keep,
-    )
-    end_on_signals(watch.stop)
-    with WhyProgress(sys.stderr, target, name, args.length_s) as progress:
-        watched = watch.run(
-            args.length_s, is_alive=lambda: not _has_ended(target.pid), show=progress.update
-        )
-    process = SeenProcess(name=_script(name), pid=target.pid)
-    _print(args, _why(watched, process, lines, target, args))
-    return 0
-
-
-def _why(
-    watched: WatchedTime,
-    process: SeenProcess,
-    lines: SourceLines,
-    target: Target,
-    args: argparse.Namespace,
-) -> Why:
-    advice = None
-    if watched.device is not None and watched.finding.is_enough:
-        advice = stack_advice(
-            watched.device, watched.busy_ns, watched.idle_ns, watched.finding, process
-        )
-    longer = f"gpumon why {target.pid} --for {_LONGER * args.length_s:g}"
-    if args.source != "nvml":
-        longer += f" --source {args.source}"
-    return Why(watched, process.name, advice, lines.line_of, longer=longer)
-
-
-def _print(args: argparse.Namespace, why: Why) -> None:
-    style = style_for(sys.stdout, os.environ)
-    print(style.plain(why_text(why)), end="")
-
-
-def _reader(clock: SystemClock) -> ReadStack:
-    program = find_py_spy()
-    assert program is not None
-    return PySpy(program, clock).read
-
-
-def _script(program: str) -> str:
-    """The script of ``"python train.py"``, else the program."""
-    return program.split(" ")[-1] if program else program
-
-
-@contextmanager
-def _opened(name: str, clock: SystemClock) -> Iterator[SourceThread]:
-    times = ReadTimes(_PERIOD_S)
-    source = SourceThread(lambda: open_source(name, clock, DEFAULT_OPTIONS, times), clock)
+def _with_states(work: Callable[[], int]) -> int:
+    """Do it, or print what the kernel shows of a process whose stacks cannot be read."""
     try:
-        yield source
-    finally:
-        source.stop(_STOP_PATIENCE_S)
+        return work()
+    except NoStacksError as error:
+        print_error(error)
+        print(state_sentence(ThreadStates(SystemClock()).read(error.pid)))
+        return error.exit_code
 
 
-def _pid_of(words: list[str]) -> int | None:
-    if not words:
-        return None
-    if len(words) == 1 and words[0].isdecimal():
-        return int(words[0])
-    raise UsageError(f"{words[0]!r} is no process id")
+def _pid_or_command(words: list[str]) -> tuple[int | None, list[str]]:
+    """The process that is named, or the command.
+
+    >>> _pid_or_command(["4711"]), _pid_or_command(["python", "train.py"])
+    ((4711, []), (None, ['python', 'train.py']))
+    """
+    if len(words) == 1 and words[0].isascii() and words[0].isdigit():
+        return int(words[0]), []
+    return None, words
 
 
 def _check_pid(pid: int) -> None:
@@ -175,6 +144,228 @@ def _check_pid(pid: int) -> None:
         raise GpumonError(refused.text)
 
 
-def _has_ended(pid: int) -> bool:
-    refused = refusal(pid)
-    return refused is not None and refused.has_ended
+def _can_plot(path: str) -> bool:
+    if Path(path).suffix.lower().removeprefix(".") not in _PICTURES:
+        raise UsageError(f"{path}: a plot is a .png, a .svg or a .pdf; name it so")
+    check_path(path, None)
+    if not Path(path).absolute().parent.is_dir():
+        raise UsageError(f"{path}: there is no such folder")
+    return can_draw()
+
+
+def _show_once(pid: int | None) -> int:
+    if pid is None:
+        raise UsageError("--once wants a process: write `gpumon why 4711 --once`")
+    reader = reader_of(pid, SystemClock())
+    sample = reader.read(pid)
+    if sample.is_retryable:
+        sample = reader.read(pid)
+    if sample.error is not None:
+        raise GpumonError(sample.error)
+    print(style_for(sys.stdout, os.environ).plain(stacks_text(sample)), end="")
+    return 0
+
+
+# -- watching ------------------------------------------------------------------------
+
+
+def _watch(args: argparse.Namespace, pid: int | None, words: list[str]) -> int:
+    clock, has_lists = SystemClock(), args.source == "nvml"
+    if pid is None and not words and not has_lists:
+        raise UsageError(WANTS_PID)
+    with ExitStack() as open_until_end:
+        command = StartedCommand(words) if words else None  # before any thread
+        if command is not None:
+            open_until_end.callback(command.close)
+        source = open_until_end.enter_context(_opened(args.source, clock))
+        finder = TargetFinder(source, clock, has_lists=has_lists)
+        file = None if args.record is None else StackFile(args.record)
+        try:
+            if command is None:
+                target = finder.find(pid, args.gpu)
+            else:
+                finder.check(args.gpu)
+                command.begin()
+        except BaseException:
+            if file is not None:
+                file.discard()
+            raise
+        session = _Session(args, source, clock, file, command)
+        if command is None:
+            return _with_states(lambda: session.watch(target))
+        return _beside(command, finder, session)
+
+
+def _beside(command: StartedCommand, finder: TargetFinder, session: _Session) -> int:
+    """Watch a command, and then wait for its end: it goes on whatever happens to the watch."""
+    code = 1
+    try:
+        found = finder.await_command(command, session.args.gpu, session.args.length_s)
+        code = 0 if found is None else _with_states(lambda: session.watch(found))
+        if found is None:
+            session.discard()
+    except GpumonError as error:
+        print_error(error)
+        code = error.exit_code
+    return command.wait() or code
+
+
+class _Session(NamedTuple):
+    """One watch: what was asked for, and what it is read from and written to."""
+
+    args: argparse.Namespace
+    source: SourceThread
+    clock: SystemClock
+    file: StackFile | None
+    command: StartedCommand | None
+
+    def watch(self, target: Target) -> int:
+        """Watch, and print the result.
+
+        Raises:
+            NoStacksError: The stacks cannot be read.
+        """
+        try:
+            reader = reader_of(target.pid, self.clock)
+        except BaseException:
+            self.discard()
+            raise
+        return _watched(self, target, reader)
+
+    def discard(self) -> None:
+        if self.file is not None:
+            self.file.discard()
+
+
+def _watched(session: _Session, target: Target, reader: StackReader) -> int:
+    args, source, clock, file, command = session
+    name = ThreadStates(clock).program(target.pid) or f"process {target.pid}"
+    lines, counts = SourceLines(target.pid), StackCounts()
+    keeps_stacks = file is not None or args.plot is not None
+
+    def keep(kind: SampleKind, sample: StackSample, place: Place) -> None:
+        for frame in (place.caller, place.inside):
+            if frame is not None:
+                lines.line_of(frame)
+        if keeps_stacks:
+            counts.add(kind, sample)
+
+    pace = SourcePace(
+        _PERIOD_S if args.source == "nvml" else _PERIOD_OF_SPANS_S,
+        spans_come_late=args.source.startswith("follow:"),
+    )
+    watch = StackWatch(source, target, reader, clock, pace, keep)
+    end_on_signals(watch.stop)
+    if command is not None:
+        _forward_termination(watch, command)
+
+    def is_alive() -> bool:
+        refused = refusal(target.pid)
+        return refused is None or not refused.has_ended
+
+    with WhyProgress(sys.stderr, target, name, args.length_s) as progress:
+        watched = watch.run(args.length_s, is_alive=is_alive, show=progress.update)
+    process = SeenProcess(_script(name), target.pid, watched.reasons)
+    why = _why(watched, process, lines, args, is_python=reader.is_python)
+    _print(args, why, name)
+    if file is not None:
+        file.write(counts, name)
+        print(
+            f"gpumon: {args.record} has the stacks, for speedscope or flamegraph", file=sys.stderr
+        )
+    if args.plot is not None:
+        from gpumon.outlets.plot.stacks import stack_picture
+
+        kind = Path(args.plot).suffix.lower().removeprefix(".")
+        write_whole(args.plot, stack_picture(counts, _headline(why), kind))
+    return 0
+
+
+def _forward_termination(watch: StackWatch, command: StartedCommand) -> None:
+    """SIGTERM and SIGHUP end the command, too; Ctrl-C reaches it from the terminal."""
+
+    def end(number: int, _: object) -> None:
+        command.forward(number)
+        watch.stop()
+
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) != signal.SIG_IGN:
+            signal.signal(number, end)
+
+
+def _why(
+    watched: WatchedTime,
+    process: SeenProcess,
+    lines: SourceLines,
+    args: argparse.Namespace,
+    *,
+    is_python: bool,
+) -> Why:
+    advice = None
+    if watched.device is not None and watched.finding.is_enough:
+        advice = stack_advice(
+            watched.device, watched.busy_ns, watched.idle_ns, watched.finding, process
+        )
+    longer = f"gpumon why {process.pid} --for {_LONGER * args.length_s:g}"
+    if args.source != "nvml":
+        longer += f" --source {args.source}"
+    return Why(
+        watched,
+        process.name,
+        advice,
+        lines.line_of,
+        held_up_by=held_up_by(watched.finding, process),
+        longer=longer,
+        is_python=is_python,
+    )
+
+
+def _headline(why: Why) -> str:
+    """The first line of the text."""
+    return why_text(why).partition("\n")[0]
+
+
+def _script(program: str) -> str:
+    """The script of ``"python train.py"``, else the program."""
+    return program.rpartition(" ")[2]
+
+
+# -- the result ----------------------------------------------------------------------
+
+
+def _print(args: argparse.Namespace, why: Why, program: str) -> None:
+    if args.json:
+        print(json.dumps(_document(why, program), indent=2))
+        return
+    style = style_for(sys.stdout, os.environ)
+    print(style.plain(why_text(why)), end="", flush=True)
+
+
+def _document(why: Why, program: str) -> dict[str, Any]:
+    watched = why.watched
+    return {
+        "schema": WHY_SCHEMA,
+        "device": encode_device(watched.device),
+        "pid": watched.pid,
+        "program": program,
+        "ended_by": watched.ending.value,
+        "observed_seconds": seconds(watched.observed_ns),
+        "busy_seconds": seconds(watched.busy_ns),
+        "idle_seconds": seconds(watched.idle_ns),
+        "longest_window_seconds": seconds(watched.window_ns),
+        "pauses_are_short": watched.is_short,
+        "trouble": watched.trouble,
+        **encode_finding(watched.finding),
+        "reasons": encode_reasons(watched.reasons),
+        "advice": encode_advice(why.advice),
+    }
+
+
+@contextmanager
+def _opened(name: str, clock: SystemClock) -> Iterator[SourceThread]:
+    times = ReadTimes(_PERIOD_S)
+    source = SourceThread(lambda: open_source(name, clock, DEFAULT_OPTIONS, times), clock)
+    try:
+        yield source
+    finally:
+        source.stop(_STOP_PATIENCE_S)

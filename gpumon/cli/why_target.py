@@ -7,7 +7,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from gpumon.core.clock import NS_PER_S, Clock
+from gpumon.cli.command import print_error
+from gpumon.cli.started_command import StartedCommand
+from gpumon.core.clock import NS_PER_S, Clock, nanoseconds
 from gpumon.core.sample import Frame, GpuSample, ProcessSample
 from gpumon.core.wording import gpus_named, listed
 from gpumon.errors import GpumonError, SourceUnavailableError, UsageError
@@ -46,8 +48,7 @@ class TargetFinder:
             GpumonError: No process uses the GPU.
         """
         frame = self._first_frame()
-        if label is not None and all(gpu.device.label != label for gpu in frame.gpus):
-            raise UsageError(f"there is no GPU {label}: this source has {_labels(frame.gpus)}")
+        _check_label(label, frame)
         if not self._has_lists:
             if pid is None:
                 raise UsageError(WANTS_PID)
@@ -62,6 +63,37 @@ class TargetFinder:
                 )
             return found
         return self._of_gpu(frame, label)
+
+    def check(self, label: str | None) -> None:
+        """Refuse a GPU that is not there.
+
+        Raises:
+            SourceUnavailableError: No GPU can be read.
+            UsageError: There is no such GPU.
+        """
+        _check_label(label, self._first_frame())
+
+    def await_command(
+        self, command: StartedCommand, label: str | None, length_s: float
+    ) -> Target | None:
+        """Wait until the command uses a GPU, or runs Python; ``None``: that came to no end."""
+        until_ns = self._clock.monotonic_ns() + nanoseconds(length_s)
+        while not command.has_ended and self._clock.monotonic_ns() < until_ns:
+            frame = self.read()
+            found = None if frame is None else self._of_command(command.pid, frame, label)
+            if found is not None:
+                return found
+            self._clock.sleep_until_ns(self._clock.monotonic_ns() + _BETWEEN_NS)
+        print_error("the command did not use a GPU while it was watched")
+        return None
+
+    def _of_command(self, pid: int, frame: Frame, label: str | None) -> Target | None:
+        if self._has_lists:
+            return self.gpu_of(pid, frame, label)
+        python = next(
+            (one.pid for one in self._tree.descendants(pid) if self._tree.is_python(one.pid)), None
+        )
+        return None if python is None else Target(label or frame.gpus[0].device.label, python)
 
     def read(self) -> Frame | None:
         """The GPUs now, with their process lists; ``None``: no answer."""
@@ -130,6 +162,11 @@ class TargetFinder:
             if has_all or not self._has_lists or now_ns > until_ns:
                 return frame
             self._clock.sleep_until_ns(now_ns + _BETWEEN_NS)
+
+
+def _check_label(label: str | None, frame: Frame) -> None:
+    if label is not None and all(gpu.device.label != label for gpu in frame.gpus):
+        raise UsageError(f"there is no GPU {label}: this source has {_labels(frame.gpus)}")
 
 
 def _labels(gpus: Sequence[GpuSample]) -> str:

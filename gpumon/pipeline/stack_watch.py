@@ -15,6 +15,8 @@ from gpumon.core.stacks.place import Place, place_of
 from gpumon.core.stacks.sample_join import IDLE_UP_TO, SampleJoin, SampleKind
 from gpumon.core.stacks.sample_times import SampleTimes
 from gpumon.core.stacks.stack import StackSample
+from gpumon.core.waits.reasons import WaitReason
+from gpumon.pipeline.untagged_run import UntaggedRun
 from gpumon.pipeline.watch import SourceThread
 from gpumon.sources.gpu_source import ReadNow
 from gpumon.sources.system_clock import SystemClock
@@ -25,7 +27,21 @@ _LAST_WINDOWS_NS: Final = 4 * NS_PER_S
 _LATE_AFTER_NS: Final = NS_PER_S // 4
 """A followed file without a span for so long is taken to be idle: a span comes as it ends."""
 
-ReadStack: TypeAlias = Callable[[int], StackSample]
+
+class StackReader(NamedTuple):
+    """How stacks are read, and what they show.
+
+    Attributes:
+        read: Reads the stacks of a process and its descendants; never raises.
+        place_of: Where the training thread was.
+        is_python: Whether it reads Python's stacks, not only the states of threads.
+    """
+
+    read: Callable[[int], StackSample]
+    place_of: Callable[[StackSample], Place] = place_of
+    is_python: bool = True
+
+
 OnSample: TypeAlias = Callable[[SampleKind, StackSample, Place], None]
 
 
@@ -73,6 +89,7 @@ class WatchedTime:
         observed_ns: Time covered by the driver's windows; so is ``busy_ns``.
         lowest_ratio: Busy ratio of the least busy window, 0 to 1; ``None``: there was no window.
         window_ns: The longest window.
+        reasons: What held its idle time up, if all of it was a wait for input.
         trouble: What is wrong with the source, as a sentence; ``None``: nothing.
     """
 
@@ -84,6 +101,7 @@ class WatchedTime:
     window_ns: int
     ending: Ending
     finding: StackFinding
+    reasons: tuple[WaitReason, ...] = ()
     trouble: str | None = None
 
     @property
@@ -129,7 +147,7 @@ class StackWatch:
     Args:
         source: The GPUs.
         target: Which of them, and the process.
-        read_stack: Reads its stacks; never raises.
+        reader: Of its stacks.
         clock: Its ``wake`` ends the waiting.
         pace: How the source is read.
         on_sample: Called with each stack sample once it is known what the GPU did meanwhile.
@@ -139,13 +157,13 @@ class StackWatch:
         self,
         source: SourceThread,
         target: Target,
-        read_stack: ReadStack,
+        reader: StackReader,
         clock: SystemClock,
         pace: SourcePace,
         on_sample: OnSample = lambda _kind, _sample, _place: None,
     ) -> None:
         self._source, self._target, self._clock = source, target, clock
-        self._read_stack, self._on_sample = read_stack, on_sample
+        self._reader, self._on_sample = reader, on_sample
         self._period_ns = nanoseconds(pace.period_s)
         self._spans_come_late = pace.spans_come_late
         self._times = SampleTimes(Random())
@@ -156,6 +174,7 @@ class StackWatch:
         self._observed_ns = self._busy_ns = self._window_ns = 0
         self._lowest: float | None = None
         self._trouble: str | None = None
+        self._run = UntaggedRun(target.pid, clock.monotonic_ns())
         self._stopped = False
 
     def stop(self) -> None:
@@ -187,6 +206,8 @@ class StackWatch:
             deadline_ns = max(deadline_ns + self._period_ns, now_ns)
             self._clock.sleep_until_ns(min(deadline_ns, until_ns))
         self._wait_for_last_windows()
+        reasons = self._run.reasons()
+        self._run.close()
         return WatchedTime(
             device=self._device,
             pid=self._target.pid,
@@ -196,6 +217,7 @@ class StackWatch:
             window_ns=self._window_ns,
             ending=ending,
             finding=self._evidence.finding(),
+            reasons=reasons,
             trouble=self._trouble,
         )
 
@@ -229,6 +251,8 @@ class StackWatch:
             self._trouble = gpu.error or frame.trouble or error
             self._device = gpu.device
             self._ingest(gpu.busy, is_counted=is_counted)
+            now_ns = self._clock.monotonic_ns()
+            self._run.ingest(gpu.busy, now_ns, is_idle=self._is_idle(now_ns))
 
     def _ingest(self, windows: tuple[BusySample, ...], *, is_counted: bool) -> None:
         for window in windows if is_counted else ():
@@ -241,8 +265,9 @@ class StackWatch:
             self._newest = windows[-1]
             self._times.ingest(windows)
         for kind, taken in self._join.ingest(windows, self._clock.monotonic_ns()):
-            place = place_of(taken.sample)
-            self._evidence.add(kind, place, at_random=taken.at_random)
+            place = self._reader.place_of(taken.sample)
+            workers = taken.sample.processes[1:]
+            self._evidence.add(kind, place, workers, at_random=taken.at_random)
             self._on_sample(kind, taken.sample, place)
             if taken.was_idle:
                 self._times.note(kind)
@@ -262,9 +287,9 @@ class StackWatch:
         is_idle, at_random = self._is_idle(now_ns), self._times.is_random
         if not self._times.is_due(now_ns, is_idle=is_idle):
             return
-        sample = self._read_stack(self._target.pid)
+        sample = self._reader.read(self._target.pid)
         if sample.error is not None and sample.is_retryable:
-            sample = self._read_stack(self._target.pid)
+            sample = self._reader.read(self._target.pid)
         if sample.error is not None:
             self._evidence.add_failure(sample.error)
             return

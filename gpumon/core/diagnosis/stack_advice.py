@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
-from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from gpumon.core.accounting.totals import GpuTotals
@@ -19,7 +17,8 @@ from gpumon.core.waits.reasons import WaitReason
 
 _KINDS: Final = ("DataLoader", "PyDataset", "grain", "tf.data")
 """Loaders whose settings the advice names."""
-_NO_REASONS: Final[Mapping[str, int]] = MappingProxyType({})
+_LEAST_INPUT: Final = 0.5
+"""With less of its idle time in a wait for input, what the machine shows may be of the rest."""
 
 
 class SeenProcess(NamedTuple):
@@ -27,16 +26,20 @@ class SeenProcess(NamedTuple):
 
     Attributes:
         name: Its script or program: ``"train.py"``.
-        workers: How many processes work for it; 0: none.
-        reasons: Why it waited for input, as the machine showed.
-        by_reason_ns: That time by the value of its ``InputWaitReason``.
+        reasons: Why it waited, as the machine showed, of all idle time.
     """
 
     name: str
     pid: int
-    workers: int = 0
     reasons: tuple[WaitReason, ...] = ()
-    by_reason_ns: Mapping[str, int] = _NO_REASONS
+
+
+def held_up_by(finding: StackFinding, process: SeenProcess) -> WaitReason | None:
+    """What mostly held its input up; ``None``: unknown, or the stacks show another cause."""
+    main = finding.main
+    if main is None or main.cause is not IdleCause.INPUT_WAIT or main.ratio < _LEAST_INPUT:
+        return None
+    return next((one for one in process.reasons if one.figures is not None), None)
 
 
 def stack_advice(
@@ -44,7 +47,7 @@ def stack_advice(
 ) -> Advice | None:
     """The advice on the main cause of the idle samples; ``None``: it is unknown, or costs little.
 
-    The lower end of the interval is proved; fewer than ten samples that agree promise no speed-up.
+    The speed-up is that of its share of the samples; fewer than ten that agree promise none.
     """
     main = finding.main
     if main is None or main.cause is IdleCause.UNKNOWN:
@@ -58,7 +61,7 @@ def stack_advice(
         verdict=diagnose(totals),
         mig_index=device.mig_index,
     )
-    found = advise([gpu], [_run(process, device, busy_ns + idle_ns, _loader(finding, process))])
+    found = advise([gpu], [_run(process, device, busy_ns + idle_ns, _loader(finding))])
     advice = next((one for one in found if one.cause == main.cause.value), None)
     if advice is not None and main.samples < ENOUGH_SAMPLES:
         advice = replace(advice, speedup_upper_bound=None)
@@ -71,24 +74,33 @@ def _totals(
     by_cause = {share.cause: round(share.ratio * idle_ns) for share in causes}
     main = causes[0]
     by_cause[main.cause] += idle_ns - sum(by_cause.values())
-    point_ns = by_cause[main.cause]
     return GpuTotals(
         observed_ns=busy_ns + idle_ns,
         busy_ns=busy_ns,
         idle_ns=by_cause,
         in_use_ns=busy_ns + idle_ns,
         in_use_busy_ns=busy_ns,
-        may_be_less_ns={main.cause: max(0, point_ns - round(main.low * idle_ns))},
-        may_be_more_ns={main.cause: max(0, round(main.high * idle_ns) - point_ns)},
-        input_wait_by_reason_ns=process.by_reason_ns,
+        input_wait_by_reason_ns=_by_reason(main, process),
     )
 
 
-def _loader(finding: StackFinding, process: SeenProcess) -> LoaderFacts:
+def _by_reason(main: CauseShare, process: SeenProcess) -> dict[str, int]:
+    if main.cause is not IdleCause.INPUT_WAIT or main.ratio < _LEAST_INPUT:
+        return {}
+    return {one.reason.value: round(main.ratio * one.waited_ns) for one in process.reasons}
+
+
+def _loader(finding: StackFinding) -> LoaderFacts:
     """What the stacks show of the loader."""
     what = next((one.what for one in finding.places if one.cause is IdleCause.INPUT_WAIT), "")
     kind = next((one for one in _KINDS if what.startswith(one)), None)
-    return {} if kind is None else {"kind": kind, "workers": process.workers}
+    if kind is None:
+        return {}
+    if finding.workers is not None:
+        return {"kind": kind, "workers": finding.workers.number}
+    # The user's own function within the call is on the stack of the training thread itself.
+    loads_alone = finding.inside is not None and finding.function is not None
+    return {"kind": kind, "workers": 0} if loads_alone else {"kind": kind}
 
 
 def _run(process: SeenProcess, device: Device, watched_ns: int, loader: LoaderFacts) -> RunReport:

@@ -11,7 +11,8 @@ from typing import Final, NamedTuple, TypeAlias, TypeVar
 from gpumon.core.phase import IdleCause
 from gpumon.core.stacks.place import Place
 from gpumon.core.stacks.sample_join import SampleKind
-from gpumon.core.stacks.stack import StackFrame
+from gpumon.core.stacks.stack import ProcessStack, StackFrame
+from gpumon.core.stacks.workers import WorkerSummary, WorkerTally
 
 ENOUGH_SAMPLES: Final = 10
 """Fewer idle samples, or fewer that agree, show no share and promise no speed-up."""
@@ -93,6 +94,9 @@ class StackFinding(NamedTuple):
         causes: Of the idle samples, the most frequent first.
         places: Of the idle samples, likewise.
         function: ``None``: no function of the user's own stands out.
+        inside: The user's call that the library's call of the main cause mostly works on, such
+            as a dataset's ``__getitem__``; ``None``: unknown.
+        workers: The processes that work for it, in idle samples; ``None``: there are none.
         at_random: Of all samples at random times, likewise; empty: pauses were long enough.
         random_samples: How many these were.
     """
@@ -106,6 +110,8 @@ class StackFinding(NamedTuple):
     causes: tuple[CauseShare, ...] = ()
     places: tuple[PlaceCount, ...] = ()
     function: UserFunction | None = None
+    inside: StackFrame | None = None
+    workers: WorkerSummary | None = None
     at_random: tuple[CauseShare, ...] = ()
     random_places: tuple[PlaceCount, ...] = ()
     random_samples: int = 0
@@ -156,6 +162,7 @@ class _Tally:
         self.samples = 0
         self._causes: Counter[IdleCause] = Counter()
         self._places: Counter[PlaceCount] = Counter()
+        self._inside: Counter[tuple[IdleCause, StackFrame]] = Counter()
         self.functions: dict[_Function, _FunctionTally] = {}
 
     def add(self, place: Place) -> None:
@@ -164,6 +171,8 @@ class _Tally:
         self._causes[cause] += 1
         frame = None if place.frame is None else place.frame._replace(line=None)
         _count(self._places, PlaceCount(cause, place.what, frame, place.caller))
+        if place.inside is not None:
+            _count(self._inside, (cause, place.inside))
         self._add_functions(place.user_frames)
 
     def _add_functions(self, frames: Sequence[StackFrame]) -> None:
@@ -187,6 +196,11 @@ class _Tally:
             for cause, count in self._causes.most_common()
         )
 
+    def inside(self) -> StackFrame | None:
+        cause = next((share.cause for share in self.causes()), None)
+        frames = (frame for (of, frame), _ in self._inside.most_common() if of is cause)
+        return next(frames, None)
+
     def places(self) -> tuple[PlaceCount, ...]:
         return tuple(place._replace(samples=count) for place, count in self._places.most_common())
 
@@ -201,12 +215,21 @@ class StackEvidence:
 
     def __init__(self) -> None:
         self._of_kind = {SampleKind.IDLE: _Tally(), SampleKind.BUSY: _Tally()}
-        self._at_random = _Tally()
+        self._at_random, self._workers = _Tally(), WorkerTally()
         self._mixed = self._unobserved = self._failed = 0
         self._failure: str | None = None
 
-    def add(self, kind: SampleKind, place: Place, *, at_random: bool = False) -> None:
-        """Add where the training thread was in one sample."""
+    def add(
+        self,
+        kind: SampleKind,
+        place: Place,
+        workers: Sequence[ProcessStack] = (),
+        *,
+        at_random: bool = False,
+    ) -> None:
+        """Add where the training thread and the processes that work for it were in one sample."""
+        if kind is SampleKind.IDLE:
+            self._workers.add(workers)
         if at_random and kind is not SampleKind.UNOBSERVED:
             self._at_random.add(place)
         if kind in self._of_kind:
@@ -242,6 +265,8 @@ class StackEvidence:
             causes=idle.causes(),
             places=idle.places(),
             function=_function_of(idle, busy),
+            inside=idle.inside(),
+            workers=self._workers.summary(),
             at_random=self._at_random.causes(),
             random_places=self._at_random.places(),
             random_samples=self._at_random.samples,

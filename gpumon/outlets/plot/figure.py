@@ -76,7 +76,7 @@ _WORD_LENGTH: Final = 26
 """Letters of the text to the right of a lane."""
 
 _NO_BREAK_HERE: Final = re.compile(r"(?<=\d) (?=(?:s|%|min|h|d)(?!\w))|(?<=\bGPU) (?=\d)")
-_STYLE: Final = {
+STYLE: Final = {
     "font.family": "DejaVu Sans",  # comes with matplotlib
     "svg.fonttype": "path",  # needs no font
     "svg.hashsalt": "gpumon",  # reproducible files
@@ -102,7 +102,7 @@ def picture(
         palette: The colours.
         headline: Whether the verdict is above it; a page prints it itself.
     """
-    with mpl.rc_context(_STYLE), warnings.catch_warnings():
+    with mpl.rc_context(STYLE), warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Glyph .* missing")  # in a name; a box is drawn
         figure = figure_of(report, lanes, palette, headline=headline)
         file = io.BytesIO()
@@ -132,7 +132,7 @@ def figure_of(
     report: Report, lanes: Lanes, palette: Palette = LIGHT, *, headline: bool = True
 ) -> Figure:
     """Return the figure: a pair of axes for each run and each GPU that is shown."""
-    with mpl.rc_context(_STYLE):
+    with mpl.rc_context(STYLE):
         return _drawn(report, lanes, palette, headline=headline)
 
 

@@ -6,13 +6,16 @@ import re
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
-from gpumon.core.diagnosis.messages import WORD_OF_CAUSE
+from gpumon.core.diagnosis.input_advice import reason_seen
+from gpumon.core.diagnosis.messages import HELD_UP, WORD_OF_CAUSE
 from gpumon.core.phase import IdleCause
 from gpumon.core.report.report import Advice
 from gpumon.core.settings.detector import DEFAULT_SETTINGS
 from gpumon.core.stacks.evidence import CauseShare, PlaceCount, StackFinding, UserFunction
 from gpumon.core.stacks.stack import StackFrame
-from gpumon.core.wording import capital, counted, in_percent, in_time, label_text, part_of
+from gpumon.core.stacks.workers import WorkerSummary
+from gpumon.core.waits.reasons import WaitReason
+from gpumon.core.wording import counted, in_percent, in_time, label_text, part_of
 from gpumon.outlets.text.report_lines import gain_sentence
 from gpumon.outlets.text.statements import joined
 from gpumon.outlets.text.style import wrapped
@@ -20,6 +23,12 @@ from gpumon.pipeline.stack_watch import Ending, WatchedTime
 
 _LIBRARY: Final = re.compile(r"^.*/(?:site-packages|dist-packages|lib/python3\.\d+)/")
 _MOST_PLACES: Final = 3
+_TAG: Final = "tag the training run, which shows each cause: docs/hooks.md."
+_FUNCTION: Final = (
+    "make {function} faster or rarer, or let it work while the GPU computes: in a thread or "
+    "process, ahead of the step. A tag shows what it costs: docs/hooks.md."
+)
+_NO_PYTHON: Final = "the program runs no Python: `perf top -p` or `gdb -p` show its own functions."
 _LEAST_SHARE_OF_PLACE: Final = 0.1
 
 
@@ -29,9 +38,8 @@ class Why(NamedTuple):
     Attributes:
         process: Name of the script or program.
         line_of: The source line of a frame; empty: unknown.
-        workers: A sentence on the processes that work for it; empty: there are none.
-        machine: What they want of the machine and get; empty: unknown.
-        notes: Further sentences.
+        held_up_by: What held its input up; ``None``: unknown.
+        is_python: Whether its Python stacks were read, not only what the kernel shows.
         longer: The command that watches for longer.
     """
 
@@ -39,16 +47,14 @@ class Why(NamedTuple):
     process: str
     advice: Advice | None
     line_of: Callable[[StackFrame], str]
-    workers: str = ""
-    machine: str = ""
-    notes: tuple[str, ...] = ()
+    held_up_by: WaitReason | None = None
     longer: str = "gpumon why --for 120"
+    is_python: bool = True
 
 
 def why_text(why: Why) -> str:
     """The result, 80 columns wide, with a line break at its end."""
     lines = [line for paragraph in _paragraphs(why) for line in paragraph]
-    lines += [line for note in why.notes for line in wrapped(note, first="Note: ")]
     return "\n".join(lines) + "\n"
 
 
@@ -58,8 +64,8 @@ def _paragraphs(why: Why) -> list[list[str]]:
     if not watched.observed_ns or watched.idle_ratio < DEFAULT_SETTINGS.lost_share:
         return first
     if finding.is_enough:
-        opening = _opening(watched, finding.places, finding.idle_samples, "taken then")
-        workers = [wrapped(why.workers)] if why.workers else []
+        opening = _opening(why)
+        workers = [] if finding.workers is None else [wrapped(workers_sentence(finding.workers))]
         return [opening, *_places(finding.places, why), *workers, *_so(why), *_next(why)]
     if watched.is_short and finding.random_samples:
         return [*first, *_consistent(why)]
@@ -68,7 +74,7 @@ def _paragraphs(why: Why) -> list[list[str]]:
 
 def _ending(why: Why) -> str:
     if why.watched.ending is Ending.PROCESS_ENDED:
-        return f"{capital(label_text(why.process))} ended while it was watched."
+        return f"{label_text(why.process)} ended while it was watched."
     return ""
 
 
@@ -83,14 +89,13 @@ def _idle_sentence(watched: WatchedTime) -> str:
     return f"{name} was idle for {part_of(watched.idle_ns, watched.observed_ns)}."
 
 
-def _opening(
-    watched: WatchedTime, places: tuple[PlaceCount, ...], samples: int, when: str
-) -> list[str]:
-    first = places[0].samples if places else 0
-    was = "the training thread was in"
+def _opening(why: Why) -> list[str]:
+    finding = why.watched.finding
+    samples = counted(finding.idle_samples, "sample", "samples")
+    thread = "the training thread" if why.is_python else "its main thread"
     return wrapped(
-        f"{_idle_sentence(watched)} In {first} of {counted(samples, 'sample', 'samples')} {when}, "
-        f"{was}"
+        f"{joined([_ending(why), _idle_sentence(why.watched)])} In {finding.places[0].samples} of "
+        f"{samples} taken then, {thread} was in"
     )
 
 
@@ -107,17 +112,31 @@ def _places(places: tuple[PlaceCount, ...], why: Why) -> list[list[str]]:
 
 
 def _place_lines(place: PlaceCount, why: Why) -> list[str]:
-    parts = []
+    """The library's call, and the user's line that calls it; or that line alone."""
+    lines, caller = [], place.caller
     if place.what:
-        parts.append(label_text(place.what))
-    if place.frame is not None and place.frame != place.caller:
-        parts.append(shown_path(place.frame.path))
-    if place.caller is not None:
-        called = "called from " if parts else ""
-        parts.append(f"{called}{_where(place.caller)}")
-        parts.append(why.line_of(place.caller))
-    words = "   ".join(filter(None, parts)) or "no Python code that could be read"
-    return wrapped(words, first="  ")
+        is_other = place.frame is not None and place.frame != caller
+        path = shown_path(place.frame.path) if place.frame is not None and is_other else ""
+        lines += wrapped("   ".join(filter(None, (label_text(place.what), path))), first="  ")
+    if caller is not None:
+        called = f"called from {_where(caller)}" if lines else _call(caller)
+        words = "   ".join(filter(None, (called, why.line_of(caller))))
+        lines += wrapped(words, first="    " if lines else "  ")
+    return lines or ["  code that could not be read"]
+
+
+def workers_sentence(workers: WorkerSummary) -> str:
+    """What the processes that work for it do, in a sentence."""
+    count = counted(workers.number, "worker", "workers")
+    if not workers.at_work:
+        return f"{count}: waiting for work."
+    doing = f"{workers.at_work} at work"
+    where = [] if workers.user_call is None else [_where(workers.user_call)]
+    if workers.call is not None:
+        name = label_text(workers.call.function)
+        doing += f", mostly in {' '.join([name, *(f'({one})' for one in where)])}"
+    waiting = workers.number - workers.at_work
+    return f"{count}: {doing}" + (f"; {waiting} waiting." if waiting else ".")
 
 
 def _so(why: Why) -> list[list[str]]:
@@ -126,13 +145,19 @@ def _so(why: Why) -> list[list[str]]:
     assert main is not None  # there were enough samples
     if main.cause is IdleCause.UNKNOWN:
         return [wrapped(f"So: {_unknown(why, function, main)}")]
-    sentences = [f"So: {WORD_OF_CAUSE[main.cause]} ({_interval(main)}).", why.machine]
+    seen = "" if why.held_up_by is None else reason_seen(why.held_up_by)
+    sentences = [f"So: {WORD_OF_CAUSE[main.cause]} ({_interval(main)})."]
+    sentences.append(HELD_UP.format(seen=seen) if seen else "")
     if function is not None:
         sentences.append(f"It is in {_named(function)}.")
+    elif finding.inside is not None and finding.workers is None:
+        sentences.append(f"It works on {_call(finding.inside)}.")
     return [wrapped(joined(sentences))]
 
 
 def _unknown(why: Why, function: UserFunction | None, main: CauseShare) -> str:
+    if not why.is_python:
+        return f"cause unknown: {label_text(why.process)} runs no Python."
     if function is None:
         return f"cause unknown ({_interval(main)}): none of its own functions stands out."
     share = f"{function.idle_samples} of {why.watched.finding.idle_samples} samples"
@@ -155,7 +180,7 @@ def _interval(share: CauseShare) -> str:
 
 def _named(function: UserFunction) -> str:
     """``read_shard (train.py:8), called from train.py:17``."""
-    name = f"{label_text(function.frame.function)} ({_where(function.frame)})"
+    name = _call(function.frame)
     if function.called_from is None:
         return name
     return f"{name}, called from {_where(function.called_from)}"
@@ -164,52 +189,46 @@ def _named(function: UserFunction) -> str:
 def _next(why: Why) -> list[list[str]]:
     if why.advice is not None:
         return [wrapped(f"Next: {joined([why.advice.text, gain_sentence(why.advice)])}")]
-    finding = why.watched.finding
-    if finding.function is not None:
-        text = (
-            f"if {label_text(finding.function.frame.function)} prepares batches, let it work while "
-            "the GPU computes: in a thread or process that reads ahead. Tags then show what it "
-            "costs: docs/hooks.md."
-        )
-        return [wrapped(f"Next: {text}")]
-    return [wrapped("Next: tag the training run: docs/hooks.md.")]
+    if not why.is_python:
+        return [wrapped(f"Next: {_NO_PYTHON}")]
+    function = why.watched.finding.function
+    if function is None:
+        return [wrapped(f"Next: {_TAG}")]
+    row = _FUNCTION.format(function=label_text(function.frame.function))
+    return [wrapped(f"Next: {row}")]
 
 
 def _consistent(why: Why) -> list[list[str]]:
     """Pauses that no window of the driver shows alone: two shares, and no proof."""
     watched, finding = why.watched, why.watched.finding
-    main = finding.at_random[0]
-    pauses = (
+    opening = wrapped(
         f"Its pauses are shorter than the driver's windows ({in_time(watched.window_ns)}), so "
-        f"samples were taken at random times. In {finding.random_places[0].samples} of "
-        f"{counted(finding.random_samples, 'sample', 'samples')}, the training thread was in"
+        f"{counted(finding.random_samples, 'sample was', 'samples were')} taken at random times."
     )
-    shares = (
-        f"So: idle for {in_percent(watched.idle_ratio)} of the time, and the process "
-        f"{_in_cause(main)} in {in_percent(main.ratio)} of the samples "
-        f"(between {in_percent(main.low)} and {in_percent(main.high)}): suspected, not seen."
+    share = next((one for one in finding.at_random if one.cause is not IdleCause.UNKNOWN), None)
+    if share is None:
+        return [opening, wrapped("So: cause unknown."), wrapped(f"Next: {_TAG}")]
+    places = tuple(one for one in finding.random_places if one.cause is share.cause)
+    was = wrapped(f"In {places[0].samples} of them, the training thread was in")
+    fits = share.low <= watched.idle_ratio <= share.high
+    low, high = (in_percent(end).removesuffix(" %") for end in (share.low, share.high))
+    so = (
+        f"So: {WORD_OF_CAUSE[share.cause]} in {in_percent(share.ratio)} of the samples (between "
+        f"{low} and {high} %), and the GPU idle for {in_percent(watched.idle_ratio)} of the time: "
     )
-    if main.cause is IdleCause.UNKNOWN:
-        shares = (
-            f"So: cause unknown. The GPU was idle for {in_percent(watched.idle_ratio)} of the time."
-        )
-    lines = [wrapped(pauses), *_places(finding.random_places, why), wrapped(shares)]
-    return [*lines, wrapped("Next: tag the training run to know: docs/hooks.md.")]
-
-
-def _in_cause(share: CauseShare) -> str:
-    return f"{WORD_OF_CAUSE[share.cause]}"
+    so += "consistent with each other, so suspected, but not seen." if fits else "which differ."
+    return [opening, was, *_places(places, why), wrapped(so), wrapped(f"Next: {_TAG}")]
 
 
 def _too_few(why: Why) -> list[list[str]]:
     finding = why.watched.finding
+    again = wrapped(f"Next: watch for longer: `{why.longer}`.")
     if finding.failed_samples and not (finding.idle_samples or finding.busy_samples):
         failed = counted(finding.failed_samples, "stack sample", "stack samples")
-        return [wrapped(f"{failed} could not be read: {finding.failure}.")]
+        return [wrapped(f"{failed} could not be read: {finding.failure}."), again]
     few = counted(finding.idle_samples, "stack sample was", "stack samples were")
     text = f"Only {few} taken while it was idle: too few to say what it waits for."
-    again = f"Next: watch for longer: `{why.longer}`."
-    return [wrapped(text), *_places(finding.places, why), wrapped(again)]
+    return [wrapped(text), *_places(finding.places, why), again]
 
 
 # -- frames --------------------------------------------------------------------------
@@ -225,6 +244,11 @@ def shown_path(path: str) -> str:
     """
     within = _LIBRARY.sub("", path)
     return label_text(within if within != path else path.rpartition("/")[2])
+
+
+def _call(frame: StackFrame) -> str:
+    """``read_shard (train.py:8)``."""
+    return f"{label_text(frame.function)} ({_where(frame)})"
 
 
 def _where(frame: StackFrame) -> str:
