@@ -6,7 +6,7 @@ from gpumon.core.clock import Clock
 from gpumon.core.stacks.sleeping import kernel_place_of
 from gpumon.core.stacks.stack import StackSample
 from gpumon.errors import SourceUnavailableError
-from gpumon.pipeline.stack_watch import StackReader
+from gpumon.pipeline.stack_watch import WatchReader
 from gpumon.sources.stacks.permission import refusal
 from gpumon.sources.stacks.py_spy import PySpy, find_py_spy
 from gpumon.sources.stacks.thread_states import ThreadStates
@@ -29,7 +29,7 @@ class NoStacksError(SourceUnavailableError):
         self.pid = pid
 
 
-def reader_of(pid: int, clock: Clock) -> StackReader:
+def reader_of(pid: int, clock: Clock) -> WatchReader:
     """The reader of its Python stacks; of thread states, if it runs no Python.
 
     Raises:
@@ -37,7 +37,7 @@ def reader_of(pid: int, clock: Clock) -> StackReader:
     """
     states = ThreadStates(clock)
     if not states.is_python(pid):
-        return StackReader(
+        return WatchReader(
             lambda asked: _as_stacks(states.read(asked)), kernel_place_of, is_python=False
         )
     refused = refusal(pid)
@@ -47,7 +47,7 @@ def reader_of(pid: int, clock: Clock) -> StackReader:
     program = find_py_spy()
     if program is None:
         raise NoStacksError(pid, _INSTALL)
-    return StackReader(PySpy(program, clock).read)
+    return WatchReader(PySpy(program, clock).read)
 
 
 def _as_stacks(states: StackSample) -> StackSample:

@@ -28,7 +28,7 @@ _LATE_AFTER_NS: Final = NS_PER_S // 4
 """A followed file without a span for so long is taken to be idle: a span comes as it ends."""
 
 
-class StackReader(NamedTuple):
+class WatchReader(NamedTuple):
     """How stacks are read, and what they show.
 
     Attributes:
@@ -157,7 +157,7 @@ class StackWatch:
         self,
         source: SourceThread,
         target: Target,
-        reader: StackReader,
+        reader: WatchReader,
         clock: SystemClock,
         pace: SourcePace,
         on_sample: OnSample = lambda _kind, _sample, _place: None,
