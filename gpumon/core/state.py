@@ -27,6 +27,7 @@ from gpumon.core.device.troubles import (
 from gpumon.core.phase import TrainingPhase
 from gpumon.core.report.report import RunReport
 from gpumon.core.sample import Device, GpuSample
+from gpumon.core.stacks.evidence import StackFinding
 from gpumon.core.verdict import Verdict
 from gpumon.core.wording import time_of_day
 
@@ -47,6 +48,7 @@ class GpuState(NamedTuple):
         xid_errors: As (XID, count); a lost GPU keeps them.
         errors: When they occurred, and its memory errors.
         claims_refused: Runs that named it while only other users' processes were on it.
+        stacks: What stack samples show of its present or last job; ``None``: none were taken.
         is_undecided: Whether idle time is pending until a run's GPU binding is decided.
     """
 
@@ -70,6 +72,7 @@ class GpuState(NamedTuple):
     held: HeldGpu | None = None
     now: NowVerdict | None = None
     waits_for: RankWait | None = None
+    stacks: StackFinding | None = None
 
 
 class Stretch(NamedTuple):

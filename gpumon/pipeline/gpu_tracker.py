@@ -25,6 +25,7 @@ from gpumon.core.diagnosis.verdict_rules import diagnose
 from gpumon.core.phase import IdleCause
 from gpumon.core.sample import BusySample, GpuSample
 from gpumon.core.settings.detector import DetectorSettings
+from gpumon.core.stacks.evidence import StackEvidence, StackFinding
 from gpumon.core.stacks.place import Place
 from gpumon.core.stacks.stack import StackSample
 from gpumon.core.state import GpuState
@@ -74,6 +75,7 @@ class GpuTracker:
         self._suspended_since_ns: int | None = None
         self._had_processes: bool | None = None
         self._now = CurrentVerdict(settings)
+        self._stacks = _JobStacks()
         self._hold = HoldWatch(settings.held_after_ns)
         self._is_repeated = self._had_runs = False
         self._shown: GpuState | None = None  # until something happens
@@ -124,6 +126,8 @@ class GpuTracker:
         """Record where the GPU's process was; a failed sample is no evidence."""
         if sample.error is None:
             self.ledger.note_stack_sample(PlacedSample(sample.start_ns, sample.end_ns, place))
+        else:
+            self._stacks.evidence.add_failure(sample.error)
 
     @property
     def defers_samples(self) -> bool:
@@ -428,6 +432,7 @@ class GpuTracker:
             now=self._now.update(moment),
             held=self._hold.held if newest.error is None else None,
             waits_for=self.rank_waits.most(ledger.jobs),
+            stacks=self._stacks.finding(ledger),
         )
         return self._shown
 
@@ -467,6 +472,30 @@ class _Steady(NamedTuple):
         at_work = [run for run in runs if run.works_by(end_ns)]
         were_all = len(at_work) == len(runs) and all(run.works_by(start_ns) for run in runs)
         return cls(code_of, noting, bool(at_work) and not were_all)
+
+
+class _JobStacks:
+    """What stack samples show of the newest job on one GPU.
+
+    Attributes:
+        evidence: All of them.
+    """
+
+    def __init__(self) -> None:
+        self.evidence = StackEvidence()
+        self._job = 0
+        self._finding: StackFinding | None = None
+
+    def finding(self, ledger: GpuLedger) -> StackFinding | None:
+        """What those show whose driver samples have come; ``None``: there are none."""
+        joined = ledger.pop_stack_samples()
+        if ledger.jobs != self._job:
+            self._job, self.evidence, self._finding = ledger.jobs, StackEvidence(), None
+        for kind, placed in joined:
+            self.evidence.add(kind, placed.place)
+        if joined:
+            self._finding = self.evidence.finding()
+        return self._finding
 
 
 class _Hang:

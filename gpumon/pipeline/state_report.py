@@ -67,6 +67,7 @@ def report_of(state: MonitorState, newest: Mapping[int, RingCounts] = NO_COUNTS)
             now=gpu.now,
             waits_for=gpu.waits_for,
             held=gpu.held,
+            stacks=gpu.stacks,
         )
         for gpu in state.gpus
     ]

@@ -25,6 +25,7 @@ from gpumon.core.codecs.field_codec import (
     shown,
     time_ns,
 )
+from gpumon.core.codecs.stack_codec import decode_finding, encode_finding
 from gpumon.core.device.idle_holder import HeldGpu
 from gpumon.core.device.job_measurements import InJob, ProcessOnGpu
 from gpumon.core.device.sm_utilisation import (
@@ -109,7 +110,7 @@ _ORDER: Final = (
     " high_seconds gaps pauses starved_intervals merged_intervals idle_by_cause"
     " idle_bounds_by_cause input_wait_by_reason within_step_by_reason waits_for hanging_seconds"
     " hanging_by_cause hanging_now seen_seconds seen_by_cause seen_samples sampled_pauses"
-    " seen_input_pauses now fill mig_enabled parent_uuid mig_index listed"
+    " seen_input_pauses stacks now fill mig_enabled parent_uuid mig_index listed"
     " idle_beside_peer_seconds idle_after_use_seconds held_memory held in_job low_levels samples"
     " sample_distance_seconds unusable_samples troubles"
 )
@@ -143,6 +144,7 @@ def encode_gpu(gpu: GpuReport, clock: WallClock) -> dict[str, Any]:
         "waits_for": _encode_wait(gpu),
         "held": encode_held(gpu.held, clock),
         "fill": encode_fill(gpu.fill),
+        "stacks": encode_finding(gpu.stacks),
         "in_job": _encode_in_job(gpu.in_job),
         "now": None if gpu.now is None else _encode_now(gpu.now, clock),
         "troubles": encode_troubles(gpu.troubles, clock),
@@ -180,6 +182,7 @@ def decode_gpu(gpu: Mapping[str, Any], clock: WallClock) -> GpuReport:
         waits_for=waits_for,
         held=_decode_held(gpu.get("held"), clock),
         fill=_decode_fill(gpu.get("fill")),
+        stacks=decode_finding(gpu.get("stacks")),
         in_job=_decode_in_job(gpu.get("in_job")),
         # The fill implies the troubles that have a duration.
         reported_troubles=tuple(trouble for trouble in troubles if trouble.duration_ns is None),

@@ -26,6 +26,7 @@ from gpumon.core.codecs.gpu_codec import encode_fill
 from gpumon.core.codecs.recorded_frames import ACTIVITY, DETAILS
 from gpumon.core.device.sm_utilisation import GpuFill
 from gpumon.core.diagnosis.pause_messages import likely_text
+from gpumon.core.diagnosis.seen_messages import seen_place, seen_share
 from gpumon.core.ring_format.runtime_paths import STATE_SCHEMA
 from gpumon.core.sample import ActivitySample, GpuDetails, GpuSample, ProcessSample
 from gpumon.core.state import CollectorState, GpuState, MonitorState, RunState, origin_of
@@ -203,7 +204,8 @@ def board_document(gpu: GpuState) -> dict[str, Any]:
         "first_input_wait_ns": gpu.totals.first_input_wait_ns,
         "input_probability": gpu.verdict.input_probability,
         "likely_causes": gpu.verdict.likely_causes,
-        "likely_text": likely_text(gpu.verdict),
+        "likely_text": likely_text(gpu.verdict, was_seen=bool(gpu.totals.sampled_pauses)),
+        "seen_text": " ".join(filter(None, (seen_share(gpu.totals), seen_place(gpu.stacks)))),
         "fill": None if gpu.fill is None else _brief_fill(gpu.fill),
         "details": None if details is None else _DETAILS.encode(details),
         "activity": None if activity is None else _ACTIVITY.encode(activity),

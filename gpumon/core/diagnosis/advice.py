@@ -28,8 +28,9 @@ from gpumon.core.diagnosis.loss_range import (
 )
 from gpumon.core.diagnosis.messages import WORD_OF_CAUSE
 from gpumon.core.diagnosis.rank_advice import late_rank_advice
+from gpumon.core.diagnosis.seen_messages import seen_place, seen_share
 from gpumon.core.diagnosis.silence_messages import hanging_text, silence_sentence
-from gpumon.core.diagnosis.verdict_rules import main_cause
+from gpumon.core.diagnosis.verdict_rules import hardly_seen_ns, main_cause
 from gpumon.core.phase import STEP_PHASES, UNPROVED, IdleCause, InputWaitReason
 from gpumon.core.report.report import (
     FIRST_INPUT_WAIT,
@@ -163,13 +164,17 @@ def _without_repeats(found: Sequence[Advice]) -> list[Advice]:
 def _speedup_at_most(cause: IdleCause, gpus: Sequence[GpuReport]) -> float | None:
     """GPUs may belong to different jobs: a bound for each of them is the greatest of all.
 
-    ``None`` where nothing proves the cause.
+    ``None`` where nothing proves the cause, and too few stack samples show it.
     """
     if cause is IdleCause.UNKNOWN:
         return None
-    return max(
-        speedup_upper_bound(_working_ns(gpu, cause), cost_ns(gpu.totals, cause)) for gpu in gpus
-    )
+    sure_ns = {
+        gpu.label: cost_ns(gpu.totals, cause) - hardly_seen_ns(gpu.totals).get(cause, 0)
+        for gpu in gpus
+    }
+    if not any(sure_ns.values()):
+        return None
+    return max(speedup_upper_bound(_working_ns(gpu, cause), sure_ns[gpu.label]) for gpu in gpus)
 
 
 def _lost_ns(cause: IdleCause, gpus: Sequence[GpuReport]) -> int:
@@ -212,9 +217,12 @@ def _evidence(cause: IdleCause, gpus: Sequence[GpuReport], loss: LossReason | No
     # A GPU's pauses are of all causes: they are evidence of the greatest alone.
     if in_pauses and cause is main_cause(worst.diagnosed):
         sentences.append(_paused(worst_first[0]))
+    if worst.seen_ns.get(cause):
+        is_input = cause is IdleCause.INPUT_WAIT
+        sentences += [seen_share(worst) if is_input else "", seen_place(worst_first[0].stacks)]
     if cause is IdleCause.INPUT_WAIT and hides_much(worst):
         sentences.append(messages.HIDDEN_WAIT.format(hidden=in_time(worst.hidden_input_wait_ns)))
-    return " ".join([*sentences, held_up_sentence(loss)]).rstrip()
+    return " ".join(filter(None, [*sentences, held_up_sentence(loss)]))
 
 
 def _paused(gpu: GpuReport) -> str:

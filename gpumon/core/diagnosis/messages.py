@@ -529,8 +529,21 @@ SEEN_LATENCY: Final = "latency: the loader sleeps between its reads, and hardly 
 
 # -- pauses that nothing explains ----------------------------------------------------
 
+BY_TAGS: Final = "as its tags prove"
+BY_STACKS: Final = "as stack samples show"
+BY_BOTH: Final = "as its tags and stack samples show"
+SEEN_PAUSES: Final = (
+    "Stack samples show a wait for input in {seen} of {sampled}, of {count} pauses in all."
+)
+SEEN_AT: Final = (
+    "In {seen} of {samples} taken while it was idle{besides}, its process was in {place}."
+)
+NOT_WHILE_BUSY: Final = ", and in {seen} of {count} while it worked"
 PROBABLY_INPUT: Final = (
     "By their shape, these pauses are probably waits for input ({percent}), otherwise {others}."
+)
+OTHERS_PROBABLY_INPUT: Final = (
+    "The other pauses are probably waits for input, too ({percent}), otherwise {others}."
 )
 LESS_LIKE_INPUT: Final = (
     "These pauses look less like waits for input ({percent}) than like {others}."
@@ -752,9 +765,7 @@ WHY_NO_GPU: Final = "The source named none."
 
 # -- why: what a verdict rests on ----------------------------------------------------
 
-WHY_STARVED: Final = (
-    "{who} was idle for {part}, {waited} of it waiting for input, as its tags prove."
-)
+WHY_STARVED: Final = "{who} was idle for {part}, {waited} of it waiting for input, {shown}."
 WHY_STARVED_RANGE: Final = (
     "{who} was idle for {part}, {waited} of it waiting for input; its tags prove {proved} of that."
 )

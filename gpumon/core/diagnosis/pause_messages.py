@@ -35,12 +35,13 @@ def untagged_text(gpus: Sequence[GpuReport]) -> str:
     return f"{first} {messages.TAG_PHASES}"
 
 
-def likely_text(verdict: Verdict, times: str = "") -> str:
+def likely_text(verdict: Verdict, times: str = "", *, was_seen: bool = False) -> str:
     """What its pauses can be, with the probability where the shape decides, and how to check.
 
     Args:
         verdict: On a GPU that loses time in pauses that nothing explains.
         times: When the last of them began, with its preposition; empty: unknown.
+        was_seen: Whether some of them have stack samples, which the probability includes.
     """
     causes, probability = verdict.likely_causes, verdict.input_probability
     if causes is None or probability is None:
@@ -49,7 +50,8 @@ def likely_text(verdict: Verdict, times: str = "") -> str:
     others = ", or ".join(words[cause] for cause in causes if cause not in _INPUT_OR_OPEN)
     fields = {"percent": _whole_percent(probability), "others": others or "something else"}
     if probability >= DEFAULT_SETTINGS.suspected_from:
-        text = messages.PROBABLY_INPUT.format(**fields)
+        row = messages.OTHERS_PROBABLY_INPUT if was_seen else messages.PROBABLY_INPUT
+        text = row.format(**fields)
     elif causes[0] is LikelyCause.OPEN:
         known = (*_INPUT_OR_OPEN, LikelyCause.REQUESTS)
         each = [LikelyCause.LATE_INPUT, *(cause for cause in causes if cause not in known)]

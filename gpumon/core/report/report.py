@@ -23,6 +23,7 @@ from gpumon.core.ring_format.events import LoaderFacts
 from gpumon.core.ring_format.silence import RunSilence
 from gpumon.core.settings.detector import DEFAULT_SETTINGS, DetectorSettings
 from gpumon.core.settings.rule import RuleKind, rule
+from gpumon.core.stacks.evidence import StackFinding
 from gpumon.core.verdict import Severity, Verdict, VerdictName
 from gpumon.core.waits.reasons import WaitReason
 from gpumon.core.wording import gpu_label
@@ -158,6 +159,8 @@ class GpuReport:
         now: What it does now; ``None`` in a log.
         waits_for: The rank of its job that it waits for most.
         held: Who holds it now without using it.
+        stacks: What stack samples show of the process of its present or last job; ``None``: none
+            were taken.
         reported_troubles: Its ``troubles`` that the other fields do not imply: reported errors,
             that it cannot be read, and present throttling.
     """
@@ -182,6 +185,7 @@ class GpuReport:
     now: NowVerdict | None = None
     waits_for: RankWait | None = None
     held: HeldGpu | None = None
+    stacks: StackFinding | None = None
 
     @property
     def troubles(self) -> tuple[Trouble, ...]:

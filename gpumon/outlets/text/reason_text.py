@@ -18,6 +18,7 @@ from gpumon.core.diagnosis.loss_range import (
 from gpumon.core.diagnosis.messages import WORD_OF_CAUSE
 from gpumon.core.diagnosis.pause_messages import clockwork, likely_text, min_visible_ns
 from gpumon.core.diagnosis.rank_advice import wait_in_time
+from gpumon.core.diagnosis.seen_messages import seen_place, seen_share, shown_by
 from gpumon.core.diagnosis.verdict_rules import is_mostly_in_pauses
 from gpumon.core.phase import IdleCause
 from gpumon.core.report.report import GpuReport, Report
@@ -56,7 +57,14 @@ def reason_of(gpu: GpuReport, report: Report, who: str) -> str:
         row = messages.WHY_STARVED_RANGE if is_wide(totals, wait) else messages.WHY_STARVED
         return joined(
             [
-                row.format(waited=cost_in_time(totals, wait), proved=_cost(gpu, wait), **fields),
+                row.format(
+                    waited=cost_in_time(totals, wait),
+                    proved=_cost(gpu, wait),
+                    shown=shown_by(totals, wait),
+                    **fields,
+                ),
+                seen_share(totals),
+                seen_place(gpu.stacks),
                 _part(gpu, messages.OF_VALIDATION, totals.validation_input_wait_ns),
                 once,
                 _what_holds_up(gpu, wait, report),
@@ -77,19 +85,22 @@ def reason_of(gpu: GpuReport, report: Report, who: str) -> str:
             time=_cost(gpu, cause), cause=doing(gpu, cause), **fields
         )
         held_up = _what_holds_up(gpu, cause, report)
-        return joined([stalled, once, held_up, _what_else(gpu, cause)])
+        seen = seen_place(gpu.stacks)
+        return joined([stalled, seen, once, held_up, _what_else(gpu, cause)])
     is_in_pauses = verdict.name is VerdictName.STARVATION_SUSPECTED or is_mostly_in_pauses(totals)
     if not is_in_pauses and not totals.suspected_ns:
-        return joined([messages.WHY_NO_PATTERN.format(**fields), once])
+        return joined([messages.WHY_NO_PATTERN.format(**fields), seen_place(gpu.stacks), once])
     paused = in_time(totals.pauses.total_ns)
     every = clockwork(gpu, report.sampling)
     return joined(
         [
             messages.WHY_PAUSES.format(paused=paused, pauses=_pauses(gpu, report), **fields),
             messages.CLOCKWORK.format(every=every) if every else "",
+            seen_share(totals),
+            seen_place(gpu.stacks),
             "" if is_in_pauses else messages.REST_NO_PATTERN,
             once,
-            likely_text(verdict, _times(gpu, report)),
+            likely_text(verdict, _times(gpu, report), was_seen=bool(totals.sampled_pauses)),
             _once_suspected(gpu),
         ]
     )

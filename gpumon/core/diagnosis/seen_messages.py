@@ -1,0 +1,53 @@
+"""Sentences on what stack samples show of a GPU's pauses."""
+
+from __future__ import annotations
+
+from gpumon.core.accounting.totals import GpuTotals
+from gpumon.core.diagnosis import messages
+from gpumon.core.phase import IdleCause
+from gpumon.core.stacks.evidence import StackFinding
+from gpumon.core.stacks.frame_text import function_text, place_text
+from gpumon.core.wording import counted
+
+_LEAST_AT_ONE_PLACE = 0.5
+
+
+def shown_by(totals: GpuTotals, cause: IdleCause) -> str:
+    """What shows the time of a cause: tags, stack samples, or both."""
+    seen_ns = totals.seen_ns.get(cause, 0)
+    if not seen_ns:
+        return messages.BY_TAGS
+    is_tagged = totals.idle_ns.get(cause, 0) > seen_ns
+    return messages.BY_BOTH if is_tagged else messages.BY_STACKS
+
+
+def seen_share(totals: GpuTotals) -> str:
+    """In how many of the sampled pauses stack samples show a wait for input; empty: in none."""
+    if not totals.seen_input_pauses:
+        return ""
+    return messages.SEEN_PAUSES.format(
+        seen=totals.seen_input_pauses,
+        sampled=counted(totals.sampled_pauses, "sampled pause", "sampled pauses"),
+        count=totals.pauses.count,
+    )
+
+
+def seen_place(finding: StackFinding | None) -> str:
+    """Where the process was while the GPU was idle; empty: no place stands out."""
+    if finding is None or not finding.places:
+        return ""
+    place, function, count = finding.places[0], finding.function, finding.idle_samples
+    samples = counted(count, "stack sample", "stack samples")
+    if place.cause is IdleCause.UNKNOWN and function is not None:
+        busy = finding.busy_samples
+        besides = messages.NOT_WHILE_BUSY.format(seen=function.busy_samples, count=busy)
+        return messages.SEEN_AT.format(
+            seen=function.idle_samples,
+            samples=samples,
+            place=function_text(function),
+            besides=besides if function.is_compared else "",
+        )
+    if place.samples < _LEAST_AT_ONE_PLACE * count or not place_text(place):
+        return ""
+    where = place_text(place)
+    return messages.SEEN_AT.format(seen=place.samples, samples=samples, place=where, besides="")
