@@ -37,7 +37,7 @@ from gpumon.outlets.stack_file import StackFile
 from gpumon.outlets.text.stack_text import stacks_text, state_sentence
 from gpumon.outlets.text.style import style_for
 from gpumon.outlets.text.why_text import Why, why_text
-from gpumon.pipeline.stack_watch import WatchReader, SourcePace, StackWatch, Target, WatchedTime
+from gpumon.pipeline.stack_watch import SourcePace, StackWatch, Target, WatchedTime, WatchReader
 from gpumon.pipeline.watch import SourceThread
 from gpumon.sources.nvml.fields.table import DEFAULT_OPTIONS, ReadTimes
 from gpumon.sources.stacks.permission import refusal

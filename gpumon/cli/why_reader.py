@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from gpumon.core.clock import Clock
 from gpumon.core.stacks.sleeping import kernel_place_of
 from gpumon.core.stacks.stack import StackSample
@@ -36,7 +38,7 @@ def reader_of(pid: int, clock: Clock) -> WatchReader:
         NoStacksError: It may not be read, or py-spy is missing.
     """
     states = ThreadStates(clock)
-    if not states.is_python(pid):
+    if _is_known(pid) and not states.is_python(pid):
         return WatchReader(
             lambda asked: _as_stacks(states.read(asked)), kernel_place_of, is_python=False
         )
@@ -48,6 +50,14 @@ def reader_of(pid: int, clock: Clock) -> WatchReader:
     if program is None:
         raise NoStacksError(pid, _INSTALL)
     return WatchReader(PySpy(program, clock).read)
+
+
+def _is_known(pid: int) -> bool:
+    """Whether the kernel shows which program it is; of other users' processes it does not."""
+    try:
+        return bool(Path(f"/proc/{pid}/exe").readlink())
+    except OSError:
+        return False
 
 
 def _as_stacks(states: StackSample) -> StackSample:
