@@ -121,7 +121,7 @@ def has_capability(proc: str = "/proc") -> bool:
 def sudo_line(pid: int | str) -> str:
     """The command that reads that process as root, with the whole path of our program."""
     program = Path(sys.executable).parent / "gpumon"
-    ours = str(program) if program.exists() else f"{sys.executable} -m gpumon"
+    ours = str(program) if os.access(program, os.X_OK) else f"{sys.executable} -m gpumon"
     return f"sudo {ours} why {pid}"
 
 

@@ -6,6 +6,7 @@ that runs no Python. So each process is read by a call of its own, the asked one
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 import time
@@ -36,7 +37,9 @@ _NO_INTERPRETER: Final = b"Failed to find a python interpreter"
 def find_py_spy() -> Path | None:
     """The py-spy of our own environment, never that of PATH; ``None``: it is not installed."""
     program = Path(sys.executable).parent / "py-spy"
-    return program if program.is_file() else None
+    # An embedded Python may not know its own path.
+    is_usable = program.is_absolute() and os.access(program, os.X_OK)
+    return program if is_usable else None
 
 
 class PySpy:

@@ -279,7 +279,7 @@ class TestTheSudoLine:
         monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
 
         assert sudo_line(PID) == f"sudo {tmp_path}/python -m gpumon why {PID}"
-        (tmp_path / "gpumon").touch()
+        (tmp_path / "gpumon").touch(0o755)
         assert sudo_line(PID) == f"sudo {tmp_path}/gpumon why {PID}"
 
 

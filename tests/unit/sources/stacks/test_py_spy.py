@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from functools import partial
@@ -15,7 +16,9 @@ import pytest
 from gpumon.core.stacks.stack import StackFrame, StackSample
 from gpumon.sources.stacks.py_spy import PySpy, find_py_spy
 from gpumon.sources.system_clock import SystemClock
+from tests.other_users import OTHER_UID, as_root
 from tests.processes import ending
+from tests.programs import ran_python
 from tests.unit.sources.stacks.test_bounded_child import is_gone
 from tests.unit.sources.stacks.test_py_spy_output import frame, thread
 from tests.waiting import wait_until
@@ -72,6 +75,26 @@ class TestPySpy:
         assert find_py_spy() is None
         (tmp_path / "bin/py-spy").touch(0o755)
         assert find_py_spy() == tmp_path / "bin/py-spy"
+
+    def test_in_the_current_folder_is_not_found(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """An embedded Python does not know its own path."""
+        (tmp_path / "py-spy").touch(0o755)
+        monkeypatch.chdir(tmp_path)
+        monkeypatch.setattr(sys, "executable", "")
+
+        assert find_py_spy() is None
+
+    @as_root
+    def test_in_a_folder_that_is_closed_to_us_is_not_found(self) -> None:
+        imports = "import gpumon.sources.stacks.py_spy as module"
+        code = f"{imports}\nimport os\nos.setgid({OTHER_UID}); os.setuid({OTHER_UID})\n"
+        with tempfile.TemporaryDirectory() as folder:  # only root may enter it
+            (Path(folder) / "py-spy").touch(0o755)
+            code += f"module.sys.executable = '{folder}/python'\nprint(module.find_py_spy())"
+
+            assert ran_python("-c", code).stdout == "None\n"
 
     def test_is_asked_for_stacks_without_stopping_and_without_locals(
         self, fake: FakePySpy, target: int, tmp_path: Path
