@@ -147,13 +147,13 @@ class Folder:
         }  # fmt: skip
 
     def run(
-        self, text: str, *words: str, under: tuple[str, ...] = RUN, **environ: str
+        self, text: str, *words: str, under: tuple[str, ...] = RUN, backend: str = "jax"
     ) -> subprocess.CompletedProcess[str]:
         script = self.path / "train.py"
         script.write_text(text)
         done = ran(
             *under, sys.executable, *self.launcher, script, *words,
-            environ={**self._environ, **environ}, cwd=self.path, timeout_s=240,
+            environ={**self._environ, "KERAS_BACKEND": backend}, cwd=self.path, timeout_s=240,
         )  # fmt: skip
         assert done.returncode == 0, done.stderr
         return done
@@ -162,11 +162,11 @@ class Folder:
         found = read(reader_of(self.path / "rings")).rings
         return sorted(found, key=lambda ring: ring.facts.rank)
 
-    def is_same(self, text: str, *words: str, **environ: str) -> RingReading:
+    def is_same(self, text: str, *words: str, backend: str = "jax") -> RingReading:
         """The only ring of the script, which prints the same as without gpumon."""
-        bare = self.run(text, *words, under=(), **environ)
+        bare = self.run(text, *words, under=(), backend=backend)
         assert self.rings() == []
-        done = self.run(text, *words, **environ)
+        done = self.run(text, *words, backend=backend)
 
         assert done.stdout == bare.stdout
         (ring,) = self.rings()
@@ -186,7 +186,7 @@ def phases(ring: RingReading) -> set[str]:
 class TestAModelOfKeras:
     @pytest.mark.parametrize("backend", [on(name) for name in BACKENDS])
     def test_is_tagged_and_learns_the_same(self, backend: str, folder: Folder) -> None:
-        ring = folder.is_same(KERAS, "alone", KERAS_BACKEND=backend)
+        ring = folder.is_same(KERAS, "alone", backend=backend)
 
         assert ring.facts.framework == f"keras/{backend}"
         assert ring.steps == 16
@@ -196,7 +196,7 @@ class TestAModelOfKeras:
         "backend", [on("jax"), *(on(name, in_make_truth) for name in BACKENDS[1:])]
     )
     def test_keeps_its_own_tagger(self, backend: str, folder: Folder) -> None:
-        folder.run(KERAS, "tagger", KERAS_BACKEND=backend)
+        folder.run(KERAS, "tagger", backend=backend)
 
         assert [ring.steps for ring in folder.rings()] == [16]
 
