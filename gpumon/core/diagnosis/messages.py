@@ -538,6 +538,7 @@ SEEN_PAUSES: Final = (
 SEEN_AT: Final = (
     "In {seen} of {samples} taken while it was idle{besides}, its process was in {place}."
 )
+SEEN_FUNCTION: Final = "Its own code there is {function}."
 NOT_WHILE_BUSY: Final = ", and in {seen} of {count} while it worked"
 PROBABLY_INPUT: Final = (
     "By their shape, these pauses are probably waits for input ({percent}), otherwise {others}."

@@ -7,6 +7,7 @@ from gpumon.core.diagnosis import messages
 from gpumon.core.phase import IdleCause
 from gpumon.core.stacks.evidence import StackFinding
 from gpumon.core.stacks.frame_text import function_text, place_text
+from gpumon.core.stacks.stack import StackFrame
 from gpumon.core.wording import counted
 
 _LEAST_AT_ONE_PLACE = 0.5
@@ -50,4 +51,12 @@ def seen_place(finding: StackFinding | None) -> str:
     if place.samples < _LEAST_AT_ONE_PLACE * count or not place_text(place):
         return ""
     where = place_text(place)
-    return messages.SEEN_AT.format(seen=place.samples, samples=samples, place=where, besides="")
+    at = messages.SEEN_AT.format(seen=place.samples, samples=samples, place=where, besides="")
+    is_inside = function is not None and not _is_caller(function.frame, place.caller)
+    if function is None or not is_inside:
+        return at
+    return f"{at} {messages.SEEN_FUNCTION.format(function=function_text(function))}"
+
+
+def _is_caller(frame: StackFrame, caller: StackFrame | None) -> bool:
+    return caller is not None and (frame.function, frame.path) == (caller.function, caller.path)

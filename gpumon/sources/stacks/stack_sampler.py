@@ -27,6 +27,7 @@ MOST_CPU_RATIO: Final = 0.005
 """Share of a core that all samples may take, py-spy's own time included."""
 _SAVED_CPU_S: Final = 0.5
 """How much CPU time may be saved up while there is no pause."""
+_FIRST_CREDIT_S: Final = 0.1
 _FIRST_COST_S: Final = 0.05
 _LEAST_INTERVAL_NS: Final = 2 * NS_PER_S
 _AT_WORK_INTERVAL_NS: Final = 60 * NS_PER_S
@@ -181,7 +182,7 @@ class StackSampler:
         """Whether so many samples more stay below ``MOST_CPU_RATIO`` and what was saved up."""
         spent_s = self._reader.cpu_seconds
         cost_s = spent_s / self._taken if self._taken else _FIRST_COST_S
-        allowed_s = (now_ns - self._began_ns) / NS_PER_S * MOST_CPU_RATIO
+        allowed_s = _FIRST_CREDIT_S + (now_ns - self._began_ns) / NS_PER_S * MOST_CPU_RATIO
         # Time without pauses saves up little: cost is counted from when that was full.
         self._spent_before_s = max(self._spent_before_s, allowed_s - spent_s - _SAVED_CPU_S)
         left_s = allowed_s - self._spent_before_s - spent_s

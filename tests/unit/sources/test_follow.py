@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from gpumon.core.sample import BusySample
 from gpumon.errors import SourceUnavailableError
 from gpumon.sources.follow import FollowSource
+from gpumon.sources.gpu_source import ReadNow
 from tests.builders.time import HandClock, s
 
 
@@ -29,9 +32,9 @@ class Followed:
         with self.path.open("a") as handle:
             handle.write(line + end)
 
-    def busy(self, start_s: float, end_s: float, gpu: int = 0) -> None:
+    def busy(self, start_s: float, end_s: float, gpu: int = 0, **more: Any) -> None:
         start_ns, end_ns = self.began_ns + s(start_s), self.began_ns + s(end_s)
-        self.write(json.dumps({"gpu": gpu, "start_ns": start_ns, "end_ns": end_ns}))
+        self.write(json.dumps({"gpu": gpu, "start_ns": start_ns, "end_ns": end_ns, **more}))
 
     def read(self, after_s: float = 1.0, gpu: int = 0) -> list[BusySample]:
         self.clock.pass_seconds(after_s)
@@ -162,3 +165,48 @@ class TestBadInput:
     def test_a_folder_that_does_not_exist_is_refused(self, tmp_path: Path) -> None:
         with pytest.raises(SourceUnavailableError, match="nowhere"):
             FollowSource(tmp_path / "nowhere" / "busy.jsonl", HandClock())
+
+
+class TestAProcess:
+    """A line may name the process that works on the GPU."""
+
+    def test_is_listed_with_its_user_while_it_lives(self, followed: Followed) -> None:
+        followed.busy(0.0, 0.1, pid=os.getpid())
+        followed.busy(0.1, 0.2, pid=4_194_303)
+        followed.clock.pass_seconds(1.0)
+
+        (process,) = followed.source.read().gpus[0].processes or ()
+
+        assert (process.pid, process.uid) == (os.getpid(), os.geteuid())
+
+    def test_that_no_line_names_is_no_empty_list(self, followed: Followed) -> None:
+        followed.busy(0.0, 0.1)
+        followed.clock.pass_seconds(1.0)
+
+        assert followed.source.read().gpus[0].processes is None
+
+    @pytest.mark.parametrize("pid", [0, -1, 1 << 40])
+    def test_of_an_impossible_number_is_left_out(self, followed: Followed, pid: int) -> None:
+        followed.busy(0.0, 0.1, pid=pid)
+        followed.read()
+
+        assert followed.rejected == 0
+        assert followed.source.read().gpus[0].processes is None
+
+    @pytest.mark.parametrize("pid", ['"one"', "true", "1.5"])
+    def test_that_is_no_number_is_refused_with_its_line(self, followed: Followed, pid: str) -> None:
+        followed.write(f'{{"gpu": 0, "start_ns": 1, "end_ns": 2, "pid": {pid}}}')
+        followed.read()
+
+        assert followed.rejected == 1
+
+    def test_is_idle_now_unless_a_span_has_just_ended(self, followed: Followed) -> None:
+        followed.busy(0.0, 0.9, pid=os.getpid())
+        followed.clock.pass_seconds(1.0)
+        working = followed.source.read(ReadNow.PRESENT).present_ratios
+        followed.clock.pass_seconds(1.0)
+        idle = followed.source.read(ReadNow.PRESENT).present_ratios
+
+        assert working == (("GPU-followed-0", 1.0),)
+        assert idle == (("GPU-followed-0", 0.0),)
+        assert followed.source.read().present_ratios == ()
