@@ -108,7 +108,7 @@ def test_the_report_names_the_line_and_no_folder() -> None:
 
     assert watched.state.gpus[0].verdict.name.value == "starved"
     assert "waiting for input, as stack samples show" in text
-    assert "a wait for input in 12 of 12 sampled pauses, of 12 pauses in all" in text
+    assert "a wait for input in 10 of 10 sampled pauses, of 10 pauses in all" in text
     assert "DataLoader.__next__ (torch/utils/data/dataloader.py), called from train.py:41" in text
     assert "secret" not in text
 
