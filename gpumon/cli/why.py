@@ -46,6 +46,7 @@ from gpumon.sources.stacks.thread_states import ThreadStates
 from gpumon.sources.system_clock import SystemClock
 
 _LONGER: Final = 2
+_LEAST_LONGER_S: Final = 120.0
 _PERIOD_S: Final = 0.25
 _PERIOD_OF_SPANS_S: Final = 0.1
 _STOP_PATIENCE_S: Final = 1.5
@@ -306,7 +307,7 @@ def _why(
         advice = stack_advice(
             watched.device, watched.busy_ns, watched.idle_ns, watched.finding, process
         )
-    longer = f"gpumon why {process.pid} --for {_LONGER * args.length_s:g}"
+    longer = f"gpumon why {process.pid} --for {max(_LEAST_LONGER_S, _LONGER * args.length_s):g}"
     if args.source != "nvml":
         longer += f" --source {args.source}"
     return Why(

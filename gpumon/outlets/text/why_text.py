@@ -206,10 +206,13 @@ def _consistent(why: Why) -> list[list[str]]:
         f"{counted(finding.random_samples, 'sample was', 'samples were')} taken at random times."
     )
     share = next((one for one in finding.at_random if one.cause is not IdleCause.UNKNOWN), None)
-    if share is None:
-        return [opening, wrapped("So: cause unknown."), wrapped(f"Next: {_TAG}")]
-    places = tuple(one for one in finding.random_places if one.cause is share.cause)
+    places = tuple(
+        one for one in finding.random_places if share is None or one.cause is share.cause
+    )
     was = wrapped(f"In {places[0].samples} of them, the training thread was in")
+    seen = [opening, was, *_places(places, why)]
+    if share is None:
+        return [*seen, wrapped("So: cause unknown."), wrapped(f"Next: {_TAG}")]
     fits = share.low <= watched.idle_ratio <= share.high
     low, high = (in_percent(end).removesuffix(" %") for end in (share.low, share.high))
     so = (
@@ -217,7 +220,7 @@ def _consistent(why: Why) -> list[list[str]]:
         f"{low} and {high} %), and the GPU idle for {in_percent(watched.idle_ratio)} of the time: "
     )
     so += "consistent with each other, so suspected, but not seen." if fits else "which differ."
-    return [opening, was, *_places(places, why), wrapped(so), wrapped(f"Next: {_TAG}")]
+    return [*seen, wrapped(so), wrapped(f"Next: {_TAG}")]
 
 
 def _too_few(why: Why) -> list[list[str]]:
@@ -228,6 +231,8 @@ def _too_few(why: Why) -> list[list[str]]:
         return [wrapped(f"{failed} could not be read: {finding.failure}."), again]
     few = counted(finding.idle_samples, "stack sample was", "stack samples were")
     text = f"Only {few} taken while it was idle: too few to say what it waits for."
+    if not finding.idle_samples:
+        text = "No stack sample was taken while it was idle."
     return [wrapped(text), *_places(finding.places, why), again]
 
 
