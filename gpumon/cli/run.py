@@ -21,6 +21,7 @@ from typing import Final
 
 from gpumon.cli.command import print_error
 from gpumon.cli.run_end import print_end
+from gpumon.errors import GpumonError
 
 _NOT_FOUND: Final = 127
 _NOT_EXECUTABLE: Final = 126
@@ -81,9 +82,10 @@ class RunCommand:
                 is_missing = error.errno in (errno.ENOENT, errno.ENOTDIR)
                 return _NOT_FOUND if is_missing else _NOT_EXECUTABLE
             if option is None:
-                with contextlib.suppress(KeyboardInterrupt):
+                # Whatever is wrong now, the exit code is that of the command.
+                with contextlib.suppress(KeyboardInterrupt, OSError, GpumonError):
                     print_end(notes, began_ns)
-        sys.stderr.flush()
+                    sys.stderr.flush()
         if os.WIFSIGNALED(status):
             return _end_by(os.WTERMSIG(status))
         return os.waitstatus_to_exitcode(status)

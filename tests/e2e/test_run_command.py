@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from gpumon.core.phase import TrainingPhase
 from gpumon.core.ring_format.events import RingReading
 from tests.daemon import FollowingDaemon
 from tests.e2e.pty_terminal import on_a_terminal
@@ -209,6 +210,10 @@ while True: signal.pause()
 """
 
 
+def state_of(pid: int) -> str:
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2][0]
+
+
 class TestASignal:
     @pytest.mark.parametrize("name", ["SIGTERM", "SIGHUP"])
     def test_is_forwarded_once(self, name: str, folder: Folder) -> None:
@@ -236,6 +241,27 @@ class TestASignal:
             process.kill()
             process.wait(PATIENCE_S)
             wait_until(lambda: not Path(f"/proc/{child}").exists())
+
+    def test_that_stops_the_group_stops_both_until_it_continues(self, folder: Folder) -> None:
+        process = subprocess.Popen(
+            [*RUN, PYTHON, "-c", "import os; print(os.getpid(), flush=True); " + WAITS],
+            env={**os.environ, **folder.environ},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+            preexec_fn=os.setpgrp,
+        )
+        with ending(process):
+            assert process.stdout is not None
+            pids = [process.pid, int(process.stdout.readline())]
+            assert process.stdout.readline() == "there\n"
+            os.killpg(process.pid, signal.SIGTSTP)
+            wait_until(lambda: [*map(state_of, pids)] == ["T", "T"])
+            os.killpg(process.pid, signal.SIGCONT)
+            wait_until(lambda: "T" not in map(state_of, pids))
+            process.send_signal(signal.SIGTERM)
+
+            assert process.wait(PATIENCE_S) == 7
 
     def test_of_ctrl_c_comes_from_the_terminal_alone(self, folder: Folder) -> None:
         written = on_a_terminal(
@@ -300,6 +326,24 @@ class TestALoopOverALoader:
         (ring,) = folder.rings()
         assert ring.steps == 2
 
+    def test_that_reads_another_loader_waits_all_the_time(self, folder: Folder) -> None:
+        folder.run_script(
+            LOOP
+            + """
+import time
+class Slow:
+    def __iter__(self):
+        for item in DataLoader([1, 2]):
+            time.sleep(0.2)
+            yield item
+for batch in DataLoader(Slow()): step()
+"""
+        )
+
+        (ring,) = folder.rings()
+        assert ring.steps == 2
+        assert ring.phase_ns[TrainingPhase.INPUT_WAIT] >= 400_000_000
+
     def test_is_left_alone_on_another_thread(self, folder: Folder) -> None:
         done = folder.run_script(
             LOOP + "import threading\none = threading.Thread(target=train)\none.start(); one.join()"
@@ -342,6 +386,37 @@ if __name__ == "__main__":
         bare = ran(PYTHON, script, environ=folder.environ, cwd=folder.path)
 
         assert folder.run(PYTHON, script).stdout == bare.stdout
+
+    def test_leaves_the_import_of_the_framework_as_it_was(self, folder: Folder) -> None:
+        script = folder.write(
+            "show.py",
+            "import inspect, torch.utils.data as data\n"
+            "print(data.__spec__.loader is data.__loader__, vars(data.__loader__).keys())\n"
+            "print(inspect.signature(data.DataLoader.__iter__), data.DataLoader.__iter__)\n",
+        )
+
+        bare = ran(PYTHON, script, environ=folder.environ, cwd=folder.path)
+        hooked = folder.run(PYTHON, script)
+
+        without_address = [out.stdout.partition(" at ")[0] for out in (bare, hooked)]
+        assert without_address[0] == without_address[1]
+
+    @pytest.mark.parametrize(
+        ("name", "text"),
+        [
+            ("torch/utils/data.py", "DataLoader = list"),
+            ("torch/utils/data.py", "class DataLoader:\n    def __getitem__(self, at): return at"),
+            ("torch/optim/optimizer.py", "def step(): pass"),
+            ("torch/__init__.py", ""),
+        ],
+        ids=["another class", "no such method", "an old optimizer", "nothing"],
+    )
+    def test_runs_untagged_with_another_torch(self, name: str, text: str, folder: Folder) -> None:
+        folder.write(name, text)
+
+        done = folder.run_script(LOOP + "print(1)")
+
+        assert (done.returncode, done.stdout) == (0, "1\n")
 
 
 class TestAnotherSitecustomize:

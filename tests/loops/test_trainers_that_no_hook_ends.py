@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -76,3 +78,50 @@ def test_a_run_continues_whichever_hook_raises(trainer: str, tmp_path: Path) -> 
             left = train(is_tagged=True)
         assert left == bare, name
         assert len([one for one in caught if "gpumon" in str(one.message)]) <= 1, name
+
+
+HOOKED = {
+    "own loop": ("torch.utils.data", "DataLoader", "__iter__", "torch_loaders"),
+    "lightning": ("lightning.pytorch", "Trainer", "fit", "lightning_trainer"),
+    "huggingface": ("transformers", "Trainer", "train", "huggingface_trainer"),
+}
+"""Module, class and method around which `gpumon run` goes, and with which of its modules."""
+
+
+@contextmanager
+def under_gpumon_run(trainer: str) -> Iterator[None]:
+    """The method is replaced as by ``sitecustomize``."""
+    module, kind, method, hook = HOOKED[trainer]
+    owner = getattr(import_module(module), kind)
+    around = import_module(f"trainer_hooks.injected.{hook}").around
+    bare = getattr(owner, method)
+
+    def entered(self: Any, *args: Any, **named: Any) -> Any:
+        return around(method, bare, self, args, named)
+
+    setattr(owner, method, entered)
+    try:
+        yield
+    finally:
+        setattr(owner, method, bare)
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("trainer", HOOKED)
+def test_a_run_continues_whatever_gpumon_run_put_in_raises(trainer: str, tmp_path: Path) -> None:
+    train_bare = own_loop if trainer == "own loop" else by_trainer(trainer, tmp_path)
+
+    def train() -> Any:
+        with under_gpumon_run(trainer):
+            return train_bare(is_tagged=False)
+
+    bare = train_bare(is_tagged=False)
+    assert train() == bare
+    borders = Borders(train)
+    assert [name for name, caller in borders.open.items() if "__new__" not in caller] == []
+    injected = [code for name, code in borders.guarded.items() if name.startswith("injected/")]
+    assert injected
+
+    for code in injected:
+        with broken(code):
+            assert train() == bare, code

@@ -13,6 +13,9 @@ from trainer_hooks.keras.phase_tagger import PhaseTagger
 from trainer_hooks.ring.guard import passes_through, quietly
 from trainer_hooks.trainers.tagger import Tagger
 
+if tuple(map(int, keras.__version__.split(".")[:2])) < (3, 7):
+    raise ImportError(f"Keras {keras.__version__} is older than 3.7")
+
 
 @passes_through
 def around(

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook
@@ -23,6 +23,8 @@ from trainer_hooks.ring.process_ring import ring_for_phase, ring_so_far
 from trainer_hooks.ring.ring_writer import RingWriter
 from trainer_hooks.trainers.loader_facts import has_facts, loader_facts, report_loader
 from trainer_hooks.trainers.patching import TransparentProxy
+
+_INPUT_WAIT: Final = modes.INPUT_WAIT[modes.TRAIN_MODE][0]
 
 
 @passes_through
@@ -38,11 +40,12 @@ def around(
     if writer is None:
         return bare(loader, *args, **named)
     quietly(_report, writer, loader)
-    quietly(_fetch_begins, writer)
+    is_outermost = quietly(_fetch_begins, writer)
     try:
         iterator = bare(loader, *args, **named)
     finally:
-        quietly(_fetch_ends, writer)
+        if is_outermost:
+            quietly(_fetch_ends, writer)
     batches = quietly(_batches_of, iterator)
     return iterator if batches is None else batches
 
@@ -68,14 +71,17 @@ class _Batches(TransparentProxy):
         writer = quietly(_writer_here)
         if writer is None:
             return next(self._original)
-        quietly(_fetch_begins, writer)
+        is_outermost = quietly(_fetch_begins, writer)
+        is_last = True
         try:
-            return next(self._original)
-        except StopIteration:
-            quietly(self._end_loop)
-            raise
+            batch = next(self._original)
+            is_last = False
+            return batch
         finally:
-            quietly(_fetch_ends, writer)
+            if is_outermost:
+                quietly(_fetch_ends, writer)
+            if is_last:  # or it has raised
+                quietly(self._end_loop)
 
     @passes_through
     def __del__(self) -> None:
@@ -141,12 +147,16 @@ def _optimizer_stepped(*_: object) -> None:
     _Steps.has_stepped = True
 
 
-def _fetch_begins(writer: RingWriter) -> None:
+def _fetch_begins(writer: RingWriter) -> bool:
+    """Begin a wait for input, unless a fetch under way needs this one; return whether it did."""
+    if writer.present[0] == _INPUT_WAIT:
+        return False
     if _Steps.has_stepped:
         _Steps.has_stepped = False
         writer.step(1, 0)
     mode = modes.TRAIN_MODE if torch.is_grad_enabled() else modes.VALIDATION_MODE
     writer.enter(*modes.INPUT_WAIT[mode])
+    return True
 
 
 def _fetch_ends(writer: RingWriter) -> None:
