@@ -9,20 +9,27 @@ import errno
 import json
 import os
 import re
+import shutil
+import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 import pytest
 
-from tests.needs import needed, with_a_mount
-from tests.other_users import as_root
+from gpumon.sources.stacks.py_spy import find_py_spy
+from tests.needs import missing, needed, with_a_mount
+from tests.other_users import OTHER_UID, as_root
+from tests.processes import ending
 from tests.programs import ROOT, ran
 
 UNIT, MOUNT = ROOT / "deploy" / "gpumon.service", ROOT / "deploy" / "run-gpumon.mount"
-TEXT = UNIT.read_text(encoding="utf-8")
+STACKS = ROOT / "deploy" / "gpumon-stacks.conf"
+TEXT, STACKS_TEXT = UNIT.read_text(encoding="utf-8"), STACKS.read_text(encoding="utf-8")
 
+ASLEEP = "/usr/bin/python3", "-c", "import time; print(flush=True); time.sleep(600)"
+"""A Python of the system: every user may read its files."""
 HIGHEST_EXPOSURE = 2.0
 """Debian's Prometheus has 4.0, its node exporter 9.2 (systemd-analyze security)."""
 
@@ -43,12 +50,21 @@ def value_of(key: str, text: str = TEXT) -> str:
     return found[0]
 
 
-def test_systemd_accepts_every_line(tmp_path: Path) -> None:
-    copy, mount = tmp_path / UNIT.name, tmp_path / MOUNT.name
+def copy_of_the_unit(folder: Path, drop_in: str | None = None) -> Path:
+    copy = folder / UNIT.name
     copy.write_text(TEXT.replace("/opt/gpumon/bin/gpumon", "/bin/true"), encoding="utf-8")
-    mount.write_bytes(MOUNT.read_bytes())
+    (folder / MOUNT.name).write_bytes(MOUNT.read_bytes())
+    if drop_in is not None:
+        (folder / f"{UNIT.name}.d").mkdir()
+        (folder / f"{UNIT.name}.d" / "stacks.conf").write_text(drop_in, encoding="utf-8")
+    return copy
 
-    assert systemd_analyze("verify", "--man=no", str(copy), str(mount)) == ""
+
+@pytest.mark.parametrize("drop_in", [None, STACKS_TEXT], ids=["alone", "with stacks"])
+def test_systemd_accepts_every_line(tmp_path: Path, drop_in: str | None) -> None:
+    copy = copy_of_the_unit(tmp_path, drop_in)
+
+    assert systemd_analyze("verify", "--man=no", str(copy), str(tmp_path / MOUNT.name)) == ""
 
 
 def test_its_sandbox_is_stricter_than_that_of_other_exporters() -> None:
@@ -76,6 +92,81 @@ def test_the_shared_folder_outlives_the_daemon() -> None:
     assert "RuntimeDirectory" not in TEXT, "it would go with the service"
     assert "TemporaryFileSystem" not in TEXT, "training runs would not see it"
     assert "DynamicUser" not in TEXT, "its folder would be private"
+
+
+class TestTheDropInForStacks:
+    """``deploy/gpumon-stacks.conf``."""
+
+    def test_names_no_user_by_itself(self) -> None:
+        switches = values_of("Environment", STACKS_TEXT)
+
+        assert switches == ["GPUMON_STACKS=1", '"GPUMON_STACKS_OF="']
+
+    def test_gives_one_capability_and_leaves_the_rest_of_the_sandbox(self) -> None:
+        keys = set(re.findall(r"^(\w+)=", STACKS_TEXT, re.MULTILINE))
+
+        assert values_of("CapabilityBoundingSet", STACKS_TEXT) == ["CAP_SYS_PTRACE"]
+        assert values_of("AmbientCapabilities", STACKS_TEXT) == ["CAP_SYS_PTRACE"]
+        assert keys == {
+            "Environment", "CapabilityBoundingSet", "AmbientCapabilities", "SystemCallFilter",
+        }  # fmt: skip
+
+    def test_permits_calls_that_read_memory_and_none_that_change_a_process(self) -> None:
+        permitted = permitted_calls(TEXT + STACKS_TEXT)
+
+        assert "process_vm_readv" in permitted
+        assert not permitted & {"process_vm_writev", "ptrace", "pidfd_getfd"}
+
+    @as_root
+    def test_lets_py_spy_read_another_user_with_that_capability_alone(
+        self, open_folder: Path
+    ) -> None:
+        found = find_py_spy()
+        if found is None:
+            missing("py-spy is not installed: pip install -e '.[stacks]'")
+        program = shutil.copy(str(found), open_folder)  # where every user may run it
+        capability = value_of("AmbientCapabilities", STACKS_TEXT).removeprefix("CAP_").lower()
+        of_the_drop_in = [
+            f"--{held}=-all,+{capability}" for held in ("bounding-set", "inh-caps", "ambient-caps")
+        ]
+        sleeper = subprocess.Popen([*as_user(OTHER_UID), *ASLEEP], stdout=subprocess.PIPE)
+        with ending(sleeper) as other:
+            assert other.stdout is not None
+            assert other.stdout.readline() == b"\n"
+            without, with_it = (
+                ran(*as_user(54_321, *held), program, "dump", "--nonblocking", "--pid", other.pid)
+                for held in ([], of_the_drop_in)
+            )
+
+        assert (without.returncode, with_it.returncode) == (1, 0), with_it.stderr
+        assert "<module>" in with_it.stdout
+
+
+def as_user(uid: int, *capabilities: str) -> list[str]:
+    """A prefix for a command; without capabilities it has none."""
+    user = [f"--reuid={uid}", f"--regid={uid}", "--clear-groups", "--no-new-privs"]
+    return [needed("setpriv", "util-linux"), *user, *capabilities]
+
+
+def permitted_calls(text: str) -> set[str]:
+    """What the lines ``SystemCallFilter`` leave, with every set in them resolved."""
+    sets: dict[str, set[str]] = {}
+    for line in systemd_analyze("syscall-filter").splitlines():
+        if line.startswith("@"):
+            name = line
+            sets[name] = set()
+        elif line.strip() and not line.strip().startswith("#"):
+            sets[name].add(line.strip())
+    permitted: set[str] = set()
+    for line in values_of("SystemCallFilter", text):
+        calls = resolved(line.removeprefix("~").split(), sets)
+        permitted = permitted - calls if line.startswith("~") else permitted | calls
+    return permitted
+
+
+def resolved(names: Iterable[str], sets: Mapping[str, set[str]]) -> set[str]:
+    return {call for name in names
+            for call in (resolved(sets[name], sets) if name in sets else [name])}  # fmt: skip
 
 
 IN_THE_MOUNT = r"""
