@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import ctypes
-import errno
 import os
 import resource
-import shutil
 import signal
 import sys
 import tempfile
@@ -21,19 +18,15 @@ from typing import Final
 
 from gpumon.cli.command import print_error
 from gpumon.cli.run_end import print_end
+from gpumon.cli.started_command import CommandError, StartedCommand
 from gpumon.errors import GpumonError
 
-_NOT_FOUND: Final = 127
-_NOT_EXECUTABLE: Final = 126
-"""Exit codes of a shell for a command that it cannot run."""
 _NOTES: Final = "GPUMON_RUN_NOTES"
 """The variable with the file for notes; ``sitecustomize.py`` reads it."""
 _PATH: Final = "PYTHONPATH"
-_PR_SET_PDEATHSIG: Final = 1
 _FORWARDED: Final = (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
 _OF_THE_TERMINAL: Final = (signal.SIGINT, signal.SIGQUIT)
 """Sent to the whole process group, so the command receives them without gpumon."""
-_IGNORED_BY_PYTHON: Final = (signal.SIGPIPE, signal.SIGXFSZ)
 _TAKE_A_VALUE: Final = "WX"
 _KEEP_HOOKS_OUT: Final = "IES"
 """Options of Python without which nothing on ``PYTHONPATH`` is run at its start."""
@@ -74,21 +67,26 @@ class RunCommand:
                 "put a PhaseTagger into the script"
             )
         with _notes_file() as notes:
-            began_ns = time.monotonic_ns()
+            began_ns, environ = time.monotonic_ns(), _environment(os.environ, notes)
+            command = StartedCommand(
+                words, environ=environ, ends_with_gpumon=True, example=_example_for(words[0])
+            )
             try:
-                status = _wait_for(words, _environment(os.environ, notes))
-            except OSError as error:
-                print_error(_refusal(words[0], error))
-                is_missing = error.errno in (errno.ENOENT, errno.ENOTDIR)
-                return _NOT_FOUND if is_missing else _NOT_EXECUTABLE
+                code = _wait_for(command)
+            except CommandError as error:
+                print_error(error)
+                return error.shell_code
             if option is None:
                 # Whatever is wrong now, the exit code is that of the command.
                 with contextlib.suppress(KeyboardInterrupt, OSError, GpumonError):
                     print_end(notes, began_ns)
                     sys.stderr.flush()
-        if os.WIFSIGNALED(status):
-            return _end_by(os.WTERMSIG(status))
-        return os.waitstatus_to_exitcode(status)
+        return code if command.ended_by is None else _end_by(command.ended_by)
+
+
+def _example_for(command: str) -> str:
+    is_script = command.endswith(".py")
+    return f"gpumon run -- python {command if is_script else 'train.py'}"
 
 
 def option_without_hooks(words: Sequence[str]) -> str | None:
@@ -144,65 +142,32 @@ def _environment(environ: Mapping[str, str], notes: Path | None) -> dict[str, st
     return {**environ, _PATH: path, **({} if notes is None else {_NOTES: str(notes)})}
 
 
-def _wait_for(words: Sequence[str], environ: Mapping[str, str]) -> int:
-    """Run the command as a child of this process, and return its wait status.
+def _wait_for(command: StartedCommand) -> int:
+    """Run the command to its end, and return its exit code, or 128 and the number of its signal.
 
     Raises:
-        OSError: It cannot be executed; or no process can be made.
+        CommandError: It cannot be executed.
     """
-    prctl = ctypes.CDLL(None).prctl
-    passed_on = [number for number in _FORWARDED if signal.getsignal(number) != signal.SIG_IGN]
-    ignored = [number for number in _OF_THE_TERMINAL if signal.getsignal(number) != signal.SIG_IGN]
-    trouble, of_child = os.pipe()
-    parent = os.getpid()
-    # Blocked until the child has its own dispositions, and this process its handlers.
-    mask = signal.pthread_sigmask(signal.SIG_BLOCK, [*_FORWARDED, *_OF_THE_TERMINAL])
-    child = os.fork()
-    if child == 0:
-        try:
-            prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
-            if os.getppid() != parent:
-                os._exit(1)
-            for number in (*_IGNORED_BY_PYTHON, *ignored):
-                signal.signal(number, signal.SIG_DFL)
-            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
-            os.execvpe(words[0], list(words), dict(environ))
-        except OSError as error:
-            os.write(of_child, str(error.errno).encode())
-        finally:
-            os._exit(_NOT_EXECUTABLE)
 
     def forward(number: int, _: FrameType | None) -> None:
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(child, number)
+        command.forward(number)
 
-    before = {number: signal.signal(number, forward) for number in passed_on}
-    before |= {number: signal.signal(number, lambda *_: None) for number in ignored}
-    signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+    handlers = {**dict.fromkeys(_FORWARDED, forward), **dict.fromkeys(_OF_THE_TERMINAL, _leave)}
+    before = {
+        number: signal.signal(number, handler)
+        for number, handler in handlers.items()
+        if signal.getsignal(number) != signal.SIG_IGN  # as with nohup
+    }
     try:
-        os.close(of_child)
-        with os.fdopen(trouble, "rb") as pipe:
-            failed = pipe.read()
-        _, status = os.waitpid(child, 0)
+        command.begin()
+        return command.wait()
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-    if failed:
-        raise OSError(int(failed), os.strerror(int(failed)))
-    return status
 
 
-def _refusal(command: str, error: OSError) -> str:
-    """Why a command cannot be run, as a sentence."""
-    found = shutil.which(command, os.F_OK)
-    if error.errno in (errno.ENOENT, errno.ENOTDIR):
-        if found is None:
-            return f"there is no command {command!r}: write `gpumon run -- python train.py`"
-        return f"{command!r} cannot be run: the interpreter in its first line does not exist"
-    reason = error.strerror or str(error)
-    if command.endswith(".py"):
-        return f"{command!r} cannot be run ({reason}): write `gpumon run -- python {command}`"
-    return f"{command!r} cannot be run: {reason}"
+def _leave(number: int, _: FrameType | None) -> None:
+    """The command has received it, too."""
 
 
 def _end_by(number: int) -> int:

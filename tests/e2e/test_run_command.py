@@ -135,8 +135,8 @@ class TestACommandThatCannotBeRun:
 
         assert (done.returncode, done.stderr) == (
             127,
-            "gpumon: there is no command 'no-such-command': write `gpumon run -- python "
-            "train.py`\n",
+            "gpumon: 'no-such-command' cannot be run: No such file or directory: write `gpumon run "
+            "-- python train.py`\n",
         )
 
     def test_is_not_executable(self, folder: Folder) -> None:
@@ -146,7 +146,7 @@ class TestACommandThatCannotBeRun:
 
         assert (done.returncode, done.stderr) == (
             126,
-            "gpumon: './train.py' cannot be run (Permission denied): write `gpumon run -- python "
+            "gpumon: './train.py' cannot be run: Permission denied: write `gpumon run -- python "
             "./train.py`\n",
         )
 
@@ -157,7 +157,8 @@ class TestACommandThatCannotBeRun:
 
         assert (done.returncode, done.stderr) == (
             127,
-            "gpumon: './train' cannot be run: the interpreter in its first line does not exist\n",
+            "gpumon: './train' cannot be run: the interpreter in its first line does not exist: "
+            "write `gpumon run -- python train.py`\n",
         )
 
     @pytest.mark.parametrize("words", [(), ("--",)], ids=["nothing", "only --"])
