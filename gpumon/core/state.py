@@ -164,8 +164,9 @@ class CollectorState(NamedTuple):
 
 RINGS: Final = "phase_rings"
 HOST: Final = "host_evidence"
+STACKS: Final = "stacks"
 REPLAY: Final = "replay"
-_OF_USERS: Final = (RINGS, HOST, "follow", REPLAY)
+_OF_USERS: Final = (RINGS, HOST, STACKS, "follow", REPLAY)
 """Collectors that read users' files or processes."""
 
 
@@ -174,7 +175,7 @@ def refusal_note(collector: CollectorState) -> str | None:
     if collector.name not in _OF_USERS or collector.message is None:
         return None
     # A bad file of one user is no failure of the collector, but must be reported.
-    is_reported = collector.name in (RINGS, HOST) or collector.errors_total
+    is_reported = collector.name in (RINGS, HOST, STACKS) or collector.errors_total
     if collector.success and not is_reported:
         return None
     refused = f" ({collector.errors_total:,} refused so far)" if collector.errors_total > 1 else ""

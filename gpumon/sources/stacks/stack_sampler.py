@@ -19,10 +19,8 @@ from gpumon.core.sample import Frame, ProcessSample
 from gpumon.core.settings.detector import DEFAULT_SETTINGS
 from gpumon.core.stacks.reading import StacksReading
 from gpumon.core.stacks.stack import StackSample
-from gpumon.core.state import CollectorState
+from gpumon.core.state import STACKS, CollectorState
 
-STACKS: Final = "stacks"
-"""Name of the collector."""
 MOST_CPU_RATIO: Final = 0.005
 """Share of a core that all samples may take, py-spy's own time included."""
 _SAVED_CPU_S: Final = 0.5
@@ -34,6 +32,8 @@ _AT_WORK_INTERVAL_NS: Final = 60 * NS_PER_S
 _CHECK_AGAIN_NS: Final = 60 * NS_PER_S
 _FORGET_NS: Final = 600 * NS_PER_S
 _MOST_A_TICK: Final = 4
+_REPORTED_FAILURES: Final = 3
+"""In a row: of a process that works, one in ten fails."""
 _STOP_PATIENCE_S: Final = 1.5
 
 
@@ -105,7 +105,7 @@ class StackSampler:
         self._requests: queue.SimpleQueue[_Request | None] = queue.SimpleQueue()
         self._answers: queue.SimpleQueue[StackSample] = queue.SimpleQueue()
         self._turns = FairTurns[int](_MOST_A_TICK)
-        self._taken = self._failed = 0
+        self._taken = self._failed = self._failed_in_a_row = 0
         self._spent_before_s = 0.0
         self._message: str | None = None
         self._thread = threading.Thread(target=self._work, name="gpumon-stacks", daemon=True)
@@ -131,8 +131,10 @@ class StackSampler:
                 sample = self._answers.get_nowait()
                 request = self._pending.pop(0)  # answers come in the order of requests
                 self._taken += 1
+                self._failed_in_a_row = self._failed_in_a_row + 1 if sample.error else 0
                 if sample.error is not None:
                     self._failed += 1
+                if self._failed_in_a_row >= _REPORTED_FAILURES:
                     self._message = sample.error
                 yield request.uuids, sample
 

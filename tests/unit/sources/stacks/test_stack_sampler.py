@@ -149,7 +149,16 @@ class TestASample:
 
             assert one.reader.pids == [PID, PID]
             assert one.sampler.collector_state().errors_total == 1
-            assert one.sampler.collector_state().message == "it changed"
+            assert one.sampler.collector_state().message is None
+
+    def test_that_fails_again_and_again_is_reported(self) -> None:
+        with machine() as one:
+            one.reader.failures = [StackSample(0, 0, PID, error="it hangs")] * 3
+            for _ in range(9):
+                one.tick(IDLE)
+
+            assert one.sampler.collector_state().errors_total == 3
+            assert one.sampler.collector_state().message == "it hangs"
 
 
 class TestNoSampleIsTaken:
