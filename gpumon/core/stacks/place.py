@@ -6,7 +6,14 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from gpumon.core.phase import IdleCause
-from gpumon.core.stacks.frames import FrameRow, RowKind, is_user_code, library_path, row_of
+from gpumon.core.stacks.frames import (
+    FrameRow,
+    RowKind,
+    is_standard_library,
+    is_user_code,
+    library_path,
+    row_of,
+)
 from gpumon.core.stacks.stack import ProcessStack, StackFrame, StackSample, ThreadStack
 
 
@@ -49,105 +56,194 @@ class WorkerDoing(NamedTuple):
 
 _HELPERS: Final = (
     "torch/utils/data/_utils/pin_memory.py",
-    "tqdm/_monitor.py",
+    "tqdm/",
     "tensorboard/",
     "wandb/",
     "mlflow/",
     "ipykernel/",
+    "multiprocessing/queues.py",
     "multiprocessing/resource_sharer.py",
 )
-"""Threads with a call in these never train."""
-_WAITS: Final = ("threading.py", "selectors.py", "asyncio/", "concurrent/futures/", "queue.py",
-                 "multiprocessing/", "socket.py", "socketserver.py", "ssl.py")  # fmt: skip
-"""A thread whose innermost call is in these waits for another one."""
-_FORKED: Final = ("BaseProcess._bootstrap", "_bootstrap")
+"""A thread that these start never trains."""
+_NO_WORKERS: Final = ("multiprocessing/resource_tracker.py", "multiprocessing/forkserver.py")
+_WAITS: Final = (
+    "threading.py",
+    "queue.py",
+    "selectors.py",
+    "socketserver.py",
+    "asyncio/",
+    "concurrent/futures/",
+    "multiprocessing/",
+)
+"""A thread whose innermost call is in these waits for another one, or for a request."""
+_START_OF_PROCESS: Final = "multiprocessing/process.py"
+_WORKER_LOOP: Final = "torch/utils/data/_utils/worker.py"
+_WORKER_FETCH: Final = "torch/utils/data/_utils/fetch.py"
+_GENERATOR: Final = "tensorflow/python/data/ops/from_generator_op.py"
+
+Calls = Sequence[StackFrame]
 
 
 def place_of(sample: StackSample) -> Place:
-    """Where the thread that trains was; without a readable one, an empty place."""
-    if not sample.processes or sample.error is not None:
+    """Where the thread that trains was; without a readable one, an empty place.
+
+    That is the main thread. Where this only waits, and one other thread runs the user's code, it is
+    that one.
+    """
+    if sample.error is not None or not sample.processes:
         return Place()
-    process = sample.processes[0]
-    threads = [calls for thread in process.threads if (calls := _calls(thread))]
-    main = next((_calls(thread) for thread in process.threads if thread.tid == process.pid), ())
-    if not main:
+    process, *children = sample.processes
+    main: Calls = _main_calls(process)
+    if not main or _library(main[-1]) == _WORKER_LOOP:
         return Place()
-    others = [calls for calls in threads if calls is not main]
-    return _place(main, others, sample.processes[1:])
+    others = [_own_calls(thread) for thread in process.threads if thread.tid != process.pid]
+    others = [calls for calls in others if calls and not _helps_a_library(calls)]
+    place = _place(main, others, children)
+    if place.cause is not None or not _is_waiting(main):
+        return place
+    return _place_of_another([calls for calls in others if _user_calls(calls)]) or place
 
 
 def worker_doing(process: ProcessStack) -> WorkerDoing:
     """What a descendant of the training process was doing."""
-    calls = next((_calls(thread) for thread in process.threads if thread.tid == process.pid), ())
-    if not calls:
+    calls = _main_calls(process)
+    if not calls or _library(calls[-1]) in _NO_WORKERS:
         return WorkerDoing()
-    user_call = next((call for call in calls if is_user_code(call)), None)
-    return WorkerDoing(not _is_waiting(calls), calls[0], user_call)
+    users = _user_calls(calls)
+    libraries = {_library(call) for call in calls}
+    if _WORKER_LOOP in libraries:
+        is_working = _WORKER_FETCH in libraries
+    else:
+        is_working = bool(users) and not _is_waiting(calls)
+    return WorkerDoing(is_working, calls[0], users[-1] if users else None)
 
 
-def _calls(thread: ThreadStack) -> tuple[StackFrame, ...]:
+def _library(call: StackFrame) -> str:
+    return library_path(call.path) or ""
+
+
+def _user_calls(calls: Calls) -> tuple[StackFrame, ...]:
+    """The user's own, the outermost first."""
+    return tuple(call for call in reversed(calls) if is_user_code(call))
+
+
+def _main_calls(process: ProcessStack) -> Calls:
+    return next((_own_calls(thread) for thread in process.threads if thread.tid == process.pid), ())
+
+
+def _own_calls(thread: ThreadStack) -> Calls:
     """Its calls, the innermost first, without those of the process that forked it."""
     for number, call in enumerate(thread.frames):
-        if call.function in _FORKED and library_path(call.path) == "multiprocessing/process.py":
+        if _library(call) == _START_OF_PROCESS:
             return thread.frames[:number]
-        if (library_path(call.path) or "").startswith(_HELPERS):
-            return ()
     return thread.frames
 
 
-def _is_waiting(calls: Sequence[StackFrame]) -> bool:
-    return (library_path(calls[0].path) or "").startswith(_WAITS)
+def _helps_a_library(calls: Calls) -> bool:
+    start = next((call for call in reversed(calls) if not _is_start_of_thread(call)), None)
+    return start is None or _library(start).startswith(_HELPERS)
 
 
-def _place(
-    calls: Sequence[StackFrame],
-    others: Sequence[Sequence[StackFrame]],
-    children: Sequence[ProcessStack],
-) -> Place:
-    user_frames = tuple(call for call in reversed(calls) if is_user_code(call))
-    found = _deciding(calls)
+def _is_start_of_thread(call: StackFrame) -> bool:
+    return _library(call) == "threading.py" or call.path.startswith("<frozen ")
+
+
+def _is_waiting(calls: Calls) -> bool:
+    return _library(calls[0]).startswith(_WAITS)
+
+
+def _place_of_another(others: Sequence[Calls]) -> Place | None:
+    """Of the one thread that runs the user's code while the main thread waits."""
+    at_work = [calls for calls in others if not _is_waiting(calls) or _strong(calls)]
+    known = [calls for calls in at_work if _strong(calls)]
+    places = [_place(calls, (), ()) for calls in known or at_work]
+    if not places or len({place.cause for place in places}) > 1 or (not known and len(places) > 1):
+        return None
+    return places[0]
+
+
+def _place(calls: Calls, others: Sequence[Calls], children: Sequence[ProcessStack]) -> Place:
+    users = _user_calls(calls)
+    cause: IdleCause | None = None
+    found, feeder = _strong(calls), None
+    for number, row in _rows(calls):
+        if row.kind is RowKind.FETCHING_STEP and _is_fed_by_generator(others):
+            found, feeder = (number, row), _user_call_at_work(others)
     if found is None:
-        return Place(caller=user_frames[-1] if user_frames else None, user_frames=user_frames)
+        found, feeder = _weak(calls, others, children)
+    if found is None:
+        waits = _user_waits(calls)
+        what = waits[-1][1].what if waits else ""
+        return Place(None, None, users[-1] if users else None, users, what)
     number, row = found
-    inside = next((call for call in calls[:number] if is_user_code(call)), None)
-    cause: IdleCause | None = row.cause
-    if row.kind in (RowKind.QUEUE, RowKind.RESULT):
-        at_work = [
-            doing.user_call
-            for doing in map(worker_doing, children)
-            if doing.is_working and doing.user_call
-        ]
-        if row.kind is RowKind.QUEUE:
-            at_work += [
-                next(filter(is_user_code, other))
-                for other in others
-                if not _is_waiting(other) and any(map(is_user_code, other))
-            ]
-        inside = at_work[0] if at_work else None
-        cause = cause if at_work else None
+    cause = row.cause
+    caller = next((call for call in calls[number + 1 :] if is_user_code(call)), None)
+    within = next((call for call in calls[:number] if is_user_code(call)), None)
     return Place(
         cause,
         calls[number],
-        next((call for call in calls[number + 1 :] if is_user_code(call)), None),
-        user_frames,
+        caller,
+        users,
         row.what,
-        inside,
-        row.kind is RowKind.COLLECTIVE,
+        within or feeder,
+        any(row.kind is RowKind.COLLECTIVE for _, row in _rows(calls[: number + 1])),
     )
 
 
-def _deciding(calls: Sequence[StackFrame]) -> tuple[int, FrameRow] | None:
-    """The call whose row decides, by its number in ``calls``."""
-    strong: tuple[int, FrameRow] | None = None
-    weak: tuple[int, FrameRow] | None = None
-    for number in range(len(calls) - 1, -1, -1):
-        row = row_of(calls[number])
-        if row is None:
-            continue
+def _rows(calls: Calls) -> list[tuple[int, FrameRow]]:
+    """The calls that the table knows, the outermost first."""
+    known = ((number, row_of(calls[number])) for number in range(len(calls) - 1, -1, -1))
+    return [(number, row) for number, row in known if row is not None]
+
+
+def _strong(calls: Calls) -> tuple[int, FrameRow] | None:
+    """The outermost wait for input, else the innermost other call of a strong row."""
+    found: tuple[int, FrameRow] | None = None
+    for number, row in _rows(calls):
         if row.kind is not RowKind.STRONG:
-            weak = (number, row)
-        elif row.cause is IdleCause.INPUT_WAIT:
+            continue
+        if row.cause is IdleCause.INPUT_WAIT:
             return number, row
-        elif strong is None or row is not strong[1]:
-            strong = (number, row)
-    return strong or weak
+        if found is None or row is not found[1]:
+            found = number, row
+    return found
+
+
+def _user_waits(calls: Calls) -> list[tuple[int, FrameRow]]:
+    """Waits for another thread or process that the user's code calls, and no library."""
+    waits = []
+    for number, row in _rows(calls):
+        if row.kind in (RowKind.QUEUE, RowKind.RESULT):
+            callers = (call for call in calls[number:] if not is_standard_library(call))
+            caller = next(callers, None)
+            if caller is not None and is_user_code(caller):
+                waits.append((number, row))
+    return waits
+
+
+def _weak(
+    calls: Calls, others: Sequence[Calls], children: Sequence[ProcessStack]
+) -> tuple[tuple[int, FrameRow] | None, StackFrame | None]:
+    """The outermost call of a weak row, and the call of another thread that it waits for."""
+    for number, row in _rows(calls):
+        if row.kind in (RowKind.WEAK, RowKind.COLLECTIVE):
+            return (number, row), None
+    for number, row in _user_waits(calls):
+        doing = map(worker_doing, children)
+        at_work = [worker.user_call for worker in doing if worker.is_working]
+        if row.kind is RowKind.QUEUE:
+            at_work.append(_user_call_at_work(others))
+        if any(at_work):
+            return (number, row), next(filter(None, at_work))
+    return None, None
+
+
+def _user_call_at_work(others: Sequence[Calls]) -> StackFrame | None:
+    """The user's innermost call in a thread that does not wait."""
+    at_work = (_user_calls(calls) for calls in others if not _is_waiting(calls))
+    return next((users[-1] for users in at_work if users), None)
+
+
+def _is_fed_by_generator(others: Sequence[Calls]) -> bool:
+    """Whether a generator of tf.data runs; it does not while enough batches are ready."""
+    return any(_library(call) == _GENERATOR for calls in others for call in calls)
