@@ -17,7 +17,7 @@ from trainer_hooks.examples.busy_spans import BusySpans
 def read_batches(batches: Queue[int]) -> None:
     for number in range(1_000_000):
         decode_images()
-        batches.put(number, timeout=5)  # which fails when the loop is gone
+        batches.put(number)
 
 
 def decode_images() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -13,7 +14,6 @@ from typing import Any
 import pytest
 
 from tests.daemon import RunningDaemon
-from tests.processes import ending
 from tests.waiting import wait_until
 
 LOOP = Path(__file__).with_name("fed_by_a_queue.py")
@@ -29,10 +29,15 @@ def watched(folder: Path, **environ: str) -> Iterator[RunningDaemon]:
     process = subprocess.Popen(
         [sys.executable, str(LOOP), str(spans)],
         env={**os.environ, "PYTHONPATH": str(ROOT), **environ},
+        start_new_session=True,
     )
     arguments = ("--source", f"follow:{spans}", "--period", "0.5", "--stacks")
-    with ending(process), RunningDaemon(folder, *arguments) as daemon:
-        yield daemon
+    try:
+        with RunningDaemon(folder, *arguments) as daemon:
+            yield daemon
+    finally:
+        os.killpg(process.pid, signal.SIGKILL)  # with its worker
+        process.wait()
 
 
 def gpu_of(daemon: RunningDaemon) -> dict[str, Any]:
