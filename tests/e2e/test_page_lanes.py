@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from gpumon.core.phase import IdleCause
+from gpumon.core.stacks.evidence import PlaceCount, StackFinding
+from gpumon.core.stacks.stack import StackFrame
+from gpumon.core.state import GpuState, MonitorState
 from tests.builders.state import S, jittered_states
 from tests.e2e.open_page import Show, Visit, story
 from tests.state_sequence import starved_and_healthy
@@ -14,6 +19,7 @@ from tests.state_sequence import starved_and_healthy
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
 RED, GREEN = (217, 56, 30), (90, 168, 151)
+LIBRARY = "torch/utils/data/dataloader.py"
 PERIOD_S = 0.1
 KEPT_TICKS = 600
 FROM_LEFT_TO_RIGHT = (0.005, 0.2, 0.33, 0.5, 0.66, 0.9)
@@ -126,3 +132,40 @@ class TestTheWindow:
         assert page.page.evaluate(KEPT) == [1_200 * S, 88 * S - S // 10, 88 * S - S // 10]
         assert page.text(".from >> nth=0") == "20 min ago"
         assert holes(page)[0].endswith(" kept")
+
+
+class TestWhatStackSamplesShow:
+    def test_is_below_the_lane_of_its_gpu_alone(self, show: Show) -> None:
+        page = show(*seen(story(60)))
+        page.until("#sentence", "^Starved")
+
+        assert [text for text in page.texts(".seen") if text] == [
+            "Stack samples show a wait for input in 9 of 10 sampled pauses, of 31 pauses in all. "
+            "In 36 of 40 stack samples taken while it was idle, its process was in "
+            f"DataLoader.__next__ ({LIBRARY}), called from train.py:41."
+        ]
+        assert [page.is_hidden(f".seen >> nth={number}") for number in range(3)] == [0, 1, 1]
+
+    def test_is_text_whatever_a_file_is_called(self, show: Show) -> None:
+        page = show(*seen(story(60), file="<img src=x onerror=alert(1)>.py"))
+        page.until("#sentence", "^Starved")
+
+        assert "called from <img src=x onerror=alert(1)>.py:41." in page.text(".seen >> nth=0")
+        assert page.count(".seen img") == 0
+
+
+def seen(states: list[MonitorState], file: str = "train.py") -> list[MonitorState]:
+    """The same states, with stack samples of the first GPU."""
+    frame = StackFrame("__next__", f"/env/lib/python3.11/site-packages/{LIBRARY}")
+    place = PlaceCount(
+        IdleCause.INPUT_WAIT, "DataLoader.__next__", frame,
+        StackFrame("main", f"/home/ann/secret/{file}", 41), samples=36,
+    )  # fmt: skip
+    found = StackFinding(idle_samples=40, places=(place,))
+
+    def with_samples(gpu: GpuState) -> GpuState:
+        pauses = replace(gpu.totals.pauses, count=31)
+        totals = gpu.totals._replace(sampled_pauses=10, seen_input_pauses=9, pauses=pauses)
+        return gpu._replace(stacks=found, totals=totals)
+
+    return [state._replace(gpus=(with_samples(state.gpus[0]), *state.gpus[1:])) for state in states]

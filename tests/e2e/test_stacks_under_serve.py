@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -14,21 +16,28 @@ from typing import Any
 import pytest
 
 from tests.daemon import RunningDaemon
+from tests.e2e.pty_terminal import on_a_terminal
+from tests.hosts_of_dstat import real_host
+from tests.programs import ROOT, gpumon
 from tests.waiting import wait_until
 
 LOOP = Path(__file__).with_name("fed_by_a_queue.py")
-ROOT = Path(__file__).resolve().parents[2]
+SECRET = "hunter2"
+"""In the name of the loop's folder, in an argument and in its environment."""
+EVERYTHING = ("/metrics", "/", "/api/v1/state", "/api/v1/report", "/api/v1/report/lanes",
+              "/api/v1/history")  # fmt: skip
 pytestmark = pytest.mark.slow
 
 
 @contextmanager
 def watched(folder: Path, **environ: str) -> Iterator[RunningDaemon]:
     """A daemon beside the loop, which is over at the end."""
-    spans = folder / "busy.jsonl"
+    spans, place = folder / "busy.jsonl", folder / SECRET
     spans.touch()
+    place.mkdir()
     process = subprocess.Popen(
-        [sys.executable, str(LOOP), str(spans)],
-        env={**os.environ, "PYTHONPATH": str(ROOT), **environ},
+        [sys.executable, shutil.copy(LOOP, place), str(spans), f"--key={SECRET}"],
+        env={**os.environ, "PYTHONPATH": str(ROOT), "WANDB_API_KEY": SECRET, **environ},
         start_new_session=True,
     )
     arguments = ("--source", f"follow:{spans}", "--period", "0.5", "--stacks")
@@ -45,11 +54,23 @@ def gpu_of(daemon: RunningDaemon) -> dict[str, Any]:
     return found
 
 
-def test_finds_what_the_loop_waits_for_and_the_line(tmp_path: Path) -> None:
-    with watched(tmp_path) as daemon:
-        wait_until(lambda: gpu_of(daemon)["seen_samples"].get("input_wait", 0) >= 3, 60)
-        gpu, state, metrics = gpu_of(daemon), daemon.state()["gpus"][0], daemon.metrics()
-        (place,) = [one for one in gpu["stacks"]["places"] if one["cause"] == "input_wait"][:1]
+@pytest.fixture(scope="module")
+def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningDaemon]:
+    """One that has seen what the loop waits for."""
+    with watched(tmp_path_factory.mktemp("seen")) as one:
+        wait_until(lambda: has_mostly_seen_input(gpu_of(one)), 60)
+        yield one
+
+
+def has_mostly_seen_input(gpu: dict[str, Any]) -> bool:
+    """The pause in which the daemon starts may not be seen."""
+    is_most = gpu["starved_seconds"] > 0.5 * gpu["idle_seconds"]
+    return bool(is_most and gpu["seen_samples"].get("input_wait", 0) >= 3)
+
+
+def test_finds_what_the_loop_waits_for_and_the_line(daemon: RunningDaemon) -> None:
+    gpu, state, metrics = gpu_of(daemon), daemon.state()["gpus"][0], daemon.metrics()
+    (place,) = [one for one in gpu["stacks"]["places"] if one["cause"] == "input_wait"][:1]
 
     assert gpu["seen_by_cause"]["input_wait"] > 1
     assert gpu["starved_seconds"] == pytest.approx(gpu["seen_seconds"])
@@ -57,6 +78,31 @@ def test_finds_what_the_loop_waits_for_and_the_line(tmp_path: Path) -> None:
     assert state["seen_ns"]["input_wait"] > 0
     assert place["caller"] == {"function": "train", "file": "fed_by_a_queue.py", "line": 31}
     assert 'gpumon_gpu_seen_seconds_total{cause="input_wait",uuid="GPU-followed-0"}' in metrics
+
+
+def test_shows_functions_and_files_in_the_report_and_on_the_page_alone(
+    daemon: RunningDaemon,
+) -> None:
+    printed = {path: daemon.get(path)[1] for path in EVERYTHING}
+    printed["the state file"] = daemon.state_file.read_text()
+    printed["the log"] = daemon.log()
+
+    assert [where for where, text in printed.items() if SECRET in text] == []
+    shown = {where for where, text in printed.items() if LOOP.name in text}
+    assert shown == {"/api/v1/state", "/api/v1/report", "/api/v1/report/lanes"}
+
+
+@pytest.mark.dstat
+def test_is_input_without_a_question_mark_in_dstat(daemon: RunningDaemon, tmp_path: Path) -> None:
+    environ = {"HOME": str(tmp_path), "GPUMON_RUNTIME_DIR": str(daemon.runtime_dir)}
+    assert gpumon("dstat", "install", environ=environ).returncode == 0
+    environ |= {"PATH": os.environ["PATH"], "PYTHONWARNINGS": "ignore"}
+    columns = ["--gpu", "--gpu-stall", "1", "1"]
+    written = on_a_terminal([*real_host("dstat").words, *columns], environ=environ)
+
+    row = next(line for line in reversed(written.lines) if line.strip())
+    assert re.search(r"\binput\b", row), written.raw
+    assert "?" not in row
 
 
 def test_leaves_a_process_alone_that_does_not_want_it(tmp_path: Path) -> None:

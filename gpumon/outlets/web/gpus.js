@@ -57,7 +57,8 @@ export class Cards {
     whole.addEventListener("toggle", this.onToggle);
     return {
       whole, canvas, name: part("gpu-name"), line: part("gpu-line"), figures: part("figures"),
-      from: part("from"), lane: new Lane(canvas, part("readout")), isFolded: null,
+      from: part("from"), lane: new Lane(canvas, part("readout")), seen: part("seen"),
+      isFolded: null,
     };
   }
 
@@ -101,6 +102,8 @@ function drawHead(card, gpu, gpus) {
   whole.classList.toggle("empty", isUnderFilled(gpu) || hasTrouble(gpu));
   whole.classList.toggle("part", gpu.parent_uuid != null);
   setText(card.figures, gpu.present ? gpuFigures(gpu) : "");
+  setText(card.seen, gpu.seen_text ?? "");
+  card.seen.hidden = !gpu.seen_text;
 }
 
 function drawLane(card, gpu, points, view) {

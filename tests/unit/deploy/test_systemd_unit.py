@@ -134,7 +134,14 @@ class TestTheDropInForStacks:
             assert other.stdout is not None
             assert other.stdout.readline() == b"\n"
             without, with_it = (
-                ran(*as_user(54_321, *held), program, "dump", "--nonblocking", "--pid", other.pid)
+                ran(
+                    *as_user(54_321, *held),
+                    program,
+                    "dump",
+                    "--nonblocking",
+                    "--pid",
+                    str(other.pid),
+                )
                 for held in ([], of_the_drop_in)
             )
 
