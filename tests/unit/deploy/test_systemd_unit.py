@@ -97,6 +97,10 @@ def test_the_shared_folder_outlives_the_daemon() -> None:
 class TestTheDropInForStacks:
     """``deploy/gpumon-stacks.conf``."""
 
+    def test_is_needed_because_the_unit_reads_no_stacks(self) -> None:
+        assert "STACKS" not in TEXT
+        assert values_of("CapabilityBoundingSet") == [""]
+
     def test_names_no_user_by_itself(self) -> None:
         switches = values_of("Environment", STACKS_TEXT)
 
