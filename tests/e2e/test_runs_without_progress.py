@@ -173,7 +173,7 @@ class TestARunThatHangs:
     def test_has_advice_on_its_process_and_no_other(self, course: Course) -> None:
         text = course.hanging_alone["later"]
 
-        assert f"py-spy dump --pid {course.pids[LATER]}" in text
+        assert f"gpumon why {course.pids[LATER]} --once" in text
         for word in ("worker", "healthy", "times as fast", "release it"):
             assert word not in text.lower()
 

@@ -345,7 +345,7 @@ NO_FIRST_BATCH: Final = "{run} has waited for its first batch for {time}."
 NO_FIRST_BATCH_IN_LOADER: Final = "{run} has waited for its first batch for {time}, in {loader}."
 SLEEPS_IN_KERNEL: Final = "Its process sleeps in the kernel, in {function}."
 FIND_THE_HANG: Final = (
-    "`py-spy dump --pid {pid}` prints what each of its threads is doing: look for a lock, a read "
+    "`gpumon why {pid} --once` prints what each of its threads is doing: look for a lock, a read "
     "or a connection that does not return."
 )
 FIND_THE_HANG_ELSEWHERE: Final = "Do the same for pid {pids}."
@@ -501,7 +501,7 @@ LATENCY_BOUND_WORKERS: Final = (
 WORKERS_IN_A_LOCK: Final = (
     "The workers of {loader} spend {share} of their time asleep in a lock, or waiting for another "
     "thread. If they share a lock or a file, more of them will not help: hold it for less of each "
-    "batch, or give each worker its own. `py-spy dump --pid PID` shows where a worker waits."
+    "batch, or give each worker its own. `gpumon why PID --once` shows where a worker waits."
 )
 
 HELD_UP: Final = "The bottleneck is {seen}."
@@ -823,8 +823,8 @@ CREATE_INSTANCE: Final = (
 )
 RUN_DOCTOR: Final = "run `gpumon doctor`: it shows what can be read."
 LOOK_AT_ITS_LOG: Final = (
-    "look at the end of its log. If it hangs again, `py-spy dump --pid PID` prints what each of "
-    "its threads is doing."
+    "look at the end of its log. If it hangs again, `gpumon why PID --once` prints what each "
+    "of its threads is doing."
 )
 LOG_FOR_LONGER: Final = "log for longer, to see whether such pauses come again."
 LOG_NEEDS_NO_CHANGE: Final = "nothing in this log calls for a change."

@@ -178,7 +178,7 @@ class TestARunThatHangs:
         "word", ["worker", "prefetch", "times as fast", "healthy", "give", "recovered"]
     )
     def test_gets_no_other_advice_than_to_look_at_it(self, word: str) -> None:
-        assert "py-spy dump --pid 4711" in next_line(HANGS)
+        assert "gpumon why 4711 --once" in next_line(HANGS)
         assert word not in f"{verdict_line(HANGS)} {why_line(HANGS)} {next_line(HANGS)}"
 
     @pytest.mark.parametrize("name", [STARVED, HEALTHY])
