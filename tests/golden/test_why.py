@@ -43,13 +43,14 @@ VALIDATES = Place(
 )
 LINES = {41: "for batch in loader:", 60: "torch.save(model, path)", 30: "score(model, rows)"}
 WORKER_LOOP = StackFrame("_worker_loop", f"{PACKAGES}/torch/utils/data/_utils/worker.py", 374)
+FETCH = StackFrame("fetch", f"{PACKAGES}/torch/utils/data/_utils/fetch.py", 54)
 WAITS = StackFrame("Queue.get", "/usr/lib/python3.11/multiprocessing/queues.py", 113)
 WORKERS = tuple(
     ProcessStack(pid, 7, "python train.py", (ThreadStack(pid, (*calls, WORKER_LOOP)),))
     for pid, calls in [
-        (8, (RESIZE, LOADS)),
-        (9, (RESIZE, LOADS)),
-        (10, (RESIZE, LOADS)),
+        (8, (RESIZE, LOADS, FETCH)),
+        (9, (RESIZE, LOADS, FETCH)),
+        (10, (RESIZE, LOADS, FETCH)),
         (11, (WAITS,)),
     ]
 )
