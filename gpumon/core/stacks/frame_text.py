@@ -29,6 +29,15 @@ def where_text(frame: StackFrame) -> str:
     return shown_path(frame.path) + ("" if frame.line is None else f":{frame.line}")
 
 
+def call_text(frame: StackFrame) -> str:
+    """A frame's function, with its file and line.
+
+    >>> call_text(StackFrame("read", "/home/ann/train.py", 8))
+    'read (train.py:8)'
+    """
+    return label_text(frame.function) + (f" ({where_text(frame)})" if frame.path else "")
+
+
 def function_text(function: UserFunction) -> str:
     """The user's function and the line that calls it.
 
@@ -36,7 +45,7 @@ def function_text(function: UserFunction) -> str:
     >>> function_text(UserFunction(frame, call, 9, 0, True))
     'read (t.py:8), called from t.py:17'
     """
-    name = f"{label_text(function.frame.function)} ({where_text(function.frame)})"
+    name = call_text(function.frame)
     if function.called_from is None:
         return name
     return f"{name}, called from {where_text(function.called_from)}"

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Final
 
-from gpumon.core.stacks.stack import ProcessStack, StackFrame, StackSample, ThreadStack
+from gpumon.core.stacks.frame_text import call_text
+from gpumon.core.stacks.stack import ProcessStack, StackSample, ThreadStack
 from gpumon.core.wording import label_text
 from gpumon.outlets.text.style import WIDTH
-from gpumon.outlets.text.why_text import shown_path
 
 _MOST_LINES: Final = 46
 _MOST_FRAMES: Final = 10
@@ -55,15 +55,9 @@ def _process_lines(process: ProcessStack, most_frames: int) -> list[str]:
         what = {True: ": runs", False: ": waits", None: ""}[thread.is_active]
         lines.append(f"  {name}{what}")
         most = most_frames if number == 0 else 2
-        lines += [f"    {_frame(frame)}" for frame in thread.frames[:most]]
+        lines += [f"    {call_text(frame)}" for frame in thread.frames[:most]]
         if len(thread.frames) > most:
             lines.append(f"    ... {len(thread.frames) - most} more calls")
     if len(with_frames) > _MOST_THREADS:
         lines.append(f"  ... {len(with_frames) - _MOST_THREADS} more threads")
     return lines
-
-
-def _frame(frame: StackFrame) -> str:
-    line = "" if frame.line is None else f":{frame.line}"
-    where = f" ({shown_path(frame.path)}{line})" if frame.path else ""
-    return f"{label_text(frame.function)}{where}"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
@@ -12,6 +11,7 @@ from gpumon.core.phase import IdleCause
 from gpumon.core.report.report import Advice
 from gpumon.core.settings.detector import DEFAULT_SETTINGS
 from gpumon.core.stacks.evidence import CauseShare, PlaceCount, StackFinding, UserFunction
+from gpumon.core.stacks.frame_text import call_text, function_text, shown_path, where_text
 from gpumon.core.stacks.stack import StackFrame
 from gpumon.core.stacks.workers import WorkerSummary
 from gpumon.core.waits.reasons import WaitReason
@@ -21,7 +21,6 @@ from gpumon.outlets.text.statements import joined
 from gpumon.outlets.text.style import wrapped
 from gpumon.pipeline.stack_watch import Ending, WatchedTime
 
-_LIBRARY: Final = re.compile(r"^.*/(?:site-packages|dist-packages|lib/python3\.\d+)/")
 _MOST_PLACES: Final = 3
 _TAG: Final = "tag the training run, which shows each cause: docs/hooks.md."
 _FUNCTION: Final = (
@@ -119,7 +118,7 @@ def _place_lines(place: PlaceCount, why: Why) -> list[str]:
         path = shown_path(place.frame.path) if place.frame is not None and is_other else ""
         lines += wrapped("   ".join(filter(None, (label_text(place.what), path))), first="  ")
     if caller is not None:
-        called = f"called from {_where(caller)}" if lines else _call(caller)
+        called = f"called from {where_text(caller)}" if lines else call_text(caller)
         words = "   ".join(filter(None, (called, why.line_of(caller))))
         lines += wrapped(words, first="    " if lines else "  ")
     return lines or ["  code that could not be read"]
@@ -131,7 +130,7 @@ def workers_sentence(workers: WorkerSummary) -> str:
     if not workers.at_work:
         return f"{count}: waiting for work."
     doing = f"{workers.at_work} at work"
-    where = [] if workers.user_call is None else [_where(workers.user_call)]
+    where = [] if workers.user_call is None else [where_text(workers.user_call)]
     if workers.call is not None:
         name = label_text(workers.call.function)
         doing += f", mostly in {' '.join([name, *(f'({one})' for one in where)])}"
@@ -149,9 +148,9 @@ def _so(why: Why) -> list[list[str]]:
     sentences = [f"So: {WORD_OF_CAUSE[main.cause]} ({_interval(main)})."]
     sentences.append(HELD_UP.format(seen=seen) if seen else "")
     if function is not None:
-        sentences.append(f"It is in {_named(function)}.")
+        sentences.append(f"It is in {function_text(function)}.")
     elif finding.inside is not None and finding.workers is None:
-        sentences.append(f"It works on {_call(finding.inside)}.")
+        sentences.append(f"It works on {call_text(finding.inside)}.")
     return [wrapped(joined(sentences))]
 
 
@@ -163,7 +162,7 @@ def _unknown(why: Why, function: UserFunction | None, main: CauseShare) -> str:
     share = f"{function.idle_samples} of {why.watched.finding.idle_samples} samples"
     return (
         f"cause unknown; the GPU waits while {label_text(why.process)} is in "
-        f"{_named(function)} ({share}{_while_busy(why.watched.finding, function)})."
+        f"{function_text(function)} ({share}{_while_busy(why.watched.finding, function)})."
     )
 
 
@@ -176,14 +175,6 @@ def _while_busy(finding: StackFinding, function: UserFunction) -> str:
 def _interval(share: CauseShare) -> str:
     low, high = (in_percent(end).removesuffix(" %") for end in (share.low, share.high))
     return f"{in_percent(share.ratio)}, between {low} and {high} %"
-
-
-def _named(function: UserFunction) -> str:
-    """``read_shard (train.py:8), called from train.py:17``."""
-    name = _call(function.frame)
-    if function.called_from is None:
-        return name
-    return f"{name}, called from {_where(function.called_from)}"
 
 
 def _next(why: Why) -> list[list[str]]:
@@ -234,29 +225,3 @@ def _too_few(why: Why) -> list[list[str]]:
     if not finding.idle_samples:
         text = "No stack sample was taken while it was idle."
     return [wrapped(text), *_places(finding.places, why), again]
-
-
-# -- frames --------------------------------------------------------------------------
-
-
-def shown_path(path: str) -> str:
-    """A library's path within its environment; else the file's name.
-
-    >>> shown_path("/opt/venv/lib/python3.11/site-packages/torch/utils/data/dataloader.py")
-    'torch/utils/data/dataloader.py'
-    >>> shown_path("/home/ann/job/train.py")
-    'train.py'
-    """
-    within = _LIBRARY.sub("", path)
-    return label_text(within if within != path else path.rpartition("/")[2])
-
-
-def _call(frame: StackFrame) -> str:
-    """``read_shard (train.py:8)``."""
-    return f"{label_text(frame.function)} ({_where(frame)})"
-
-
-def _where(frame: StackFrame) -> str:
-    """``train.py:41``."""
-    line = "" if frame.line is None else f":{frame.line}"
-    return f"{shown_path(frame.path)}{line}"

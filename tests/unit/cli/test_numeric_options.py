@@ -11,6 +11,7 @@ import pytest
 from gpumon.cli.analyze import column_argument
 from gpumon.cli.main import build_parser
 from gpumon.cli.source_option import check_source
+from gpumon.cli.stacks_option import user_argument
 from gpumon.outlets.http.clients import read_token
 from trainer_hooks.examples.example_run import example_parser, writable
 from trainer_hooks.trainer_bench import main as trainer_bench
@@ -28,7 +29,9 @@ COMMANDS = (
     "dstat",
 )
 NONSENSE = ("nan", "inf", "-inf", "-1", "0", "1e308", "1" + 400 * "0", "", "x")
-OTHER_TYPES = {Path, column_argument, writable, trainer_bench._gpu, check_source, read_token}
+OTHER_TYPES = {
+    Path, column_argument, writable, trainer_bench._gpu, check_source, read_token, user_argument,
+}  # fmt: skip
 """Types of options that are not numeric."""
 WORDS = {"--listen", "--nvml-off", "--nvml-on"}
 """Options whose types are lambdas."""
