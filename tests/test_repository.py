@@ -112,6 +112,17 @@ class TestEachFile:
     def test_has_no_vague_name(self) -> None:
         assert [named(path) for path in FILES if path.name in VAGUE_NAMES] == []
 
+    def test_has_no_generic_named_tuple_which_python_3_10_refuses(self) -> None:
+        refused = [
+            f"{named(path)}: {node.name}"
+            for path, text in PRODUCT.items()
+            for node in ast.walk(ast.parse(text))
+            if isinstance(node, ast.ClassDef)
+            if {"NamedTuple", "Generic"} <= {ast.unparse(base).split("[")[0] for base in node.bases}
+        ]
+
+        assert refused == []
+
     def test_leaves_nothing_for_later(self) -> None:
         later = [
             f"{named(path)}:{number}"

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 
@@ -152,7 +153,8 @@ def choose_rings(
     )
 
 
-class RunCandidate(NamedTuple, Generic[_Key]):
+@dataclass(frozen=True, slots=True)
+class RunCandidate(Generic[_Key]):
     """A run that may have a slot: a label in ``/metrics``, a lane.
 
     Attributes:

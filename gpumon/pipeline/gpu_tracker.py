@@ -491,8 +491,8 @@ class _JobStacks:
         joined = ledger.pop_stack_samples()
         if ledger.jobs != self._job:
             self._job, self.evidence, self._finding = ledger.jobs, StackEvidence(), None
-        for kind, placed in joined:
-            self.evidence.add(kind, placed.place)
+        for one in joined:
+            self.evidence.add(one.kind, one.item.place)
         if joined:
             self._finding = self.evidence.finding()
         return self._finding

@@ -264,7 +264,8 @@ class StackWatch:
         if windows:
             self._newest = windows[-1]
             self._times.ingest(windows)
-        for kind, taken in self._join.ingest(windows, self._clock.monotonic_ns()):
+        for joined in self._join.ingest(windows, self._clock.monotonic_ns()):
+            kind, taken = joined.kind, joined.item
             place = self._reader.place_of(taken.sample)
             workers = taken.sample.processes[1:]
             self._evidence.add(kind, place, workers, at_random=taken.at_random)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable
+from dataclasses import dataclass
 from enum import Enum, auto
-from typing import Final, Generic, NamedTuple, TypeVar
+from typing import Final, Generic, TypeVar
 
 from gpumon.core.clock import NS_PER_S
 from gpumon.core.sample import BusySample
@@ -29,14 +30,16 @@ class SampleKind(Enum):
     UNOBSERVED = auto()
 
 
-class Joined(NamedTuple, Generic[_Item]):
+@dataclass(frozen=True, slots=True)
+class Joined(Generic[_Item]):
     """A stack sample, or what was read of it, and what the GPU did meanwhile."""
 
     kind: SampleKind
     item: _Item
 
 
-class _Pending(NamedTuple, Generic[_Item]):
+@dataclass(frozen=True, slots=True)
+class _Pending(Generic[_Item]):
     start_ns: int
     end_ns: int
     item: _Item
