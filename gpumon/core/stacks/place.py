@@ -80,6 +80,7 @@ _START_OF_PROCESS: Final = "multiprocessing/process.py"
 _WORKER_LOOP: Final = "torch/utils/data/_utils/worker.py"
 _WORKER_FETCH: Final = "torch/utils/data/_utils/fetch.py"
 _GENERATOR: Final = "tensorflow/python/data/ops/from_generator_op.py"
+_COMPREHENSIONS: Final = ("<listcomp>", "<dictcomp>", "<setcomp>")
 
 Calls = Sequence[StackFrame]
 
@@ -132,11 +133,15 @@ def _main_calls(process: ProcessStack) -> Calls:
 
 
 def _own_calls(thread: ThreadStack) -> Calls:
-    """Its calls, the innermost first, without those of the process that forked it."""
-    for number, call in enumerate(thread.frames):
+    """Its calls, the innermost first, without those of the process that forked it.
+
+    Before Python 3.12, a comprehension is a call of its own.
+    """
+    calls = [call for call in thread.frames if not call.function.endswith(_COMPREHENSIONS)]
+    for number, call in enumerate(calls):
         if _library(call) == _START_OF_PROCESS:
-            return thread.frames[:number]
-    return thread.frames
+            return tuple(calls[:number])
+    return tuple(calls)
 
 
 def _helps_a_library(calls: Calls) -> bool:

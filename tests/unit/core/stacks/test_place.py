@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import pytest
+
 from gpumon.core.phase import IdleCause
 from gpumon.core.stacks.place import Place, place_of, worker_doing
 from gpumon.core.stacks.stack import ProcessStack, StackFrame, StackSample, ThreadStack
@@ -68,6 +70,14 @@ class TestPlaceOf:
         place = place_of(sample(process((RESIZE, TRAIN))))
 
         assert place == Place(caller=RESIZE, user_frames=(TRAIN, RESIZE))
+
+    @pytest.mark.parametrize("name", ["read.<locals>.<listcomp>", "<dictcomp>"])
+    def test_a_comprehension_belongs_to_its_function(self, name: str) -> None:
+        read = StackFrame("read", "/home/me/train.py", 15)
+
+        place = place_of(sample(process((StackFrame(name, "/home/me/train.py", 15), read, TRAIN))))
+
+        assert place == Place(caller=read, user_frames=(TRAIN, read))
 
     def test_a_process_that_could_not_be_read_is_no_evidence(self) -> None:
         assert place_of(StackSample(0, 1, 7, (process(()),))) == Place()

@@ -1,0 +1,1 @@
+"""Training scripts without any tag, and what stack samples show of them."""

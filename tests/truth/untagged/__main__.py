@@ -1,0 +1,103 @@
+"""Run training scripts without any tag beside ``gpumon why`` and ``gpumon serve --stacks``.
+
+python -m tests.truth.untagged                  all of them; writes docs/accuracy-tables.md
+python -m tests.truth.untagged --only tf.data   some of them; the page is not written
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+
+from gpumon.core.wording import in_percent
+from tests.truth.tables import parser, put, table, today
+from tests.truth.untagged.catalog import LOOPS
+from tests.truth.untagged.measured import (
+    FIRST_LINE_WITHIN_S,
+    Found,
+    Measured,
+    NotHereError,
+    measured,
+)
+
+LEAST_RIGHT = 11
+"""Of twelve."""
+
+
+def main() -> int:
+    """Run them; 1 if a goal was missed."""
+    arguments = parser(__doc__)
+    arguments.add_argument("--only", default="", help="loops whose name contains this text")
+    arguments.add_argument("--for", dest="length_s", type=float, default=60.0, metavar="SECONDS")
+    args = arguments.parse_args()
+    found: dict[str, Measured | str] = {}
+    for name, loop in LOOPS.items():
+        if args.only in name:
+            try:
+                found[name] = measured(loop, args.length_s)
+            except NotHereError as reason:
+                found[name] = str(reason)
+            print(table(HEADS, [row(name, found[name])]).splitlines()[-1], flush=True)
+    text = f"{summary(found, args.length_s)}\n\n{loops_table(found)}"
+    print(text)
+    if not args.only:
+        put("untagged loops", text)
+    return 0 if is_kept(found) else 1
+
+
+HEADS = (
+    "the GPU waits for", "`gpumon why`", "the line it names", "share", "truth", "first line after",
+    "`serve --stacks`", "seen", "truth", "wrong cause",
+)  # fmt: skip
+
+
+def loops_table(found: Mapping[str, Measured | str]) -> str:
+    return table(HEADS, [row(name, one) for name, one in found.items()])
+
+
+def row(name: str, one: Measured | str) -> list[str]:
+    """Shares are of the idle time."""
+    if isinstance(one, str):
+        return [name, one, *[""] * (len(HEADS) - 2)]
+    why, served = one.why, one.served
+    first = "" if one.first_line_s is None else f"{one.first_line_s:.1f} s"
+    return [
+        name, f"`{why.answer}`", f"`{one.line}`", in_percent(why.share), in_percent(why.true_share),
+        first, f"`{served.answer}`" if served.answer else "cause unknown",
+        in_percent(one.seen_share), in_percent(served.true_share) if served.answer else "",
+        ", ".join([*why.wrong, *served.wrong]) or "none",
+    ]  # fmt: skip
+
+
+def summary(found: Mapping[str, Measured | str], length_s: float) -> str:
+    """How many are right, in a sentence."""
+    run = [one for one in found.values() if isinstance(one, Measured)]
+    right = sum(one.is_right for one in run)
+    close = sum(one.why.is_close for one in run)
+    wrong = sum(one.is_wrong for one in run)
+    return (
+        f"`python -m tests.truth.untagged`, {today()}: {length_s:g} s each. The right cause or the "
+        f"right function in {right} of {len(run)}, a wrong cause in {wrong}; the share within 10 "
+        f"points of the truth in {close}."
+    )
+
+
+def is_kept(found: Mapping[str, Measured | str]) -> bool:
+    """Whether the goals are met by the loops that could run."""
+    run = [one for one in found.values() if isinstance(one, Measured)]
+    missed = len(run) - sum(one.is_right for one in run)
+    return missed <= len(LOOPS) - LEAST_RIGHT and all(
+        _is_close(one.why) and not one.is_wrong and _is_soon(one) for one in run
+    )
+
+
+def _is_close(why: Found) -> bool:
+    return why.is_close
+
+
+def _is_soon(one: Measured) -> bool:
+    return one.first_line_s is not None and one.first_line_s <= FIRST_LINE_WITHIN_S
+
+
+if __name__ == "__main__":
+    sys.exit(main())
