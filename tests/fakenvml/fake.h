@@ -165,7 +165,7 @@ struct fake_gpu {
     int32_t error;                        /* every call on this GPU answers this */
     uint32_t compute_capability;          /* 90: 9.0 */
     uint32_t reserved;
-    struct fake_entry ring[FAKE_MAX_RING];
+    struct fake_entry ring[FAKE_MAX_RING]; /* entry n is at n % FAKE_MAX_RING */
     struct fake_part parts[FAKE_MAX_PARTS];
 };
 

@@ -114,10 +114,11 @@ static uint32_t ring_since(const struct fake_gpu *gpu, uint64_t last_seen_us, st
     uint32_t count = 0;
 
     for (uint32_t at = gpu->ring_count - depth; at < gpu->ring_count && count < room; at++) {
-        if (gpu->ring[at].stamp_us <= last_seen_us)
+        const struct fake_entry *entry = &gpu->ring[at % FAKE_MAX_RING];
+        if (entry->stamp_us <= last_seen_us)
             continue;
         if (out)
-            out[count] = gpu->ring[at];
+            out[count] = *entry;
         count++;
     }
     return count;
@@ -131,7 +132,7 @@ uint32_t fake_percent(const struct fake_gpu *gpu)
     if (gpu->rates_percent != FAKE_NO_OVERRIDE)
         return gpu->rates_percent;
     if (gpu->signal == FAKE_RING)
-        return gpu->ring_count ? (uint32_t)gpu->ring[gpu->ring_count - 1].raw : 0;
+        return gpu->ring_count ? (uint32_t)gpu->ring[(gpu->ring_count - 1) % FAKE_MAX_RING].raw : 0;
     return newest ? percent_at(&all, newest) : 0;
 }
 

@@ -69,11 +69,12 @@ class Signals(ControlAccess):
         self.push(slot, *entries)
 
     def push(self, slot: int, *entries: tuple[int, float]) -> None:
-        """Add ``(stamp_us, value)`` to the end of an explicit ring."""
+        """Add ``(stamp_us, value)`` to the end of an explicit ring, which keeps the newest 512."""
         gpu = self.gpu(slot)
         for stamp_us, value in entries:
-            gpu.ring[gpu.ring_count].stamp_us = stamp_us
-            gpu.ring[gpu.ring_count].raw = raw_value(value, gpu.value_type)
+            entry = gpu.ring[gpu.ring_count % len(gpu.ring)]
+            entry.stamp_us = stamp_us
+            entry.raw = raw_value(value, gpu.value_type)
             gpu.ring_count += 1
 
     def draw(self, slot: int, *, busy_watts: float, idle_watts: float | None = None) -> None:
