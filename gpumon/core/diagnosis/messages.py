@@ -198,8 +198,10 @@ REST_AT_ITS_ENDS: Final = (
     "loader."
 )
 TAG_PHASES: Final = (
-    "To prove the cause, tag the phases under `gpumon serve`: callbacks=[PhaseTagger()] in Keras, "
-    'Lightning or a Hugging Face Trainer, timed(loader) and phase("train_step") in your own loop.'
+    "`gpumon why` shows the line of code that a GPU waits for, while the script runs. To prove the "
+    "cause, start the script with `gpumon run`, or tag its phases: callbacks=[PhaseTagger()] in "
+    'Keras, Lightning or a Hugging Face Trainer, timed(loader) and phase("train_step") in your own '
+    "loop."
 )
 MOSTLY_IDLE: Final = (
     "For most of its time in use almost nothing ran: the process waits for something else, or "
@@ -532,6 +534,7 @@ SEEN_LATENCY: Final = "latency: the loader sleeps between its reads, and hardly 
 BY_TAGS: Final = "as its tags prove"
 BY_STACKS: Final = "as stack samples show"
 BY_BOTH: Final = "as its tags and stack samples show"
+IN_PAUSES: Final = "{shown} in {seen} of {sampled} ({count} in all)"
 SEEN_PAUSES: Final = (
     "Stack samples show a wait for input in {seen} of {sampled}, of {count} pauses in all."
 )
@@ -798,6 +801,7 @@ GREATEST_CAUSE: Final = "The greatest part, {time}, was {cause}."
 UNEXPLAINED: Final = (
     "Another {time} is untagged: put `phase(...)` around what the process does then."
 )
+NO_KNOWN_CAUSE: Final = "The cause of another {time} is unknown."
 UNUSED_BEFORE: Final = "GPU {gpu} was not in use before that."
 IDLE_BEFORE: Final = "Before that, GPU {gpu} was idle for {part} in use."
 STEPS_BY_THEN: Final = "{run} had counted {steps} by then."

@@ -19,18 +19,25 @@ def shown_by(totals: GpuTotals, cause: IdleCause) -> str:
     if not seen_ns:
         return messages.BY_TAGS
     is_tagged = totals.idle_ns.get(cause, 0) > seen_ns
-    return messages.BY_BOTH if is_tagged else messages.BY_STACKS
+    shown = messages.BY_BOTH if is_tagged else messages.BY_STACKS
+    if not totals.seen_input_pauses:  # it was seen in an earlier stretch of a pause
+        return shown
+    return messages.IN_PAUSES.format(shown=shown, **_pauses(totals))
 
 
 def seen_share(totals: GpuTotals) -> str:
     """In how many of the sampled pauses stack samples show a wait for input; empty: in none."""
     if not totals.seen_input_pauses:
         return ""
-    return messages.SEEN_PAUSES.format(
-        seen=totals.seen_input_pauses,
-        sampled=counted(totals.sampled_pauses, "sampled pause", "sampled pauses"),
-        count=totals.pauses.count,
-    )
+    return messages.SEEN_PAUSES.format(**_pauses(totals))
+
+
+def _pauses(totals: GpuTotals) -> dict[str, object]:
+    return {
+        "seen": totals.seen_input_pauses,
+        "sampled": counted(totals.sampled_pauses, "sampled pause", "sampled pauses"),
+        "count": totals.pauses.count,
+    }
 
 
 def seen_place(finding: StackFinding | None) -> str:

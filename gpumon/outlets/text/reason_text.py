@@ -20,7 +20,7 @@ from gpumon.core.diagnosis.pause_messages import clockwork, likely_text, min_vis
 from gpumon.core.diagnosis.rank_advice import wait_in_time
 from gpumon.core.diagnosis.seen_messages import seen_place, seen_share, shown_by
 from gpumon.core.diagnosis.verdict_rules import is_mostly_in_pauses
-from gpumon.core.phase import IdleCause
+from gpumon.core.phase import UNPROVED, IdleCause
 from gpumon.core.report.report import GpuReport, Report
 from gpumon.core.settings.detector import DEFAULT_SETTINGS
 from gpumon.core.verdict import VerdictName
@@ -63,7 +63,6 @@ def reason_of(gpu: GpuReport, report: Report, who: str) -> str:
                     shown=shown_by(totals, wait),
                     **fields,
                 ),
-                seen_share(totals),
                 seen_place(gpu.stacks),
                 _part(gpu, messages.OF_VALIDATION, totals.validation_input_wait_ns),
                 once,
@@ -206,4 +205,7 @@ def _what_else(gpu: GpuReport, named: IdleCause) -> str:
     is_covered = coverage is None or coverage >= DEFAULT_SETTINGS.min_coverage
     if is_covered and unknown_ns <= cost_ns(gpu.totals, cause):
         return greatest
-    return joined([greatest, messages.UNEXPLAINED.format(time=in_time(unknown_ns))])
+    known_ns = sum(ns for cause, ns in gpu.totals.idle_ns.items() if cause not in UNPROVED)
+    is_tagged = known_ns > sum(gpu.totals.seen_ns.values())
+    row = messages.UNEXPLAINED if is_tagged else messages.NO_KNOWN_CAUSE
+    return joined([greatest, row.format(time=in_time(unknown_ns))])
