@@ -166,19 +166,22 @@ $(ENVIRONMENTS:%=.venv-%/.made) .venv-rivals/.made: %/.made: $(UV)
 
 .venv-jax/.dev: .venv-jax/.made pyproject.toml setup.py
 	@echo "Installing gpumon, Keras and JAX into .venv-jax (700 MB) ..."
-	@$(call install,.venv-jax,test$(,)keras,nvtx)
+	@$(call install,.venv-jax,test$(,)stacks$(,)keras,\
+		nvtx datasets grain orbax-checkpoint)
 	@$(call compile,jax)
 	@touch $@
 
 .venv-tensorflow/.dev: .venv-tensorflow/.made pyproject.toml setup.py
 	@echo "Installing gpumon, Keras and TensorFlow into .venv-tensorflow (1.6 GB) ..."
-	@$(call install,.venv-tensorflow,test,'tensorflow-cpu>=2.16' 'keras>=3.7')
+	@$(call install,.venv-tensorflow,test$(,)stacks,\
+		'tensorflow-cpu>=2.16' 'keras>=3.7' tensorboard)
 	@$(call compile,tensorflow)
 	@touch $@
 
 .venv-torch/.dev: .venv-torch/.made pyproject.toml setup.py
 	@echo "Installing gpumon, torch, Keras, Lightning and Transformers into .venv-torch (1.5 GB) ..."
-	@$(call install,.venv-torch,test$(,)lightning$(,)huggingface,torch==2.13.0 'keras>=3.7')
+	@$(call install,.venv-torch,test$(,)stacks$(,)lightning$(,)huggingface,\
+		torch==2.13.0 'keras>=3.7' webdataset)
 	@$(call compile,torch)
 	@touch $@
 

@@ -40,6 +40,7 @@ FRAMEWORK_TESTS: Final = (
     "tests/e2e",
     "tests/truth",
     "tests/loops",
+    "tests/stacks",
     "tests/keras",
     "tests/test_docstring_examples.py",
 )

@@ -27,7 +27,9 @@ class RowKind(Enum):
     COLLECTIVE = "collective"
     """Weak, and waits for other processes of the job."""
     QUEUE = "queue"
-    """Weak: a wait of the user's code for input, if a thread or a process works on it."""
+    """Weak: a wait of the user's code for input, if threads or a process work on it."""
+    THREAD_QUEUE = "queue of threads"
+    """As a queue, but no process can fill it."""
     RESULT = "result"
     """As a queue, but only if a process works on it: a thread may be the one that trains."""
     FETCHING_STEP = "fetching step"
@@ -39,7 +41,8 @@ class FrameRow(NamedTuple):
 
     Attributes:
         library: As PyPI names it; ``"python"``: the standard library.
-        version: In which a test saw it; ``None``: not run here, from its public source.
+        version: In which real stack samples showed it, most in ``tests/stacks``; ``None``: not
+            run here, from its public source.
         path: Path inside ``site-packages`` or the standard library; ``*``: anything.
         functions: Names, separated by spaces; ``*``: anything. Python before 3.11 gives only the
             part after the last dot.
@@ -97,7 +100,8 @@ ROWS: Final = (
              "*Iterator.__next__ _DaliBaseIterator._get_outputs", _INPUT, "DALI's next"),
     FrameRow("merlin-dataloader", None, "merlin/*/loader_base.py",
              "LoaderBase.__next__", _INPUT, "NVTabular's next"),
-    FrameRow("python", "3.11", "queue.py", "Queue.get", _INPUT, "Queue.get", _QUEUE),
+    FrameRow("python", "3.11", "queue.py",
+             "Queue.get", _INPUT, "Queue.get", RowKind.THREAD_QUEUE),
     FrameRow("python", "3.11", "multiprocessing/queues.py",
              "Queue.get SimpleQueue.get", _INPUT, "multiprocessing.Queue.get", _QUEUE),
     FrameRow("python", "3.11", "multiprocessing/pool.py",
@@ -192,7 +196,7 @@ ROWS: Final = (
              "_call_callback_hooks", _CALLBACKS, "Lightning's callbacks"),
     FrameRow("transformers", "5.24.0", "transformers/trainer_callback.py",
              "CallbackHandler.call_event", _CALLBACKS, "the Trainer's callbacks"),
-    FrameRow("tensorboard", "2.21.0", "torch/utils/tensorboard/writer.py",
+    FrameRow("tensorboard", None, "torch/utils/tensorboard/writer.py",
              "*", _CALLBACKS, "TensorBoard's writer"),
     FrameRow("tensorboard", "2.21.0", "tensorboard/summary/writer/event_file_writer.py",
              "EventFileWriter.*", _CALLBACKS, "TensorBoard's writer"),

@@ -82,6 +82,8 @@ _WORKER_FETCH: Final = "torch/utils/data/_utils/fetch.py"
 _GENERATOR: Final = "tensorflow/python/data/ops/from_generator_op.py"
 _COMPREHENSIONS: Final = ("<listcomp>", "<dictcomp>", "<setcomp>")
 
+_AWAITS_OTHERS: Final = (RowKind.QUEUE, RowKind.THREAD_QUEUE, RowKind.RESULT)
+
 Calls = Sequence[StackFrame]
 
 
@@ -108,10 +110,10 @@ def place_of(sample: StackSample) -> Place:
 def worker_doing(process: ProcessStack) -> WorkerDoing:
     """What a descendant of the training process was doing."""
     calls = _main_calls(process)
-    if not calls or _library(calls[-1]) in _NO_WORKERS:
+    libraries = {_library(call) for call in calls}
+    if not calls or not libraries.isdisjoint(_NO_WORKERS):
         return WorkerDoing()
     users = _user_calls(calls)
-    libraries = {_library(call) for call in calls}
     if _WORKER_LOOP in libraries:
         is_working = _WORKER_FETCH in libraries
     else:
@@ -218,7 +220,7 @@ def _user_waits(calls: Calls) -> list[tuple[int, FrameRow]]:
     """Waits for another thread or process that the user's code calls, and no library."""
     waits = []
     for number, row in _rows(calls):
-        if row.kind in (RowKind.QUEUE, RowKind.RESULT):
+        if row.kind in _AWAITS_OTHERS:
             callers = (call for call in calls[number:] if not is_standard_library(call))
             caller = next(callers, None)
             if caller is not None and is_user_code(caller):
@@ -234,10 +236,13 @@ def _weak(
         if row.kind in (RowKind.WEAK, RowKind.COLLECTIVE):
             return (number, row), None
     for number, row in _user_waits(calls):
-        doing = map(worker_doing, children)
-        at_work = [worker.user_call for worker in doing if worker.is_working]
-        if row.kind is RowKind.QUEUE:
-            at_work.append(_user_call_at_work(others))
+        at_work: list[StackFrame | None] = []
+        if row.kind is not RowKind.THREAD_QUEUE:
+            at_work += [
+                worker.user_call for worker in map(worker_doing, children) if worker.is_working
+            ]
+        if row.kind is not RowKind.RESULT:
+            at_work.append(_user_call_of_reader(others))
         if any(at_work):
             return (number, row), next(filter(None, at_work))
     return None, None
@@ -247,6 +252,27 @@ def _user_call_at_work(others: Sequence[Calls]) -> StackFrame | None:
     """The user's innermost call in a thread that does not wait."""
     at_work = (_user_calls(calls) for calls in others if not _is_waiting(calls))
     return next((users[-1] for users in at_work if users), None)
+
+
+def _user_call_of_reader(others: Sequence[Calls]) -> StackFrame | None:
+    """The user's innermost call in threads that surely work on input.
+
+    A thread that waits for input itself, or two that run the same function. A single one with the
+    user's code only may be the one that trains, and the main thread may wait for its results.
+    """
+    at_work = [calls for calls in others if _user_calls(calls) and not _is_waiting(calls)]
+    started: set[tuple[str, str]] = set()
+    for calls in others:
+        found = _strong(calls)
+        if found is not None and found[1].cause is IdleCause.INPUT_WAIT:
+            return (_user_calls(calls) or calls)[-1]
+    for calls in at_work:
+        users = _user_calls(calls)
+        start = users[0].function, users[0].path
+        if start in started:
+            return users[-1]
+        started.add(start)
+    return None
 
 
 def _is_fed_by_generator(others: Sequence[Calls]) -> bool:

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from gpumon.core.phase import IdleCause
-from gpumon.core.stacks.place import Place, place_of, worker_doing
+from gpumon.core.stacks.place import Place, WorkerDoing, place_of, worker_doing
 from gpumon.core.stacks.stack import ProcessStack, StackFrame, StackSample, ThreadStack
 
 PACKAGES = "/env/lib/python3.11/site-packages"
@@ -83,6 +83,61 @@ class TestPlaceOf:
         assert place_of(StackSample(0, 1, 7, (process(()),))) == Place()
         assert place_of(StackSample(0, 1, 7, (), "it ended")) == Place()
 
+    def test_frames_of_a_parent_that_forked_are_not_its_own(self) -> None:
+        run = StackFrame("BaseProcess.run", f"{LIBRARY}/multiprocessing/process.py", 108)
+
+        assert place_of(sample(process((RESIZE, run, NEXT, TRAIN)))).user_frames == (RESIZE,)
+
+    def test_python_3_10_gives_no_class(self) -> None:
+        old = NEXT._replace(function="__next__")
+
+        assert place_of(sample(process((GET, old, TRAIN)))).what == "DataLoader.__next__"
+
+    def test_a_barrier_is_within_the_step_and_a_collective(self) -> None:
+        barrier = StackFrame("barrier", f"{PACKAGES}/torch/distributed/distributed_c10d.py", 5356)
+        place = place_of(sample(process((barrier, TRAIN))))
+
+        assert (place.cause, place.is_collective) == (IdleCause.WITHIN_STEP, True)
+
+    def test_a_barrier_within_a_checkpoint_is_the_checkpoint(self) -> None:
+        barrier = StackFrame("barrier", f"{PACKAGES}/torch/distributed/distributed_c10d.py", 5356)
+
+        assert place_of(sample(process((barrier, SAVE, TRAIN)))).cause is IdleCause.CHECKPOINT
+
+    def test_a_queue_that_a_library_waits_for_has_no_cause(self) -> None:
+        session = StackFrame("_TrainSession.get_next", f"{PACKAGES}/ray/train/session.py", 9)
+        threads = process((GET, session, TRAIN), (RESIZE, TRAIN), (RESIZE, TRAIN))
+
+        assert place_of(sample(threads)).cause is None
+
+    def test_a_loader_in_another_thread_is_no_evidence_while_the_main_thread_works(self) -> None:
+        assert place_of(sample(process((RESIZE, TRAIN), (NEXT, TRAIN)))).cause is None
+
+    def test_a_thread_that_trains_counts_while_the_main_thread_joins_it(self) -> None:
+        join = StackFrame("Thread.join", f"{LIBRARY}/threading.py", 1119)
+        place = place_of(sample(process((join, TRAIN), (NEXT, RESIZE))))
+
+        assert (place.cause, place.caller) == (IdleCause.INPUT_WAIT, RESIZE)
+
+    def test_a_checkpoint_without_the_users_code_is_not_what_an_idle_notebook_does(self) -> None:
+        select = StackFrame("EpollSelector.select", f"{LIBRARY}/selectors.py", 468)
+        kernel = StackFrame("<module>", f"{PACKAGES}/ipykernel_launcher.py", 18)
+
+        assert place_of(sample(process((select, kernel), (SAVE,)))) == Place()
+
+    def test_keras_on_tensorflow_waits_while_its_generator_runs(self) -> None:
+        step = StackFrame(
+            "TensorFlowTrainer._make_function.<locals>.function",
+            f"{PACKAGES}/keras/src/backend/tensorflow/trainer.py",
+        )
+        generator = StackFrame(
+            "generator_py_func", f"{PACKAGES}/tensorflow/python/data/ops/from_generator_op.py"
+        )
+
+        assert place_of(sample(process((step, TRAIN)))).cause is None
+        place = place_of(sample(process((step, TRAIN), (RESIZE, generator))))
+        assert (place.cause, place.inside) == (IdleCause.INPUT_WAIT, RESIZE)
+
 
 class TestWorkerDoing:
     def test_waits_on_its_queue(self) -> None:
@@ -92,3 +147,17 @@ class TestWorkerDoing:
         doing = worker_doing(process((RESIZE, FETCH, WORKER)))
 
         assert (doing.is_working, doing.user_call) == (True, RESIZE)
+
+    def test_a_pool_worker_in_the_users_code_works(self) -> None:
+        pool = StackFrame("worker", f"{LIBRARY}/multiprocessing/pool.py", 125)
+        run = StackFrame("BaseProcess.run", f"{LIBRARY}/multiprocessing/process.py", 108)
+
+        doing = worker_doing(process((RESIZE, pool, run, TRAIN)))
+
+        assert (doing.is_working, doing.user_call) == (True, RESIZE)
+
+    def test_a_resource_tracker_is_no_worker(self) -> None:
+        main = StackFrame("main", f"{LIBRARY}/multiprocessing/resource_tracker.py", 227)
+        start = StackFrame("<module>", "<string>", 1)
+
+        assert worker_doing(process((main, start))) == WorkerDoing()
