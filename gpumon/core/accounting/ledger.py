@@ -168,10 +168,13 @@ class GpuLedger:
         self._update_flag()
 
     def note_stack_sample(self, sample: PlacedSample) -> None:
-        """Add a stack sample of the GPU's process, before the driver samples of its time."""
+        """Add a stack sample of the GPU's process; of time that is settled, it is no evidence."""
         if self._seen is None:
             self._seen = SeenPauses()
-        self._seen.note(sample)
+        if sample.start_ns < self.last_end_ns:
+            self._seen.note_late(sample)
+        else:
+            self._seen.note(sample)
 
     def pop_stack_samples(self) -> list[Joined[PlacedSample]]:
         """The stack samples whose driver samples came since the last call."""

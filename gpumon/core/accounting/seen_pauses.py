@@ -82,6 +82,10 @@ class SeenPauses:
         """Add a stack sample, later than all before; its driver samples come later."""
         self._join.add(sample.start_ns, sample.end_ns, sample)
 
+    def note_late(self, sample: PlacedSample) -> None:
+        """Add a stack sample whose driver samples came, and were settled, before it."""
+        self._decided.append(Joined(SampleKind.UNOBSERVED, sample))
+
     def pop_decided(self) -> list[Joined[PlacedSample]]:
         """The stack samples whose driver samples came since the last call."""
         decided, self._decided = self._decided, []

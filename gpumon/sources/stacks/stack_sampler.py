@@ -33,7 +33,11 @@ _CHECK_AGAIN_NS: Final = 60 * NS_PER_S
 _FORGET_NS: Final = 600 * NS_PER_S
 _MOST_A_TICK: Final = 4
 _REPORTED_FAILURES: Final = 3
-"""In a row: of a process that works, one in ten fails."""
+"""In a row: of a process that works, one in ten fails. After as many it is tried once a minute."""
+_LATE_NS: Final = NS_PER_S
+"""While a sample takes longer, no other is requested."""
+_GIVEN_UP_NS: Final = 3 * NS_PER_S
+"""Driver samples wait no longer for a stack sample, and one that has not begun is not taken."""
 _STOP_PATIENCE_S: Final = 1.5
 
 
@@ -60,9 +64,13 @@ class _Target:
     Attributes:
         idle_from_ns: Since when its GPUs idle; ``None``: they work.
         sampled_at_ns: When it was sampled last; ``None``: in no pause so far.
+        failures: How many of its samples have failed in a row.
+        uid: Its user.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, uid: int | None) -> None:
+        self.uid = uid
+        self.failures = 0
         self.idle_from_ns: int | None = None
         self.sampled_at_ns: int | None = None
         self.seen_at_ns = 0
@@ -73,7 +81,7 @@ class _Target:
         last_ns, idle_ns = self.sampled_at_ns, self.idle_from_ns
         if last_ns is None:
             return True
-        if idle_ns is None:
+        if idle_ns is None or self.failures >= _REPORTED_FAILURES:
             return now_ns - last_ns >= _AT_WORK_INTERVAL_NS
         if last_ns < idle_ns:
             return now_ns - last_ns >= _LEAST_INTERVAL_NS
@@ -103,18 +111,21 @@ class StackSampler:
         self._targets: dict[int, _Target] = {}
         self._pending: list[_Request] = []
         self._requests: queue.SimpleQueue[_Request | None] = queue.SimpleQueue()
-        self._answers: queue.SimpleQueue[StackSample] = queue.SimpleQueue()
+        self._answers: queue.SimpleQueue[StackSample | None] = queue.SimpleQueue()
         self._turns = FairTurns[int](_MOST_A_TICK)
         self._taken = self._failed = self._failed_in_a_row = 0
         self._spent_before_s = 0.0
         self._message: str | None = None
+        self._closing = threading.Event()
         self._thread = threading.Thread(target=self._work, name="gpumon-stacks", daemon=True)
         self._thread.start()
 
     def collect(self) -> StacksReading:
         """The samples that have come since the last call, and those that are yet to come."""
         samples = tuple(self._answered())
-        pending_ns = {uuid: one.at_ns for one in reversed(self._pending) for uuid in one.uuids}
+        now_ns = self._clock.monotonic_ns()
+        awaited = [one for one in self._pending if now_ns - one.at_ns <= _GIVEN_UP_NS]
+        pending_ns = {uuid: one.at_ns for one in reversed(awaited) for uuid in one.uuids}
         return StacksReading(samples, pending_ns)
 
     def collector_state(self) -> CollectorState:
@@ -122,16 +133,26 @@ class StackSampler:
 
     def close(self) -> None:
         """End the thread, after the sample that is being taken."""
+        self._closing.set()
         self._requests.put(None)
         self._thread.join(_STOP_PATIENCE_S)
+
+    @property
+    def is_closing(self) -> bool:
+        return self._closing.is_set()
 
     def _answered(self) -> Iterable[tuple[tuple[str, ...], StackSample]]:
         with suppress(queue.Empty):
             while True:
                 sample = self._answers.get_nowait()
                 request = self._pending.pop(0)  # answers come in the order of requests
+                if sample is None:
+                    continue
                 self._taken += 1
                 self._failed_in_a_row = self._failed_in_a_row + 1 if sample.error else 0
+                if request.pid in self._targets:
+                    target = self._targets[request.pid]
+                    target.failures = target.failures + 1 if sample.error else 0
                 if sample.error is not None:
                     self._failed += 1
                 if self._failed_in_a_row >= _REPORTED_FAILURES:
@@ -152,7 +173,9 @@ class StackSampler:
             ratios = [present[uuid] for uuid in uuids if uuid in present]
             if pid in tagged_pids or not ratios:
                 continue
-            target = self._targets.setdefault(pid, _Target())
+            target = self._targets.setdefault(pid, _Target(process.uid))
+            if target.uid != process.uid:  # another process got its number
+                target = self._targets[pid] = _Target(process.uid)
             target.seen_at_ns = now_ns
             is_idle = min(ratios) <= DEFAULT_SETTINGS.active_above
             if not is_idle:
@@ -162,6 +185,8 @@ class StackSampler:
             is_waiting = any(request.pid == pid for request in self._pending)
             if not is_waiting and target.is_due(now_ns) and self._is_allowed(process, target):
                 due[pid] = process, uuids
+        if self._pending and now_ns - self._pending[0].at_ns > _LATE_NS:
+            due.clear()
         for pid in self._turns.choose({pid: due[pid][0].uid or 0 for pid in due}):
             if self._has_budget(now_ns, len(self._pending) + 1):
                 self._turns.note(pid)
@@ -191,11 +216,20 @@ class StackSampler:
         return left_s >= cost_s * count
 
     def _work(self) -> None:
-        while (request := self._requests.get()) is not None:
-            sample = self._reader.read(request.pid)
-            if sample.is_retryable:
-                sample = self._reader.read(request.pid)
-            self._answers.put(sample)
+        while (request := self._requests.get()) is not None and not self.is_closing:
+            is_late = self._clock.monotonic_ns() - request.at_ns > _GIVEN_UP_NS
+            self._answers.put(None if is_late else self._read(request.pid))
+
+    def _read(self, pid: int) -> StackSample:
+        start_ns = self._clock.monotonic_ns()
+        try:
+            sample = self._reader.read(pid)
+            if sample.is_retryable and not self.is_closing:
+                sample = self._reader.read(pid)
+        except Exception as trouble:  # noqa: BLE001 - whatever it meets, the thread goes on
+            why = f"stacks of process {pid} could not be read: {type(trouble).__name__}"
+            return StackSample(start_ns, self._clock.monotonic_ns(), pid, error=why)
+        return sample
 
 
 def _sole_processes(frame: Frame) -> Mapping[int, tuple[ProcessSample, tuple[str, ...]]]:
@@ -230,7 +264,9 @@ def stacks_of(
 
     def may_read(process: ProcessSample) -> str | None:
         if uids is not None and process.uid not in uids:
-            return f"stacks of process {process.pid} are not read: its user is not among --stacks"
+            return (
+                f"stacks of process {process.pid} are not read: its user is not among --stacks-of"
+            )
         if opts_out(process.pid) is not False:
             return (
                 f"stacks of process {process.pid} are not read: its environment forbids it, or "

@@ -97,6 +97,17 @@ def test_a_sample_that_is_not_taken_after_all_holds_nothing_up() -> None:
     assert watched.tick(of(failed(1.5))).totals.idle_ns == {IdleCause.UNKNOWN: s(1)}
 
 
+def test_one_that_comes_after_its_time_was_settled_changes_nothing() -> None:
+    watched = Watched()
+    watched.tick()
+    watched.tick()
+    watched.tick()
+    late = watched.tick(of(sampled(1.5)))
+
+    assert watched.tick().totals.idle_ns == late.totals.idle_ns | {IdleCause.UNKNOWN: s(2)}
+    assert watched.state.gpus[0].totals.seen_ns == {}
+
+
 def test_the_report_names_the_line_and_no_folder() -> None:
     watched = Watched()
     for _ in range(12):
@@ -107,8 +118,7 @@ def test_the_report_names_the_line_and_no_folder() -> None:
     text = watched.text()
 
     assert watched.state.gpus[0].verdict.name.value == "starved"
-    assert "waiting for input, as stack samples show" in text
-    assert "a wait for input in 10 of 10 sampled pauses, of 10 pauses in all" in text
+    assert "waiting for input, as stack samples show in 10 of 10 sampled pauses (10 in all)" in text
     assert "DataLoader.__next__ (torch/utils/data/dataloader.py), called from train.py:41" in text
     assert "secret" not in text
 

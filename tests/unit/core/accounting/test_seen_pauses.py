@@ -123,6 +123,17 @@ class TestASampleIsNoEvidence:
         assert ledger.snapshot().seen_ns == {}
 
 
+    def test_of_time_that_is_settled_already(self) -> None:
+        ledger = watched([*BURST, *SECOND, *BURST], placed(0.2))
+        ledger.observe(every(0.25, SECOND, 3.0))
+        ledger.note_stack_sample(placed(1.5))  # too late
+        ledger.observe(every(0.25, BURST, 4.0))
+
+        kinds = [joined.kind for joined in ledger.pop_stack_samples()]
+        assert kinds == [SampleKind.BUSY, SampleKind.UNOBSERVED]
+        assert ledger.snapshot().seen_ns == {}
+
+
 class TestUnseenPauses:
     """The rest of a job, in which a tenth of the pauses has a stack sample."""
 

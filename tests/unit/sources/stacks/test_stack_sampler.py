@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from itertools import pairwise
@@ -27,9 +28,15 @@ class Reader:
         self.cpu_seconds = 0.0
         self.pids: list[int] = []
         self.failures: list[StackSample] = []
+        self.may_go_on = threading.Event()
+        self.may_go_on.set()
+        self.raises: BaseException | None = None
 
     def read(self, pid: int) -> StackSample:
         self.pids.append(pid)
+        self.may_go_on.wait(10)
+        if self.raises is not None:
+            raise self.raises
         self.cpu_seconds += self.costs_s
         if self.failures:
             return self.failures.pop(0)
@@ -46,6 +53,7 @@ class Machine:
         self.checks = 0
         self.sampler = StackSampler(self.reader, self.clock, self._may_read)
         self.samples: list[tuple[tuple[str, ...], StackSample]] = []
+        self.waits = True
 
     def _may_read(self, process: ProcessSample) -> str | None:
         self.checks += 1
@@ -56,6 +64,7 @@ class Machine:
         *gpus: tuple[float | None, tuple[int, ...]],
         after_s: float = 1.0,
         tagged: Collection[int] = (),
+        uid: int = 0,
         **process: Any,
     ) -> StacksReading:
         """The present ratio of each GPU, and the processes on it."""
@@ -63,7 +72,7 @@ class Machine:
         samples = tuple(
             GpuSample(
                 device=Device(uuid=f"GPU-{k}", index=k),
-                processes=tuple(ProcessSample(pid, None, uid=0, **process) for pid in pids),
+                processes=tuple(ProcessSample(pid, None, uid=uid, **process) for pid in pids),
             )
             for k, (_, pids) in enumerate(gpus)
         )
@@ -71,6 +80,8 @@ class Machine:
         present = tuple((uuid, ratio) for uuid, ratio in ratios.items() if ratio is not None)
         frame = Frame(taken_at_ns=self.clock.now_ns, gpus=samples, present_ratios=present)
         self.sampler.request_due(frame, tagged)
+        if not self.waits:
+            return self.sampler.collect()
         new = self._collected()
         self.samples += new
         return StacksReading(tuple(new))
@@ -213,6 +224,75 @@ class TestNoSampleIsTaken:
 
             assert one.reader.cpu_seconds <= 0.5 + 160 * 60 * MOST_CPU_RATIO
             assert len(one.reader.pids) * 0.03 <= 0.5 + 61 * MOST_CPU_RATIO + 0.03
+
+
+class TestTrouble:
+    def test_a_reader_that_raises_ends_nothing(self) -> None:
+        with machine() as one:
+            one.reader.raises = ValueError("a bug")
+            one.tick(IDLE)
+            one.reader.raises = None
+            one.tick(IDLE, after_s=3)
+
+            first, second = (sample for _, sample in one.samples)
+            assert first.error is not None
+            assert "ValueError" in first.error
+            assert second.error is None
+
+    def test_a_sample_that_takes_long_holds_nothing_up_for_more_than_three_seconds(self) -> None:
+        with machine() as one:
+            one.waits = False
+            one.reader.may_go_on.clear()
+            began_ns = one.clock.now_ns + s(1)
+            pending = [one.tick(IDLE).pending_from_ns for _ in range(10)]
+            one.reader.may_go_on.set()
+
+            assert pending[:4] == [{"GPU-0": began_ns}] * 4
+            assert pending[4:] == [{}] * 6
+
+    def test_no_more_are_requested_while_one_takes_long(self) -> None:
+        with machine() as one:
+            one.waits = False
+            one.reader.may_go_on.clear()
+            one.tick(*((0.0, (PID + k,)) for k in range(16)))
+            assert until(lambda: one.reader.pids != [])
+            for _ in range(10):
+                one.tick(*((0.0, (PID + k,)) for k in range(16)))
+            one.clock.pass_seconds(10)
+            one.reader.may_go_on.set()
+            one._collected()
+
+            assert len(one.reader.pids) == 1  # the others are out of date
+            assert one.sampler.collector_state().errors_total == 0
+
+    def test_a_process_that_cannot_be_read_is_seldom_tried_again(self) -> None:
+        with machine() as one:
+            one.reader.failures = [StackSample(0, 0, PID, error="it hangs")] * 100
+            for _ in range(600):
+                one.tick(IDLE)
+
+            assert 10 <= len(one.reader.pids) <= 15
+
+    def test_its_end_waits_for_one_sample_alone(self) -> None:
+        with machine() as one:
+            one.waits = False
+            one.reader.may_go_on.clear()
+            one.tick(*((0.0, (PID + k,)) for k in range(4)))
+            assert until(lambda: one.reader.pids != [])
+            closing = threading.Thread(target=one.sampler.close)
+            closing.start()
+            assert until(lambda: one.sampler.is_closing)
+            one.reader.may_go_on.set()
+            closing.join(5)
+
+            assert len(one.reader.pids) == 1
+
+    def test_a_number_that_another_user_got_is_asked_again(self) -> None:
+        with machine() as one:
+            one.tick(IDLE)
+            one.tick(IDLE, uid=1000)
+
+            assert one.checks == 2
 
 
 class TestTheRule:
