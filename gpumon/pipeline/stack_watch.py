@@ -251,8 +251,7 @@ class StackWatch:
             self._trouble = gpu.error or frame.trouble or error
             self._device = gpu.device
             self._ingest(gpu.busy, is_counted=is_counted)
-            now_ns = self._clock.monotonic_ns()
-            self._run.ingest(gpu.busy, now_ns, is_idle=self._is_idle(now_ns))
+            self._run.ingest(gpu.busy, self._clock.monotonic_ns())
 
     def _ingest(self, windows: tuple[BusySample, ...], *, is_counted: bool) -> None:
         for window in windows if is_counted else ():

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -12,6 +13,8 @@ from gpumon.core.clock import NS_PER_S
 from gpumon.core.phase import IdleCause
 from gpumon.core.ring_format.events import NO_RECORDS, RingReading, RunFacts
 from gpumon.core.sample import BusySample
+from gpumon.core.stacks.sample_join import IDLE_UP_TO
+from gpumon.core.waits.evidence import HostEvidence
 from gpumon.core.waits.reasons import RunReasons, WaitReason
 from gpumon.core.waits.wait_rules import sleeps_for_network
 from gpumon.sources.host.kept_files import KeptFiles
@@ -38,16 +41,18 @@ class UntaggedRun:
         self._files, self._machine, self._reasons = KeptFiles(), MachineTotals(proc), RunReasons()
         self._due_ns, self._reads_networks = now_ns, False
         self._open: deque[BusySample] = deque()
+        self._inspected: deque[HostEvidence] = deque()
         self._recent: deque[BusySample] = deque(maxlen=_RECENT)
         self._inspection: RunInspection | None = None
         with suppress(OSError, ValueError):
             self._inspection = RunInspection(_reading(pid, now_ns, proc), self._files, proc)
 
-    def ingest(self, windows: Iterable[BusySample], now_ns: int, *, is_idle: bool) -> None:
+    def ingest(self, windows: Iterable[BusySample], now_ns: int) -> None:
         """Add the newest windows, and inspect the process if a second has passed."""
         for window in windows:
             self._open.append(window)
             self._recent.append(window)
+        self._observe()
         if self._inspection is None or now_ns < self._due_ns:
             return
         self._due_ns = now_ns + _EVERY_NS
@@ -57,7 +62,7 @@ class UntaggedRun:
                 None,
                 self._machine.advance(now_ns, with_networks=self._reads_networks),
                 waiting_ratio=self._idle_ratio(),
-                is_waiting=is_idle,
+                is_waiting=True,
             )
         except (OSError, ValueError):  # it has ended
             self.close()
@@ -65,7 +70,7 @@ class UntaggedRun:
         if evidence is not None:
             self._reads_networks = sleeps_for_network(evidence)
             if self._idle_ratio() >= _LEAST_RATIO:
-                self._reasons.observe(evidence)
+                self._inspected.append(evidence)
         self._settle(now_ns - _SETTLED_AFTER_NS)
 
     def reasons(self) -> tuple[WaitReason, ...]:
@@ -79,6 +84,26 @@ class UntaggedRun:
             self._inspection.close()
             self._inspection = None
         self._files.close()
+
+    def _observe(self) -> None:
+        """Add the evidence whose time the windows cover.
+
+        The state of the training thread is evidence only where the GPU was idle when it was read:
+        in its steps, it waits for the GPU.
+        """
+        until_ns = self._open[-1].end_ns if self._open else 0
+        while self._inspected and self._inspected[0].end_ns <= until_ns:
+            evidence = self._inspected.popleft()
+            if evidence.main is not None and not self._was_idle(evidence.end_ns):
+                stateless = evidence.main._replace(state=None, sleeps_in=None)
+                evidence = replace(evidence, main=stateless)
+            self._reasons.observe(evidence)
+
+    def _was_idle(self, at_ns: int) -> bool:
+        return any(
+            window.start_ns < at_ns <= window.end_ns and window.busy_ratio <= IDLE_UP_TO
+            for window in self._open
+        )
 
     def _idle_ratio(self) -> float:
         length_ns = sum(window.length_ns for window in self._recent)

@@ -43,7 +43,6 @@ VALIDATES = Place(
 )
 LINES = {41: "for batch in loader:", 60: "torch.save(model, path)", 30: "score(model, rows)"}
 WORKER_LOOP = StackFrame("_worker_loop", f"{PACKAGES}/torch/utils/data/_utils/worker.py", 374)
-FETCH = StackFrame("fetch", f"{PACKAGES}/torch/utils/data/_utils/fetch.py", 54)
 WAITS = StackFrame("Queue.get", "/usr/lib/python3.11/multiprocessing/queues.py", 113)
 FETCH = StackFrame("_MapDatasetFetcher.fetch", f"{PACKAGES}/torch/utils/data/_utils/fetch.py", 52)
 WORKERS = tuple(

@@ -122,7 +122,6 @@ class TestASampleIsNoEvidence:
         assert [joined.kind for joined in ledger.pop_stack_samples()] == [SampleKind.UNOBSERVED]
         assert ledger.snapshot().seen_ns == {}
 
-
     def test_of_time_that_is_settled_already(self) -> None:
         ledger = watched([*BURST, *SECOND, *BURST], placed(0.2))
         ledger.observe(every(0.25, SECOND, 3.0))
