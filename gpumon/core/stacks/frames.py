@@ -233,6 +233,16 @@ _OURS: Final = tuple(
 )
 _TYPED_IN: Final = ("<string>", "<stdin>", "<ipython-input-", "<python-input-")
 _GENERATED: Final = ("/torchinductor_", "/__autograph_generated_file")
+_GAMES: Final = (
+    "gym/", "gymnasium/", "pettingzoo/", "dm_env/", "dm_control/", "ale_py/", "mujoco/",
+    "stable_baselines3/", "ray/rllib/",
+)  # fmt: skip
+_PLAYING: Final = frozenset({
+    "actor", "actors", "env", "envs", "environment", "episode", "episodes", "play", "player",
+    "rollout", "rollouts", "simulate", "simulator", "trajectory", "trajectories",
+})  # fmt: skip
+"""ours: names that say that a worker plays."""
+_WORDS: Final = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
 _CACHED_CALLS: Final = 8192
 """ours: a process of 100 threads shows a few thousand different calls."""
 
@@ -286,3 +296,22 @@ def is_user_code(frame: StackFrame) -> bool:
         return path.startswith(_TYPED_IN) and not is_dunder  # <string>: a dataclass' __init__
     is_library = library_path(path) is not None or path.startswith(_OURS)
     return bool(path) and not is_library and not any(part in path for part in _GENERATED)
+
+
+def is_playing(frame: StackFrame) -> bool:
+    """Whether a call plays or simulates, as the actors of reinforcement learning do.
+
+    What they play is what the GPU waits for, but no data loader can be late with it.
+
+    >>> is_playing(StackFrame("VectorEnv.step", "/home/ann/games.py"))
+    True
+    >>> is_playing(StackFrame("decode", "/home/ann/player.py"))
+    True
+    >>> is_playing(StackFrame("display", "/home/ann/dataset.py"))
+    False
+    """
+    inside = library_path(frame.path)
+    if inside is not None:
+        return inside.startswith(_GAMES)
+    names = f"{frame.function} {frame.path.rpartition('/')[2]}"
+    return not _PLAYING.isdisjoint(word.lower() for word in _WORDS.findall(names))

@@ -9,6 +9,7 @@ from gpumon.core.phase import IdleCause
 from gpumon.core.stacks.frames import (
     FrameRow,
     RowKind,
+    is_playing,
     is_standard_library,
     is_user_code,
     library_path,
@@ -99,12 +100,17 @@ def place_of(sample: StackSample) -> Place:
     main: Calls = _main_calls(process)
     if not main or _library(main[-1]) == _WORKER_LOOP:
         return Place()
-    others = [_own_calls(thread) for thread in process.threads if thread.tid != process.pid]
-    others = [calls for calls in others if calls and not _helps_a_library(calls)]
-    place = _place(main, others, children)
+    threads = [(thread, _own_calls(thread)) for thread in process.threads]
+    others = [
+        (thread, calls)
+        for thread, calls in threads
+        if thread.tid != process.pid and calls and not _helps_a_library(calls)
+    ]
+    place = _place(main, [calls for _, calls in others], children)
     if place.cause is not None or not _is_waiting(main):
         return place
-    return _place_of_another([calls for calls in others if _user_calls(calls)]) or place
+    awake = [calls for thread, calls in others if _user_calls(calls) and not _sleeps(thread)]
+    return _place_of_another(awake) or place
 
 
 def worker_doing(process: ProcessStack) -> WorkerDoing:
@@ -157,6 +163,11 @@ def _is_start_of_thread(call: StackFrame) -> bool:
 
 def _is_waiting(calls: Calls) -> bool:
     return _library(calls[0]).startswith(_WAITS)
+
+
+def _sleeps(thread: ThreadStack) -> bool:
+    """Whether it waits for nothing but the time, as one that reports now and then."""
+    return "nanosleep" in (thread.sleeps_in or "")
 
 
 def _place_of_another(others: Sequence[Calls]) -> Place | None:
@@ -238,8 +249,9 @@ def _weak(
     for number, row in _user_waits(calls):
         at_work: list[StackFrame | None] = []
         if row.kind is not RowKind.THREAD_QUEUE:
+            loaders = [one for one in children if not any(map(is_playing, _main_calls(one)))]
             at_work += [
-                worker.user_call for worker in map(worker_doing, children) if worker.is_working
+                worker.user_call for worker in map(worker_doing, loaders) if worker.is_working
             ]
         if row.kind is not RowKind.RESULT:
             at_work.append(_user_call_of_reader(others))

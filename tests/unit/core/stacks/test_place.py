@@ -14,6 +14,7 @@ NEXT = StackFrame("_BaseDataLoaderIter.__next__", f"{PACKAGES}/torch/utils/data/
 FETCH = StackFrame("_MapDatasetFetcher.fetch", f"{PACKAGES}/torch/utils/data/_utils/fetch.py", 54)
 WORKER = StackFrame("_worker_loop", f"{PACKAGES}/torch/utils/data/_utils/worker.py", 374)
 GET = StackFrame("Queue.get", f"{LIBRARY}/multiprocessing/queues.py", 113)
+THREAD_GET = StackFrame("Queue.get", f"{LIBRARY}/queue.py", 171)
 SAVE = StackFrame("save", f"{PACKAGES}/torch/serialization.py", 900)
 EVALUATE = StackFrame("TorchTrainer.evaluate", f"{PACKAGES}/keras/src/backend/torch/trainer.py", 5)
 CALLBACK = StackFrame(
@@ -70,6 +71,29 @@ class TestPlaceOf:
         place = place_of(sample(process((RESIZE, TRAIN))))
 
         assert place == Place(caller=RESIZE, user_frames=(TRAIN, RESIZE))
+
+    def test_a_thread_that_sleeps_is_not_what_the_main_thread_waits_for(self) -> None:
+        asleep = ThreadStack(8, (StackFrame("report_health", "/home/me/train.py", 3),))
+        asleep = asleep._replace(state="S", sleeps_in="hrtimer_nanosleep")
+        main = process((THREAD_GET, TRAIN))
+
+        place = place_of(sample(main._replace(threads=(*main.threads, asleep))))
+
+        assert (place.cause, place.caller) == (None, TRAIN)
+
+    @pytest.mark.parametrize(
+        "play",
+        [
+            StackFrame("play_episode", "/home/me/train.py", 16),
+            StackFrame("VectorEnv.step", "/home/me/games.py", 16),
+            StackFrame("step", "/home/me/actor.py", 16),
+            StackFrame("TimeLimit.step", f"{PACKAGES}/gymnasium/wrappers/common.py", 120),
+        ],
+    )
+    def test_a_queue_that_actors_fill_has_no_cause(self, play: StackFrame) -> None:
+        place = place_of(sample(process((GET, TRAIN)), process((play, RESIZE, TRAIN), pid=20)))
+
+        assert (place.cause, place.caller) == (None, TRAIN)
 
     @pytest.mark.parametrize("name", ["read.<locals>.<listcomp>", "<dictcomp>"])
     def test_a_comprehension_belongs_to_its_function(self, name: str) -> None:
