@@ -8,6 +8,8 @@ from typing import Final, NamedTuple
 
 from gpumon.core.phase import IdleCause
 
+PORT: Final = "PORT"
+"""An argument: the number of a free port."""
 SCRIPTS: Final = Path(__file__).parent / "scripts"
 
 
@@ -21,6 +23,7 @@ class UntaggedLoop(NamedTuple):
         arguments: Of the script.
         environment: ``torch`` is ``.venv-torch``; empty is ``.venv``.
         ranks: Its processes, each on a GPU of its own.
+        beside: Another script, whose output it reads.
     """
 
     script: str
@@ -28,6 +31,7 @@ class UntaggedLoop(NamedTuple):
     arguments: tuple[str, ...] = ()
     environment: str = ""
     ranks: int = 1
+    beside: str = ""
 
     @property
     def causes(self) -> tuple[str, ...]:
@@ -52,10 +56,25 @@ LOOPS: Final[Mapping[str, UntaggedLoop]] = {
     "a collective of two ranks, one late": UntaggedLoop(
         "barrier.py", ("within_step", "imbalance"), (), "torch", ranks=2
     ),
-    "histograms for TensorBoard": UntaggedLoop(
-        "logging_to_tensorboard.py", ("log_weights", "callbacks"), (), "torch"
+    "metrics for a slow server": UntaggedLoop(
+        "metrics.py", ("send_metrics",), (PORT,), beside="metrics_server.py"
     ),
     "torch.compile of changing shapes": UntaggedLoop("compiling.py", ("compile",), (), "torch"),
     "four threads and the GIL": UntaggedLoop("threads.py", ("input_wait",)),
     "a reader of another program": UntaggedLoop("subprocess_reader.py", ("read_frames",)),
 }
+
+INNOCENTS: Final[Mapping[str, UntaggedLoop]] = {
+    "a server with a thread for each request": UntaggedLoop(
+        "server.py", ("requests",), (PORT,), beside="client.py"
+    ),
+    "a server with a queue of requests": UntaggedLoop(
+        "batching_server.py", ("requests",), (PORT,), beside="client.py"
+    ),
+    "a notebook": UntaggedLoop("notebook.py", ("thinking",), beside="typist.py"),
+    "a worker that plays when its learner has weights": UntaggedLoop(
+        "rollout_worker.py", ("weights",)
+    ),
+    "a learner whose actors play": UntaggedLoop("roll_outs.py", ("episodes",)),
+}
+"""They wait for something else than input."""

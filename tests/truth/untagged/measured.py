@@ -6,6 +6,7 @@ import json
 import os
 import pty
 import re
+import shlex
 import signal
 import socket
 import subprocess
@@ -26,7 +27,7 @@ from tests.fakenvml.control import FakeNvml
 from tests.fakenvml.signals import WINDOW_S
 from tests.programs import ROOT
 from tests.truth.untagged.board import BUSY, IDLE, PID, file_of
-from tests.truth.untagged.catalog import SCRIPTS, UntaggedLoop
+from tests.truth.untagged.catalog import PORT, SCRIPTS, UntaggedLoop
 from tests.waiting import until
 
 _WINDOW_NS: Final = round(WINDOW_S * NS_PER_S)
@@ -87,8 +88,9 @@ class Truth:
     def idle_seconds(self, start_ns: int, end_ns: int) -> dict[str, float]:
         """The idle time between two times by what the script did."""
         found: dict[str, float] = {}
-        ends = [at_ns for at_ns, _ in self._acts[1:]] + [end_ns]
-        for (begin_ns, what), stop_ns in zip(self._acts, ends, strict=True):
+        acts = [*self._acts]  # the board's thread adds to it
+        ends = [at_ns for at_ns, _ in acts[1:]] + [end_ns]
+        for (begin_ns, what), stop_ns in zip(acts, ends, strict=True):
             begin_ns, stop_ns = max(begin_ns, start_ns), min(stop_ns, end_ns)
             if stop_ns > begin_ns:
                 busy_ns = self.busy_ns(begin_ns, stop_ns)
@@ -190,17 +192,27 @@ def interpreter_of(environment: str) -> Path:
     return python
 
 
+def _free_port() -> int:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port: int = free.getsockname()[1]
+    return port
+
+
 @contextmanager
 def _running(loop: UntaggedLoop, folder: Path) -> Iterator[None]:
     """The script, until the end of the block; its output is in ``folder/script.log``."""
-    words = [str(interpreter_of(loop.environment))]
+    port = str(_free_port())
+    arguments = [port if one == PORT else one for one in loop.arguments]
+    python = str(interpreter_of(loop.environment))
+    words = [python]
     if loop.ranks > 1:
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            port = free.getsockname()[1]
         words += ["-m", "torch.distributed.run", f"--nproc-per-node={loop.ranks}",
                   "--master-addr=127.0.0.1", f"--master-port={port}"]  # fmt: skip
-    words += [str(SCRIPTS / loop.script), *loop.arguments]
+    words += [str(SCRIPTS / loop.script), *arguments]
+    if loop.beside:
+        beside = [python, str(SCRIPTS / loop.beside), *arguments]
+        words = ["sh", "-c", f"{shlex.join(beside)} | {shlex.join(words)}"]
     environ = {
         **os.environ,
         "BOARD_FOLDER": str(folder),

@@ -6,12 +6,13 @@ import sys
 
 import numpy
 import torch
-from PIL import Image
+from torch.nn.functional import affine_grid, grid_sample
 from torch.utils.data import DataLoader, Dataset
 
 from tests.truth.untagged import board
 
-PICTURE = Image.effect_noise((1600, 1200), 60)
+PICTURE = torch.rand(1, 3, 1200, 1600)
+QUARTER_TURN = torch.tensor([[[0.0, -1.0, 0.0], [1.0, 0.0, 0.0]]])
 
 
 class Pictures(Dataset):  # type: ignore[misc]
@@ -19,8 +20,8 @@ class Pictures(Dataset):  # type: ignore[misc]
         return 960
 
     def __getitem__(self, number: int) -> torch.Tensor:
-        picture = PICTURE.rotate(number, resample=Image.Resampling.BICUBIC).resize((224, 224))
-        return torch.from_numpy(numpy.asarray(picture, dtype=numpy.float32))
+        turned = grid_sample(PICTURE, affine_grid(QUARTER_TURN, [1, 3, 800, 800]))
+        return torch.nn.functional.interpolate(turned, (224, 224), mode="bilinear")[0]
 
 
 def train(model: torch.nn.Module, images: torch.Tensor) -> None:
@@ -37,7 +38,7 @@ def write_log(step: int) -> None:
 
 def main(workers: int, batch: int) -> None:
     torch.set_num_threads(1)
-    model = torch.nn.Linear(224 * 224, 10)
+    model = torch.nn.Linear(3 * 224 * 224, 10)
     loader = DataLoader(Pictures(), batch_size=batch, num_workers=workers)
     board.does("input_wait")
     while True:
