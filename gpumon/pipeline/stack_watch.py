@@ -10,7 +10,7 @@ from typing import Final, NamedTuple, TypeAlias
 
 from gpumon.core.clock import NS_PER_S, nanoseconds
 from gpumon.core.sample import BusySample, Device, Frame, GpuSample
-from gpumon.core.stacks.evidence import StackEvidence, StackFinding
+from gpumon.core.stacks.evidence import PlaceCount, StackEvidence, StackFinding
 from gpumon.core.stacks.place import Place, place_of
 from gpumon.core.stacks.sample_join import IDLE_UP_TO, SampleJoin, SampleKind
 from gpumon.core.stacks.sample_times import SampleTimes
@@ -124,6 +124,7 @@ class Progress(NamedTuple):
 
     Attributes:
         passed_ns: Since it began.
+        place: Where most of the idle samples were.
     """
 
     passed_ns: int
@@ -131,6 +132,7 @@ class Progress(NamedTuple):
     idle_ns: int
     idle_samples: int
     failed_samples: int
+    place: PlaceCount | None = None
 
 
 class _Taken(NamedTuple):
@@ -228,6 +230,7 @@ class StackWatch:
             self._observed_ns - self._busy_ns,
             self._evidence.idle_samples,
             self._evidence.failed_samples,
+            self._evidence.main_place,
         )
 
     def _wait_for_last_windows(self) -> None:

@@ -192,7 +192,7 @@ class TestOnATerminal:
                     "--source", f"follow:{tmp_path / 'busy.jsonl'}",
                 ],
                 environ=os.environ,
-                ctrl_c_at=r"\d stack samples? of it",
+                ctrl_c_at=r"\d stack samples? at ",
             )  # fmt: skip
 
         assert shown.exit_code == 0

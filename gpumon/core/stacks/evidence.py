@@ -201,6 +201,10 @@ class _Tally:
         frames = (frame for (of, frame), _ in self._inside.most_common() if of is cause)
         return next(frames, None)
 
+    def main_place(self) -> PlaceCount | None:
+        found = self._places.most_common(1)
+        return found[0][0]._replace(samples=found[0][1]) if found else None
+
     def places(self) -> tuple[PlaceCount, ...]:
         return tuple(place._replace(samples=count) for place, count in self._places.most_common())
 
@@ -251,6 +255,11 @@ class StackEvidence:
     @property
     def failed_samples(self) -> int:
         return self._failed
+
+    @property
+    def main_place(self) -> PlaceCount | None:
+        """The most frequent place of the idle samples so far."""
+        return self._of_kind[SampleKind.IDLE].main_place()
 
     def finding(self) -> StackFinding:
         """What they show so far."""

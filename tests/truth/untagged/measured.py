@@ -34,7 +34,7 @@ _WINDOW_NS: Final = round(WINDOW_S * NS_PER_S)
 _LINES_COME_WITHIN_S: Final = 0.02
 _STARTS_WITHIN_S: Final = 120.0
 _WARM_SPANS: Final = 2
-_FIRST_LINE: Final = re.compile(r"[1-9]\d* stack samples? of it")
+_FIRST_LINE: Final = re.compile(r"stack samples? at ")
 CLOSE_POINTS: Final = 10.0
 """How far a share may be from the truth."""
 FIRST_LINE_WITHIN_S: Final = 10.0
