@@ -9,6 +9,7 @@ from typing import Final
 
 import numpy as np
 
+from gpumon.core.accounting.seen_pauses import interval_ns
 from gpumon.core.phase import TrainingMode, TrainingPhase
 from gpumon.core.ring_format.events import (
     RingEvent,
@@ -19,6 +20,8 @@ from gpumon.core.ring_format.events import (
     RunFacts,
 )
 from gpumon.core.sample import BusySample, Device, Frame, GpuSample, ProcessSample
+from gpumon.core.stacks.reading import NO_STACKS, StacksReading
+from gpumon.core.stacks.stack import ProcessStack, StackSample
 from gpumon.core.state import MonitorState
 from tests.builders.monitor import monitor, reading, ring_reading
 from tests.truth.workloads.spans import covered_ms
@@ -31,6 +34,9 @@ TICK_MS: Final = 1_000
 _REMEMBERED_MS: Final = 10_000
 """How long the ring of a process that has ended is still read, at least."""
 _FIRST_PID: Final = 100
+_LOOKS_BACK_MS: Final = 200.0
+"""What a reading of the present utilisation covers."""
+_LONG_AGO_MS: Final = -3_600_000
 
 
 class Windows:
@@ -91,8 +97,42 @@ class ReplayedRing:
         )
 
 
+class Sampler:
+    """Stack samples of the processes on idle GPUs, as ``serve --stacks`` takes them.
+
+    Args:
+        workload: What happens.
+        processes: A process with its descendants, as they are in each pause.
+    """
+
+    def __init__(self, workload: Workload, processes: Sequence[ProcessStack]) -> None:
+        self._busy = [gpu.busy for gpu in workload.gpus]
+        self._processes = tuple(processes)
+        self._pending: dict[str, StackSample] = {}
+        self._idle_from_ms = [0] * len(self._busy)
+        self._sampled_at_ms = [_LONG_AGO_MS] * len(self._busy)
+
+    def reading(self, at_ms: int) -> StacksReading:
+        """What came since the last tick; what is due now comes with the next one."""
+        came = tuple(((uuid,), sample) for uuid, sample in self._pending.items())
+        self._pending = {}
+        for index, busy in enumerate(self._busy):
+            before_ms, now_ms = covered_ms(busy, np.array([at_ms - _LOOKS_BACK_MS, at_ms]))
+            if now_ms > before_ms:
+                self._idle_from_ms[index] = at_ms
+                continue
+            paused_ns = (at_ms - self._idle_from_ms[index]) * NS_PER_MS
+            if (at_ms - self._sampled_at_ms[index]) * NS_PER_MS >= interval_ns(paused_ns):
+                self._sampled_at_ms[index] = at_ms
+                start_ns = ZERO_NS + at_ms * NS_PER_MS
+                self._pending[f"GPU-{index}"] = StackSample(
+                    start_ns, start_ns + 10 * NS_PER_MS, _FIRST_PID, self._processes
+                )
+        return StacksReading(came, {uuid: one.start_ns for uuid, one in self._pending.items()})
+
+
 def daemon_states(
-    workload: Workload, windows: Sequence[Windows], *, tagged: bool
+    workload: Workload, windows: Sequence[Windows], *, tagged: bool, sampler: Sampler | None = None
 ) -> Iterator[tuple[int, MonitorState]]:
     """The daemon's state after each tick, with the tick's time in ms of the workload.
 
@@ -100,6 +140,7 @@ def daemon_states(
         workload: What happens.
         windows: Of each of its GPUs.
         tagged: Whether its training runs have a ``PhaseTagger``.
+        sampler: Of stacks; ``None``: it reads none.
     """
     rings = [
         ring for index, gpu in enumerate(workload.gpus) if tagged for ring in _rings(index, gpu)
@@ -120,7 +161,8 @@ def daemon_states(
         )
         frame = Frame(taken_at_ns=now_ns, gpus=gpus)
         tick = reading(now_ns, frame, rings=RingsReading(rings=read), wall_time_s=at_ms / 1000)
-        yield at_ms, daemon.ingest(tick)
+        stacks = NO_STACKS if sampler is None else sampler.reading(at_ms)
+        yield at_ms, daemon.ingest(tick._replace(stacks=stacks))
 
 
 def _processes(held_ms: Sequence[tuple[int, int]], at_ms: int) -> tuple[ProcessSample, ...]:

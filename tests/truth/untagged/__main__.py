@@ -10,8 +10,9 @@ import sys
 from collections.abc import Mapping
 
 from gpumon.core.wording import in_percent
+from tests.truth.score.detectors import STARVED
 from tests.truth.tables import parser, put, table, today
-from tests.truth.untagged.catalog import LOOPS
+from tests.truth.untagged.catalog import INNOCENTS, LOOPS, UntaggedLoop
 from tests.truth.untagged.measured import (
     FIRST_LINE_WITHIN_S,
     Found,
@@ -20,6 +21,7 @@ from tests.truth.untagged.measured import (
     measured,
 )
 
+ACCUSING = tuple(name.value for name in STARVED)
 LEAST_RIGHT = 11
 """Of twelve."""
 
@@ -30,19 +32,49 @@ def main() -> int:
     arguments.add_argument("--only", default="", help="loops whose name contains this text")
     arguments.add_argument("--for", dest="length_s", type=float, default=60.0, metavar="SECONDS")
     args = arguments.parse_args()
+    found = _run(LOOPS, args.only, args.length_s)
+    others = _run(INNOCENTS, args.only, args.length_s)
+    text = f"{summary(found, args.length_s)}\n\n{loops_table(found)}"
+    of_others = innocents_table(others)
+    print(f"{text}\n\n{of_others}")
+    if not args.only:
+        put("untagged loops", text)
+        put("innocents", of_others)
+    return 0 if is_kept(found) and not any(map(is_accused, others.values())) else 1
+
+
+def _run(
+    loops: Mapping[str, UntaggedLoop], only: str, length_s: float
+) -> dict[str, Measured | str]:
     found: dict[str, Measured | str] = {}
-    for name, loop in LOOPS.items():
-        if args.only in name:
+    for name, loop in loops.items():
+        if only in name:
             try:
-                found[name] = measured(loop, args.length_s)
+                found[name] = measured(loop, length_s)
             except NotHereError as reason:
                 found[name] = str(reason)
             print(table(HEADS, [row(name, found[name])]).splitlines()[-1], flush=True)
-    text = f"{summary(found, args.length_s)}\n\n{loops_table(found)}"
-    print(text)
-    if not args.only:
-        put("untagged loops", text)
-    return 0 if is_kept(found) else 1
+    return found
+
+
+def innocents_table(found: Mapping[str, Measured | str]) -> str:
+    """Programs that wait for something else than input."""
+    rows = [
+        [name, one, "", "", ""]
+        if isinstance(one, str)
+        else [
+            name, f"`{one.why.answer}`", f"`{one.line}`", f"`{one.verdict}`",
+            "**yes**" if is_accused(one) else "no",
+        ]
+        for name, one in found.items()
+    ]  # fmt: skip
+    heads = ("program", "`gpumon why`", "the line it names", "`serve --stacks`", "accused")
+    return table(heads, rows)
+
+
+def is_accused(one: Measured | str) -> bool:
+    """Whether it is said to wait for input, or that is suspected."""
+    return isinstance(one, Measured) and (one.is_wrong or one.verdict in ACCUSING)
 
 
 HEADS = (
