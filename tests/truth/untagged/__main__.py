@@ -73,7 +73,7 @@ def innocents_table(found: Mapping[str, Measured | str]) -> str:
 
 
 def is_accused(one: Measured | str) -> bool:
-    """Whether it is said to wait for input, or that is suspected."""
+    """Whether it is reported to wait for input, or suspected of it."""
     return isinstance(one, Measured) and (one.is_wrong or one.verdict in ACCUSING)
 
 
