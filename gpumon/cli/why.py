@@ -26,7 +26,7 @@ from gpumon.core.codecs.why_codec import (
     encode_finding,
     encode_reasons,
 )
-from gpumon.core.diagnosis.stack_advice import SeenProcess, held_up_by, stack_advice
+from gpumon.core.diagnosis.stack_advice import SeenIdle, SeenProcess, held_up_by, stack_advice
 from gpumon.core.stacks.place import Place
 from gpumon.core.stacks.sample_join import SampleKind
 from gpumon.core.stacks.stack import StackSample
@@ -56,10 +56,10 @@ _PICTURES: Final = ("png", "svg", "pdf")
 class WhyCommand:
     """Find the line of code that a GPU waits for, in a training script without any tag.
 
-    Watches one GPU and one process on it, and reads where the process is:
-    every half second while the GPU is idle, and seldom while it works. Needs
-    no daemon, no tag, no restart, and no root for your own processes. Ctrl-C
-    ends early, with what was found. A command after -- is started, and its exit
+    Watches one GPU and one process on it, and reads where the process is at
+    random times: twice a second while the GPU is idle, else once. Needs no
+    daemon, no tag, no restart, and no root for your own processes. Ctrl-C ends
+    early, with what was found. A command after -- is started, and its exit
     code is returned; it continues after --for.
     """
 
@@ -304,9 +304,8 @@ def _why(
 ) -> Why:
     advice = None
     if watched.device is not None and watched.finding.is_enough:
-        advice = stack_advice(
-            watched.device, watched.busy_ns, watched.idle_ns, watched.finding, process
-        )
+        idle = SeenIdle(watched.idle_ns, watched.seen_idle_ns)
+        advice = stack_advice(watched.device, watched.busy_ns, idle, watched.finding, process)
     longer = f"gpumon why {process.pid} --for {max(_LEAST_LONGER_S, _LONGER * args.length_s):g}"
     if args.source != "nvml":
         longer += f" --source {args.source}"
@@ -350,9 +349,11 @@ def _document(why: Why, program: str) -> dict[str, Any]:
         "pid": watched.pid,
         "program": program,
         "ended_by": watched.ending.value,
+        "watched_seconds": seconds(watched.passed_ns),
         "observed_seconds": seconds(watched.observed_ns),
         "busy_seconds": seconds(watched.busy_ns),
         "idle_seconds": seconds(watched.idle_ns),
+        "seen_idle_seconds": seconds(watched.seen_idle_ns),
         "longest_window_seconds": seconds(watched.window_ns),
         "pauses_are_short": watched.is_short,
         "trouble": watched.trouble,

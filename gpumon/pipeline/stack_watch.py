@@ -11,16 +11,20 @@ from typing import Final, NamedTuple, TypeAlias
 from gpumon.core.clock import NS_PER_S, nanoseconds
 from gpumon.core.sample import BusySample, Device, Frame, GpuSample
 from gpumon.core.stacks.evidence import PlaceCount, StackEvidence, StackFinding
+from gpumon.core.stacks.idle_pauses import IdlePauses, Weighed
 from gpumon.core.stacks.place import Place, place_of
-from gpumon.core.stacks.sample_join import IDLE_UP_TO, SampleJoin, SampleKind
+from gpumon.core.stacks.sample_join import IDLE_UP_TO, Joined, SampleJoin, SampleKind
 from gpumon.core.stacks.sample_times import SampleTimes
-from gpumon.core.stacks.stack import StackSample
+from gpumon.core.stacks.stack import ProcessStack, StackSample
 from gpumon.core.waits.reasons import WaitReason
 from gpumon.pipeline.untagged_run import UntaggedRun
 from gpumon.pipeline.watch import SourceThread
 from gpumon.sources.gpu_source import ReadNow
 from gpumon.sources.system_clock import SystemClock
 
+_MOST: Final = 0.9
+_VARIATION: Final = (0.6, 1.4)
+"""Of the time between two readings."""
 _PATIENCE_S: Final = 1.0
 _LAST_WINDOWS_NS: Final = 4 * NS_PER_S
 """How long to wait for the windows of the last samples."""
@@ -71,6 +75,9 @@ class SourcePace(NamedTuple):
     spans_come_late: bool = False
 
 
+_USUAL_PACE: Final = SourcePace()
+
+
 class Ending(Enum):
     """Why a watch ended."""
 
@@ -86,7 +93,9 @@ class WatchedTime:
     Attributes:
         device: The GPU; ``None``: it was never read.
         pid: The process.
+        passed_ns: How long was watched.
         observed_ns: Time covered by the driver's windows; so is ``busy_ns``.
+        seen_idle_ns: Idle time in pauses that were long enough to see.
         lowest_ratio: Busy ratio of the least busy window, 0 to 1; ``None``: there was no window.
         window_ns: The longest window.
         reasons: What held its idle time up, if all of it was a wait for input.
@@ -101,12 +110,19 @@ class WatchedTime:
     window_ns: int
     ending: Ending
     finding: StackFinding
+    seen_idle_ns: int = 0
+    passed_ns: int = 0
     reasons: tuple[WaitReason, ...] = ()
     trouble: str | None = None
 
     @property
     def idle_ns(self) -> int:
         return self.observed_ns - self.busy_ns
+
+    @property
+    def sees_most(self) -> bool:
+        """Whether its pauses are mostly long enough to see: the rest may have other causes."""
+        return self.seen_idle_ns >= _MOST * self.idle_ns
 
     @property
     def is_short(self) -> bool:
@@ -136,11 +152,18 @@ class Progress(NamedTuple):
 
 
 class _Taken(NamedTuple):
-    """One stack sample and why it was taken."""
+    """One stack sample, and the time that it stands for."""
 
     sample: StackSample
-    was_idle: bool
-    at_random: bool
+    stands_for_ns: int
+
+
+class _Placed(NamedTuple):
+    """The same once it is known what the GPU did."""
+
+    place: Place
+    workers: tuple[ProcessStack, ...]
+    stands_for_ns: int
 
 
 class StackWatch:
@@ -153,6 +176,9 @@ class StackWatch:
         clock: Its ``wake`` ends the waiting.
         pace: How the source is read.
         on_sample: Called with each stack sample once it is known what the GPU did meanwhile.
+
+    Attributes:
+        random: Of the times at which it reads.
     """
 
     def __init__(
@@ -161,14 +187,16 @@ class StackWatch:
         target: Target,
         reader: WatchReader,
         clock: SystemClock,
-        pace: SourcePace,
+        pace: SourcePace = _USUAL_PACE,
         on_sample: OnSample = lambda _kind, _sample, _place: None,
     ) -> None:
         self._source, self._target, self._clock = source, target, clock
         self._reader, self._on_sample = reader, on_sample
         self._period_ns = nanoseconds(pace.period_s)
         self._spans_come_late = pace.spans_come_late
-        self._times = SampleTimes(Random())
+        self.random = Random()
+        self._times = SampleTimes(self.random)
+        self._pauses: IdlePauses[_Placed] = IdlePauses()
         self._join: SampleJoin[_Taken] = SampleJoin()
         self._evidence = StackEvidence()
         self._device: Device | None = None
@@ -192,7 +220,7 @@ class StackWatch:
         show: Callable[[Progress], None] = lambda _: None,
     ) -> WatchedTime:
         """Watch for so many seconds, or until ``stop``, or until the process has ended."""
-        began_ns = deadline_ns = self._clock.monotonic_ns()
+        began_ns = self._clock.monotonic_ns()
         until_ns = began_ns + nanoseconds(length_s)
         ending = Ending.TIME
         while (now_ns := self._clock.monotonic_ns()) < until_ns:
@@ -205,9 +233,12 @@ class StackWatch:
             self._read_gpu()
             self._take_if_due()
             show(self._progress(now_ns - began_ns))
-            deadline_ns = max(deadline_ns + self._period_ns, now_ns)
+            # The time varies, so that a training loop of any period is met everywhere.
+            deadline_ns = now_ns + round(self._period_ns * self.random.uniform(*_VARIATION))
             self._clock.sleep_until_ns(min(deadline_ns, until_ns))
+        passed_ns = self._clock.monotonic_ns() - began_ns
         self._wait_for_last_windows()
+        self._count(self._pauses.finish())
         reasons = self._run.reasons()
         self._run.close()
         return WatchedTime(
@@ -219,6 +250,8 @@ class StackWatch:
             window_ns=self._window_ns,
             ending=ending,
             finding=self._evidence.finding(),
+            seen_idle_ns=self._pauses.idle_ns,
+            passed_ns=passed_ns,
             reasons=reasons,
             trouble=self._trouble,
         )
@@ -228,7 +261,7 @@ class StackWatch:
             passed_ns,
             self._observed_ns,
             self._observed_ns - self._busy_ns,
-            self._evidence.idle_samples,
+            self._evidence.idle_samples + len(self._pauses),
             self._evidence.failed_samples,
             self._evidence.main_place,
         )
@@ -246,6 +279,8 @@ class StackWatch:
         self._source.request(ReadNow.SAMPLES)
         frames, error, _ = self._source.collect(_PATIENCE_S)
         self._trouble = error
+        if not frames and error is None and not self._source.idle:
+            self._trouble = "the driver does not answer"
         for frame in frames:
             gpu = _gpu_of(frame, self._target.label)
             if gpu is None:
@@ -266,14 +301,33 @@ class StackWatch:
         if windows:
             self._newest = windows[-1]
             self._times.ingest(windows)
-        for joined in self._join.ingest(windows, self._clock.monotonic_ns()):
-            kind, taken = joined.kind, joined.item
-            place = self._reader.place_of(taken.sample)
-            workers = taken.sample.processes[1:]
-            self._evidence.add(kind, place, workers, at_random=taken.at_random)
-            self._on_sample(kind, taken.sample, place)
-            if taken.was_idle:
-                self._times.note(kind)
+            for window in windows:
+                self._join_to(window)
+        else:
+            self._note_all(self._join.ingest((), self._clock.monotonic_ns()))
+
+    def _join_to(self, window: BusySample) -> None:
+        self._count(self._pauses.ingest(window))
+        self._note_all(self._join.ingest((window,), self._clock.monotonic_ns()))
+
+    def _note_all(self, decided: list[Joined[_Taken]]) -> None:
+        for kind, (sample, stands_for_ns) in ((one.kind, one.item) for one in decided):
+            place, workers = self._reader.place_of(sample), sample.processes[1:]
+            self._on_sample(kind, sample, place)
+            if kind is SampleKind.IDLE:
+                self._pauses.add(_Placed(place, workers, stands_for_ns))
+            else:
+                self._evidence.add(kind, place, workers, stands_for=stands_for_ns)
+
+    def _count(self, found: list[Weighed[_Placed]]) -> None:
+        for (place, workers, stands_for_ns), factor in found:
+            self._evidence.add(
+                SampleKind.IDLE,
+                place,
+                workers,
+                stands_for=stands_for_ns,
+                weight=stands_for_ns * factor,
+            )
 
     def _is_idle(self, now_ns: int) -> bool:
         newest = self._newest
@@ -287,8 +341,8 @@ class StackWatch:
 
     def _take_if_due(self) -> None:
         now_ns = self._clock.monotonic_ns()
-        is_idle, at_random = self._is_idle(now_ns), self._times.is_random
-        if not self._times.is_due(now_ns, is_idle=is_idle):
+        stands_for_ns = self._times.due_for_ns(now_ns, is_idle=self._is_idle(now_ns))
+        if stands_for_ns is None:
             return
         sample = self._reader.read(self._target.pid)
         if sample.error is not None and sample.is_retryable:
@@ -296,8 +350,7 @@ class StackWatch:
         if sample.error is not None:
             self._evidence.add_failure(sample.error)
             return
-        taken = _Taken(sample, was_idle=is_idle and not at_random, at_random=at_random)
-        self._join.add(sample.start_ns, sample.end_ns, taken)
+        self._join.add(sample.start_ns, sample.end_ns, _Taken(sample, stands_for_ns))
 
 
 def _gpu_of(frame: Frame, label: str) -> GpuSample | None:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from gpumon.core.diagnosis.stack_advice import SeenProcess, held_up_by, stack_advice
+from gpumon.core.diagnosis.stack_advice import SeenIdle, SeenProcess, held_up_by, stack_advice
 from gpumon.core.phase import IdleCause, InputWaitReason
 from gpumon.core.sample import Device
 from gpumon.core.stacks.evidence import StackEvidence, StackFinding
-from gpumon.core.stacks.place import Place
+from gpumon.core.stacks.place import STOPPED, Place
 from gpumon.core.stacks.sample_join import SampleKind
 from gpumon.core.stacks.sleeping import kernel_place_of
 from gpumon.core.stacks.stack import ProcessStack, StackFrame, StackSample, ThreadStack
@@ -61,20 +61,19 @@ CPU = WaitReason(
 )  # fmt: skip
 
 
-def found(
-    *samples: tuple[SampleKind, Place, int], workers: Any = (), random: bool = False
-) -> StackFinding:
+def found(*samples: tuple[SampleKind, Place, int], workers: Any = ()) -> StackFinding:
     evidence = StackEvidence()
     for kind, place, count in samples:
         for _ in range(count):
-            evidence.add(kind, place, workers, at_random=random)
+            evidence.add(kind, place, workers)
     return evidence.finding()
 
 
 def watched(finding: StackFinding, idle_s: float = 21.4, **changes: Any) -> WatchedTime:
     time = WatchedTime(
         device=GPU, pid=4711, observed_ns=s(60), busy_ns=s(60 - idle_s), lowest_ratio=0.0,
-        window_ns=s(1) // 6, ending=Ending.TIME, finding=finding,
+        window_ns=s(1) // 6, ending=Ending.TIME, finding=finding, seen_idle_ns=s(idle_s),
+        passed_ns=s(60),
     )  # fmt: skip
     return replace(time, **changes)
 
@@ -83,7 +82,8 @@ def printed(time: WatchedTime, *reasons: WaitReason, is_python: bool = True) -> 
     process = SeenProcess("train.py", time.pid, reasons)
     advice = None
     if time.finding.is_enough:
-        advice = stack_advice(GPU, time.busy_ns, time.idle_ns, time.finding, process)
+        idle = SeenIdle(time.idle_ns, time.seen_idle_ns)
+        advice = stack_advice(GPU, time.busy_ns, idle, time.finding, process)
     return why_text(
         Why(
             time, "train.py", advice, lambda frame: LINES.get(frame.line or 0, ""),
@@ -98,7 +98,7 @@ def test_why() -> Chapters:
     one_process = LOADER._replace(user_frames=(LOOP, LOADS), inside=LOADS)
     in_threads = LOADER._replace(inside=LOADS)
     mixed = SampleKind.MIXED
-    short = found((mixed, LOADER, 48), (mixed, STEP, 72), random=True)
+    short = found((mixed, LOADER, 48), (mixed, STEP, 72))
     few = found((IDLE, LOADER, 4), (BUSY, STEP, 9))
     reads = ThreadStack(7, sleeps_in="nfs_wait", state="D")
     asleep = StackSample(0, 1, 7, (ProcessStack(7, None, "trainer", (reads,)),))
@@ -128,7 +128,13 @@ def test_why() -> Chapters:
         ),
         "short pauses": printed(watched(short, idle_s=24.0, lowest_ratio=0.4)),
         "short pauses, cause unknown": printed(
-            watched(found((mixed, STEP, 90), random=True), idle_s=24.0, lowest_ratio=0.4)
+            watched(found((mixed, STEP, 90)), idle_s=24.0, lowest_ratio=0.4)
+        ),
+        "most of its pauses are too short to see": printed(watched(saves, seen_idle_ns=s(8))),
+        "it never worked": printed(watched(found((IDLE, VALIDATES, 41)), idle_s=60.0)),
+        "it is stopped": printed(watched(found((IDLE, Place(what=STOPPED), 41)))),
+        "the GPU was lost meanwhile": printed(
+            watched(saves, idle_s=21.4, passed_ns=s(90), trouble="GPU 0 is lost")
         ),
         "it was busy": printed(watched(few, idle_s=0.9)),
         "the process ended": printed(watched(few, idle_s=4.0, ending=Ending.PROCESS_ENDED)),

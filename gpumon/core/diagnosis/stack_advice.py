@@ -34,6 +34,17 @@ class SeenProcess(NamedTuple):
     reasons: tuple[WaitReason, ...] = ()
 
 
+class SeenIdle(NamedTuple):
+    """Idle time that was watched.
+
+    Attributes:
+        seen_ns: Part of it in pauses that were long enough to see.
+    """
+
+    idle_ns: int
+    seen_ns: int
+
+
 def held_up_by(finding: StackFinding, process: SeenProcess) -> WaitReason | None:
     """What mostly held its input up; ``None``: unknown, or the stacks show another cause."""
     main = finding.main
@@ -43,16 +54,17 @@ def held_up_by(finding: StackFinding, process: SeenProcess) -> WaitReason | None
 
 
 def stack_advice(
-    device: Device, busy_ns: int, idle_ns: int, finding: StackFinding, process: SeenProcess
+    device: Device, busy_ns: int, idle: SeenIdle, finding: StackFinding, process: SeenProcess
 ) -> Advice | None:
     """The advice on the main cause of the idle samples; ``None``: it is unknown, or costs little.
 
-    The speed-up is that of its share of the samples; fewer than ten that agree promise none.
+    The speed-up is that of its share of the pauses that were long enough to see; fewer than ten
+    samples that agree promise none.
     """
     main = finding.main
     if main is None or main.cause is IdleCause.UNKNOWN:
         return None
-    totals = _totals(busy_ns, idle_ns, finding.causes, process)
+    totals = _totals(busy_ns, idle, finding.causes, process)
     gpu = GpuReport(
         index=device.index,
         uuid=device.uuid,
@@ -61,7 +73,7 @@ def stack_advice(
         verdict=diagnose(totals),
         mig_index=device.mig_index,
     )
-    found = advise([gpu], [_run(process, device, busy_ns + idle_ns, _loader(finding))])
+    found = advise([gpu], [_run(process, device, busy_ns + idle.idle_ns, _loader(finding))])
     advice = next((one for one in found if one.cause == main.cause.value), None)
     if advice is not None and main.samples < ENOUGH_SAMPLES:
         advice = replace(advice, speedup_upper_bound=None)
@@ -69,11 +81,13 @@ def stack_advice(
 
 
 def _totals(
-    busy_ns: int, idle_ns: int, causes: tuple[CauseShare, ...], process: SeenProcess
+    busy_ns: int, idle: SeenIdle, causes: tuple[CauseShare, ...], process: SeenProcess
 ) -> GpuTotals:
-    by_cause = {share.cause: round(share.ratio * idle_ns) for share in causes}
-    main = causes[0]
-    by_cause[main.cause] += idle_ns - sum(by_cause.values())
+    main, idle_ns = causes[0], idle.idle_ns
+    by_cause = {share.cause: round(share.ratio * idle.seen_ns) for share in causes}
+    by_cause[main.cause] += idle.seen_ns - sum(by_cause.values())
+    unseen_ns = idle_ns - idle.seen_ns
+    by_cause[IdleCause.UNKNOWN] = by_cause.get(IdleCause.UNKNOWN, 0) + unseen_ns
     return GpuTotals(
         observed_ns=busy_ns + idle_ns,
         busy_ns=busy_ns,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from math import sqrt
 from typing import Final, NamedTuple, TypeAlias, TypeVar
@@ -34,7 +34,7 @@ class CauseShare(NamedTuple):
     Attributes:
         cause: ``UNKNOWN``: no pattern knows the code.
         samples: How many.
-        ratio: Their part of all, 0 to 1.
+        ratio: The part of the time that all stand for, 0 to 1.
         low: Lower end of its 95 % interval (Wilson).
         high: Upper end.
     """
@@ -97,8 +97,8 @@ class StackFinding(NamedTuple):
         inside: The user's call that the library's call of the main cause mostly works on, such
             as a dataset's ``__getitem__``; ``None``: unknown.
         workers: The processes that work for it, in idle samples; ``None``: there are none.
-        at_random: Of all samples at random times, likewise; empty: pauses were long enough.
-        random_samples: How many these were.
+        at_random: Of all samples, whatever the GPU did, likewise.
+        random_samples: How many these were; unobserved ones are none of them.
     """
 
     idle_samples: int = 0
@@ -127,8 +127,10 @@ class StackFinding(NamedTuple):
         return self.causes[0] if self.causes else None
 
 
-def wilson_interval(count: int, total: int) -> tuple[float, float]:
+def wilson_interval(count: float, total: float) -> tuple[float, float]:
     """The 95 % interval of a share, after ``count`` of ``total`` samples (Wilson).
+
+    Of samples that do not all count the same, ``total`` is how many equal ones show as much.
 
     >>> [round(end, 2) for end in wilson_interval(38, 41)], wilson_interval(0, 0)
     ([0.81, 0.97], (0.0, 1.0))
@@ -155,22 +157,37 @@ class _FunctionTally:
         return self.depths / self.samples
 
 
+@dataclass(slots=True)
+class _Counted:
+    samples: int = 0
+    weight: float = 0.0
+
+    def add(self, weight: float) -> None:
+        self.samples += 1
+        self.weight += weight
+
+
 class _Tally:
-    """Counts of the samples of one kind."""
+    """Counts of the samples of one kind, and the time that they stand for."""
 
     def __init__(self) -> None:
         self.samples = 0
-        self._causes: Counter[IdleCause] = Counter()
-        self._places: Counter[PlaceCount] = Counter()
+        self._weight = self._squares = 0.0
+        self._causes: dict[IdleCause, _Counted] = {}
+        self._places: dict[PlaceCount, _Counted] = {}
         self._inside: Counter[tuple[IdleCause, StackFrame]] = Counter()
         self.functions: dict[_Function, _FunctionTally] = {}
 
-    def add(self, place: Place) -> None:
+    def add(self, place: Place, weight: float) -> None:
         self.samples += 1
+        self._weight += weight
+        self._squares += weight * weight
         cause = place.cause or IdleCause.UNKNOWN
-        self._causes[cause] += 1
+        self._causes.setdefault(cause, _Counted()).add(weight)
         frame = None if place.frame is None else place.frame._replace(line=None)
-        _count(self._places, PlaceCount(cause, place.what, frame, place.caller))
+        key = PlaceCount(cause, place.what, frame, place.caller)
+        if key in self._places or len(self._places) < _MOST_KEYS:
+            self._places.setdefault(key, _Counted()).add(weight)
         if place.inside is not None:
             _count(self._inside, (cause, place.inside))
         self._add_functions(place.user_frames)
@@ -191,10 +208,13 @@ class _Tally:
             _count(tally.calls, frames[depth - 1] if depth else None)
 
     def causes(self) -> tuple[CauseShare, ...]:
-        return tuple(
-            CauseShare(cause, count, count / self.samples, *wilson_interval(count, self.samples))
-            for cause, count in self._causes.most_common()
-        )
+        return tuple(self._share(cause, one) for cause, one in _heaviest_first(self._causes))
+
+    def _share(self, cause: IdleCause, one: _Counted) -> CauseShare:
+        is_all = one.samples == self.samples
+        ratio = 1.0 if is_all else one.weight / self._weight
+        total = self._weight**2 / self._squares
+        return CauseShare(cause, one.samples, ratio, *wilson_interval(ratio * total, total))
 
     def inside(self) -> StackFrame | None:
         cause = next((share.cause for share in self.causes()), None)
@@ -202,11 +222,16 @@ class _Tally:
         return next(frames, None)
 
     def main_place(self) -> PlaceCount | None:
-        found = self._places.most_common(1)
-        return found[0][0]._replace(samples=found[0][1]) if found else None
+        return next(iter(self.places()), None)
 
     def places(self) -> tuple[PlaceCount, ...]:
-        return tuple(place._replace(samples=count) for place, count in self._places.most_common())
+        return tuple(
+            place._replace(samples=one.samples) for place, one in _heaviest_first(self._places)
+        )
+
+
+def _heaviest_first(counts: Mapping[_Key, _Counted]) -> list[tuple[_Key, _Counted]]:
+    return sorted(counts.items(), key=lambda counted: -counted[1].weight)
 
 
 def _count(counter: Counter[_Key], key: _Key) -> None:
@@ -219,7 +244,7 @@ class StackEvidence:
 
     def __init__(self) -> None:
         self._of_kind = {SampleKind.IDLE: _Tally(), SampleKind.BUSY: _Tally()}
-        self._at_random, self._workers = _Tally(), WorkerTally()
+        self._all, self._workers = _Tally(), WorkerTally()
         self._mixed = self._unobserved = self._failed = 0
         self._failure: str | None = None
 
@@ -229,15 +254,24 @@ class StackEvidence:
         place: Place,
         workers: Sequence[ProcessStack] = (),
         *,
-        at_random: bool = False,
+        stands_for: float = 1.0,
+        weight: float | None = None,
     ) -> None:
-        """Add where the training thread and the processes that work for it were in one sample."""
+        """Add where the training thread and the processes that work for it were in one sample.
+
+        Args:
+            kind: What the GPU did meanwhile.
+            place: Where the training thread was.
+            workers: The processes that work for it.
+            stands_for: The time between two samples then, in any unit.
+            weight: The idle time that it stands for, in the same unit; ``None``: likewise.
+        """
         if kind is SampleKind.IDLE:
             self._workers.add(workers)
-        if at_random and kind is not SampleKind.UNOBSERVED:
-            self._at_random.add(place)
+        if kind is not SampleKind.UNOBSERVED:
+            self._all.add(place, stands_for)
         if kind in self._of_kind:
-            self._of_kind[kind].add(place)
+            self._of_kind[kind].add(place, stands_for if weight is None else weight)
         elif kind is SampleKind.MIXED:
             self._mixed += 1
         else:
@@ -276,9 +310,9 @@ class StackEvidence:
             function=_function_of(idle, busy),
             inside=idle.inside(),
             workers=self._workers.summary(),
-            at_random=self._at_random.causes(),
-            random_places=self._at_random.places(),
-            random_samples=self._at_random.samples,
+            at_random=self._all.causes(),
+            random_places=self._all.places(),
+            random_samples=self._all.samples,
         )
 
 

@@ -55,6 +55,9 @@ class WorkerDoing(NamedTuple):
     user_call: StackFrame | None = None
 
 
+STOPPED: Final = "a stop, by a signal or a debugger"
+"""``Place.what`` of a process that does not run, whatever it would do."""
+_STATES_OF_STOPPED: Final = ("T", "t")
 _HELPERS: Final = (
     "torch/utils/data/_utils/pin_memory.py",
     "tqdm/",
@@ -97,6 +100,8 @@ def place_of(sample: StackSample) -> Place:
     if sample.error is not None or not sample.processes:
         return Place()
     process, *children = sample.processes
+    if is_stopped(process):
+        return Place(what=STOPPED)
     main: Calls = _main_calls(process)
     if not main or _library(main[-1]) == _WORKER_LOOP:
         return Place()
@@ -111,6 +116,11 @@ def place_of(sample: StackSample) -> Place:
         return place
     awake = [calls for thread, calls in others if _user_calls(calls) and not _sleeps(thread)]
     return _place_of_another(awake) or place
+
+
+def is_stopped(process: ProcessStack) -> bool:
+    """Whether its first thread is stopped, such as by SIGSTOP."""
+    return bool(process.threads) and process.threads[0].state in _STATES_OF_STOPPED
 
 
 def worker_doing(process: ProcessStack) -> WorkerDoing:

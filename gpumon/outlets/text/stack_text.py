@@ -37,6 +37,8 @@ def state_sentence(sample: StackSample) -> str:
 
 
 def _state(thread: ThreadStack) -> str:
+    if thread.state in ("T", "t"):
+        return "is stopped, by a signal or a debugger"
     if thread.sleeps_in is not None:
         return f"sleeps in {label_text(thread.sleeps_in)} (a function of the kernel)"
     if thread.state == "R":
@@ -53,6 +55,7 @@ def _process_lines(process: ProcessStack, most_frames: int) -> list[str]:
         is_main = thread.tid == process.pid
         name = label_text(thread.name) or ("main thread" if is_main else "thread")
         what = {True: ": runs", False: ": waits", None: ""}[thread.is_active]
+        what = ": is stopped" if thread.state in ("T", "t") else what
         lines.append(f"  {name}{what}")
         most = most_frames if number == 0 else 2
         lines += [f"    {call_text(frame)}" for frame in thread.frames[:most]]

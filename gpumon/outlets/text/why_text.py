@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
+from gpumon.core.clock import NS_PER_S
 from gpumon.core.diagnosis.input_advice import reason_seen
 from gpumon.core.diagnosis.messages import HELD_UP, WORD_OF_CAUSE
 from gpumon.core.phase import IdleCause
@@ -12,6 +13,7 @@ from gpumon.core.report.report import Advice
 from gpumon.core.settings.detector import DEFAULT_SETTINGS
 from gpumon.core.stacks.evidence import CauseShare, PlaceCount, StackFinding, UserFunction
 from gpumon.core.stacks.frame_text import call_text, function_text, shown_path, where_text
+from gpumon.core.stacks.place import STOPPED
 from gpumon.core.stacks.stack import StackFrame
 from gpumon.core.stacks.workers import WorkerSummary
 from gpumon.core.waits.reasons import WaitReason
@@ -28,6 +30,8 @@ _FUNCTION: Final = (
     "process, ahead of the step. A tag shows what it costs: docs/hooks.md."
 )
 _NO_PYTHON: Final = "the program runs no Python: `perf top -p` or `gdb -p` show its own functions."
+_MOST_UNOBSERVED_NS: Final = 3 * NS_PER_S
+"""The newest samples are always missing."""
 _LEAST_SHARE_OF_PLACE: Final = 0.1
 
 
@@ -82,10 +86,19 @@ def _idle_sentence(watched: WatchedTime) -> str:
     if not watched.observed_ns:
         because = f": {watched.trouble}" if watched.trouble else ""
         return f"{name} reported no utilisation while it was watched{because}."
+    trouble = "" if watched.trouble is None else f" At the end: {watched.trouble.rstrip('.')}."
+    if watched.passed_ns - watched.observed_ns > _MOST_UNOBSERVED_NS:
+        covered = part_of(watched.observed_ns, watched.passed_ns)
+        trouble = f" The driver's samples cover {covered} only.{trouble}"
     if watched.idle_ratio < DEFAULT_SETTINGS.lost_share:
         busy = part_of(watched.busy_ns, watched.observed_ns)
-        return f"{name} was busy for {busy}: there is nothing to find."
-    return f"{name} was idle for {part_of(watched.idle_ns, watched.observed_ns)}."
+        return f"{name} was busy for {busy}: there is nothing to find.{trouble}"
+    if not watched.busy_ns:
+        return f"{name} was idle for all of {in_time(watched.observed_ns)}.{trouble}"
+    idle = part_of(watched.idle_ns, watched.observed_ns)
+    if watched.finding.is_enough and not watched.sees_most:
+        idle += f", {in_time(watched.seen_idle_ns)} of it in pauses that are long enough to see"
+    return f"{name} was idle for {idle}.{trouble}"
 
 
 def _opening(why: Why) -> list[str]:
@@ -142,10 +155,12 @@ def _so(why: Why) -> list[list[str]]:
     finding = why.watched.finding
     main, function = finding.main, finding.function
     assert main is not None  # there were enough samples
+    if _is_stopped(finding):
+        return [wrapped("So: nothing that the script does: it is stopped.")]
     if main.cause is IdleCause.UNKNOWN:
         return [wrapped(f"So: {_unknown(why, function, main)}")]
     seen = "" if why.held_up_by is None else reason_seen(why.held_up_by)
-    sentences = [f"So: {WORD_OF_CAUSE[main.cause]} ({_interval(main)})."]
+    sentences = [f"So: {WORD_OF_CAUSE[main.cause]} ({_interval(main, why.watched)})."]
     sentences.append(HELD_UP.format(seen=seen) if seen else "")
     if function is not None:
         sentences.append(f"It is in {function_text(function)}.")
@@ -158,7 +173,8 @@ def _unknown(why: Why, function: UserFunction | None, main: CauseShare) -> str:
     if not why.is_python:
         return f"cause unknown: {label_text(why.process)} runs no Python."
     if function is None:
-        return f"cause unknown ({_interval(main)}): none of its own functions stands out."
+        share = _interval(main, why.watched)
+        return f"cause unknown ({share}): none of its own functions stands out."
     share = f"{function.idle_samples} of {why.watched.finding.idle_samples} samples"
     return (
         f"cause unknown; the GPU waits while {label_text(why.process)} is in "
@@ -172,12 +188,27 @@ def _while_busy(finding: StackFinding, function: UserFunction) -> str:
     return f", and {function.busy_samples} of {finding.busy_samples} while it worked"
 
 
-def _interval(share: CauseShare) -> str:
+def _interval(share: CauseShare, watched: WatchedTime) -> str:
+    what = "the idle time" if watched.sees_most else f"those {in_time(watched.seen_idle_ns)}"
+    if share.samples == watched.finding.idle_samples:
+        return f"all samples, so at least {in_percent(share.low)} of {what}"
+    return f"{in_percent(share.ratio)} of {what}, {_between(share)}"
+
+
+def _between(share: CauseShare) -> str:
     low, high = (in_percent(end).removesuffix(" %") for end in (share.low, share.high))
-    return f"{in_percent(share.ratio)}, between {low} and {high} %"
+    return f"between {low} and {high} %"
+
+
+def _is_stopped(finding: StackFinding) -> bool:
+    most = finding.places[0]
+    return most.what == STOPPED and 2 * most.samples > finding.idle_samples
 
 
 def _next(why: Why) -> list[list[str]]:
+    if _is_stopped(why.watched.finding):
+        go_on = f"`kill -CONT {why.watched.pid}`, `fg` in its shell, or the debugger"
+        return [wrapped(f"Next: let it go on: {go_on}.")]
     if why.advice is not None:
         return [wrapped(f"Next: {joined([why.advice.text, gain_sentence(why.advice)])}")]
     if not why.is_python:
@@ -200,23 +231,29 @@ def _consistent(why: Why) -> list[list[str]]:
     places = tuple(
         one for one in finding.random_places if share is None or one.cause is share.cause
     )
-    was = wrapped(f"In {places[0].samples} of them, the training thread was in")
+    thread = "the training thread" if why.is_python else "its main thread"
+    was = wrapped(f"In {places[0].samples} of {finding.random_samples}, {thread} was in")
     seen = [opening, was, *_places(places, why)]
     if share is None:
         return [*seen, wrapped("So: cause unknown."), wrapped(f"Next: {_TAG}")]
     fits = share.low <= watched.idle_ratio <= share.high
-    low, high = (in_percent(end).removesuffix(" %") for end in (share.low, share.high))
     so = (
-        f"So: {WORD_OF_CAUSE[share.cause]} in {in_percent(share.ratio)} of the samples (between "
-        f"{low} and {high} %), and the GPU idle for {in_percent(watched.idle_ratio)} of the time: "
+        f"So: {WORD_OF_CAUSE[share.cause]} in {in_percent(share.ratio)} of the time "
+        f"({_between(share)}), and the GPU idle for {in_percent(watched.idle_ratio)} of it: "
     )
-    so += "consistent with each other, so suspected, but not seen." if fits else "which differ."
+    so += (
+        "consistent with each other, so suspected, but not seen."
+        if fits
+        else "too different for this alone to be the cause."
+    )
     return [*seen, wrapped(so), wrapped(f"Next: {_TAG}")]
 
 
 def _too_few(why: Why) -> list[list[str]]:
     finding = why.watched.finding
     again = wrapped(f"Next: watch for longer: `{why.longer}`.")
+    if why.watched.ending is Ending.PROCESS_ENDED:
+        again = wrapped("Next: watch a run that lasts longer.")
     if finding.failed_samples and not (finding.idle_samples or finding.busy_samples):
         failed = counted(finding.failed_samples, "stack sample", "stack samples")
         return [wrapped(f"{failed} could not be read: {finding.failure}."), again]

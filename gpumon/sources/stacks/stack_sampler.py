@@ -173,9 +173,7 @@ class StackSampler:
             ratios = [present[uuid] for uuid in uuids if uuid in present]
             if pid in tagged_pids or not ratios:
                 continue
-            target = self._targets.setdefault(pid, _Target(process.uid))
-            if target.uid != process.uid:  # another process got its number
-                target = self._targets[pid] = _Target(process.uid)
+            target = self._target_of(process)
             target.seen_at_ns = now_ns
             is_idle = min(ratios) <= DEFAULT_SETTINGS.active_above
             if not is_idle:
@@ -197,6 +195,12 @@ class StackSampler:
         gone = [pid for pid, one in self._targets.items() if now_ns - one.seen_at_ns > _FORGET_NS]
         for pid in gone:
             del self._targets[pid]
+
+    def _target_of(self, process: ProcessSample) -> _Target:
+        target = self._targets.get(process.pid)
+        if target is None or target.uid != process.uid:  # or another process got its number
+            target = self._targets[process.pid] = _Target(process.uid)
+        return target
 
     def _is_allowed(self, process: ProcessSample, target: _Target) -> bool:
         now_ns = self._clock.monotonic_ns()

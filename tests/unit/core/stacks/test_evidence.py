@@ -49,6 +49,29 @@ class TestTheShareOfACause:
         assert wilson_interval(10, 10)[1] == pytest.approx(1.0)
         assert wilson_interval(0, 10)[0] == pytest.approx(0.0)
 
+    def test_is_that_of_the_time_that_they_stand_for(self) -> None:
+        evidence = StackEvidence()
+        for _ in range(20):
+            evidence.add(IDLE, LOADER, weight=3.0)
+            evidence.add(IDLE, STEP, weight=1.0)
+        found = evidence.finding()
+
+        assert found.main is not None
+        assert found.main.samples == 20
+        assert found.main.ratio == pytest.approx(0.75)
+        # They show no more than 32 that count the same.
+        assert (found.main.low, found.main.high) == pytest.approx(wilson_interval(24, 32))
+        assert found.places[0].what == "DataLoader.__next__"
+
+    def test_of_all_samples_adds_up(self) -> None:
+        evidence = StackEvidence()
+        for cause in IdleCause:
+            evidence.add(IDLE, Place(cause), weight=0.1 + len(cause.value))
+        shares = evidence.finding().causes
+
+        assert sum(share.ratio for share in shares) == pytest.approx(1.0)
+        assert all(0.0 <= one.low <= one.ratio <= one.high <= 1.0 for one in shares)
+
     def test_is_not_enough_below_ten_samples(self) -> None:
         assert not finding((IDLE, LOADER, 9)).is_enough
         assert finding((IDLE, LOADER, 10)).is_enough

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from gpumon.core.phase import IdleCause
-from gpumon.core.stacks.place import Place, WorkerDoing, place_of, worker_doing
+from gpumon.core.stacks.place import STOPPED, Place, WorkerDoing, place_of, worker_doing
 from gpumon.core.stacks.stack import ProcessStack, StackFrame, StackSample, ThreadStack
 
 PACKAGES = "/env/lib/python3.11/site-packages"
@@ -106,6 +106,14 @@ class TestPlaceOf:
     def test_a_process_that_could_not_be_read_is_no_evidence(self) -> None:
         assert place_of(StackSample(0, 1, 7, (process(()),))) == Place()
         assert place_of(StackSample(0, 1, 7, (), "it ended")) == Place()
+
+    @pytest.mark.parametrize("state", ["T", "t"])
+    def test_a_stopped_process_waits_for_nothing(self, state: str) -> None:
+        stopped = ThreadStack(7, (GET, NEXT, TRAIN), state=state)
+
+        place = place_of(sample(ProcessStack(7, None, "python train.py", (stopped,))))
+
+        assert place == Place(what=STOPPED)
 
     def test_frames_of_a_parent_that_forked_are_not_its_own(self) -> None:
         run = StackFrame("BaseProcess.run", f"{LIBRARY}/multiprocessing/process.py", 108)
