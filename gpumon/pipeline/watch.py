@@ -163,7 +163,8 @@ class MachineWatch(Watch):
         between: tuple[Frame, ...] = ()
         if self._stacks is not None:
             now |= ReadNow.PRESENT
-            between = self._read_between(now_ns, self._deadline_ns)
+            if self._stacks.can_sample(self._deadline_ns):
+                between = self._read_between(now_ns, self._deadline_ns)
         self._clock.sleep_until_ns(self._deadline_ns)
         self._source.request(now)
         frames, error, duration_seconds = self._source.collect(self._patience_s)

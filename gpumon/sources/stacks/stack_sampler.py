@@ -31,6 +31,7 @@ _LEAST_INTERVAL_NS: Final = 2 * NS_PER_S
 _AT_WORK_INTERVAL_NS: Final = 60 * NS_PER_S
 _CHECK_AGAIN_NS: Final = 60 * NS_PER_S
 _FORGET_NS: Final = 600 * NS_PER_S
+_STILL_THERE_NS: Final = 5 * NS_PER_S
 _MOST_A_TICK: Final = 4
 _REPORTED_FAILURES: Final = 3
 """In a row: of a process that works, one in ten fails. After as many it is tried once a minute."""
@@ -158,6 +159,16 @@ class StackSampler:
                 if self._failed_in_a_row >= _REPORTED_FAILURES:
                     self._message = sample.error
                 yield request.uuids, sample
+
+    def can_sample(self, now_ns: int) -> bool:
+        """Whether a sample would be taken if the GPU of some process were idle now."""
+        return self._has_budget(now_ns, len(self._pending) + 1) and any(
+            one.refusal is None
+            and one.failures < _REPORTED_FAILURES
+            and now_ns - one.seen_at_ns <= _STILL_THERE_NS
+            and (one.sampled_at_ns is None or now_ns - one.sampled_at_ns >= _LEAST_INTERVAL_NS)
+            for one in self._targets.values()
+        )
 
     def request_due(self, frame: Frame, tagged_pids: Collection[int]) -> None:
         """Request the samples that are due.

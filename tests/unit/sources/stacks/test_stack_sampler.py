@@ -131,6 +131,22 @@ class TestASample:
             assert max(apart_s) <= 11
             assert 12 < len(times_s) < 24
 
+    def test_needs_no_look_at_the_gpu_while_none_may_come(self) -> None:
+        with machine() as one:
+            one.tick((0.0, ()))
+            alone = one.sampler.can_sample(one.clock.now_ns)
+            one.tick(BUSY)  # sampled at once: how it works
+            sampled = one.sampler.can_sample(one.clock.now_ns + s(1))
+            later = one.sampler.can_sample(one.clock.now_ns + s(2))
+
+            assert (alone, sampled, later) == (False, False, True)
+
+    def test_needs_no_look_at_the_gpu_without_budget(self) -> None:
+        with machine(costs_s=1.0) as one:
+            one.tick(IDLE)
+
+            assert not one.sampler.can_sample(one.clock.now_ns + s(3))
+
     def test_is_taken_of_one_process_every_two_seconds_at_most(self) -> None:
         with machine() as one:
             for _ in range(60):
