@@ -75,7 +75,7 @@ class RunCommand:
                 code = _wait_for(command)
             except CommandError as error:
                 print_error(error)
-                return error.shell_code
+                return error.exit_code
             if option is None:
                 # Whatever is wrong now, the exit code is that of the command.
                 with contextlib.suppress(KeyboardInterrupt, OSError, GpumonError):

@@ -25,13 +25,13 @@ class CommandError(GpumonError):
     """A command that cannot be run.
 
     Attributes:
-        shell_code: The exit code of a shell: 127 if there is no such command, else 126.
+        exit_code: That of a shell: 127 if there is no such command, else 126.
     """
 
     def __init__(self, command: str, number: int, example: str) -> None:
         """``number``: the ``errno`` of executing it; ``example``: a command that can be run."""
         is_missing = number in (errno.ENOENT, errno.ENOTDIR)
-        self.shell_code = _NOT_FOUND if is_missing else _NOT_EXECUTABLE
+        self.exit_code = _NOT_FOUND if is_missing else _NOT_EXECUTABLE
         reason = os.strerror(number)
         if is_missing and shutil.which(command, os.F_OK) is not None:
             reason = "the interpreter in its first line does not exist"

@@ -10,11 +10,12 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from threading import Event
 from typing import Any, Final, NamedTuple
 
 from gpumon.cli.command import can_draw, check_path, end_on_signals, print_error, time_argument
 from gpumon.cli.source_option import LIVE_SOURCE_HELP, check_source, open_source, replay_of
-from gpumon.cli.started_command import StartedCommand
+from gpumon.cli.started_command import CommandError, StartedCommand
 from gpumon.cli.why_progress import WhyProgress
 from gpumon.cli.why_reader import NoStacksError, reader_of
 from gpumon.cli.why_target import WANTS_PID, TargetFinder
@@ -186,7 +187,6 @@ def _watch(args: argparse.Namespace, pid: int | None, words: list[str]) -> int:
                 target = finder.find(pid, args.gpu)
             else:
                 finder.check(args.gpu)
-                command.begin()
         except BaseException:
             if file is not None:
                 file.discard()
@@ -199,12 +199,19 @@ def _watch(args: argparse.Namespace, pid: int | None, words: list[str]) -> int:
 
 def _beside(command: StartedCommand, finder: TargetFinder, session: _Session) -> int:
     """Watch a command, and then wait for its end: it goes on whatever happens to the watch."""
-    code = 1
+    code, is_stopped = 1, Event()
+    _stop_on_signals(is_stopped.set, command)
     try:
-        found = finder.await_command(command, session.args.gpu, session.args.length_s)
+        command.begin()
+        found = finder.await_command(
+            command, session.args.gpu, session.args.length_s, is_stopped.is_set
+        )
         code = 0 if found is None else _with_states(lambda: session.watch(found))
         if found is None:
             session.discard()
+    except CommandError:
+        session.discard()
+        raise
     except GpumonError as error:
         print_error(error)
         code = error.exit_code
@@ -256,9 +263,7 @@ def _watched(session: _Session, target: Target, reader: WatchReader) -> int:
         spans_come_late=args.source.startswith("follow:"),
     )
     watch = StackWatch(source, target, reader, clock, pace, keep)
-    end_on_signals(watch.stop)
-    if command is not None:
-        _forward_termination(watch, command)
+    _stop_on_signals(watch.stop, command)
 
     def is_alive() -> bool:
         refused = refusal(target.pid)
@@ -282,12 +287,15 @@ def _watched(session: _Session, target: Target, reader: WatchReader) -> int:
     return 0
 
 
-def _forward_termination(watch: StackWatch, command: StartedCommand) -> None:
-    """SIGTERM and SIGHUP end the command, too; Ctrl-C reaches it from the terminal."""
+def _stop_on_signals(stop: Callable[[], object], command: StartedCommand | None) -> None:
+    """Stop on signals; SIGTERM and SIGHUP end the command, too; Ctrl-C reaches it anyhow."""
+    end_on_signals(stop)
+    if command is None:
+        return
 
     def end(number: int, _: object) -> None:
         command.forward(number)
-        watch.stop()
+        stop()
 
     for number in (signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) != signal.SIG_IGN:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -11,6 +11,7 @@ from gpumon.cli.command import print_error
 from gpumon.cli.started_command import StartedCommand
 from gpumon.core.clock import NS_PER_S, Clock, nanoseconds
 from gpumon.core.sample import Frame, GpuSample, ProcessSample
+from gpumon.core.stacks.sample_join import IDLE_UP_TO
 from gpumon.core.wording import gpus_named, listed
 from gpumon.errors import GpumonError, SourceUnavailableError, UsageError
 from gpumon.pipeline.stack_watch import Target
@@ -53,16 +54,24 @@ class TargetFinder:
             if pid is None:
                 raise UsageError(WANTS_PID)
             return Target(label or frame.gpus[0].device.label, pid)
-        if pid is not None:
-            found = self.gpu_of(pid, frame, label)
-            if found is None:
-                where = "any GPU" if label is None else f"GPU {label}"
-                raise GpumonError(
-                    f"process {pid} does not use {where}, by the driver's lists: name the GPU's "
-                    f"own process ({_processes_of(frame.gpus) or 'now there is none'})"
-                )
+        if pid is None:
+            return self._of_gpu(frame, label)
+        found = self.gpu_of(pid, frame, label)
+        if found is not None:
             return found
-        return self._of_gpu(frame, label)
+        where = "any GPU" if label is None else f"GPU {label}"
+        if not _names_nobody_here(frame.gpus):
+            raise GpumonError(
+                f"process {pid} does not use {where}, by the driver's lists: name the GPU's own "
+                f"process ({_processes_of(frame.gpus)})"
+            )
+        unlisted = _unlisted(pid, frame, label, is_chosen=label is not None)
+        if unlisted is None:
+            raise GpumonError(
+                f"the driver lists no process of this machine: if process {pid} does use a GPU, as "
+                f"in a container, name it: `gpumon why {pid} --gpu {frame.gpus[0].device.label}`"
+            )
+        return unlisted
 
     def check(self, label: str | None) -> None:
         """Refuse a GPU that is not there.
@@ -74,11 +83,15 @@ class TargetFinder:
         _check_label(label, self._first_frame())
 
     def await_command(
-        self, command: StartedCommand, label: str | None, length_s: float
+        self,
+        command: StartedCommand,
+        label: str | None,
+        length_s: float,
+        is_stopped: Callable[[], bool],
     ) -> Target | None:
         """Wait until the command uses a GPU, or runs Python; ``None``: that came to no end."""
         until_ns = self._clock.monotonic_ns() + nanoseconds(length_s)
-        while not command.has_ended and self._clock.monotonic_ns() < until_ns:
+        while not command.has_ended and not is_stopped() and self._clock.monotonic_ns() < until_ns:
             frame = self.read()
             found = None if frame is None else self._of_command(command.pid, frame, label)
             if found is not None:
@@ -88,11 +101,15 @@ class TargetFinder:
         return None
 
     def _of_command(self, pid: int, frame: Frame, label: str | None) -> Target | None:
-        if self._has_lists:
-            return self.gpu_of(pid, frame, label)
+        found = self.gpu_of(pid, frame, label) if self._has_lists else None
+        if found is not None:
+            return found
         python = next(
             (one.pid for one in self._tree.descendants(pid) if self._tree.is_python(one.pid)), None
         )
+        if self._has_lists:
+            is_hidden = python is not None and _names_nobody_here(frame.gpus)
+            return _unlisted(python, frame, label) if is_hidden and python is not None else None
         return None if python is None else Target(label or frame.gpus[0].device.label, python)
 
     def read(self) -> Frame | None:
@@ -113,10 +130,7 @@ class TargetFinder:
             ]
             if used:
                 gpu, process = max(used, key=lambda pair: pair[1].memory_used_bytes or 0)
-                note = ""
-                if process.pid != pid:
-                    note = f"GPU {gpu.device.label} is used by process {process.pid} of that tree."
-                return Target(gpu.device.label, process.pid, note)
+                return Target(gpu.device.label, process.pid, _note_on(pid, process.pid, gpu, used))
         return None
 
     def _of_gpu(self, frame: Frame, label: str | None) -> Target:
@@ -162,6 +176,52 @@ class TargetFinder:
             if has_all or not self._has_lists or now_ns > until_ns:
                 return frame
             self._clock.sleep_until_ns(now_ns + _BETWEEN_NS)
+
+
+def _note_on(
+    asked_pid: int,
+    pid: int,
+    chosen: GpuSample,
+    used: Sequence[tuple[GpuSample, ProcessSample]],
+) -> str:
+    """Why this process and this GPU, of those that were found; empty: there was no choice."""
+    label = chosen.device.label
+    if pid != asked_pid:
+        kin = {process.pid for _, process in used}
+        others = [process for _, process in used if process.pid != pid]
+        note = f"GPU {label} is used by process {pid} of that tree."
+        if len(kin) > 1:
+            note = (
+                f"{len(kin)} processes of that tree use a GPU: this is the one with the most "
+                f"memory; the others are {_pids(others)}."
+            )
+        return note
+    labels = [gpu.device.label for gpu, _ in used]
+    if len(labels) > 1:
+        return f"the process uses {gpus_named(labels)}: choose another one with --gpu N."
+    return ""
+
+
+def _names_nobody_here(gpus: Sequence[GpuSample]) -> bool:
+    """Whether no process of the driver's lists exists here: a container hides them."""
+    return not any(
+        Path(f"/proc/{process.pid}").exists() for gpu in gpus for process in gpu.processes or ()
+    )
+
+
+def _unlisted(
+    pid: int, frame: Frame, label: str | None, *, is_chosen: bool = False
+) -> Target | None:
+    """The process and the only GPU that works, or is chosen; ``None``: none, or several."""
+    gpus = [gpu for gpu in frame.gpus if label in (None, gpu.device.label)]
+    working = [gpu for gpu in gpus if any(one.busy_ratio > IDLE_UP_TO for one in gpu.busy)]
+    found = gpus if is_chosen else working
+    if len(found) != 1:
+        return None
+    name = found[0].device.label
+    return Target(
+        name, pid, f"the driver does not list who uses GPU {name}: it is taken to be process {pid}."
+    )
 
 
 def _check_label(label: str | None, frame: Frame) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -145,8 +146,27 @@ class TestACommand:
         source = f"follow:{tmp_path / 'busy.jsonl'}"
         shown = gpumon("why", "--source", source, "--", "no-such-program", "--for")
 
-        assert shown.returncode == 1
+        assert shown.returncode == 127
         assert "'no-such-program' cannot be run" in shown.stderr
+
+    @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+    def test_ends_with_gpumon_while_it_has_not_used_a_gpu(
+        self, tmp_path: Path, fake_library: Path, number: signal.Signals
+    ) -> None:
+        script = "import os, time; print(os.getpid(), flush=True); time.sleep(60)"
+        words = [sys.executable, "-m", "gpumon", "why", "--", sys.executable, "-c", script]
+        with FakeNvml(tmp_path / "gpus"):
+            environ = fake_env(tmp_path / "gpus", fake_library.parent)
+            with ending(
+                subprocess.Popen(words, env=environ, stdout=subprocess.PIPE, text=True)
+            ) as process:
+                assert process.stdout is not None
+                pid = int(process.stdout.readline())
+                process.send_signal(number)
+                code = process.wait(20)
+
+        assert code == 128 + number
+        assert not Path(f"/proc/{pid}").exists()
 
 
 class TestOnABoard:

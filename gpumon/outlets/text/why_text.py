@@ -261,4 +261,7 @@ def _too_few(why: Why) -> list[list[str]]:
     text = f"Only {few} taken while it was idle: too few to say what it waits for."
     if not finding.idle_samples:
         text = "No stack sample was taken while it was idle."
+    if finding.failed_samples > finding.idle_samples:
+        others = counted(finding.failed_samples, "other", "others")
+        text += f" {others} could not be read: {finding.failure}."
     return [wrapped(text), *_places(finding.places, why), again]

@@ -42,7 +42,8 @@ class TestItRefuses:
             (("--source", "replay:night.gpumon", "1"), 2, "a recording has no processes"),
             (("--once",), 2, "--once wants a process"),
             (("4194303",), 1, "there is no process 4194303"),
-            (("no-such-command", *SIMULATED), 1, "'no-such-command' cannot be run"),
+            (("no-such-command", *SIMULATED), 127, "'no-such-command' cannot be run"),
+            (("/dev/null", *SIMULATED), 126, "'/dev/null' cannot be run: Permission denied"),
         ],
     )
     def test_in_a_sentence(
