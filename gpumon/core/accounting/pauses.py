@@ -214,7 +214,7 @@ class PauseTracker:
         if not self.is_open or before is None:
             return
         self._was_sampled = True
-        if seen.cause is None:
+        if seen.cause is None and not seen.is_elsewhere:
             return
         is_input = seen.cause is IdleCause.INPUT_WAIT
         self._seen_as_input = is_input if self._seen_as_input is None else self._seen_as_input

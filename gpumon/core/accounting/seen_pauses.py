@@ -57,6 +57,8 @@ class SeenPause(NamedTuple):
         cause: That cause; ``None``: they do not agree, or show none.
         idle_ns: How much idle time of the pause takes it.
         is_whole: Whether that is all of it.
+        is_elsewhere: Whether they agree on code that the table does not know as a wait for input:
+            it has no cause, and is not suspected of one.
     """
 
     samples: int = 0
@@ -64,6 +66,7 @@ class SeenPause(NamedTuple):
     cause: IdleCause | None = None
     idle_ns: int = 0
     is_whole: bool = False
+    is_elsewhere: bool = False
 
 
 _NOTHING_SEEN: Final = SeenPause()
@@ -117,7 +120,9 @@ class SeenPauses:
             return _NOTHING_SEEN
         cause, agreeing = Counter(sample.place.cause for sample in samples).most_common(1)[0]
         if cause is None or agreeing < AGREEING_FROM * len(samples):
-            return SeenPause(len(samples), agreeing)
+            elsewhere = sum(_is_elsewhere(sample.place) for sample in samples)
+            is_elsewhere = elsewhere >= AGREEING_FROM * len(samples)
+            return SeenPause(len(samples), agreeing, is_elsewhere=is_elsewhere)
         near = _near(samples, stretches[0][0])
         idle_ns = sum(
             idle_ns * _overlap_ns(start_ns, end_ns, span) // (end_ns - start_ns)
@@ -126,6 +131,11 @@ class SeenPauses:
         )
         is_whole = near[0][0] <= stretches[0][0] and near[-1][1] >= stretches[-1][1]
         return SeenPause(len(samples), agreeing, cause, idle_ns, is_whole and len(near) == 1)
+
+
+def _is_elsewhere(place: Place) -> bool:
+    """Whether it was read, and is no known wait for input."""
+    return place.cause is not IdleCause.INPUT_WAIT and place.caller is not None
 
 
 def _near(samples: list[PlacedSample], began_ns: int) -> list[tuple[int, int]]:

@@ -12,6 +12,7 @@ from gpumon.core.accounting.totals import GpuTotals
 from gpumon.core.phase import IdleCause
 from gpumon.core.stacks.place import Place
 from gpumon.core.stacks.sample_join import SampleKind
+from gpumon.core.stacks.stack import StackFrame
 from tests.builders.time import every, rhythm, s
 
 INPUT, SAVE, UNKNOWN = IdleCause.INPUT_WAIT, IdleCause.CHECKPOINT, IdleCause.UNKNOWN
@@ -152,6 +153,20 @@ class TestUnseenPauses:
         samples = [placed(1.5 + 2 * k, SAVE) for k in range(4)]
 
         assert 0 < self.probability(*samples) < 0.5
+
+    def test_are_less_likely_if_others_are_in_code_that_no_row_knows(self) -> None:
+        in_own_code = Place(caller=StackFrame("evaluate", "/home/ann/train.py", 77))
+        seen = [placed(1.5 + 2 * k)._replace(place=in_own_code) for k in range(4)]
+        unread = [placed(1.5 + 2 * k, None) for k in range(4)]
+
+        assert 0 < self.probability(*seen) < self.probability(*unread) == self.probability()
+
+    def test_in_code_that_no_row_knows_are_not_suspected_beside_seen_ones(self) -> None:
+        in_own_code = Place(caller=StackFrame("evaluate", "/home/ann/train.py", 77))
+        samples = [placed(1.5 + 2 * k) for k in (10, 11, 12, 13)]
+        samples += [placed(1.5 + 2 * 14)._replace(place=in_own_code)]
+
+        assert seen_in(self.BURSTY, *samples).suspected_ns == s(35)
 
     def test_are_suspected_once_three_samples_show_input(self) -> None:
         # Pauses of equal bursts: by their shape alone, they are not suspected.
