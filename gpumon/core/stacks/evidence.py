@@ -19,6 +19,7 @@ ENOUGH_SAMPLES: Final = 10
 _LEAST_BUSY_SAMPLES: Final = 3
 _IN_IDLE_FROM: Final = 0.5
 _IN_BUSY_UP_TO: Final = 0.1
+_IN_OTHERS_UP_TO: Final = 0.9
 _MOST_KEYS: Final = 512
 """Different places, functions and lines that are counted; later ones count as samples alone."""
 _Z_OF_95_PERCENT: Final = 1.959964
@@ -307,7 +308,7 @@ class StackEvidence:
             failure=self._failure,
             causes=idle.causes(),
             places=idle.places(),
-            function=_function_of(idle, busy),
+            function=_function_of(idle, busy, self._all),
             inside=idle.inside(),
             workers=self._workers.summary(),
             at_random=self._all.causes(),
@@ -316,29 +317,44 @@ class StackEvidence:
         )
 
 
-def _function_of(idle: _Tally, busy: _Tally) -> UserFunction | None:
+def _function_of(idle: _Tally, busy: _Tally, every: _Tally) -> UserFunction | None:
     """The outermost function of the user's own that is there while the GPU idles, and only then.
 
-    With too few busy samples to compare with: the innermost that mostly is there.
+    Without enough busy samples: the outermost that is not in nearly all other samples, too; without
+    any such function, the innermost that mostly is there.
     """
+    common = {
+        key: tally
+        for key, tally in idle.functions.items()
+        if tally.samples > _IN_IDLE_FROM * idle.samples
+    }
     is_compared = busy.samples >= _LEAST_BUSY_SAMPLES
-    found: tuple[float, _Function, _FunctionTally, int] | None = None
-    for key, tally in idle.functions.items():
-        in_busy = busy.functions[key].samples if key in busy.functions else 0
-        if tally.samples <= _IN_IDLE_FROM * idle.samples:
-            continue
-        if is_compared and in_busy >= _IN_BUSY_UP_TO * busy.samples:
-            continue
-        rank = tally.depth if is_compared else -tally.depth
-        if found is None or rank < found[0]:
-            found = rank, key, tally, in_busy
-    if found is None:
+    if is_compared:
+        limit = _IN_BUSY_UP_TO * busy.samples
+        special = [key for key in common if _samples_in(busy, key) < limit]
+    else:
+        others = every.samples - idle.samples
+        special = [
+            key
+            for key, tally in common.items()
+            if others >= _LEAST_BUSY_SAMPLES
+            and _samples_in(every, key) - tally.samples < _IN_OTHERS_UP_TO * others
+        ]
+    if special:
+        found = min(special, key=lambda key: common[key].depth)
+    elif common and not is_compared:
+        found = max(common, key=lambda key: common[key].depth)
+    else:
         return None
-    _, (function, path), tally, in_busy = found
+    (function, path), tally = found, common[found]
     return UserFunction(
         frame=StackFrame(function, path, tally.lines.most_common(1)[0][0]),
         called_from=tally.calls.most_common(1)[0][0],
         idle_samples=tally.samples,
-        busy_samples=in_busy,
+        busy_samples=_samples_in(busy, found),
         is_compared=is_compared,
     )
+
+
+def _samples_in(tally: _Tally, function: _Function) -> int:
+    return tally.functions[function].samples if function in tally.functions else 0

@@ -10,7 +10,7 @@ from gpumon.core.stacks.place import Place
 from gpumon.core.stacks.sample_join import SampleKind
 from gpumon.core.stacks.stack import StackFrame
 
-IDLE, BUSY = SampleKind.IDLE, SampleKind.BUSY
+IDLE, BUSY, MIXED = SampleKind.IDLE, SampleKind.BUSY, SampleKind.MIXED
 INPUT, UNKNOWN = IdleCause.INPUT_WAIT, IdleCause.UNKNOWN
 
 NEXT = StackFrame("_BaseDataLoaderIter.__next__", "/lib/torch/dataloader.py", 700)
@@ -133,6 +133,16 @@ class TestTheUsersFunction:
         )
 
         assert found.function is None
+
+    def test_is_the_outermost_one_that_is_not_in_all_mixed_samples_either(self) -> None:
+        scoring = own("main:9", "evaluate:5", "overlap:3")
+        found = finding(
+            (IDLE, scoring, 30), (MIXED, scoring, 3), (MIXED, own("main:7", "step:1"), 5)
+        )
+
+        assert found.function is not None
+        assert found.function.frame.function == "evaluate"
+        assert not found.function.is_compared
 
     def test_is_the_innermost_common_one_where_nothing_can_be_compared(self) -> None:
         found = finding((IDLE, own("main:17", "read_shard:8"), 20))
