@@ -130,6 +130,15 @@ def test_doctor_runs_on_a_machine_without_a_gpu(shell: Shell) -> None:
     assert done.returncode in (0, NO_GPU), done.stderr
 
 
+def test_why_says_what_it_needs_on_a_machine_without_a_gpu(shell: Shell) -> None:
+    (command,) = [line for line in commands_of("gpumon") if " why " in line]
+
+    done = shell.type(command.replace("4711", str(os.getpid())), GPUMON_SOURCE="nvml")
+
+    assert done.returncode in (0, 1, NO_GPU), done.stderr
+    assert done.returncode == 0 or done.stderr.startswith("gpumon: ")
+
+
 def test_analyze_prints_what_the_page_shows(shell: Shell) -> None:
     (command,) = [line for line in commands_of("gpumon") if " analyze " in line]
 
