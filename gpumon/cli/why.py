@@ -112,6 +112,8 @@ class WhyCommand:
             _check_pid(pid)
         if args.once:
             return _with_states(lambda: _show_once(pid))
+        if args.record == "":
+            raise UsageError("--record needs the name of a file")
         if args.plot is not None and not _can_plot(args.plot):
             return 1
         return _watch(args, pid, command)

@@ -48,7 +48,7 @@ class TargetFinder:
             UsageError: There is no such GPU, or the choice is open.
             GpumonError: No process uses the GPU.
         """
-        frame = self._first_frame()
+        frame = _without_divided(self._first_frame(), label)
         _check_label(label, frame)
         if not self._has_lists:
             if pid is None:
@@ -80,7 +80,7 @@ class TargetFinder:
             SourceUnavailableError: No GPU can be read.
             UsageError: There is no such GPU.
         """
-        _check_label(label, self._first_frame())
+        _check_label(label, _without_divided(self._first_frame(), label))
 
     def await_command(
         self,
@@ -116,7 +116,7 @@ class TargetFinder:
         """The GPUs now, with their process lists; ``None``: no answer."""
         self._source.request(ReadNow.SAMPLES | ReadNow.PROCESSES)
         frames, _, _ = self._source.collect(_FIRST_ANSWER_S)
-        return frames[-1] if frames else None
+        return _without_divided(frames[-1], None) if frames else None
 
     def gpu_of(self, pid: int, frame: Frame, label: str | None = None) -> Target | None:
         """The GPU that the process, a descendant or its parent uses; ``None``: none yet."""
@@ -222,6 +222,21 @@ def _unlisted(
     return Target(
         name, pid, f"the driver does not list who uses GPU {name}: it is taken to be process {pid}."
     )
+
+
+def _without_divided(frame: Frame, label: str | None) -> Frame:
+    """Leave out GPUs that are divided into MIG instances: only these report what is used.
+
+    Raises:
+        UsageError: Such a GPU was chosen.
+    """
+    parents = {gpu.device.parent_uuid for gpu in frame.gpus}
+    left = tuple([gpu for gpu in frame.gpus if gpu.device.uuid not in parents])
+    for gpu in frame.gpus:
+        if gpu.device.uuid in parents and gpu.device.label == label:
+            parts = [one for one in left if one.device.parent_uuid == gpu.device.uuid]
+            raise UsageError(f"GPU {label} is divided into {_labels(parts)}: choose one of these")
+    return frame._replace(gpus=left)
 
 
 def _check_label(label: str | None, frame: Frame) -> None:

@@ -48,7 +48,7 @@ class StackFile:
         """Write all stacks, and close the file.
 
         Raises:
-            UnwritableFileError: The disk is full.
+            UnwritableFileError: The disk is full; then nothing of the file stays.
         """
         is_collapsed = self._path.name.endswith(_COLLAPSED)
         body = collapsed(counts) if is_collapsed else speedscope(counts, title)
@@ -56,6 +56,7 @@ class StackFile:
             with os.fdopen(self._descriptor, "wb") as file:
                 file.write(body.encode("utf-8", "replace"))
         except OSError as error:
+            self._path.unlink(missing_ok=True)
             raise UnwritableFileError(
                 f"{self._path}: cannot be written: {error.strerror}"
             ) from error

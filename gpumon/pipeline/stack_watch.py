@@ -236,7 +236,7 @@ class StackWatch:
             # The time varies, so that a training loop of any period is met everywhere.
             deadline_ns = now_ns + round(self._period_ns * self.random.uniform(*_VARIATION))
             self._clock.sleep_until_ns(min(deadline_ns, until_ns))
-        passed_ns = self._clock.monotonic_ns() - began_ns
+        passed_ns, seen_idle_ns = self._clock.monotonic_ns() - began_ns, self._pauses.idle_ns
         self._wait_for_last_windows()
         self._count(self._pauses.finish())
         reasons = self._run.reasons()
@@ -250,7 +250,7 @@ class StackWatch:
             window_ns=self._window_ns,
             ending=ending,
             finding=self._evidence.finding(),
-            seen_idle_ns=self._pauses.idle_ns,
+            seen_idle_ns=seen_idle_ns,
             passed_ns=passed_ns,
             reasons=reasons,
             trouble=self._trouble,

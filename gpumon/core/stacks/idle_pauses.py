@@ -28,13 +28,10 @@ class IdlePauses(Generic[_Item]):
     part at either edge is never sampled, which is most of a short pause and little of a long one.
     Each sample therefore counts by the idle time of its pause, edges included, relative to that of
     its idle windows.
-
-    Attributes:
-        idle_ns: Idle time of all pauses, edges included; that between them was too short to see.
     """
 
     def __init__(self) -> None:
-        self.idle_ns = 0
+        self._ended_ns = 0
         self._items: list[_Item] = []
         self._windows_ns = self._edge_ns = 0
         self._last: BusySample | None = None
@@ -43,6 +40,11 @@ class IdlePauses(Generic[_Item]):
     def __len__(self) -> int:
         """How many samples wait for the end of their pause."""
         return len(self._items)
+
+    @property
+    def idle_ns(self) -> int:
+        """Idle time of all pauses, edges included; that between them was too short to see."""
+        return self._ended_ns + (self._edge_ns + self._windows_ns if self._windows_ns else 0)
 
     def add(self, item: _Item) -> None:
         """Add an idle sample, after the window in which it ends."""
@@ -70,7 +72,7 @@ class IdlePauses(Generic[_Item]):
     def _end(self, edge_ns: int) -> list[Weighed[_Item]]:
         found = self._weighed(edge_ns)
         if self._windows_ns:
-            self.idle_ns += self._edge_ns + self._windows_ns + edge_ns
+            self._ended_ns += self._edge_ns + self._windows_ns + edge_ns
         self._windows_ns = self._edge_ns = 0
         return found
 

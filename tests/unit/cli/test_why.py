@@ -40,6 +40,7 @@ class TestItRefuses:
             (("--for", "soon", "1"), 2, "is not a time"),
             (("--source", "simulated:input-bound"), 2, "a simulated GPU has no list of processes"),
             (("--source", "replay:night.gpumon", "1"), 2, "a recording has no processes"),
+            (("--record", "", "1", *SIMULATED), 2, "--record needs the name of a file"),
             (("--once",), 2, "--once wants a process"),
             (("4194303",), 1, "there is no process 4194303"),
             (("no-such-command", *SIMULATED), 127, "'no-such-command' cannot be run"),

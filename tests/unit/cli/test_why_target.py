@@ -18,7 +18,7 @@ from tests.processes import ending
 
 HERE = os.getpid()
 GONE = 4_194_300
-MIG = Device(uuid="MIG-1", index=0, mig_index=1)
+MIG = Device(uuid="MIG-1", index=0, mig_index=1, parent_uuid="GPU-0")
 
 
 @pytest.fixture
@@ -68,10 +68,10 @@ class TestTheProcess:
         assert "the others are 12 and 10" in target.note
 
     def test_on_a_mig_instance_is_found_by_its_name(self) -> None:
-        whole = gpu(0, (10, 5))
+        whole, part = gpu(0, (HERE, 5)), gpu(0, (HERE, 5), device=MIG)
 
-        assert found(whole, gpu(device=MIG), label="0").pid == 10
-        assert found(gpu(0), gpu(0, (11, 5), device=MIG), label="0:1") == Target("0:1", 11)
+        assert found(whole, part, label="0:1") == Target("0:1", HERE)
+        assert found(whole, part) == found(whole, part, pid=HERE) == Target("0:1", HERE)
 
     def test_is_a_descendant_of_the_named_one(self, child: int) -> None:
         target = found(gpu(0, (child, 5)), pid=HERE)
@@ -99,6 +99,10 @@ class TestItRefuses:
     def test_a_gpu_that_is_not_there(self, label: str) -> None:
         with pytest.raises(UsageError, match="this source has GPU 0"):
             found(gpu(0, (10, 5)), label=label)
+
+    def test_a_gpu_that_is_divided(self) -> None:
+        with pytest.raises(UsageError, match="GPU 0 is divided into GPU 0:1: choose"):
+            found(gpu(0, (HERE, 5)), gpu(0, (HERE, 5), device=MIG), pid=HERE, label="0")
 
     def test_to_choose_between_gpus(self) -> None:
         with pytest.raises(UsageError, match="GPUs 0 and 1: choose one with --gpu"):

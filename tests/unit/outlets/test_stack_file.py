@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
+import re
 from pathlib import Path
+from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from gpumon.core.stacks.sample_join import SampleKind
 from gpumon.core.stacks.stack import ProcessStack, StackFrame, StackSample, ThreadStack
@@ -59,6 +64,45 @@ def test_memory_is_bounded_and_what_is_left_out_is_counted() -> None:
     assert (len(list(many.items())), many.left_out) == (10_000, 50)
 
 
+NAMES = st.text(max_size=30)
+STACKS = st.lists(
+    st.tuples(
+        st.sampled_from([*SampleKind]),
+        st.lists(
+            st.builds(StackFrame, NAMES, NAMES, st.one_of(st.none(), st.integers(1, 10**6))),
+            min_size=1,
+            max_size=300,
+        ).map(tuple),
+    ),
+    max_size=20,
+)
+
+
+class TestStacksWithAnyNames:
+    @given(STACKS)
+    def test_are_lines_that_end_with_their_number(self, stacks: list[Any]) -> None:
+        counted = counts(*stacks)
+        lines = collapsed(counted).splitlines()
+        text = re.compile(r"GPU [^;]+;python train\.py;MainThread(;[^;]*)+ (\d+)")
+        found = [text.fullmatch(line) for line in lines]
+
+        assert all(found), lines
+        assert sum(int(one[2]) for one in found if one) == len(stacks)
+
+    @given(STACKS)
+    def test_are_what_speedscope_reads(self, stacks: list[Any]) -> None:
+        document = json.loads(speedscope(counts(*stacks), "train.py"))
+        frames = document["shared"]["frames"]
+
+        assert document["$schema"] == "https://www.speedscope.app/file-format-schema.json"
+        assert all(isinstance(frame["name"], str) for frame in frames)
+        for profile in document["profiles"]:
+            assert profile["type"] == "sampled"
+            assert len(profile["samples"]) == len(profile["weights"])
+            assert profile["endValue"] - profile["startValue"] == sum(profile["weights"])
+            assert all(0 <= at < len(frames) for stack in profile["samples"] for at in stack)
+
+
 class TestAFileOfStacks:
     def test_is_private_and_written_in_the_format_of_its_name(self, tmp_path: Path) -> None:
         for name in ("a.collapsed", "b.json"):
@@ -78,6 +122,17 @@ class TestAFileOfStacks:
     def test_is_refused_before_the_watch_where_it_cannot_be(self, tmp_path: Path) -> None:
         with pytest.raises(UnwritableFileError):
             StackFile(str(tmp_path / "none" / "a.json"))
+
+    @pytest.mark.parametrize("name", ["a.json", "a.txt"])
+    def test_leaves_nothing_on_a_full_disk(self, tmp_path: Path, name: str) -> None:
+        file = StackFile(str(tmp_path / name))
+        full = os.open("/dev/full", os.O_WRONLY)
+        os.dup2(full, file._descriptor)
+        os.close(full)
+
+        with pytest.raises(UnwritableFileError, match="No space left on device"):
+            file.write(BOTH, "train.py")
+        assert list(tmp_path.iterdir()) == []
 
     def test_is_removed_if_nothing_was_watched(self, tmp_path: Path) -> None:
         StackFile(str(tmp_path / "a.json")).discard()

@@ -221,6 +221,14 @@ class TestTheShareOfAWatch:
         assert Found(mixed(10.0, 10.0, 3.0), LONG_WINDOW).is_unbiased
 
 
+class TestTheTimesOfAWatch:
+    @pytest.mark.parametrize("pause_s", [0.1, 1.0, 10.0])
+    def test_add_up(self, pause_s: float) -> None:
+        for time in Found(mixed(pause_s, pause_s, pause_s)).times:
+            assert 0 <= time.seen_idle_ns <= time.idle_ns <= time.observed_ns <= time.passed_ns
+            assert time.finding.idle_samples + time.finding.busy_samples <= 125
+
+
 class TestPausesThatAreTooShort:
     def test_for_a_window_are_set_apart_from_those_that_are_seen(self) -> None:
         for time in Found(mixed(0.5, 5.0, 0.5), LONG_WINDOW).times:
