@@ -13,7 +13,7 @@ WORDS = [str(number) for number in range(2_000)]
 
 def next_batch(chance: random.Random) -> list[str]:
     """Ready after a moment."""
-    return chance.choices(WORDS, k=200_000)
+    return chance.choices(WORDS, k=100_000)
 
 
 def overlap(text: list[str], reference: list[str]) -> float:
