@@ -60,7 +60,7 @@ class TargetFinder:
         if found is not None:
             return found
         where = "any GPU" if label is None else f"GPU {label}"
-        if not _names_nobody_here(frame.gpus):
+        if not _hides_processes(frame.gpus):
             raise GpumonError(
                 f"process {pid} does not use {where}, by the driver's lists: name the GPU's own "
                 f"process ({_processes_of(frame.gpus)})"
@@ -108,7 +108,7 @@ class TargetFinder:
             (one.pid for one in self._tree.descendants(pid) if self._tree.is_python(one.pid)), None
         )
         if self._has_lists:
-            is_hidden = python is not None and _names_nobody_here(frame.gpus)
+            is_hidden = python is not None and _hides_processes(frame.gpus)
             return _unlisted(python, frame, label) if is_hidden and python is not None else None
         return None if python is None else Target(label or frame.gpus[0].device.label, python)
 
@@ -202,7 +202,7 @@ def _note_on(
     return ""
 
 
-def _names_nobody_here(gpus: Sequence[GpuSample]) -> bool:
+def _hides_processes(gpus: Sequence[GpuSample]) -> bool:
     """Whether no process of the driver's lists exists here: a container hides them."""
     return not any(
         Path(f"/proc/{process.pid}").exists() for gpu in gpus for process in gpu.processes or ()

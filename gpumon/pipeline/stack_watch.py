@@ -320,13 +320,14 @@ class StackWatch:
                 self._evidence.add(kind, place, workers, stands_for=stands_for_ns)
 
     def _count(self, found: list[Weighed[_Placed]]) -> None:
-        for (place, workers, stands_for_ns), factor in found:
+        for weighed in found:
+            place, workers, stands_for_ns = weighed.item
             self._evidence.add(
                 SampleKind.IDLE,
                 place,
                 workers,
                 stands_for=stands_for_ns,
-                weight=stands_for_ns * factor,
+                weight=stands_for_ns * weighed.factor,
             )
 
     def _is_idle(self, now_ns: int) -> bool:

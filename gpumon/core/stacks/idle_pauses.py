@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Final, Generic, NamedTuple, TypeVar
+from dataclasses import dataclass
+from typing import Final, Generic, TypeVar
 
 from gpumon.core.clock import NS_PER_S
 from gpumon.core.sample import BusySample
@@ -14,7 +15,8 @@ _LONG_NS: Final = 5 * NS_PER_S
 _Item = TypeVar("_Item")
 
 
-class Weighed(NamedTuple, Generic[_Item]):
+@dataclass(frozen=True, slots=True)
+class Weighed(Generic[_Item]):
     """One stack sample, and by how much its pause is longer than its idle windows."""
 
     item: _Item
