@@ -7,7 +7,6 @@ import os
 import pty
 import re
 import shlex
-import signal
 import socket
 import subprocess
 import sys
@@ -18,6 +17,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final, NamedTuple
+
+import psutil
 
 from gpumon.core.clock import NS_PER_S
 from gpumon.core.phase import IdleCause
@@ -229,9 +230,17 @@ def _running(loop: UntaggedLoop, folder: Path) -> Iterator[None]:
         yield
         assert process.poll() is None, (folder / "script.log").read_text()[-2000:]
     finally:
-        with suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
+        _kill_family(process.pid)
         process.wait()
+
+
+def _kill_family(pid: int) -> None:
+    """End a process and its descendants: torchrun's ranks have sessions of their own."""
+    with suppress(psutil.NoSuchProcess):
+        family = [psutil.Process(pid), *psutil.Process(pid).children(recursive=True)]
+        for process in family:
+            with suppress(psutil.NoSuchProcess):
+                process.kill()
 
 
 class _WhyRun:
