@@ -9,16 +9,17 @@ the first to one after the last.
 from __future__ import annotations
 
 from collections import Counter
+from itertools import pairwise
 from typing import Final, NamedTuple
 
 from gpumon.core.clock import NS_PER_S
 from gpumon.core.phase import IdleCause
 from gpumon.core.sample import BusySample
-from gpumon.core.stacks.place import Place
+from gpumon.core.stacks.place import STOPPED, Place
 from gpumon.core.stacks.sample_join import Joined, SampleJoin, SampleKind
 
 AGREEING_FROM: Final = 0.8
-"""Share of a pause's samples that must show one cause."""
+"""Share of the time near a pause's samples that must show one cause."""
 _MAX_KEPT: Final = 256
 _SHORTEST_NS: Final = 2 * NS_PER_S
 _LONGEST_NS: Final = 10 * NS_PER_S
@@ -53,7 +54,7 @@ class SeenPause(NamedTuple):
 
     Attributes:
         samples: How many there were.
-        agreeing: How many of them show the most frequent cause.
+        agreeing: How many of them show the cause that was shown for longest.
         cause: That cause; ``None``: they do not agree, or show none.
         idle_ns: How much idle time of the pause takes it.
         is_whole: Whether that is all of it.
@@ -118,10 +119,20 @@ class SeenPauses:
         stretches, self._stretches = self._stretches, []
         if not samples or not stretches:
             return _NOTHING_SEEN
-        cause, agreeing = Counter(sample.place.cause for sample in samples).most_common(1)[0]
-        if cause is None or agreeing < AGREEING_FROM * len(samples):
-            elsewhere = sum(_is_elsewhere(sample.place) for sample in samples)
-            is_elsewhere = elsewhere >= AGREEING_FROM * len(samples)
+        times_ns = _times_ns(samples, stretches[0][0], stretches[-1][1])
+        by_cause: Counter[IdleCause | None] = Counter()
+        for sample, time_ns in zip(samples, times_ns, strict=True):
+            by_cause[sample.place.cause] += time_ns
+        cause, agreeing_ns = by_cause.most_common(1)[0]
+        agreeing = sum(sample.place.cause is cause for sample in samples)
+        enough_ns = AGREEING_FROM * sum(times_ns)
+        if cause is None or agreeing_ns < enough_ns:
+            elsewhere_ns = sum(
+                time_ns
+                for sample, time_ns in zip(samples, times_ns, strict=True)
+                if _is_elsewhere(sample.place)
+            )
+            is_elsewhere = elsewhere_ns >= enough_ns
             return SeenPause(len(samples), agreeing, is_elsewhere=is_elsewhere)
         near = _near(samples, stretches[0][0])
         idle_ns = sum(
@@ -135,7 +146,23 @@ class SeenPauses:
 
 def _is_elsewhere(place: Place) -> bool:
     """Whether it was read, and is no known wait for input."""
-    return place.cause is not IdleCause.INPUT_WAIT and place.caller is not None
+    is_read = place.caller is not None or place.what == STOPPED
+    return place.cause is not IdleCause.INPUT_WAIT and is_read
+
+
+def _times_ns(samples: list[PlacedSample], began_ns: int, ended_ns: int) -> list[int]:
+    """For how long each sample stands, if that ends half-way to the next.
+
+    Samples are denser at the beginning of a pause, so counting them would not do.
+    """
+    at_ns = [(sample.start_ns + sample.end_ns) // 2 for sample in samples]
+    first_ns, last_ns = (interval_ns(one_ns - began_ns) for one_ns in (at_ns[0], at_ns[-1]))
+    ends_ns = [
+        max(began_ns, at_ns[0] - first_ns),
+        *((one_ns + next_ns) // 2 for one_ns, next_ns in pairwise(at_ns)),
+        min(ended_ns, at_ns[-1] + last_ns),
+    ]
+    return [max(1, until_ns - from_ns) for from_ns, until_ns in pairwise(ends_ns)]
 
 
 def _near(samples: list[PlacedSample], began_ns: int) -> list[tuple[int, int]]:

@@ -10,6 +10,7 @@ import queue
 import threading
 from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
+from random import Random
 from typing import Final, NamedTuple, Protocol
 
 from gpumon.core.accounting.seen_pauses import interval_ns
@@ -28,6 +29,9 @@ _SAVED_CPU_S: Final = 0.5
 _FIRST_CREDIT_S: Final = 0.1
 _FIRST_COST_S: Final = 0.05
 _LEAST_INTERVAL_NS: Final = 2 * NS_PER_S
+_SEEN_AFTER_NS: Final = NS_PER_S // 2
+"""How long a pause has lasted, at most, when it is seen."""
+_LONGEST_DELAY_NS: Final = NS_PER_S
 _AT_WORK_INTERVAL_NS: Final = 60 * NS_PER_S
 _CHECK_AGAIN_NS: Final = 60 * NS_PER_S
 _FORGET_NS: Final = 600 * NS_PER_S
@@ -64,6 +68,7 @@ class _Target:
 
     Attributes:
         idle_from_ns: Since when its GPUs idle; ``None``: they work.
+        delay_ns: How long after that the first sample of the pause is due.
         sampled_at_ns: When it was sampled last; ``None``: in no pause so far.
         failures: How many of its samples have failed in a row.
         uid: Its user.
@@ -73,10 +78,32 @@ class _Target:
         self.uid = uid
         self.failures = 0
         self.idle_from_ns: int | None = None
+        self.delay_ns = 0
+        self._began_ns = self._idle_until_ns = 0
         self.sampled_at_ns: int | None = None
         self.seen_at_ns = 0
         self.checked_at_ns: int | None = None
         self.refusal: str | None = None
+
+    def update(self, now_ns: int, *, is_idle: bool, random: Random) -> None:
+        """Follow its pauses.
+
+        A sample at the beginning of each pause would never show what follows there. So it comes at
+        a random time within the length of the pause before, as far as that was seen.
+        """
+        if not is_idle:
+            self.idle_from_ns = None
+        elif self.idle_from_ns is None:
+            seen_ns = self._seen_ns
+            self.delay_ns = max(0, round(random.uniform(-_SEEN_AFTER_NS, seen_ns)))
+            self.idle_from_ns = self._began_ns = self._idle_until_ns = now_ns
+        else:
+            self._idle_until_ns = now_ns
+
+    @property
+    def _seen_ns(self) -> int:
+        """For how long the pause before was seen, if a delay of that length is no loss."""
+        return min(self._idle_until_ns - self._began_ns, _LONGEST_DELAY_NS)
 
     def is_due(self, now_ns: int) -> bool:
         last_ns, idle_ns = self.sampled_at_ns, self.idle_from_ns
@@ -85,7 +112,8 @@ class _Target:
         if idle_ns is None or self.failures >= _REPORTED_FAILURES:
             return now_ns - last_ns >= _AT_WORK_INTERVAL_NS
         if last_ns < idle_ns:
-            return now_ns - last_ns >= _LEAST_INTERVAL_NS
+            is_apart = now_ns - last_ns >= _LEAST_INTERVAL_NS
+            return is_apart and now_ns - idle_ns >= self.delay_ns
         return now_ns - last_ns >= interval_ns(last_ns - idle_ns)
 
 
@@ -108,6 +136,7 @@ class StackSampler:
 
     def __init__(self, reader: StackReader, clock: Clock, may_read: MayRead) -> None:
         self._reader, self._clock, self._may_read = reader, clock, may_read
+        self._random = Random()
         self._began_ns = clock.monotonic_ns()
         self._targets: dict[int, _Target] = {}
         self._pending: list[_Request] = []
@@ -187,10 +216,7 @@ class StackSampler:
             target = self._target_of(process)
             target.seen_at_ns = now_ns
             is_idle = min(ratios) <= DEFAULT_SETTINGS.active_above
-            if not is_idle:
-                target.idle_from_ns = None
-            elif target.idle_from_ns is None:
-                target.idle_from_ns = now_ns
+            target.update(now_ns, is_idle=is_idle, random=self._random)
             is_waiting = any(request.pid == pid for request in self._pending)
             if not is_waiting and target.is_due(now_ns) and self._is_allowed(process, target):
                 due[pid] = process, uuids

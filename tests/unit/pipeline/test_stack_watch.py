@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
-from collections.abc import Callable, Iterator
-from itertools import cycle
 from random import Random
 from statistics import mean
 from typing import Any, cast
@@ -17,49 +14,21 @@ from gpumon.core.stacks.place import Place
 from gpumon.core.stacks.stack import ProcessStack, StackSample
 from gpumon.pipeline.stack_watch import StackWatch, Target, WatchedTime, WatchReader
 from tests.builders.time import HandClock, s
+from tests.unit.pipeline.simulated_loops import (
+    INPUT,
+    LONG_WINDOW,
+    WINDOW,
+    Loop,
+    SimulatedLoop,
+    alternating,
+    bursty,
+    in_phase,
+    mixed,
+)
 
-INPUT, SAVE = IdleCause.INPUT_WAIT, IdleCause.CHECKPOINT
 GPU = Device(uuid="GPU-0", index=0)
 WATCHED_S = 60.0
 NO_PROCESS = 4_194_300
-WINDOW, LONG_WINDOW = 1 / 6, 1.0
-
-Loop = Callable[[Random], Iterator[tuple[float, IdleCause | None]]]
-"""Seconds and their cause, ``None`` for work, without end."""
-
-
-class Loop60:
-    """What a loop does, second by second, beginning at any time."""
-
-    def __init__(self, loop: Loop, random: Random) -> None:
-        self._causes: list[IdleCause | None] = []
-        self._ends_s: list[float] = []
-        self.began_s = random.uniform(0, 10)
-        at_s = 0.0
-        for length_s, cause in loop(random):
-            at_s += length_s
-            self._ends_s.append(at_s)
-            self._causes.append(cause)
-            if at_s > self.began_s + WATCHED_S + 10:
-                break
-
-    def cause_at(self, at_s: float) -> IdleCause | None:
-        return self._causes[bisect_right(self._ends_s, at_s)]
-
-    def seconds_of(self, cause: IdleCause | None, start_s: float, end_s: float) -> float:
-        number, total_s = bisect_right(self._ends_s, start_s), 0.0
-        while start_s < end_s:
-            until_s = min(end_s, self._ends_s[number])
-            total_s += until_s - start_s if self._causes[number] is cause else 0.0
-            start_s, number = until_s, number + 1
-        return total_s
-
-    @property
-    def input_share(self) -> float:
-        """Of the idle time while it is watched."""
-        until_s = self.began_s + WATCHED_S
-        input_s, save_s = (self.seconds_of(one, self.began_s, until_s) for one in (INPUT, SAVE))
-        return input_s / (input_s + save_s)
 
 
 class Driver:
@@ -67,7 +36,7 @@ class Driver:
 
     idle = True
 
-    def __init__(self, clock: HandClock, loop: Loop60, window_s: float) -> None:
+    def __init__(self, clock: HandClock, loop: SimulatedLoop, window_s: float) -> None:
         self._clock, self._loop, self._window_s = clock, loop, window_s
         self._from_s = loop.began_s
 
@@ -86,7 +55,13 @@ class Driver:
         return (Frame(taken_at_ns=self._clock.now_ns, gpus=(gpu,)),), None, 0.0
 
 
-def watched(loop: Loop60, seed: int, window_s: float) -> WatchedTime:
+def simulated(loop: Loop, seed: int) -> SimulatedLoop:
+    """It, watched from any time on."""
+    random = Random(seed)
+    return SimulatedLoop(loop, random, WATCHED_S, from_s=random.uniform(0, 10))
+
+
+def watched(loop: SimulatedLoop, seed: int, window_s: float) -> WatchedTime:
     clock = HandClock()
     clock.now_ns = s(loop.began_s)
 
@@ -119,7 +94,7 @@ class Found:
         self.covered: list[bool] = []
         self.times: list[WatchedTime] = []
         for seed in range(20):
-            one = Loop60(loop, Random(seed))
+            one = simulated(loop, seed)
             time = watched(one, seed, window_s)
             self.times.append(time)
             shares = [share for share in time.finding.causes if share.cause is INPUT]
@@ -132,56 +107,6 @@ class Found:
         # The edges of a pause are never seen. Where they are all alike, an error of up to half a
         # window remains, which the interval does not know.
         return abs(mean(self.errors)) <= 0.06 and mean(self.covered) >= 0.8
-
-
-def mixed(input_s: float, save_s: float, burst_s: float) -> Loop:
-    """Pauses of either kind, 60 % of the idle time for input."""
-
-    def loop(random: Random) -> Iterator[tuple[float, IdleCause | None]]:
-        waited_s = saved_s = 1e-9
-        while True:
-            yield burst_s * random.uniform(0.8, 1.2), None
-            if waited_s <= 0.6 * (waited_s + saved_s):
-                waited_s += input_s
-                yield input_s, INPUT
-            else:
-                saved_s += save_s
-                yield save_s, SAVE
-
-    return loop
-
-
-def bursty(pause_s: float) -> Loop:
-    def loop(random: Random) -> Iterator[tuple[float, IdleCause | None]]:
-        while True:
-            yield random.expovariate(1 / pause_s), None
-            cause = INPUT if random.random() < 0.6 else SAVE
-            yield random.expovariate(1 / pause_s), cause
-
-    return loop
-
-
-def in_phase(period_s: float, idle_s: float) -> Loop:
-    """Each pause begins as a wait for input and ends as a checkpoint."""
-
-    def loop(_: Random) -> Iterator[tuple[float, IdleCause | None]]:
-        while True:
-            yield period_s - idle_s, None
-            yield 0.6 * idle_s, INPUT
-            yield 0.4 * idle_s, SAVE
-
-    return loop
-
-
-def alternating(period_s: float, idle_s: float) -> Loop:
-    """A pause each period, in turn for input and to save."""
-
-    def loop(_: Random) -> Iterator[tuple[float, IdleCause | None]]:
-        for cause in cycle((INPUT, SAVE, INPUT, SAVE, INPUT)):
-            yield period_s - idle_s, None
-            yield idle_s, cause
-
-    return loop
 
 
 class TestTheShareOfAWatch:
@@ -236,7 +161,7 @@ class TestPausesThatAreTooShort:
             assert time.seen_idle_ns < 0.75 * time.idle_ns
 
     def test_for_any_window_leave_shares_of_all_samples_alone(self) -> None:
-        time = watched(Loop60(in_phase(0.4, 0.2), Random(1)), 1, LONG_WINDOW)
+        time = watched(simulated(in_phase(0.4, 0.2), 1), 1, LONG_WINDOW)
         share = next(share for share in time.finding.at_random if share.cause is INPUT)
 
         assert time.is_short

@@ -72,9 +72,18 @@ class TestAPause:
         assert seen_in([*BURST, *SECOND * 3, *BURST], *samples).idle_ns == {UNKNOWN: s(3)}
 
     def test_whose_samples_agree_by_four_fifths_takes_the_cause(self) -> None:
-        samples = [placed(1.5 + k, INPUT if k else SAVE) for k in range(5)]
+        samples = [placed(1.45 + k, INPUT if k else SAVE) for k in range(5)]
 
         assert seen_in([*BURST, *SECOND * 5, *BURST], *samples).idle_ns == {INPUT: s(5)}
+
+    def test_whose_samples_agree_for_less_of_its_time_stays_unknown(self) -> None:
+        # Samples are denser at its beginning: nine of eleven, but 30 of 50 s.
+        times_s = (0.5, 2.5, 4.5, 6.5, 8.5, 10.7, 14.0, 18.7, 25.0, 33.0, 43.0)
+        samples = [placed(1 + at_s, INPUT if at_s < 30 else SAVE) for at_s in times_s]
+
+        totals = seen_in([*BURST, *SECOND * 50, *BURST], *samples)
+
+        assert totals.idle_ns == {UNKNOWN: s(50)}
 
     def test_whose_samples_show_no_cause_stays_unknown(self) -> None:
         totals = seen_in([*BURST, *SECOND, *BURST], placed(1.5, None))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections import Counter
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from itertools import pairwise
@@ -146,6 +147,18 @@ class TestASample:
             one.tick(IDLE)
 
             assert not one.sampler.can_sample(one.clock.now_ns + s(3))
+
+    def test_comes_at_various_times_of_pauses_that_are_alike(self) -> None:
+        with machine() as one:
+            at_s: Counter[float] = Counter()
+            for _ in range(200):
+                for quarter in range(16):
+                    one.samples.clear()
+                    one.tick(IDLE if quarter < 6 else BUSY, after_s=0.25)
+                    at_s[quarter / 4] += len(one.samples)
+
+            assert sum(at_s[quarter / 4] for quarter in range(6)) == 200  # one each
+            assert all(at_s[quarter / 4] > 10 for quarter in range(5))
 
     def test_is_taken_of_one_process_every_two_seconds_at_most(self) -> None:
         with machine() as one:
