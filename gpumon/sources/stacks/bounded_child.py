@@ -80,7 +80,7 @@ class BoundedChild:
             if pipes.read_until(deadline_s) and _has_ended(child.pid, deadline_s):
                 trouble = None
             else:
-                trouble = f"it did not end within {plainly(timeout_s, 2)} s"
+                trouble = f"it did not end within {plainly(timeout_s, 1)} s"
         except OSError as error:
             trouble = label_text(error.strerror)
         finally:

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from hypothesis import given
+from hypothesis import strategies as st
+
 from gpumon.core.phase import IdleCause
 from gpumon.core.sample import BusySample, Device, Frame, GpuSample
 from gpumon.core.stacks.reading import NO_STACKS, StacksReading
 from gpumon.core.stacks.stack import ProcessStack, StackFrame, StackSample, ThreadStack
 from gpumon.core.state import GpuState
 from gpumon.outlets.text.report_text import render_report
+from gpumon.pipeline.gpu_bindings import DeferredTick, GpuBindings
 from gpumon.pipeline.state_report import report_of
 from tests.builders.monitor import monitor, reading
 from tests.builders.time import s
@@ -170,3 +174,22 @@ def test_the_next_job_has_places_of_its_own() -> None:
     assert later.stacks is not None
     assert later.stacks.places[0].caller == IN_STEP[0]
     assert later.stacks.idle_samples == 1
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 3), st.one_of(st.none(), st.integers(0, 12))), max_size=40)
+)
+def test_no_driver_sample_is_lost_or_moved_while_stack_samples_are_awaited(
+    ticks: list[tuple[int, int | None]],
+) -> None:
+    bindings, samples = GpuBindings(0.01), 0
+    released: list[DeferredTick] = []
+    for count, back_s in [*ticks, (0, None)]:
+        busy = [BusySample(s(samples + k), s(samples + k + 1), 0.0) for k in range(count)]
+        samples += count
+        pending_ns = None if back_s is None else s(max(0, samples - back_s))
+        released += bindings.release(DeferredTick(busy, None), pending_ns)
+
+    starts_ns = [sample.start_ns for tick in released for sample in tick.busy]
+    assert starts_ns == [s(number) for number in range(samples)]
+    assert not bindings.is_open

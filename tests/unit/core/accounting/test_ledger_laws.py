@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from itertools import accumulate, pairwise
+from itertools import accumulate, combinations, pairwise
 from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
 
 from gpumon.core.accounting.ledger import GpuLedger
+from gpumon.core.accounting.pending import NOTHING_UNSETTLED, Unsettled
 from gpumon.core.accounting.seen_pauses import PlacedSample
 from gpumon.core.accounting.totals import GpuTotals
 from gpumon.core.attribution.idle_sharing import SharedIdle
+from gpumon.core.diagnosis.report_since import totals_since
 from gpumon.core.phase import UNPROVED, IdleCause, InputWaitReason
 from gpumon.core.sample import BusySample
 from gpumon.core.stacks.place import Place
@@ -53,6 +55,11 @@ def happens(ledger: GpuLedger, event: str) -> None:
 
 def played(story: Story) -> list[GpuTotals]:
     """Totals after each step of a life with samples, phases, processes and runs."""
+    return [totals for totals, _ in marks_of(story)]
+
+
+def marks_of(story: Story) -> list[tuple[GpuTotals, Unsettled]]:
+    """The same, with what is not settled yet."""
     ledger, now_ns, states = GpuLedger(), 0, []
     for silence_ns, length_ns, ratio, cause, event, seen in story:
         start_ns, now_ns = now_ns + silence_ns, now_ns + silence_ns + length_ns
@@ -67,7 +74,7 @@ def played(story: Story) -> list[GpuTotals]:
             reasons_ns = {(cause, InputWaitReason.GIL_BOUND): half_ns // 3}
             ledger.observe_shared(sample, SharedIdle({cause: half_ns}, reasons_ns))
         happens(ledger, event)
-        states.append(ledger.snapshot())
+        states.append((ledger.snapshot(), ledger.unsettled()))
     return states
 
 
@@ -109,6 +116,23 @@ class TestLaws:
             assert_only_grows(before.seen_samples, after.seen_samples)
             for cause, reasons_ns in reasons_of(after).items():
                 assert_only_grows(reasons_of(before)[cause], reasons_ns)
+
+    @given(steps)
+    def test_the_sums_close_between_any_two_steps(self, story: Story) -> None:
+        marks = [(GpuTotals(), NOTHING_UNSETTLED), *marks_of(story)]
+        for (before, unsettled_before), (after, unsettled_after) in combinations(marks[:24], 2):
+            totals = totals_since(
+                before,
+                after,
+                unsettled_before=unsettled_before.to_subtract,
+                unsettled_after=unsettled_after,
+            )
+            assert totals.busy_ns + totals.idle_total_ns + totals.pending_ns == totals.observed_ns
+            for cause, seen_ns in totals.seen_ns.items():
+                assert 0 <= seen_ns <= totals.idle_ns.get(cause, 0)
+            assert all(count >= 0 for count in totals.seen_samples.values())
+            assert 0 <= totals.seen_input_pauses <= totals.sampled_pauses
+            assert 0 <= totals.suspected_ns <= totals.idle_ns.get(IdleCause.UNKNOWN, 0)
 
     @given(ratios)
     def test_an_invalid_sample_changes_nothing(self, some: list[float]) -> None:

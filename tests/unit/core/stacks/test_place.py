@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from gpumon.core.phase import IdleCause
 from gpumon.core.stacks.place import STOPPED, Place, WorkerDoing, place_of, worker_doing
@@ -193,3 +195,49 @@ class TestWorkerDoing:
         start = StackFrame("<module>", "<string>", 1)
 
         assert worker_doing(process((main, start))) == WorkerDoing()
+
+
+CALLS = st.lists(
+    st.builds(
+        StackFrame,
+        st.sampled_from(["__next__", "get", "wait", "save", "train", "<module>", "<listcomp>", ""]),
+        st.sampled_from(
+            [
+                "",
+                "<string>",
+                "/home/me/train.py",
+                f"{LIBRARY}/threading.py",
+                f"{LIBRARY}/multiprocessing/queues.py",
+                f"{LIBRARY}/multiprocessing/process.py",
+                f"{PACKAGES}/torch/utils/data/dataloader.py",
+                f"{PACKAGES}/torch/utils/data/_utils/worker.py",
+                f"{PACKAGES}/torch/serialization.py",
+            ]
+        ),
+        st.one_of(st.none(), st.integers(1, 99)),
+    ),
+    max_size=6,
+).map(tuple)
+PROCESSES = st.lists(
+    st.lists(
+        st.builds(
+            ThreadStack,
+            st.one_of(st.none(), st.integers(7, 9)),
+            CALLS,
+            state=st.sampled_from([None, "R", "S", "T"]),
+        ),
+        max_size=3,
+    ).map(lambda threads: ProcessStack(7, None, "python train.py", tuple(threads))),
+    min_size=1,
+    max_size=3,
+)
+
+
+@given(PROCESSES)
+def test_any_stacks_have_a_place_and_its_calls_are_their_own(processes: list[ProcessStack]) -> None:
+    place = place_of(StackSample(0, 1, 7, tuple(processes)))
+
+    calls = {call for one in processes for thread in one.threads for call in thread.frames}
+    shown = {place.frame, place.caller, place.inside, *place.user_frames} - {None}
+    assert shown <= calls
+    assert place.cause is None or place.frame is not None
