@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -11,9 +12,21 @@ from pathlib import Path
 import pytest
 
 from gpumon.cli import why, why_reader
+from gpumon.core.diagnosis.stack_advice import SeenIdle, SeenProcess, stack_advice
+from gpumon.core.phase import IdleCause, InputWaitReason
+from gpumon.core.sample import Device
+from gpumon.core.stacks.evidence import StackEvidence
+from gpumon.core.stacks.place import Place
+from gpumon.core.stacks.sample_join import SampleKind
+from gpumon.core.stacks.stack import ProcessStack, StackFrame, ThreadStack
+from gpumon.core.waits.reasons import WaitFigures, WaitReason
+from gpumon.outlets.text.why_text import Why
+from gpumon.pipeline.stack_watch import Ending, WatchedTime
 from gpumon.sources.stacks.permission import StackRefusal
+from tests.builders.time import s
 from tests.command_line import Shell
 from tests.processes import ending
+from tests.programs import ROOT
 from tests.waiting import wait_until
 
 SIMULATED = ("--source", "simulated:input-bound")
@@ -156,3 +169,42 @@ class TestTheCommandLine:
     def test_a_number_is_a_process_and_else_a_command(self) -> None:
         assert why._pid_or_command(["4711"]) == (4711, [])
         assert why._pid_or_command(["python", "train.py"]) == (None, ["python", "train.py"])
+
+
+class TestTheDocument:
+    def test_has_no_key_that_docs_do_not_explain(self) -> None:
+        frame = StackFrame("train", "/job/train.py", 41)
+        evidence = StackEvidence()
+        for _ in range(20):
+            place = Place(IdleCause.INPUT_WAIT, frame, frame, (frame,), "Queue.get", frame)
+            worker = ProcessStack(8, 7, "python", (ThreadStack(8, (frame,)),))
+            evidence.add(SampleKind.IDLE, place, (worker,))
+        figures = WaitFigures(4.0, 3.9, 2.0, 2.0, None, None, None, None, None, None)
+        reason = WaitReason(
+            IdleCause.INPUT_WAIT, InputWaitReason.CPU_BOUND, s(21), 1.0, figures=figures
+        )
+        device = Device(uuid="GPU-0", index=0)
+        watched = WatchedTime(
+            device=device, pid=7, observed_ns=s(60), busy_ns=s(30), lowest_ratio=0.0,
+            window_ns=s(1), ending=Ending.TIME, finding=evidence.finding(), seen_idle_ns=s(30),
+            reasons=(reason,), passed_ns=s(60),
+        )  # fmt: skip
+        idle = SeenIdle(s(30), s(30))
+        process = SeenProcess("train.py", 7, (reason,))
+        advice = stack_advice(device, s(30), idle, watched.finding, process)
+        result = Why(watched, "train.py", advice, lambda _: "")
+        document = why._document(result, "python train.py")
+
+        explained = set(re.findall(r"`(\w+)`", (ROOT / "docs" / "why.md").read_text()))
+        assert keys_of(document) - explained == set()
+        assert sum(share["ratio"] for share in document["causes"]) == pytest.approx(1)
+        assert document["idle_seconds"] + document["busy_seconds"] == document["observed_seconds"]
+
+
+def keys_of(value: object) -> set[str]:
+    """All keys, at any depth."""
+    if isinstance(value, dict):
+        return set(value) | {key for one in value.values() for key in keys_of(one)}
+    if isinstance(value, list):
+        return {key for one in value for key in keys_of(one)}
+    return set()
