@@ -125,7 +125,7 @@ def watched(workload: Workload, processes: Sequence[ProcessStack]) -> list[GpuSt
     return list(last.gpus)
 
 
-@pytest.mark.parametrize(("family", "kind"), [*INNOCENTS][:: 1 if IS_WHOLE else 4])
+@pytest.mark.parametrize(("family", "kind"), [*INNOCENTS][:: 1 if IS_WHOLE else 6])
 def test_a_machine_that_waits_for_something_else_is_not_starved(family: str, kind: str) -> None:
     for seed in SEEDS:
         workload = FAMILIES[family].machine(kind, seed, HOURS)

@@ -9,7 +9,7 @@ from tests.needs import missing
 from tests.truth.untagged.catalog import LOOPS
 from tests.truth.untagged.measured import Measured, measured
 
-SECONDS = 6.0
+SECONDS = 4.0
 SOME = ("a plain generator", "a reader of another program")
 """They need no framework, and pause often."""
 
