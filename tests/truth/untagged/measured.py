@@ -34,7 +34,6 @@ from tests.waiting import until
 _WINDOW_NS: Final = round(WINDOW_S * NS_PER_S)
 _LINES_COME_WITHIN_S: Final = 0.02
 _STARTS_WITHIN_S: Final = 120.0
-_ENDS_WITHIN_S: Final = 40.0
 _WARM_SPANS: Final = 2
 _FIRST_LINE: Final = re.compile(r"stack samples? at ")
 CLOSE_POINTS: Final = 10.0
@@ -242,16 +241,6 @@ def _kill_family(pid: int) -> None:
         for process in family:
             with suppress(psutil.NoSuchProcess):
                 process.kill()
-
-
-def _end(process: subprocess.Popen[bytes]) -> None:
-    # Torchrun's ranks are in sessions of their own, and it ends them only if it is asked to end.
-    with suppress(ProcessLookupError, subprocess.TimeoutExpired):
-        os.killpg(process.pid, signal.SIGTERM)
-        process.wait(_ENDS_WITHIN_S)
-    with suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
 
 
 class _WhyRun:
