@@ -13,6 +13,8 @@ from gpumon.sources.stacks.permission import refusal
 from gpumon.sources.stacks.py_spy import PySpy, find_py_spy
 from gpumon.sources.stacks.thread_states import ThreadStates
 
+_WORKERS = 2
+"""Workers whose stacks are read in one sample, in turn: each takes about 10 ms of CPU time."""
 _INSTALL = (
     "stacks need py-spy, which is not installed here: run `pip install -e '.[stacks]'` in the "
     "checkout of gpumon"
@@ -49,7 +51,7 @@ def reader_of(pid: int, clock: Clock) -> WatchReader:
     program = find_py_spy()
     if program is None:
         raise NoStacksError(pid, _INSTALL)
-    return WatchReader(PySpy(program, clock).read)
+    return WatchReader(PySpy(program, clock, most_workers=_WORKERS).read)
 
 
 def _is_known(pid: int) -> bool:
