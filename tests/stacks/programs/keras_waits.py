@@ -42,11 +42,13 @@ def callback() -> None:
 
 
 def evaluate() -> None:
-    MODEL.evaluate(INPUTS, LABELS, verbose=0, batch_size=2)
+    for _ in turn():
+        MODEL.evaluate(INPUTS, LABELS, verbose=0, batch_size=2)
 
 
 def predict() -> None:
-    MODEL.predict(INPUTS, verbose=0, batch_size=2)
+    for _ in turn():
+        MODEL.predict(INPUTS, verbose=0, batch_size=2)
 
 
 def save() -> None:
