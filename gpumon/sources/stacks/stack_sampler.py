@@ -145,7 +145,7 @@ class StackSampler:
         self._turns = FairTurns[int](_MOST_A_TICK)
         self._taken = self._failed = self._failed_in_a_row = 0
         self._spent_before_s = 0.0
-        self._message: str | None = None
+        self._failure: str | None = None
         self._closing = threading.Event()
         self._thread = threading.Thread(target=self._work, name="gpumon-stacks", daemon=True)
         self._thread.start()
@@ -159,7 +159,16 @@ class StackSampler:
         return StacksReading(samples, pending_ns)
 
     def collector_state(self) -> CollectorState:
-        return CollectorState(STACKS, True, 0.0, self._failed, self._message)
+        """Its message is why stacks are not read now."""
+        now_ns = self._clock.monotonic_ns()
+        refusals = (
+            one.refusal
+            for one in self._targets.values()
+            if one.refusal is not None and now_ns - one.seen_at_ns <= _STILL_THERE_NS
+        )
+        return CollectorState(
+            STACKS, True, 0.0, self._failed, self._failure or next(refusals, None)
+        )
 
     def close(self) -> None:
         """End the thread, after the sample that is being taken."""
@@ -185,8 +194,8 @@ class StackSampler:
                     target.failures = target.failures + 1 if sample.error else 0
                 if sample.error is not None:
                     self._failed += 1
-                if self._failed_in_a_row >= _REPORTED_FAILURES:
-                    self._message = sample.error
+                is_lasting = self._failed_in_a_row >= _REPORTED_FAILURES
+                self._failure = sample.error if is_lasting else None
                 yield request.uuids, sample
 
     def can_sample(self, now_ns: int) -> bool:
@@ -243,7 +252,6 @@ class StackSampler:
         now_ns = self._clock.monotonic_ns()
         if target.checked_at_ns is None or now_ns - target.checked_at_ns >= _CHECK_AGAIN_NS:
             target.checked_at_ns, target.refusal = now_ns, self._may_read(process)
-            self._message = target.refusal or self._message
         return target.refusal is None
 
     def _has_budget(self, now_ns: int, count: int) -> bool:
@@ -304,6 +312,11 @@ def stacks_of(
     """
 
     def may_read(process: ProcessSample) -> str | None:
+        if process.uid is None:
+            return (
+                f"stacks of process {process.pid} are not read: its user is unknown, as in a "
+                "container that has pids of its own"
+            )
         if uids is not None and process.uid not in uids:
             return (
                 f"stacks of process {process.pid} are not read: its user is not among --stacks-of"
