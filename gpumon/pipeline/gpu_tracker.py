@@ -25,11 +25,11 @@ from gpumon.core.diagnosis.verdict_rules import diagnose
 from gpumon.core.phase import IdleCause
 from gpumon.core.sample import BusySample, GpuSample
 from gpumon.core.settings.detector import DetectorSettings
-from gpumon.core.stacks.evidence import StackEvidence, StackFinding
 from gpumon.core.stacks.place import Place
 from gpumon.core.stacks.stack import StackSample
 from gpumon.core.state import GpuState
 from gpumon.pipeline.gpu_bindings import AwaitedWork, DeferredTick, GpuBindings
+from gpumon.pipeline.job_stacks import JobStacks
 from gpumon.pipeline.peer_work import PeerWork
 from gpumon.pipeline.tracked_run import TrackedRun, parts_of, with_reasons
 
@@ -75,7 +75,7 @@ class GpuTracker:
         self._suspended_since_ns: int | None = None
         self._had_processes: bool | None = None
         self._now = CurrentVerdict(settings)
-        self._stacks = _JobStacks()
+        self._stacks = JobStacks()
         self._hold = HoldWatch(settings.held_after_ns)
         self._is_repeated = self._had_runs = False
         self._shown: GpuState | None = None  # until something happens
@@ -472,30 +472,6 @@ class _Steady(NamedTuple):
         at_work = [run for run in runs if run.works_by(end_ns)]
         were_all = len(at_work) == len(runs) and all(run.works_by(start_ns) for run in runs)
         return cls(code_of, noting, bool(at_work) and not were_all)
-
-
-class _JobStacks:
-    """What stack samples show of the newest job on one GPU.
-
-    Attributes:
-        evidence: All of them.
-    """
-
-    def __init__(self) -> None:
-        self.evidence = StackEvidence()
-        self._job = 0
-        self._finding: StackFinding | None = None
-
-    def finding(self, ledger: GpuLedger) -> StackFinding | None:
-        """What those show whose driver samples have come; ``None``: there are none."""
-        joined = ledger.pop_stack_samples()
-        if ledger.jobs != self._job:
-            self._job, self.evidence, self._finding = ledger.jobs, StackEvidence(), None
-        for one in joined:
-            self.evidence.add(one.kind, one.item.place)
-        if joined:
-            self._finding = self.evidence.finding()
-        return self._finding
 
 
 class _Hang:

@@ -1,9 +1,9 @@
 """Which idle time stack samples explain.
 
 A stack sample counts only where every driver window that it touches was idle: then the process was
-seen while its GPU had nothing to do. A pause takes a cause when it ends, if at least
-``AGREEING_FROM`` of its samples show the same one, and only near them: from one interval before
-the first to one after the last.
+seen while its GPU had nothing to do. A pause takes a cause when it ends, if its samples show that
+cause for at least ``AGREEING_FROM`` of the time that they stand for, and only near them: from one
+interval before the first to one after the last.
 """
 
 from __future__ import annotations
