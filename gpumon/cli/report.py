@@ -21,6 +21,7 @@ from gpumon.core.codecs.report_codec import (
     encode_pair,
     encode_report,
 )
+from gpumon.core.codecs.stack_codec import TRUSTED
 from gpumon.core.report.lanes import ReportWithLanes
 from gpumon.core.report.report import Report
 from gpumon.core.ring_format.runtime_paths import reader_folder_text
@@ -191,7 +192,7 @@ def _print(report: Report, *, as_json: bool) -> None:
     from gpumon.outlets.text.style import style_for
 
     if as_json:
-        print(json.dumps(encode_report(report), indent=2))
+        print(json.dumps(encode_report(report, TRUSTED), indent=2))
     else:
         print(render_report(report, style_for(sys.stdout, os.environ)), end="")
 
@@ -312,8 +313,8 @@ def comparison(before: Report, after: Report) -> dict[str, object]:
         "unlike": [difference.text for difference in unlike(before, after)],
         "speedup": speedup(before, after),
         "runs": runs,
-        "before": encode_report(before),
-        "after": encode_report(after),
+        "before": encode_report(before, TRUSTED),
+        "after": encode_report(after, TRUSTED),
     }
 
 

@@ -292,6 +292,6 @@ class Daemon:
         newest = self._watch.newest_counts()
         if scope.has_lanes:
             pair = self._reports.report_with_lanes(newest, since_s=scope.since_s, run=scope.run)
-            return None if pair is None else encode_report_with_lanes(pair)
+            return None if pair is None else encode_report_with_lanes(pair, scope.viewer)
         report = self._reports.report(newest, since_s=scope.since_s, run=scope.run)
-        return None if report is None else encode_report(report)
+        return None if report is None else encode_report(report, scope.viewer)

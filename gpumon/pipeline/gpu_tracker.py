@@ -125,7 +125,8 @@ class GpuTracker:
     def note_stack_sample(self, sample: StackSample, place: Place) -> None:
         """Record where the GPU's process was; a failed sample is no evidence."""
         if sample.error is None:
-            self.ledger.note_stack_sample(PlacedSample(sample.start_ns, sample.end_ns, place))
+            start_ns, end_ns, owner_uid = sample.start_ns, sample.end_ns, sample.owner_uid
+            self.ledger.note_stack_sample(PlacedSample(start_ns, end_ns, place, owner_uid))
         else:
             self._stacks.evidence.add_failure(sample.error)
 

@@ -15,6 +15,7 @@ class JobStacks:
 
     def __init__(self) -> None:
         self.evidence = StackEvidence()
+        self._owners: set[int | None] = set()
         self._job = 0
         self._finding: StackFinding | None = None
 
@@ -23,8 +24,11 @@ class JobStacks:
         joined = ledger.pop_stack_samples()
         if ledger.jobs != self._job:
             self._job, self.evidence, self._finding = ledger.jobs, StackEvidence(), None
+            self._owners.clear()
         for one in joined:
             self.evidence.add(one.kind, one.item.place)
+            self._owners.add(one.item.owner_uid)
         if joined:
-            self._finding = self.evidence.finding()
+            owner_uid = next(iter(self._owners)) if len(self._owners) == 1 else None
+            self._finding = self.evidence.finding()._replace(owner_uid=owner_uid)
         return self._finding

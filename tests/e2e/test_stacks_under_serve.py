@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
 import signal
 import subprocess
 import sys
+import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,7 +20,8 @@ import pytest
 from tests.daemon import RunningDaemon
 from tests.e2e.pty_terminal import on_a_terminal
 from tests.hosts_of_dstat import real_host
-from tests.programs import ROOT, gpumon
+from tests.other_users import as_root, become
+from tests.programs import ROOT, gpumon, ran_python
 from tests.waiting import wait_until
 
 LOOP = Path(__file__).with_name("fed_by_a_queue.py")
@@ -26,6 +29,15 @@ SECRET = "hunter2"
 """In the name of the loop's folder, in an argument and in its environment."""
 EVERYTHING = ("/metrics", "/", "/api/v1/state", "/api/v1/report", "/api/v1/report/lanes",
               "/api/v1/history")  # fmt: skip
+SHOWING = {"/api/v1/state", "/api/v1/report", "/api/v1/report/lanes"}
+STREAM = "/api/v1/stream"
+READ_AS_ANOTHER = """
+for path in sys.argv[2:]:
+    with urllib.request.urlopen(f"http://{sys.argv[1]}{path}", timeout=30) as answer:
+        stream = path.endswith("/stream")
+        print(*([next(line for line in answer if line.startswith(b"data: {"))] if stream else
+                [answer.read()]))
+"""
 pytestmark = pytest.mark.slow
 
 
@@ -47,6 +59,19 @@ def watched(folder: Path, **environ: str) -> Iterator[RunningDaemon]:
     finally:
         os.killpg(process.pid, signal.SIGKILL)  # with its worker
         process.wait()
+
+
+def printed_by(daemon: RunningDaemon) -> dict[str, str]:
+    """All that it shows of a process, by where."""
+    printed = {path: daemon.get(path)[1] for path in EVERYTHING}
+    return printed | {"the state file": daemon.state_file.read_text(), "the log": daemon.log()}
+
+
+def first_event(daemon: RunningDaemon) -> bytes:
+    """The first tick that an open page gets."""
+    with urllib.request.urlopen(f"http://{daemon.address}{STREAM}", timeout=30) as stream:
+        lines: Iterator[bytes] = iter(stream)
+        return next(line for line in lines if line.startswith(b"data: {"))
 
 
 def gpu_of(daemon: RunningDaemon) -> dict[str, Any]:
@@ -71,20 +96,44 @@ def test_finds_what_the_loop_waits_for_and_the_line(daemon: RunningDaemon) -> No
     assert gpu["starved_seconds"] == pytest.approx(gpu["seen_seconds"])
     assert sum(gpu["seen_by_cause"].values()) == pytest.approx(gpu["seen_seconds"])
     assert state["seen_ns"]["input_wait"] > 0
-    assert place["caller"] == {"function": "train", "file": "fed_by_a_queue.py", "line": 31}
+    caller = place["caller"]
+    assert (caller["function"], caller["file"], caller["line"]) == ("train", LOOP.name, 31)
     assert 'gpumon_gpu_seen_seconds_total{cause="input_wait",uuid="GPU-followed-0"}' in metrics
 
 
 def test_shows_functions_and_files_in_the_report_and_on_the_page_alone(
     daemon: RunningDaemon,
 ) -> None:
-    printed = {path: daemon.get(path)[1] for path in EVERYTHING}
-    printed["the state file"] = daemon.state_file.read_text()
-    printed["the log"] = daemon.log()
+    printed = printed_by(daemon)
+    whole = f"/{SECRET}/{LOOP.name}"  # this is the user of the daemon and of the loop
+    for path in SHOWING:
+        printed[path] = printed[path].replace(whole, LOOP.name)
 
     assert [where for where, text in printed.items() if SECRET in text] == []
-    shown = {where for where, text in printed.items() if LOOP.name in text}
-    assert shown == {"/api/v1/state", "/api/v1/report", "/api/v1/report/lanes"}
+    assert {where for where, text in printed.items() if LOOP.name in text} == SHOWING
+
+
+def test_shows_the_whole_path_to_the_user_of_the_process(daemon: RunningDaemon) -> None:
+    (place,) = gpu_of(daemon)["stacks"]["places"][:1]
+    (shown,) = json.loads(daemon.get("/api/v1/state")[1])["gpus"]
+    text = gpumon("report", environ={"GPUMON_RUNTIME_DIR": str(daemon.runtime_dir)}).stdout
+
+    path = place["caller"]["path"]
+    assert path.startswith("/")
+    assert path.endswith(f"/{SECRET}/{LOOP.name}")
+    assert path in shown["seen_files"]
+    assert f"seen in {path}" in text
+    assert path.encode() in first_event(daemon)
+
+
+@as_root
+def test_shows_no_folder_to_another_user(daemon: RunningDaemon) -> None:
+    read = become(imports="urllib.request, sys") + READ_AS_ANOTHER
+    paths = [*EVERYTHING, STREAM]
+    done = ran_python("-c", read, daemon.address, *paths)
+
+    assert done.stdout.count(LOOP.name) >= len(SHOWING) + 1, done.stderr
+    assert SECRET not in done.stdout
 
 
 @pytest.mark.dstat

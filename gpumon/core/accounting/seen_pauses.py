@@ -42,11 +42,13 @@ class PlacedSample(NamedTuple):
     Attributes:
         start_ns: CLOCK_MONOTONIC just before the stack was read.
         end_ns: CLOCK_MONOTONIC just after.
+        owner_uid: User of the process; ``None``: unknown.
     """
 
     start_ns: int
     end_ns: int
     place: Place
+    owner_uid: int | None = None
 
 
 class SeenPause(NamedTuple):

@@ -25,7 +25,7 @@ from gpumon.core.codecs.field_codec import (
     shown,
     time_ns,
 )
-from gpumon.core.codecs.stack_codec import decode_finding, encode_finding
+from gpumon.core.codecs.stack_codec import ANYBODY, Viewer, decode_finding, encode_finding
 from gpumon.core.device.idle_holder import HeldGpu
 from gpumon.core.device.job_measurements import InJob, ProcessOnGpu
 from gpumon.core.device.sm_utilisation import (
@@ -116,7 +116,7 @@ _ORDER: Final = (
 )
 
 
-def encode_gpu(gpu: GpuReport, clock: WallClock) -> dict[str, Any]:
+def encode_gpu(gpu: GpuReport, clock: WallClock, viewer: Viewer = ANYBODY) -> dict[str, Any]:
     """One GPU of a report. Its intervals count from the clock's origin."""
     totals, verdict, origin_ns = gpu.totals, gpu.verdict, clock.origin_ns
     document = {
@@ -144,7 +144,7 @@ def encode_gpu(gpu: GpuReport, clock: WallClock) -> dict[str, Any]:
         "waits_for": _encode_wait(gpu),
         "held": encode_held(gpu.held, clock),
         "fill": encode_fill(gpu.fill),
-        "stacks": encode_finding(gpu.stacks),
+        "stacks": encode_finding(gpu.stacks, viewer),
         "in_job": _encode_in_job(gpu.in_job),
         "now": None if gpu.now is None else _encode_now(gpu.now, clock),
         "troubles": encode_troubles(gpu.troubles, clock),

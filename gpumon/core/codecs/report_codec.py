@@ -23,6 +23,7 @@ from gpumon.core.codecs.field_codec import (
     time_ns,
 )
 from gpumon.core.codecs.gpu_codec import decode_gpu, encode_gpu
+from gpumon.core.codecs.stack_codec import ANYBODY, Viewer
 from gpumon.core.diagnosis.imbalance import (
     JobImbalance,
     LowerClocks,
@@ -132,8 +133,8 @@ _RUN_ORDER: Final = (
 )
 
 
-def encode_report(report: Report) -> dict[str, Any]:
-    """The report as dictionaries, lists, numbers and text.
+def encode_report(report: Report, viewer: Viewer = ANYBODY) -> dict[str, Any]:
+    """The report as dictionaries, lists, numbers and text, as the viewer may see it.
 
     Fields may be added to the schema, never removed. Times are seconds;
     intervals count from ``started_at``.
@@ -143,7 +144,7 @@ def encode_report(report: Report) -> dict[str, Any]:
     return {
         "schema": REPORT_SCHEMA,
         **_REPORT.encode(report),
-        "gpus": [encode_gpu(gpu, clock) for gpu in report.gpus],
+        "gpus": [encode_gpu(gpu, clock, viewer) for gpu in report.gpus],
         "runs": [_encode_run(run, job_balances.get(run.job_key), clock) for run in report.runs],
         "advice": _encode_advice(report),
         "machine": _encode_machine(machine_time(report.gpus), report.together),
@@ -313,10 +314,11 @@ def _decode_together(machine: object, gpus: Sequence[Any]) -> Together | None:
 # -- lanes -------------------------------------------------------------------------
 
 
-def encode_report_with_lanes(pair: ReportWithLanes) -> dict[str, Any]:
+def encode_report_with_lanes(pair: ReportWithLanes, viewer: Viewer = ANYBODY) -> dict[str, Any]:
     """The report's document and its ``lanes``, in nanoseconds from ``started_at``."""
     report, lanes = pair
-    return {**encode_report(report), "lanes": lanes and _encode_lanes(lanes, report.origin_ns)}
+    document = encode_report(report, viewer)
+    return {**document, "lanes": lanes and _encode_lanes(lanes, report.origin_ns)}
 
 
 def decode_report_with_lanes(document: object) -> ReportWithLanes:

@@ -1,12 +1,12 @@
 """What stack samples show, as a part of a ``gpumon.report/1`` document.
 
-Files are named without the folders of the user's own.
+Folders of the user's own files are only for their owner.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from gpumon.core.codecs.field_codec import (
     PUBLIC,
@@ -18,7 +18,7 @@ from gpumon.core.codecs.field_codec import (
 )
 from gpumon.core.phase import IdleCause
 from gpumon.core.stacks.evidence import PlaceCount, StackFinding, UserFunction
-from gpumon.core.stacks.frame_text import shown_path
+from gpumon.core.stacks.frame_text import MAX_PATH, shown_path, whole_path
 from gpumon.core.stacks.stack import StackFrame
 from gpumon.core.wording import label_text
 
@@ -30,19 +30,48 @@ _COUNTS: Final = FieldCodec(
 )
 
 
-def encode_finding(finding: StackFinding | None) -> dict[str, Any] | None:
+class Viewer(NamedTuple):
+    """Who reads a document.
+
+    Attributes:
+        uid: Their user; ``None``: unknown.
+        is_trusted: Whether they showed the token, or are the daemon's own user.
+    """
+
+    uid: int | None = None
+    is_trusted: bool = False
+
+    def may_see_paths(self, finding: StackFinding | None) -> bool:
+        """Whether they may see the folders of the process's files."""
+        if finding is None:
+            return False
+        return self.is_trusted or (self.uid is not None and self.uid == finding.owner_uid)
+
+
+ANYBODY: Final = Viewer()
+TRUSTED: Final = Viewer(is_trusted=True)
+
+
+def encode_finding(finding: StackFinding | None, viewer: Viewer = ANYBODY) -> dict[str, Any] | None:
     """``places`` are the most frequent ones of the idle samples, at most three."""
     if finding is None:
         return None
-    function = finding.function
+    function, has_paths = finding.function, viewer.may_see_paths(finding)
+
+    def encoded(frame: StackFrame | None) -> dict[str, Any] | None:
+        if frame is None:
+            return None
+        is_shown = has_paths and frame.path.startswith("/")
+        return {**encode_frame(frame), "path": whole_path(frame) if is_shown else None}
+
     return {
         **_COUNTS.encode(finding),
         "places": [
             {
                 "cause": place.cause.value,
                 "what": label_text(place.what),
-                "frame": _encode_frame(place.frame),
-                "caller": _encode_frame(place.caller),
+                "frame": encoded(place.frame),
+                "caller": encoded(place.caller),
                 "samples": place.samples,
             }
             for place in finding.places[:_MOST_PLACES]
@@ -50,8 +79,8 @@ def encode_finding(finding: StackFinding | None) -> dict[str, Any] | None:
         "function": None
         if function is None
         else {
-            "frame": _encode_frame(function.frame),
-            "called_from": _encode_frame(function.called_from),
+            "frame": encoded(function.frame),
+            "called_from": encoded(function.called_from),
             "idle_samples": function.idle_samples,
             "busy_samples": function.busy_samples,
             "is_compared": function.is_compared,
@@ -79,9 +108,8 @@ def decode_finding(document: object) -> StackFinding | None:
     )
 
 
-def _encode_frame(frame: StackFrame | None) -> dict[str, Any] | None:
-    if frame is None:
-        return None
+def encode_frame(frame: StackFrame) -> dict[str, Any]:
+    """A call, with its file's name and none of the user's own folders."""
     return {
         "function": label_text(frame.function),
         "file": shown_path(frame.path),
@@ -93,10 +121,10 @@ def _decode_frame(document: object) -> StackFrame | None:
     if document is None:
         return None
     fields = mapping(document)
-    line = fields["line"]
+    line, path = fields["line"], fields.get("path")
     return StackFrame(
         label_text(fields["function"]),
-        label_text(fields["file"]),
+        label_text(fields["file"]) if path is None else label_text(path, MAX_PATH),
         None if line is None else _count(line),
     )
 

@@ -24,9 +24,10 @@ from gpumon.core.codecs.field_codec import (
 )
 from gpumon.core.codecs.gpu_codec import encode_fill
 from gpumon.core.codecs.recorded_frames import ACTIVITY, DETAILS
+from gpumon.core.codecs.stack_codec import ANYBODY, Viewer
 from gpumon.core.device.sm_utilisation import GpuFill
 from gpumon.core.diagnosis.pause_messages import likely_text
-from gpumon.core.diagnosis.seen_messages import seen_place, seen_share
+from gpumon.core.diagnosis.seen_messages import seen_files, seen_place, seen_share
 from gpumon.core.ring_format.runtime_paths import STATE_SCHEMA
 from gpumon.core.sample import ActivitySample, GpuDetails, GpuSample, ProcessSample
 from gpumon.core.state import CollectorState, GpuState, MonitorState, RunState, origin_of
@@ -191,8 +192,8 @@ def _text_or_none(raw: str | None) -> str | None:
     return None if raw is None else label_text(raw, max_length=512)
 
 
-def board_document(gpu: GpuState) -> dict[str, Any]:
-    """What ``/api/v1/state`` adds to a GPU.
+def board_document(gpu: GpuState, viewer: Viewer = ANYBODY) -> dict[str, Any]:
+    """What ``/api/v1/state`` adds to a GPU, as the viewer may see it.
 
     Unknown values are ``None``. Of a GPU that no longer answers,
     its errors, its pauses and its fill stay.
@@ -206,6 +207,7 @@ def board_document(gpu: GpuState) -> dict[str, Any]:
         "likely_causes": gpu.verdict.likely_causes,
         "likely_text": likely_text(gpu.verdict, was_seen=bool(gpu.totals.sampled_pauses)),
         "seen_text": " ".join(filter(None, (seen_share(gpu.totals), seen_place(gpu.stacks)))),
+        "seen_files": seen_files(gpu.stacks) if viewer.may_see_paths(gpu.stacks) else (),
         "fill": None if gpu.fill is None else _brief_fill(gpu.fill),
         "details": None if details is None else _DETAILS.encode(details),
         "activity": None if activity is None else _ACTIVITY.encode(activity),

@@ -6,9 +6,11 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from gpumon.core.clock import seconds
+from gpumon.core.codecs.stack_codec import encode_frame
 from gpumon.core.report.report import Advice
 from gpumon.core.sample import Device
 from gpumon.core.stacks.evidence import CauseShare, PlaceCount, StackFinding
+from gpumon.core.stacks.frame_text import whole_path
 from gpumon.core.stacks.stack import StackFrame
 from gpumon.core.stacks.workers import WorkerSummary
 from gpumon.core.waits.reasons import WaitReason
@@ -16,7 +18,6 @@ from gpumon.core.wording import label_text
 
 WHY_SCHEMA: Final = "gpumon.why/1"
 _MOST_PLACES: Final = 20
-_MAX_PATH: Final = 1_024
 
 
 def encode_device(device: Device | None) -> dict[str, Any] | None:
@@ -126,8 +127,4 @@ def _optional(frame: StackFrame | None) -> dict[str, Any] | None:
 
 
 def _frame(frame: StackFrame) -> dict[str, Any]:
-    return {
-        "function": label_text(frame.function),
-        "path": label_text(frame.path, _MAX_PATH),
-        "line": frame.line,
-    }
+    return {**encode_frame(frame), "path": whole_path(frame)}

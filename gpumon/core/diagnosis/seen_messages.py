@@ -6,7 +6,8 @@ from gpumon.core.accounting.totals import GpuTotals
 from gpumon.core.diagnosis import messages
 from gpumon.core.phase import IdleCause
 from gpumon.core.stacks.evidence import StackFinding
-from gpumon.core.stacks.frame_text import function_text, place_text
+from gpumon.core.stacks.frame_text import function_text, place_text, whole_path
+from gpumon.core.stacks.frames import is_user_code
 from gpumon.core.stacks.stack import StackFrame
 from gpumon.core.wording import counted
 
@@ -63,6 +64,17 @@ def seen_place(finding: StackFinding | None) -> str:
     if function is None or not is_inside:
         return at
     return f"{at} {messages.SEEN_FUNCTION.format(function=function_text(function))}"
+
+
+def seen_files(finding: StackFinding | None) -> tuple[str, ...]:
+    """The paths of the user's files that ``seen_place`` names, as far as they are known."""
+    if finding is None or not seen_place(finding):
+        return ()
+    function, frames = finding.function, [finding.places[0].caller]
+    if function is not None:
+        frames += [function.frame, function.called_from]
+    paths = [whole_path(frame) for frame in frames if frame is not None and is_user_code(frame)]
+    return tuple(path for path in dict.fromkeys(paths) if path.startswith("/"))
 
 
 def _is_caller(frame: StackFrame, caller: StackFrame | None) -> bool:

@@ -100,6 +100,7 @@ class StackFinding(NamedTuple):
         workers: The processes that work for it, in idle samples; ``None``: there are none.
         at_random: Of all samples, whatever the GPU did, likewise.
         random_samples: How many these were; unobserved ones are none of them.
+        owner_uid: User of the process; ``None``: unknown.
     """
 
     idle_samples: int = 0
@@ -116,6 +117,7 @@ class StackFinding(NamedTuple):
     at_random: tuple[CauseShare, ...] = ()
     random_places: tuple[PlaceCount, ...] = ()
     random_samples: int = 0
+    owner_uid: int | None = None
 
     @property
     def is_enough(self) -> bool:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from gpumon.core.stacks.evidence import PlaceCount, UserFunction
 from gpumon.core.stacks.frames import library_path
 from gpumon.core.stacks.stack import StackFrame
 from gpumon.core.wording import label_text
+
+MAX_PATH: Final = 1_024
 
 
 def shown_path(path: str) -> str:
@@ -18,6 +22,11 @@ def shown_path(path: str) -> str:
     """
     is_relative = not path.startswith("/")  # a library's, from a document
     return label_text(library_path(path) or (path if is_relative else path.rpartition("/")[2]))
+
+
+def whole_path(frame: StackFrame) -> str:
+    """The path of a call's file, as the process knows it."""
+    return label_text(frame.path, MAX_PATH)
 
 
 def where_text(frame: StackFrame) -> str:

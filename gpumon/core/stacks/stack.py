@@ -70,6 +70,7 @@ class StackSample(NamedTuple):
             ``processes`` may then still have the states of threads.
         is_retryable: Whether the next try may succeed: a read without stopping the process can
             meet a stack that changes.
+        owner_uid: User of the process; ``None``: unknown.
     """
 
     start_ns: int
@@ -78,3 +79,4 @@ class StackSample(NamedTuple):
     processes: tuple[ProcessStack, ...] = ()
     error: str | None = None
     is_retryable: bool = False
+    owner_uid: int | None = None

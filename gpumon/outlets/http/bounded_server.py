@@ -27,6 +27,7 @@ from typing import Final, NamedTuple, TypeAlias
 
 from gpumon.outlets.http.clients import Client, client_of
 from gpumon.outlets.http.faults import FaultLog, SeldomLogged
+from gpumon.outlets.http.peer_user import End
 from gpumon.outlets.http.request import LONGEST_HEAD_BYTES, end_of_head
 
 _LOG = logging.getLogger(__name__)
@@ -275,14 +276,16 @@ class BoundedServer:
                     time.sleep(_BACK_OFF_S)  # instead of spinning
                 return
             try:
-                self._admit(peer_socket, str(address[0]), listener)
+                self._admit(peer_socket, (str(address[0]), int(address[1])), listener)
             except Exception as error:  # noqa: BLE001 - the loop goes on without this client
                 self._faults.log("a connection cannot be accepted", error)
                 self._forget(peer_socket)
 
-    def _admit(self, peer_socket: socket.socket, peer: str, listener: socket.socket) -> None:
+    def _admit(self, peer_socket: socket.socket, peer: End, listener: socket.socket) -> None:
         peer_socket.setblocking(False)
-        client = client_of(peer, listener.getsockname()[0])
+        client = client_of(peer[0], listener.getsockname()[0])
+        own = peer_socket.getsockname()
+        client = client._replace(ends=(peer, (str(own[0]), int(own[1]))))
         until_s = time.monotonic() + self._limits.read_timeout_s
         connection = _Connection(peer_socket, client, until_s)
         has_room = self._make_room(client)

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from gpumon.errors import UsageError
+from gpumon.outlets.http.peer_user import End, peer_user
 
 _SHARED_PREFIX_BITS: Final = 64
 """One machine may use any address of an IPv6 network of this prefix length."""
@@ -23,18 +24,24 @@ class Client(NamedTuple):
         key: What counts as one peer: an IPv4 address, or an IPv6 /64.
         is_local: Whether the peer's address is loopback: a process of this machine.
         came_to_loopback: Whether the listener is on loopback, which no other machine can reach.
+        ends: Its address and port, and those of this end; ``None``: unknown.
     """
 
     key: str
     is_local: bool
     came_to_loopback: bool
+    ends: tuple[End, End] | None = None
+
+    def user(self) -> int | None:
+        """The user whose process on this machine connected; ``None``: unknown, or not of it."""
+        return peer_user(*self.ends) if self.is_local and self.ends is not None else None
 
 
 def client_of(peer_host: str, listening_on: str) -> Client:
     """The client of a socket's peer address (IPv6 may contain IPv4, and a zone).
 
     >>> client_of("127.0.0.1", "0.0.0.0")
-    Client(key='127.0.0.1', is_local=True, came_to_loopback=False)
+    Client(key='127.0.0.1', is_local=True, came_to_loopback=False, ends=None)
     >>> client_of("2001:db8::7", "::").key
     '2001:db8::/64'
     """

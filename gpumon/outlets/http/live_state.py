@@ -12,6 +12,7 @@ from gpumon.core.clock import Clock, seconds
 from gpumon.core.codecs.field_codec import WallClock, encode_document
 from gpumon.core.codecs.gpu_codec import encode_held, encode_troubles
 from gpumon.core.codecs.report_codec import encode_reasons, encode_standstill
+from gpumon.core.codecs.stack_codec import ANYBODY, Viewer
 from gpumon.core.codecs.state_codec import board_document, state_document
 from gpumon.core.device.troubles import all_troubles, error_of
 from gpumon.core.ring_format.runtime_paths import stale_after_ns
@@ -35,7 +36,7 @@ class LiveState:
     """Gives the newest tick to any number of readers; a slow one skips ticks.
 
     There is no queue. ``publish`` only stores; a tick is encoded when the first reader needs it,
-    once for all of them.
+    once for all who may see the same.
     """
 
     def __init__(self, clock: Clock, texts: TextsReader) -> None:
@@ -47,7 +48,8 @@ class LiveState:
         self._encoding = threading.Lock()
         self._state: MonitorState | None = None
         self._tick = 0
-        self._event: tuple[int, bytes] = (0, b"")
+        self._events_of = 0
+        self._events: dict[Viewer, bytes] = {}
         self._closed = False
 
     def publish(self, state: MonitorState) -> None:
@@ -82,16 +84,16 @@ class LiveState:
             return None
         return message or "no GPU answers"
 
-    def document(self) -> dict[str, Any] | None:
+    def document(self, viewer: Viewer = ANYBODY) -> dict[str, Any] | None:
         """The newest state as ``/api/v1/state`` shows it; ``None`` before the first tick."""
         state = self._state
-        return None if state is None else self._document(state)
+        return None if state is None else self._document(state, viewer)
 
-    def _document(self, state: MonitorState) -> dict[str, Any]:
+    def _document(self, state: MonitorState, viewer: Viewer) -> dict[str, Any]:
         document = state_document(state, pid=os.getpid(), address=self.address)
         clock = WallClock(*origin_of(state))
         for shown, gpu in zip(document["gpus"], state.gpus, strict=True):
-            shown |= board_document(gpu)
+            shown |= board_document(gpu, viewer)
             shown["held"] = encode_held(gpu.held, clock)
             troubles = gpu_troubles(gpu, state)
             shown["troubles"] = encode_troubles(troubles, clock)
@@ -112,18 +114,23 @@ class LiveState:
             self._changed.wait_for(lambda: self._closed or self._tick > tick, timeout_s)
             return None if self._closed else self._tick
 
-    def event(self) -> bytes:
+    def event(self, viewer: Viewer = ANYBODY) -> bytes:
         """The newest tick as a server-sent event: state, texts, and changed points."""
         with self._encoding:
             with self._changed:
                 tick, state = self._tick, self._state
-            if self._event[0] != tick:
+            if self._events_of != tick:
+                self._events_of, self._events = tick, {}
+            gpus = () if state is None else state.gpus
+            if not any(viewer.may_see_paths(gpu.stacks) for gpu in gpus):
+                viewer = ANYBODY
+            if viewer not in self._events:
                 document: dict[str, Any] = {"state": None, "history": self.history.newest()}
                 if state is not None:
-                    document |= {"state": self._document(state), **self._texts(state)}
+                    document |= {"state": self._document(state, viewer), **self._texts(state)}
                 body = encode_document(document)
-                self._event = (tick, b"event: tick\nid: %d\ndata: %s\n" % (tick, body))
-            return self._event[1]
+                self._events[viewer] = b"event: tick\nid: %d\ndata: %s\n" % (tick, body)
+            return self._events[viewer]
 
     def age_event(self) -> bytes:
         """The age of the newest tick in seconds, for a page that just connected."""

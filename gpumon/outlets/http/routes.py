@@ -3,12 +3,14 @@
 A client from loopback gets everything, whatever address it connected to. Other machines get
 ``/metrics`` and health, and the rest only with the token. A web page in a browser also comes
 from loopback, under a name that was made to resolve to it (DNS rebinding), so the requested host
-must be a local name of this machine. Scrapes and health are exempt if the
+must be a local name of this machine. Whole paths of a process's files are only for its user, the
+daemon's user and whoever shows the token. Scrapes and health are exempt if the
 listener can be reached by other machines, where any name may be right.
 """
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Mapping
 from functools import cache
@@ -18,6 +20,7 @@ from urllib.parse import unquote
 
 from gpumon.core.clock import LONGEST_LOOK_BACK_S
 from gpumon.core.codecs.field_codec import encode_document
+from gpumon.core.codecs.stack_codec import ANYBODY, TRUSTED, Viewer
 from gpumon.core.wording import label_text
 from gpumon.errors import GpumonError, UsageError
 from gpumon.outlets.http.clients import Client, WebToken, host_name, is_loopback
@@ -70,11 +73,13 @@ class ReportScope(NamedTuple):
         since_s: Length of the window before now, in seconds; ``None``: since the daemon began.
         run: Only the run of that label; ``None``: all runs.
         has_lanes: Whether to include lanes.
+        viewer: Who reads it.
     """
 
     since_s: float | None = None
     run: str | None = None
     has_lanes: bool = False
+    viewer: Viewer = ANYBODY
 
 
 ReportReader = Callable[[ReportScope], "Mapping[str, Any] | None"]
@@ -132,6 +137,14 @@ class Routes:
         challenge = ("WWW-Authenticate", 'Basic realm="gpumon", charset="UTF-8"')
         return sentence(401, "The password is the token of --web-token-file.", challenge)
 
+    def viewer(self, request: Request, client: Client) -> Viewer:
+        """Who reads the answer to this request."""
+        shown = request.fields.get("authorization", "")
+        if self._token is not None and self._token.is_shown(shown):
+            return TRUSTED
+        uid = client.user()
+        return Viewer(uid, is_trusted=uid == os.geteuid())
+
     def answer(self, request: Request, client: Client) -> Response:
         """The answer to a GET; only a report uses the query."""
         match request.path:
@@ -142,11 +155,11 @@ class Routes:
             case "/metrics":
                 return self._metrics(request)
             case "/api/v1/state":
-                return self._document(self._live.document())
+                return self._document(self._live.document(self.viewer(request, client)))
             case "/api/v1/history":
                 return Response(200, _JSON, self._live.history.encode())
             case "/api/v1/report" | "/api/v1/report/lanes":
-                return self._reported(request.query, has_lanes=request.path.endswith("/lanes"))
+                return self._reported(request, client)
             case path if path in _PAGE_FILES:
                 return _page_file(_PAGE_FILES[path])
         return sentence(404, "Nothing here: try /, /metrics, /api/v1/state or /api/v1/report.")
@@ -165,12 +178,13 @@ class Routes:
         # To other machines, no sentence that may name a file.
         return sentence(503, f"not ready: {trouble if client.is_local else _NO_GPU}")
 
-    def _reported(self, query: str, *, has_lanes: bool) -> Response:
-        scope = report_scope(query)
+    def _reported(self, request: Request, client: Client) -> Response:
+        scope = report_scope(request.query)
         if isinstance(scope, str):
             return sentence(400, scope)
+        has_lanes, viewer = request.path.endswith("/lanes"), self.viewer(request, client)
         try:
-            return self._document(self._report(scope._replace(has_lanes=has_lanes)))
+            return self._document(self._report(scope._replace(has_lanes=has_lanes, viewer=viewer)))
         except UsageError as error:
             return sentence(404, str(error))
         except GpumonError as error:

@@ -7,12 +7,13 @@ import errno
 import logging
 import socket
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from http import HTTPStatus
 from typing import Final, NamedTuple
 
 from gpumon.core.clock import Clock
+from gpumon.core.codecs.stack_codec import Viewer
 from gpumon.core.state import CollectorState, MonitorState
 from gpumon.errors import GpumonError, UsageError
 from gpumon.outlets.http.bounded_server import BoundedServer, Job, PoolKind, Reply, ServerLimits
@@ -273,7 +274,7 @@ class HttpHandler:
         if request.path == STREAM_PATH:
             if request.method == "HEAD":
                 return Reply(_head(200, _EVENTS))
-            return Job(PoolKind.STREAM, lambda: self._stream)
+            return Job(PoolKind.STREAM, partial(self._streamed, request, client))
         if request.path in PUBLIC_PATHS:
             return self._answer(request, client)
         return Job(PoolKind.ANSWER, partial(self._answer, request, client))
@@ -286,7 +287,10 @@ class HttpHandler:
             return broken()
         return encoded(response, request)
 
-    def _stream(self, connection: socket.socket) -> None:
+    def _streamed(self, request: Request, client: Client) -> Callable[[socket.socket], None]:
+        return partial(self._stream, self._routes.viewer(request, client))
+
+    def _stream(self, viewer: Viewer, connection: socket.socket) -> None:
         """Send each new tick; a client that does not read is dropped."""
         try:
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _STREAM_SEND_BUFFER_BYTES)
@@ -294,7 +298,7 @@ class HttpHandler:
             tick = 0
             while (newest := self._live.wait_beyond(tick, self._limits.keep_alive_s)) is not None:
                 if newest != tick:
-                    connection.sendall(self._live.event())
+                    connection.sendall(self._live.event(viewer))
                 connection.sendall(self._live.age_event())
                 tick = newest
         except OSError:

@@ -16,6 +16,7 @@ from gpumon.core.diagnosis.log_findings import is_few, samples_of
 from gpumon.core.diagnosis.loss_range import is_wide
 from gpumon.core.diagnosis.messages import WORD_OF_CAUSE, WORD_OF_REASON
 from gpumon.core.diagnosis.rank_advice import wait_in_time, waits_much
+from gpumon.core.diagnosis.seen_messages import seen_files
 from gpumon.core.phase import CAUSES, OUT_OF_USE, IdleCause, InputWaitReason
 from gpumon.core.report.report import GpuReport, Report, diagnosed
 from gpumon.core.settings.detector import DEFAULT_FILL_SETTINGS, DEFAULT_SETTINGS
@@ -174,6 +175,7 @@ def _table(gpu: GpuReport, style: TextStyle) -> str:
     lines += _fill(gpu)
     if hides_much(totals) and not is_wide(totals, IdleCause.INPUT_WAIT):
         lines.append(_hidden(gpu))
+    lines += [f"  seen in {path}" for path in seen_files(gpu.stacks)]
     return "\n".join(line.rstrip() for line in lines)
 
 

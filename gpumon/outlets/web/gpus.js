@@ -102,8 +102,13 @@ function drawHead(card, gpu, gpus) {
   whole.classList.toggle("empty", isUnderFilled(gpu) || hasTrouble(gpu));
   whole.classList.toggle("part", gpu.parent_uuid != null);
   setText(card.figures, gpu.present ? gpuFigures(gpu) : "");
-  setText(card.seen, gpu.seen_text ?? "");
+  setText(card.seen, seenText(gpu));
   card.seen.hidden = !gpu.seen_text;
+}
+
+function seenText(gpu) {
+  const files = gpu.seen_files?.length ? `Files: ${gpu.seen_files.join(", ")}.` : "";
+  return `${gpu.seen_text ?? ""} ${files}`.trim();
 }
 
 function drawLane(card, gpu, points, view) {

@@ -119,6 +119,7 @@ class _Target:
 
 class _Request(NamedTuple):
     pid: int
+    uid: int | None
     uuids: tuple[str, ...]
     at_ns: int
 
@@ -196,7 +197,7 @@ class StackSampler:
                     self._failed += 1
                 is_lasting = self._failed_in_a_row >= _REPORTED_FAILURES
                 self._failure = sample.error if is_lasting else None
-                yield request.uuids, sample
+                yield request.uuids, sample._replace(owner_uid=request.uid)
 
     def can_sample(self, now_ns: int) -> bool:
         """Whether a sample would be taken if the GPU of some process were idle now."""
@@ -235,7 +236,8 @@ class StackSampler:
             if self._has_budget(now_ns, len(self._pending) + 1):
                 self._turns.note(pid)
                 self._targets[pid].sampled_at_ns = now_ns
-                request = _Request(pid, due[pid][1], self._clock.monotonic_ns())
+                process, uuids = due[pid]
+                request = _Request(pid, process.uid, uuids, self._clock.monotonic_ns())
                 self._pending.append(request)
                 self._requests.put(request)
         gone = [pid for pid, one in self._targets.items() if now_ns - one.seen_at_ns > _FORGET_NS]

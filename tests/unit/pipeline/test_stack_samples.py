@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gpumon.core.codecs.report_codec import decode_report, encode_report
 from gpumon.core.phase import IdleCause
 from gpumon.core.sample import BusySample, Device, Frame, GpuSample
 from gpumon.core.stacks.reading import NO_STACKS, StacksReading
@@ -67,7 +68,9 @@ class Watched:
         return self.state.gpus[0]
 
     def text(self) -> str:
-        return " ".join(render_report(report_of(self.state), PLAIN).split())
+        """The report, as a client that may not see folders prints it."""
+        received = decode_report(encode_report(report_of(self.state)))
+        return " ".join(render_report(received, PLAIN).split())
 
 
 def of(*samples: StackSample, pending_s: float | None = None) -> StacksReading:
@@ -125,6 +128,26 @@ def test_the_report_names_the_line_and_no_folder() -> None:
     assert "waiting for input, as stack samples show in 10 of 10 sampled pauses (10 in all)" in text
     assert "DataLoader.__next__ (torch/utils/data/dataloader.py), called from train.py:41" in text
     assert "secret" not in text
+
+
+class TestTheOwnerOfTheFiles:
+    def owner_after(self, *uids: int | None) -> int | None:
+        watched = Watched()
+        watched.tick()
+        for uid in uids:
+            watched.tick(of(sampled(watched.second + 0.5)._replace(owner_uid=uid)))
+            watched.tick()
+        finding = watched.state.gpus[0].stacks
+        assert finding is not None
+        assert finding.idle_samples == len(uids)
+        return finding.owner_uid
+
+    def test_is_the_user_of_the_process(self) -> None:
+        assert self.owner_after(1_000, 1_000) == 1_000
+
+    def test_is_unknown_where_samples_are_of_two_users(self) -> None:
+        assert self.owner_after(1_000, 1_001) is None
+        assert self.owner_after(1_000, None) is None
 
 
 def test_fewer_than_ten_agreeing_samples_promise_nothing() -> None:

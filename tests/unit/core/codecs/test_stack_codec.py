@@ -1,4 +1,4 @@
-"""What stack samples show, as JSON and back, without anybody's folders."""
+"""What stack samples show, as JSON and back, with folders only for those who may see them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from gpumon.core.codecs.stack_codec import decode_finding, encode_finding
+from gpumon.core.codecs.stack_codec import TRUSTED, Viewer, decode_finding, encode_finding
 from gpumon.core.phase import IdleCause
 from gpumon.core.stacks.evidence import PlaceCount, StackFinding, UserFunction
 from gpumon.core.stacks.stack import StackFrame
@@ -25,6 +25,7 @@ FINDING = StackFinding(
     failed_samples=4,
     places=(PLACE, PlaceCount(IdleCause.UNKNOWN, "", None, None, 3)),
     function=UserFunction(CALL, None, 9, 0, is_compared=True),
+    owner_uid=1_000,
 )
 
 
@@ -42,6 +43,28 @@ def test_names_files_and_no_folders() -> None:
     assert "/home" not in text
     assert "\\u001b" not in text
     assert "torch/utils/data/dataloader.py" in text
+
+
+@pytest.mark.parametrize("viewer", [TRUSTED, Viewer(uid=1_000)], ids=["trusted", "its user"])
+def test_shows_whole_paths_to_those_who_may_see_them(viewer: Viewer) -> None:
+    shown = encode_finding(FINDING, viewer)
+    assert shown is not None
+    caller = shown["places"][0]["caller"]
+    read = decode_finding(json.loads(json.dumps(shown)))
+    assert read is not None
+
+    assert (caller["file"], caller["path"]) == ("train.py", CALL.path)
+    assert read.places[0].caller is not None
+    assert read.places[0].caller.path == CALL.path
+    assert encode_finding(read, TRUSTED) == shown
+
+
+@pytest.mark.parametrize("owner", [1_000, None])
+@pytest.mark.parametrize("uid", [0, 1_001, None])
+def test_shows_folders_to_no_other_user(owner: int | None, uid: int | None) -> None:
+    shown = encode_finding(FINDING._replace(owner_uid=owner), Viewer(uid))
+
+    assert "secret" not in json.dumps(shown)
 
 
 def test_is_read_back_and_written_again() -> None:

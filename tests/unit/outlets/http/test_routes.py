@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import base64
+import os
 
 import pytest
 
 from gpumon.core.clock import LONGEST_LOOK_BACK_S
+from gpumon.core.codecs.stack_codec import Viewer
 from gpumon.errors import UsageError
+from gpumon.outlets.http import clients
 from gpumon.outlets.http.clients import Client, WebToken, client_of
 from gpumon.outlets.http.live_state import LiveState
 from gpumon.outlets.http.request import Request
@@ -74,6 +77,29 @@ class TestWhoComesFromBeyond:
     def test_gets_metrics_and_health_and_nothing_else(self, host: str | None) -> None:
         assert [status(FROM_ELSEWHERE, path, host) for path in OPEN] == [None] * 3
         assert [status(FROM_ELSEWHERE, path, host) for path in REST] == [403] * 7
+
+
+class TestWhoMaySeeWholePaths:
+    def viewer(self, client: Client, uid: int | None, authorization: str = "") -> Viewer:
+        ends = ("127.0.0.1", 50_000), ("127.0.0.1", 19_835)
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(clients, "peer_user", lambda peer, own: uid)
+            one = routes(token=WebToken(TOKEN.encode()))
+            request = asking("/api/v1/state", authorization=authorization)
+            return one.viewer(request, client._replace(ends=ends))
+
+    def test_the_user_of_the_daemon_and_who_shows_the_token_see_all(self) -> None:
+        assert self.viewer(HERE, os.geteuid()).is_trusted
+        assert self.viewer(HERE, None, f"Bearer {TOKEN}").is_trusted
+        assert self.viewer(FROM_ELSEWHERE, None, f"Bearer {TOKEN}").is_trusted
+
+    def test_others_see_at_most_their_own(self) -> None:
+        other = os.geteuid() + 1
+
+        assert self.viewer(HERE, other) == Viewer(other)
+        assert self.viewer(HERE, None) == Viewer()
+        assert self.viewer(HERE, other, "Bearer wrong-wrong-wrong-wrong") == Viewer(other)
+        assert self.viewer(FROM_ELSEWHERE, os.geteuid()) == Viewer()
 
 
 class TestTheToken:

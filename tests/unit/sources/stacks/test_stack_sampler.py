@@ -120,6 +120,7 @@ class TestASample:
             one.tick(IDLE)
 
             assert [(uuids, sample.pid) for uuids, sample in one.samples] == [(("GPU-0",), PID)]
+            assert one.samples[0][1].owner_uid == 0
 
     def test_comes_every_two_to_ten_seconds_of_a_long_pause(self) -> None:
         with machine() as one:
