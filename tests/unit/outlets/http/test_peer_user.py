@@ -102,7 +102,7 @@ def test_finds_another_user() -> None:
         "",
         "one line\n",
         "names\n0: short\n",
-        "names\n" + "0: A:1 B:2 01 x x x nobody\n",
+        "names\n" + "0: A:1 B:2 01 x x x root\n",
         "names\n\0\0\0\n",
     ],
 )
