@@ -257,7 +257,7 @@ class Daemon:
         own = self._watch.collectors()
         names = {collector.name for collector in own}
         others = [collector for collector in last.collectors if collector.name not in names]
-        state = last._replace(collectors=(*others, *own))
+        state = last._replace(collectors=(*others, *own), settled=())
         if is_published:
             self._state_file.write(self._watch.for_state_file(state))
         else:

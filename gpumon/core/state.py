@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeAlias
 
 from gpumon.core.accounting.pending import NOTHING_UNSETTLED, Unsettled
 from gpumon.core.accounting.rank_wait import RankWait
@@ -24,7 +25,7 @@ from gpumon.core.device.troubles import (
     throttled_now,
     vanished,
 )
-from gpumon.core.phase import TrainingPhase
+from gpumon.core.phase import IdleCause, TrainingPhase
 from gpumon.core.report.report import RunReport
 from gpumon.core.sample import Device, GpuSample
 from gpumon.core.stacks.evidence import StackFinding
@@ -50,6 +51,9 @@ class GpuState(NamedTuple):
         claims_refused: Runs that named it while only other users' processes were on it.
         stacks: What stack samples show of its present or last job; ``None``: none were taken.
         is_undecided: Whether idle time is pending until a run's GPU binding is decided.
+        deferred_ns: Part of the observed time in ``totals`` that is not settled yet, because a
+            GPU binding is open or a stack sample may yet come.
+        deferred_busy_ns: The busy part of that.
     """
 
     device: Device
@@ -73,6 +77,25 @@ class GpuState(NamedTuple):
     now: NowVerdict | None = None
     waits_for: RankWait | None = None
     stacks: StackFinding | None = None
+    deferred_ns: int = 0
+    deferred_busy_ns: int = 0
+
+
+NO_RUN: Final = ""
+"""In place of a run: time of no run."""
+TimeKey: TypeAlias = tuple[str, IdleCause | None]
+"""The label of a run, and a cause of idle time; ``None``: busy time."""
+
+
+class SettledTime(NamedTuple):
+    """Time of one GPU that was settled in one tick.
+
+    Attributes:
+        by_run: Nanoseconds; ``NO_RUN`` has the time of no run.
+    """
+
+    uuid: str
+    by_run: Mapping[TimeKey, int]
 
 
 class Stretch(NamedTuple):
@@ -197,6 +220,7 @@ class MonitorState(NamedTuple):
         missed_total: Ticks without: late, hanging or failed.
         replayed: Whether this is played from a recording; every outlet says so.
         rings_left_out: As ``RingsReading.left_out``.
+        settled: The time that was settled in this tick; GPUs without any are left out.
     """
 
     taken_at_ns: int
@@ -216,6 +240,7 @@ class MonitorState(NamedTuple):
     replayed: bool = False
     call_errors: tuple[tuple[str, int, int], ...] = ()
     rings_left_out: tuple[tuple[int | None, int], ...] = ()
+    settled: tuple[SettledTime, ...] = ()
 
     def repeats(self, before: MonitorState | None) -> bool:
         """Whether no GPU has changed since that state, and no run is known.

@@ -27,10 +27,11 @@ from gpumon.core.sample import BusySample, GpuSample
 from gpumon.core.settings.detector import DetectorSettings
 from gpumon.core.stacks.place import Place
 from gpumon.core.stacks.stack import StackSample
-from gpumon.core.state import GpuState
+from gpumon.core.state import GpuState, SettledTime
 from gpumon.pipeline.gpu_bindings import AwaitedWork, DeferredTick, GpuBindings
 from gpumon.pipeline.job_stacks import JobStacks
 from gpumon.pipeline.peer_work import PeerWork
+from gpumon.pipeline.settled_time import TimeByRun
 from gpumon.pipeline.tracked_run import TrackedRun, parts_of, with_reasons
 
 _NOT_SHARED: Final = SharedIdle({})
@@ -60,6 +61,7 @@ class GpuTracker:
         self._settings = settings
         self.newest = first
         self.ledger = GpuLedger(settings)
+        self._time = TimeByRun(self.ledger)
         self.fill = FillLedger(settings.fill)
         self.in_job = InJobLedger(settings.fill)
         self.errors = ErrorWatch()
@@ -167,6 +169,7 @@ class GpuTracker:
             return  # nothing happened since the last tick
         self._shown, self._had_runs = None, bool(runs)
         self._hang.follow(runs, self.uuid)
+        self._time.processes = newest.processes or ()
         since_ns = _suspended_since_ns(runs, self.uuid)
         if since_ns is not None and self.ledger.last_active_end_ns > since_ns + _DRAINED_AFTER_NS:
             since_ns = None  # an untagged process works here
@@ -197,6 +200,7 @@ class GpuTracker:
         self, tick: DeferredTick, runs: tuple[TrackedRun, ...], peers: Sequence[GpuTracker]
     ) -> None:
         ledger, uuid = self.ledger, self.uuid
+        self._time.belongs_to(())
         overs_ns = {run: run.over_ns for run in runs}
         # An unbound run keeps no other job alive whose processes are gone.
         is_bound = any(
@@ -225,11 +229,14 @@ class GpuTracker:
                     continue
                 is_active = self._is_active(sample)
                 if steady is None:
+                    self._time.belongs_to(())
                     # A run does not wait before it begins, however late the sample comes.
                     ledger.set_run_waiting(any(run.began_by(sample.end_ns) for run in waits_for))
                 self._settle_sample(sample, runs, peers, is_active=is_active, steady=steady)
                 if steady is None:
+                    self._time.belongs_to(())
                     self._end_jobs(overs_ns, is_active=is_active)
+            self._time.belongs_to(())
             ledger.set_run_waiting(bool(waits_for))
             if not tick.busy:
                 self._end_jobs(overs_ns, is_active=False)
@@ -241,8 +248,10 @@ class GpuTracker:
 
     def _drop_waiting_owners(self, owners: Collection[int]) -> None:
         """Drop idle time as start-up if only runs of these users, who did no work, waited."""
-        if owners:
-            self.ledger.give_up_awaiting(self._awaited.drop(owners))
+        dropped_ns = self._awaited.drop(owners) if owners else 0
+        if dropped_ns:
+            self._time.belongs_to(())
+            self.ledger.give_up_awaiting(dropped_ns)
 
     def _settle_sample(
         self,
@@ -270,6 +279,7 @@ class GpuTracker:
                 {run.reading.owner_uid for run in candidates} - owners_at_work
             )
         hung_ns = self._hang.overlap_ns(sample)
+        self._time.belongs_to(at_work)
         if not at_work:
             if candidates and not is_active:
                 self._awaited.add(sample, candidates)
@@ -383,6 +393,10 @@ class GpuTracker:
 
     # -- what outlets show -----------------------------------------------------
 
+    def pop_settled(self) -> SettledTime | None:
+        """What was settled since the last call, and for whom; ``None``: nothing was."""
+        return None if self._shown is not None else self._time.pop(self.uuid)
+
     def state(self, now_ns: int, silence_ns: int) -> GpuState:
         """Return the GPU as outlets show it; silent for ``silence_ns`` means absent.
 
@@ -397,7 +411,8 @@ class GpuTracker:
             if shown.latest is not None and shown.latest.busy:
                 shown = self._shown = shown._replace(latest=newest)
             return shown
-        totals, last_ns = self._bindings.with_deferred(ledger.snapshot(), ledger.last_end_ns)
+        settled = ledger.snapshot()
+        totals, last_ns = self._bindings.with_deferred(settled, ledger.last_end_ns)
         if self._hang.run is not None:
             totals = totals._replace(hanging_now=True)
         unsettled = ledger.unsettled()
@@ -434,6 +449,8 @@ class GpuTracker:
             held=self._hold.held if newest.error is None else None,
             waits_for=self.rank_waits.most(ledger.jobs),
             stacks=self._stacks.finding(ledger),
+            deferred_ns=totals.observed_ns - settled.observed_ns,
+            deferred_busy_ns=totals.busy_ns - settled.busy_ns,
         )
         return self._shown
 

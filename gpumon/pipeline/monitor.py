@@ -13,7 +13,7 @@ from gpumon.core.sample import Frame, Tick, fault_sentence
 from gpumon.core.settings.detector import DEFAULT_SETTINGS, DetectorSettings
 from gpumon.core.stacks.place import place_of
 from gpumon.core.stacks.reading import StacksReading
-from gpumon.core.state import HOST, RINGS, CollectorState, GpuState, MonitorState
+from gpumon.core.state import HOST, RINGS, CollectorState, GpuState, MonitorState, SettledTime
 from gpumon.pipeline.gpu_tracker import GpuTracker
 from gpumon.pipeline.late_ranks import LateRanks
 from gpumon.pipeline.run_registry import RunRegistry
@@ -91,6 +91,7 @@ class Monitor:
             self._runs.update(rings, gpus, reading.host, observed_from_ns=self._began_ns)
         self._samples_total += len(tick.frames)
         self._note_stacks(reading.stacks)
+        settled: list[SettledTime] = []
         if self._is_quiet(tick):
             self._newest = tick.frames[-1]
             for gpu in self._gpus.values():
@@ -101,6 +102,7 @@ class Monitor:
             for frame in tick.frames:
                 self._ingest_frame(frame)
                 self._settle(frame)
+            settled = self._pop_settled()
             self._late_ranks.update(tick.at_ns, self._runs.runs, self._gpus)
             self._forget()
             self._gpu_states, self._source_collector = self._gpus_now(tick)
@@ -131,6 +133,7 @@ class Monitor:
             replayed=facts.replayed,
             call_errors=self._newest.call_errors,
             rings_left_out=rings.left_out,
+            settled=tuple(settled),
         )
 
     def _note_stacks(self, stacks: StacksReading) -> None:
@@ -202,6 +205,10 @@ class Monitor:
                 others = [one for one in busiest_of_job.get(job, {}).items() if one[0] != uuid]
                 peers.update(others[:_MAX_PEERS])
             self._gpus[uuid].settle(runs, [*peers.values()])
+
+    def _pop_settled(self) -> list[SettledTime]:
+        each = [gpu.pop_settled() for gpu in self._gpus.values()]
+        return [one for one in each if one is not None]
 
     def _busiest_of_jobs(self) -> dict[JobKey, dict[str, GpuTracker]]:
         """The GPUs that worked most lately for each job of several, by UUID.

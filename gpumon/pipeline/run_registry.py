@@ -159,7 +159,7 @@ class RunRegistry:
             if label in owners:
                 owners[label].label, owners[label].is_superseded = None, True
             owners[label] = run
-            run.label = label
+            run.label = run.time_label = label
 
 
 def _is_behind(run: TrackedRun, living: TrackedRun) -> bool:

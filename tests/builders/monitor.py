@@ -21,6 +21,7 @@ from gpumon.core.ring_format.events import (
     RunFacts,
 )
 from gpumon.core.sample import BusySample, Device, Frame, GpuSample, ProcessSample, Tick
+from gpumon.core.stacks.reading import NO_STACKS
 from gpumon.core.state import CollectorState, GpuState, MonitorState
 from gpumon.core.waits.evidence import HostEvidence, HostReading, ProcessState
 from gpumon.pipeline.monitor import Monitor, MonitorFacts
@@ -146,6 +147,7 @@ class Story:
         self.xid_errors: dict[int, tuple[tuple[int, int], ...]] = {0: (), 1: ()}
         self.host_samples: dict[str, HostEvidence] = {}  # by ring, each second
         self.process_states: dict[str, ProcessState] = {}  # by ring: of its process
+        self.stacks = NO_STACKS  # each second
         self.monitor = monitor(simulated=simulated, drained_every=drained_every)
 
     @property
@@ -306,7 +308,7 @@ class Story:
             for key, look in self.host_samples.items()
         }
         host = HostReading(of_run=host_samples, processes=dict(self.process_states))
-        self._newest = self.monitor.ingest(reported._replace(host=host))
+        self._newest = self.monitor.ingest(reported._replace(host=host, stacks=self.stacks))
         return self._newest
 
     def _gpu(self, index: int, busy: tuple[BusySample, ...]) -> GpuSample:

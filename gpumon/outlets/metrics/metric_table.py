@@ -60,9 +60,9 @@ _COUNTER, _GAUGE, _HISTOGRAM = MetricKind.COUNTER, MetricKind.GAUGE, MetricKind.
 _BUILD = (("build_info", _GAUGE, "version", MetricView.build_info, "Version of gpumon; always 1."),)
 
 _GPU_TIME = (
-    ("gpu_observed_seconds_total", _COUNTER, "uuid", counted("totals.observed_ns"),
+    ("gpu_observed_seconds_total", _COUNTER, "uuid", MetricView.observed,
      "Total time in seconds covered by valid samples of the GPU."),
-    ("gpu_busy_seconds_total", _COUNTER, "uuid", counted("totals.busy_ns"),
+    ("gpu_busy_seconds_total", _COUNTER, "uuid", MetricView.busy,
      "Total time in seconds at least one kernel was running on the GPU."),
     ("gpu_idle_seconds_total", _COUNTER, "uuid cause", MetricView.idle_by_cause,
      "Total time in seconds no kernel was running on the GPU, by cause."),
@@ -173,6 +173,12 @@ _GPU_DETAILS = (
 _TRAINING = (
     ("training_run_info", _GAUGE, "run job rank framework pid", MetricView.run_info,
      "Labels of a training run, to join by run; always 1."),
+    ("training_gpu_busy_seconds_total", _COUNTER, "run", MetricView.busy_by_run,
+     "Busy time in seconds of all GPUs that was the run's; run is empty for time of no run, and "
+     "_other for runs without series."),
+    ("training_gpu_idle_seconds_total", _COUNTER, "run cause", MetricView.idle_by_run,
+     "Idle time in seconds of all GPUs that was the run's, by cause; in every tick, all runs "
+     "together gain what gpumon_gpu_idle_seconds_total gains."),
     ("training_phase_seconds_total", _COUNTER, "run phase", MetricView.phase_seconds,
      "Total time in seconds the training process spent in each phase."),
     ("training_phase", _GAUGE, "run phase", MetricView.phase_now,

@@ -8,8 +8,8 @@ does not answer loses its present values; a lost or removed one also loses its c
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from operator import attrgetter
 from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
@@ -36,6 +36,7 @@ from gpumon.outlets.metrics.first_zero import (
     FirstZeros,
     SeriesKey,
 )
+from gpumon.outlets.metrics.gpu_time import TimeByLabel, TimeOfLabel
 
 MAX_OTHERS: Final = 256
 """GPUs, collectors and driver functions with series: more than any machine has."""
@@ -67,6 +68,7 @@ class MetricView:
         dropped: ``(family, label sets dropped since the start)``.
         runs_left_out: Runs without series by uid, as ``largest_owners``.
         zeros: Series that are exported as 0 although they are above it.
+        time_by_run: Time of all GPUs by the label of a run.
         now_ns: CLOCK_MONOTONIC of the scrape.
         version: Of gpumon.
     """
@@ -81,6 +83,7 @@ class MetricView:
     dropped: tuple[tuple[str, int], ...] = ()
     runs_left_out: tuple[tuple[int | None, int], ...] = ()
     zeros: frozenset[SeriesKey] = frozenset()
+    time_by_run: Mapping[str, TimeOfLabel] = field(default_factory=dict)
     now_ns: int = 0
     version: str = ""
 
@@ -186,6 +189,25 @@ class MetricView:
                 numbers = (device.gpu_instance, device.compute_instance)
                 yield (device.uuid, device.parent_uuid, *numbers), 1
 
+    def observed(self) -> Iterator[Row]:
+        # Without deferred samples: no run has their time yet.
+        for labels, gpu in self.gpus_counted:
+            yield labels, seconds(gpu.totals.observed_ns - gpu.deferred_ns)
+
+    def busy(self) -> Iterator[Row]:
+        for labels, gpu in self.gpus_counted:
+            yield labels, seconds(gpu.totals.busy_ns - gpu.deferred_busy_ns)
+
+    def busy_by_run(self) -> Iterator[Row]:
+        for run, times_ns in self.time_by_run.items():
+            yield (run,), seconds(times_ns[None])
+
+    def idle_by_run(self) -> Iterator[Row]:
+        for run, times_ns in self.time_by_run.items():
+            for cause in CAUSES:
+                if cause in times_ns:
+                    yield (run, cause.value), seconds(times_ns[cause])
+
     def idle_by_cause(self) -> Iterator[Row]:
         # Only causes that occurred: most never do.
         for labels, gpu in self.gpus_counted:
@@ -207,7 +229,8 @@ class MetricView:
         for labels, gpu in self.gpus_counted:
             idle_ns = gpu.totals.idle_ns
             hidden = [idle_ns[cause] for cause in idle_ns if self.is_zero(IDLE, labels, cause)]
-            yield labels, seconds(gpu.totals.pending_ns + sum(hidden))
+            deferred_ns = gpu.deferred_ns - gpu.deferred_busy_ns
+            yield labels, seconds(gpu.totals.pending_ns - deferred_ns + sum(hidden))
 
     def input_wait_by_reason(self) -> Iterator[Row]:
         for labels, gpu in self.gpus_counted:
@@ -312,6 +335,7 @@ class LabelBudget:
                          "gpumon_nvml_call": 0, _XIDS: 0, _ERRORS: 0}  # fmt: skip
         self._places = FairSlots[str](MAX_RUNS_SHOWN)
         self._first_zeros = FirstZeros()
+        self._time_by_run = TimeByLabel()
 
     def select(
         self,
@@ -336,6 +360,8 @@ class LabelBudget:
         called = dict(call_seconds)
         gpus = self._keep("gpumon_gpu", state.gpus, lambda gpu: gpu.device.uuid)
         runs = self._runs_with_series(state)
+        zeros = self._first_zeros.follow(state, gpus, runs, scraped_at_ns)
+        counted = {gpu.device.uuid for gpu in gpus if _is_counted(gpu)}
         return MetricView(
             state=state,
             gpus=gpus,
@@ -348,7 +374,8 @@ class LabelBudget:
             ),
             dropped=tuple(self._dropped.items()),
             runs_left_out=largest_owners(self._places.left_out),
-            zeros=self._first_zeros.follow(state, gpus, runs, scraped_at_ns),
+            zeros=zeros,
+            time_by_run=self._time_by_run.follow(state, counted, {run.run for run in runs}, zeros),
         )
 
     def _runs_with_series(self, state: MonitorState) -> tuple[RunState, ...]:
