@@ -9,6 +9,7 @@
     │   └── RestartNeededError    and only a new process can read it again
     ├── NoDaemonError             exit code 4: no daemon, or its state is stale
     ├── NothingToJudgeError       exit code 5: a limit was given, and no GPU has a verdict
+    ├── PrometheusError           a server that does not answer as a Prometheus does
     ├── FolderInUseError          another daemon lives in the runtime folder
     ├── UnreadableLogError        a log that cannot be understood
     ├── UnwritableFileError       a file that was asked for and cannot be written
@@ -61,6 +62,10 @@ class NothingToJudgeError(GpumonError):
     """A limit was given, and of no GPU enough was seen to say above or below."""
 
     exit_code = 5
+
+
+class PrometheusError(GpumonError):
+    """A server that cannot be asked, refuses, or does not answer as a Prometheus does."""
 
 
 class FolderInUseError(GpumonError):

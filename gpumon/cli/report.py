@@ -16,6 +16,11 @@ from gpumon.cli.command import (
     print_error,
     time_argument,
 )
+from gpumon.cli.fleet_report import (
+    add_fleet_arguments,
+    check_fleet_arguments,
+    run_fleet_report,
+)
 from gpumon.core.codecs.report_codec import (
     decode_report_with_lanes,
     encode_pair,
@@ -106,9 +111,13 @@ class ReportCommand:
             help="two recordings, or reports saved with --json, side by side; limits apply to the "
             "second",
         )
+        add_fleet_arguments(parser)
 
     def run(self, args: argparse.Namespace) -> int:
         """Print the report, and compare it with the limits."""
+        check_fleet_arguments(args)
+        if args.prometheus is not None:
+            return run_fleet_report(args)
         _check(args)
         write_page, code = _page_writer(args.html, args.recording), 0
         if args.compare:

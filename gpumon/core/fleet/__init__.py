@@ -1,0 +1,1 @@
+"""Where the GPU-hours of many machines went, over days, and what they cost."""
