@@ -1,6 +1,7 @@
-"""The PromQL of the dashboard.
+"""The PromQL of the host dashboard.
 
-``$job``, ``$instance`` and ``$gpu`` are the dashboard's variables;
+``$job``, ``$host`` and ``$gpu`` are the dashboard's variables. A host is the name of an instance
+without its port, and only one is shown at a time, because panels join series of GPUs.
 ``$__range`` is the time shown, ``$__rate_interval`` at least four scrapes.
 Shares of time use counters: a gauge scraped in the rhythm of a training run
 would only show one phase of it.
@@ -10,14 +11,16 @@ from __future__ import annotations
 
 from typing import Final
 
-GPU: Final = 'job=~"$job",instance=~"$instance",uuid=~"$gpu"'
+# In backquotes, escaped characters of a host's name stay as they are.
+HOST: Final = 'job=~"$job",instance=~`${host:regex}(:[0-9]+)?`'
+GPU: Final = f'{HOST},uuid=~"$gpu"'
 ONE_GPU: Final = "job, instance, uuid"
 SHOWN: Final = "$__range"
 RATE: Final = "$__rate_interval"
 
-LOST: Final = 'cause!~"not_in_use|start_up"'
+LOST: Final = 'cause!="not_in_use"'
 """Idle time outside jobs is no loss."""
-NOT_LOST: Final = 'cause=~"not_in_use|start_up"'
+NOT_LOST: Final = 'cause="not_in_use"'
 
 
 def _time(name: str, function: str, window: str) -> str:
@@ -73,7 +76,7 @@ STARVED_BAND: Final = _band(_STARVED)
 _NOT_PROVED: Final = f"clamp_min({_sum(_idle(LOST, 'rate', RATE))} - {_STARVED}, 0)"
 # Long pauses become suspected at once: show no more than was lost in the window.
 SUSPECTED_BAND: Final = _band(f"(({_SUSPECTED}) < {_NOT_PROVED} or {_NOT_PROVED})")
-# All other losses, including the wait for the first batch.
+# All other losses, including start-up and the wait for the first batch.
 OTHER_LOSS_BAND: Final = _band(f"clamp_min({_NOT_PROVED} - ({_SUSPECTED}), 0)")
 NOT_IN_USE_BAND: Final = _band(_sum(_idle(NOT_LOST, "rate", RATE)))
 
@@ -100,6 +103,11 @@ def gap_quantile(quantile: float, window: str) -> str:
 
 GAP_MEDIAN: Final = _named(gap_quantile(0.5, RATE))
 GAP_P95: Final = _named(gap_quantile(0.95, RATE))
+NO_GAP: Final = (
+    f"sum({_time('observed', 'rate', RATE)}) * 0"
+    f" unless on() sum(rate(gpumon_gpu_idle_gap_seconds_count{{{GPU}}}[{RATE}])) > 0"
+)
+"""0 while no pause ends; the quantiles have no value then."""
 
 
 def _per_gpu(series: str) -> str:
@@ -161,10 +169,81 @@ XID_ERRORS: Final = (
     + f' or label_replace(gpumon_gpu_info{{{GPU}}} * 0, "xid", "none", "", "")'
 )
 
+# -- each GPU --------------------------------------------------------------------------
+
+_CARD: Final = '"card", " ", "gpu", "name"'
+USE_BY_CAUSE: Final = (
+    "sum by (card, cause) (label_join("
+    + _named(
+        f"(label_replace({_per_gpu(_time('busy', 'increase', SHOWN))}, "
+        '"cause", "busy", "", "") or '
+        f"sum by ({ONE_GPU}, cause) (increase(gpumon_gpu_idle_seconds_total{{{GPU}}}[{SHOWN}])))"
+    )
+    + f", {_CARD}))"
+)
+"""Seconds of each GPU, busy and by cause of idle time."""
+
+GAUGES: Final = {
+    name: _named(f"gpumon_gpu_{name}{{{GPU}}}")
+    for name in (
+        "temperature_celsius",
+        "power_watts",
+        "power_limit_watts",
+        "memory_used_bytes",
+        "memory_capacity_bytes",
+        "sm_clock_hertz",
+        "sm_clock_max_hertz",
+        "memory_clock_hertz",
+    )
+}
+"""Present values that differ little between two scrapes."""
+
+USE_POWER: Final = f"sum by (use) (rate(gpumon_gpu_use_energy_joules_total{{{GPU}}}[5m]))"
+"""Energy counters grow every 30 s."""
+
+THROTTLED: Final = (
+    f"sum by (reason) (rate(gpumon_gpu_throttled_seconds_total{{{GPU}}}[{RATE}])) > 0"
+    f" or on() label_replace(sum({_time('observed', 'rate', RATE)}) * 0, "
+    '"reason", "none", "", "")'
+)
+"""GPUs with reduced clocks, by reason."""
+
+_ECC: Final = f"sum by ({ONE_GPU}, kind) (gpumon_gpu_ecc_errors_total{{{GPU}}})"
+ECC_ERRORS: Final = (
+    f'{_named(_ECC)} or label_replace(gpumon_gpu_info{{{GPU}}} * 0, "kind", "not reported", "", "")'
+    f" unless on({ONE_GPU}) {_ECC}"
+)
+
+_NO_RUN: Final = f'label_replace(gpumon_gpu_info{{{GPU}}} * 0, "run", "no tagged run", "", "")'
+RUNS: Final = (
+    f"max by (gpu, name, run, job_id) ({_named(f'gpumon_gpu_job_info{{{GPU}}}')}"
+    f" or on({ONE_GPU}) {_NO_RUN})"
+)
+_NO_USER: Final = f'label_replace(gpumon_gpu_info{{{GPU}}} * 0, "user", "none seen", "", "")'
+USERS: Final = (
+    f"max by (gpu, name, user) ({_named(f'gpumon_gpu_user_info{{{GPU}}}')}"
+    f" or on({ONE_GPU}) {_NO_USER})"
+)
+
+# -- the daemon ------------------------------------------------------------------------
+
+COLLECTORS: Final = f"min by (collector) (gpumon_collector_success{{{HOST}}})"
+COLLECTOR_SECONDS: Final = f"max by (collector) (gpumon_collector_duration_seconds{{{HOST}}})"
+TICKS_MISSED: Final = (
+    f"sum(rate(gpumon_samples_missed_total{{{HOST}}}[{RATE}]))"
+    f" / (sum(rate(gpumon_samples_total{{{HOST}}}[{RATE}]))"
+    f" + sum(rate(gpumon_samples_missed_total{{{HOST}}}[{RATE}])) > 0)"
+)
+
+# -- variables and annotations ----------------------------------------------------------
+
+HOST_CHOICES: Final = 'label_values(gpumon_build_info{job=~"$job"}, instance)'
+HOST_REGEX: Final = "/^(.*?)(?::[0-9]+)?$/"
 GPU_CHOICES: Final = (
-    'query_result(label_join(gpumon_gpu_info{job=~"$job",instance=~"$instance"}, '
-    '"card", " ", "gpu", "name", "instance"))'
+    f'query_result(label_join(gpumon_gpu_info{{{HOST}}}, "card", " ", "gpu", "name"))'
 )
 GPU_CHOICES_REGEX: Final = '/card="(?<text>[^"]*)".*uuid="(?<value>[^"]*)"/'
 
-FIRING: Final = 'ALERTS{alertname=~"Gpumon.*",alertstate="firing"}'
+FIRING: Final = f'ALERTS{{alertname=~"Gpumon.*",alertstate="firing",{HOST}}}'
+RUN_STARTS: Final = f"max by (run) (gpumon_training_run_start_timestamp_seconds{{{HOST}}}) * 1000"
+"""In milliseconds, as Grafana expects a time."""

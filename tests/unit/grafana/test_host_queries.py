@@ -1,4 +1,4 @@
-"""The dashboard's expressions, with known time counters."""
+"""The host dashboard's expressions, with known time counters."""
 
 from __future__ import annotations
 
@@ -9,12 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from grafana import queries
+from grafana import host_queries as queries
 from tests.dashboard_file import as_grafana_sends_it
 from tests.needs import needed
 
 pytestmark = pytest.mark.prometheus
 
+OVER = {"__rate_interval": "1m"}
 BANDS = (
     queries.BUSY_BAND,
     queries.STARVED_BAND,
@@ -34,7 +35,7 @@ GROWTH = {
 }
 
 
-WHOLE = " + ".join(f"({as_grafana_sends_it(band, rate='1m')})" for band in BANDS)
+WHOLE = " + ".join(f"({as_grafana_sends_it(band, OVER)})" for band in BANDS)
 
 
 def verify(
@@ -94,6 +95,6 @@ def test_a_gpu_without_any_series_of_a_cause_has_a_value_in_each_panel(tmp_path:
         queries.TABLE["busy"]: (gpu, 1.0),
         queries.TABLE["lost"]: (gpu, 0.0),
     }
-    sent = {as_grafana_sends_it(expr, rate="1m"): value for expr, value in shown.items()}
+    sent = {as_grafana_sends_it(expr, OVER): value for expr, value in shown.items()}
 
     verify(tmp_path, growth, sent)

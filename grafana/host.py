@@ -1,0 +1,302 @@
+"""The dashboard of one host: what each GPU does, how warm and full it is, and whose work it is."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from grafana_foundation_sdk.builders import barchart, stat, table, timeseries
+from grafana_foundation_sdk.builders import common as options
+from grafana_foundation_sdk.builders import dashboard as build
+from grafana_foundation_sdk.models import common
+from grafana_foundation_sdk.models import dashboard as model
+from grafana_foundation_sdk.models.prometheus import PromQueryFormat
+
+from grafana import host_hardware
+from grafana import host_queries as queries
+from grafana.parts import (
+    CAUSE_COLOURS,
+    HALF,
+    HOST_UID,
+    LOSS_THRESHOLDS,
+    NAMED_GPU,
+    NO_ANSWER,
+    NO_PAUSE,
+    RUN_UID,
+    THIRD,
+    WIDE,
+    Column,
+    choice,
+    coloured,
+    curves,
+    field_property,
+    figures,
+    fixed,
+    frame,
+    instant,
+    link_to,
+    note,
+    over_time,
+    rows,
+    stacked,
+    thresholds,
+    unit,
+    with_all,
+)
+
+
+def lost_share() -> stat.Panel:
+    """The loss over the time shown."""
+    return (
+        figures("GPU time lost", "percentunit")
+        .description(
+            "Share of in-use GPU time in which no kernel ran, over the time shown. Starved: "
+            "idle while a tagged run waited for input. Suspected: untagged pauses that were "
+            "probably waits for input. GPU time: the loss of all GPUs together. 'not in use': the "
+            f"GPUs answer, but no job runs on them. {NO_ANSWER}"
+        )
+        .span(16)
+        .decimals(1)
+        .thresholds(thresholds(*LOSS_THRESHOLDS))
+        .with_target(instant(queries.LOST_SHARE, "lost", "A"))
+        .with_target(instant(queries.STARVED_SHARE, "starved", "B"))
+        .with_target(instant(queries.SUSPECTED_SHARE, "suspected", "C"))
+        .with_target(instant(queries.LOST_SECONDS, "GPU time", "D"))
+        .override_by_name("GPU time", [field_property("unit", "s"), fixed("text")])
+    )
+
+
+def culprit() -> stat.Panel:
+    """The cause to look at first."""
+    return (
+        figures("Main culprit", "s")
+        .description(
+            "The cause with the most lost GPU time over the time shown, and how much it took, in "
+            "GPU time. 'unknown' means that no run was tagged. 'nothing lost': the GPUs answer and "
+            f"lost nothing. {NO_ANSWER}"
+        )
+        .span(8)
+        .with_target(instant(queries.CULPRIT, "{{cause}}", "A"))
+    )
+
+
+def use_of_time() -> timeseries.Panel:
+    """Busy, idle and starved time, adding up to 100 %."""
+    panel = stacked(curves("Where the GPU time went", "percentunit")).description(
+        "Share of the time of all selected GPUs; the bands add up to 100 %. It uses time counters, "
+        "so that no scrape interval hides a pause. Idle time appears once its cause is settled. "
+        f"{NO_ANSWER}"
+    )
+    bands = (
+        (queries.BUSY_BAND, "busy", "green"),
+        (queries.STARVED_BAND, "starved", "red"),
+        (queries.SUSPECTED_BAND, "suspected", "orange"),
+        (queries.OTHER_LOSS_BAND, "other loss", "yellow"),
+        (queries.NOT_IN_USE_BAND, "not in use", "#5a5a5a"),
+    )
+    for ref, (expr, name, colour) in zip("ABCDE", bands, strict=True):
+        panel = panel.with_target(over_time(expr, name, ref)).override_by_name(
+            name, [fixed(colour)]
+        )
+    return panel.max(1)
+
+
+def causes() -> timeseries.Panel:
+    """Causes of the lost time."""
+    panel = (
+        stacked(curves("What the lost time went to", "none"))
+        .description(
+            "GPUs lost to each cause, summed over the selected ones: 1 is one idle GPU. Time "
+            "outside jobs is left out. 'nothing lost': the GPUs answer and lose nothing. "
+            f"{NO_ANSWER}"
+        )
+        .decimals(2)
+        .with_target(over_time(queries.CAUSES, "{{cause}}", "A"))
+    )
+    return coloured(panel, CAUSE_COLOURS)
+
+
+def reasons() -> timeseries.Panel:
+    """Reasons of input waits."""
+    return (
+        stacked(curves("Why batches are late", "none"))
+        .description(
+            "GPUs that wait for input, by reason: 1 is one idle GPU. cpu_bound: preprocessing; "
+            "gil_bound: the GIL; disk_bound, network_bound, memory_pressure, latency_bound; "
+            "unknown: no evidence. Together they are the band input_wait beside this. The runbook "
+            "of GpumonGPUStarved says what to change first. 'no tagged wait': no tagged run waits. "
+            f"{NO_ANSWER}"
+        )
+        .decimals(2)
+        .with_target(over_time(queries.REASONS, "{{reason}}", "A"))
+        .override_by_name("unknown", [fixed("orange")])
+        .override_by_name("no tagged wait", [fixed("text")])
+    )
+
+
+def gaps() -> timeseries.Panel:
+    """Lengths of pauses."""
+    return (
+        curves("Length of the pauses", "s")
+        .description(
+            "Median and 95th percentile of the pauses between two bursts of work, in seconds, "
+            "counted when a pause ends. Pauses shorter than the driver's sample (1/6 to 1 s) are "
+            "invisible here; they lower the busy share. 'no pause ended': the GPUs answer, and "
+            f"none has paused and worked again. {NO_ANSWER}"
+        )
+        .with_target(over_time(queries.GAP_MEDIAN, f"{NAMED_GPU} median", "A"))
+        .with_target(over_time(queries.GAP_P95, f"{NAMED_GPU} 95 %", "B"))
+        .with_target(over_time(queries.NO_GAP, "no pause ended", "C"))
+        .override_by_name("no pause ended", [fixed("text")])
+    )
+
+
+_COLUMNS: Final = (
+    Column("gpu", "GPU"),
+    Column("name", "Model"),
+    Column("uuid", "UUID"),
+    Column("Value #busy", "Busy", *unit("percentunit")),
+    Column("Value #starved", "Starved", *unit("percentunit")),
+    Column("Value #suspected", "Suspected", *unit("percentunit")),
+    Column("Value #lost", "Lost", *unit("s")),
+    Column("Value #gap", "Pause 95 %", *unit("s"), field_property("mappings", [NO_PAUSE])),
+    Column("Value #memory", "Memory", *unit("percentunit")),
+    Column("Value #now", "Starved now", *unit("bool_yes_no")),
+)
+
+
+def per_gpu() -> table.Panel:
+    """One row for each GPU."""
+    panel = (
+        table.Panel()
+        .title("Each GPU")
+        .description(
+            "Over the time shown: shares of observed time; Lost: in-use GPU time in which no "
+            "kernel ran; Pause 95 %: 95th percentile of the pauses, 'none' without any; Memory: "
+            "present share in use; Starved now: 5 % of the last minute in use were. A GPU that is "
+            f"not in use has a row with busy 0 %. {NO_ANSWER}"
+        )
+        .unit("none")
+        .height(9)
+        .span(WIDE)
+        .decimals(1)
+    )
+    return rows(panel, queries.TABLE, _COLUMNS, hidden=("job", "instance", "Value #info"))
+
+
+def use_by_cause() -> barchart.Panel:
+    """What each GPU did, as one bar."""
+    panel = (
+        barchart.Panel()
+        .title("Use of each GPU, by cause")
+        .description(
+            "Time of each GPU over the time shown: busy, and idle by cause; the bars of GPUs that "
+            "were observed all the time are as long as that. not_in_use: no job was on the GPU. "
+            f"{NO_ANSWER}"
+        )
+        .height(9)
+        .span(HALF)
+        .unit("s")
+        .orientation(common.VizOrientation.HORIZONTAL)
+        .stacking(common.StackingMode.NORMAL)
+        .show_value(common.VisibilityMode.NEVER)
+        .fill_opacity(80)
+        .legend(
+            options.VizLegendOptions()
+            .show_legend(True)
+            .display_mode(common.LegendDisplayMode.LIST)
+            .placement(common.LegendPlacement.BOTTOM)
+        )
+        .transformations(
+            [
+                model.DataTransformerConfig(
+                    id_val="groupingToMatrix",
+                    options={
+                        "columnField": "cause",
+                        "rowField": "card",
+                        "valueField": "Value",
+                        "emptyValue": "zero",
+                    },
+                )
+            ]
+        )
+        .with_target(instant(queries.USE_BY_CAUSE, "", "A").format(PromQueryFormat.TABLE))
+    )
+    for cause, colour in CAUSE_COLOURS.items():
+        panel = panel.override_by_name(cause, [fixed(colour)])
+    return panel
+
+
+def runs() -> table.Panel:
+    """The runs on each GPU."""
+    panel = (
+        table.Panel()
+        .title("Runs on each GPU now")
+        .description(
+            "Tagged runs that use each GPU now, and their job of Slurm or another scheduler where "
+            "there is one. A click on a run shows why it loses time. 'no tagged run': the GPU "
+            f"answers. {NO_ANSWER}"
+        )
+        .unit("none")
+        .height(9)
+        .span(THIRD)
+    )
+    columns = (
+        Column("gpu", "GPU"),
+        Column("name", "Model"),
+        Column("run", "Run", link_to(RUN_UID, "run")),
+        Column("job_id", "Job"),
+    )
+    return rows(panel, {"A": queries.RUNS}, columns, hidden=("Value",))
+
+
+def users() -> table.Panel:
+    """Users with processes on each GPU."""
+    panel = (
+        table.Panel()
+        .title("Processes on each GPU now, by user")
+        .description(
+            "Users with a process on each GPU, also without tags. It needs 'gpumon serve --users'. "
+            "'none seen': the GPU answers, and no process is on it, or users are not exported. "
+            f"{NO_ANSWER}"
+        )
+        .unit("none")
+        .height(9)
+        .span(4)
+    )
+    columns = (Column("gpu", "GPU"), Column("user", "User"))
+    return rows(panel, {"A": queries.USERS}, columns, hidden=("Value", "name"))
+
+
+def dashboard() -> build.Dashboard:
+    """The complete dashboard."""
+    whole = (
+        frame(
+            HOST_UID,
+            "How much GPU time one host loses, why, and on which GPU; its temperatures, power, "
+            "memory "
+            "and errors; whose work it is.",
+            shown="now-1h",
+            refresh="10s",
+        )
+        .with_variable(
+            with_all(choice("job", "Job", "label_values(gpumon_build_info, job)")).all_value(".+")
+        )
+        .with_variable(choice("host", "Host", queries.HOST_CHOICES).regex(queries.HOST_REGEX))
+        .with_variable(
+            with_all(choice("gpu", "GPU", queries.GPU_CHOICES))
+            .all_value(".+")
+            .regex(queries.GPU_CHOICES_REGEX)
+        )
+        .annotation(note("Alerts", queries.FIRING, "red"))
+        .annotation(note("Run starts", queries.RUN_STARTS, "blue"))
+    )
+    whole = whole.with_panel(lost_share()).with_panel(culprit())
+    for make in (use_of_time, causes, reasons, gaps):
+        whole = whole.with_panel(make())
+    whole = whole.with_panel(per_gpu())
+    whole = whole.with_panel(use_by_cause()).with_panel(runs()).with_panel(users())
+    for title, panels in host_hardware.ROWS.items():
+        whole = whole.with_row(build.Row(title))
+        for make_panel in panels:
+            whole = whole.with_panel(make_panel())
+    return whole
