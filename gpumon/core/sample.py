@@ -261,6 +261,8 @@ class GpuSample(NamedTuple):
             ``None``: with this sample.
         power_over_ns: The time that ``power_watts`` is a mean of; ``None``: that since the
             drain before.
+        power_now_watts: The draw at one moment; ``None``: not read.
+        power_now_at_ns: CLOCK_MONOTONIC of that moment.
     """
 
     device: Device
@@ -279,6 +281,8 @@ class GpuSample(NamedTuple):
     faults: tuple[FieldFault, ...] = ()
     processes_at_ns: int | None = None
     power_over_ns: int | None = None
+    power_now_watts: float | None = None
+    power_now_at_ns: int | None = None
 
 
 class Frame(NamedTuple):

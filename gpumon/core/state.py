@@ -8,10 +8,12 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 from typing import Final, NamedTuple, TypeAlias
 
+from gpumon.core.accounting.energy_use import NO_ENERGY, EnergyUse
 from gpumon.core.accounting.pending import NOTHING_UNSETTLED, Unsettled
 from gpumon.core.accounting.rank_wait import RankWait
 from gpumon.core.accounting.totals import GpuTotals, NowVerdict
 from gpumon.core.clock import nanoseconds, seconds
+from gpumon.core.device.board_counters import NO_COUNTERS, BoardCounters
 from gpumon.core.device.idle_holder import HeldGpu
 from gpumon.core.device.job_measurements import InJob
 from gpumon.core.device.sm_utilisation import GpuFill
@@ -54,6 +56,8 @@ class GpuState(NamedTuple):
         deferred_ns: Part of the observed time in ``totals`` that is not settled yet, because a
             GPU binding is open or a stack sample may yet come.
         deferred_busy_ns: The busy part of that.
+        board: What its board's gauges add up to.
+        energy: What its energy was used for.
     """
 
     device: Device
@@ -79,6 +83,8 @@ class GpuState(NamedTuple):
     stacks: StackFinding | None = None
     deferred_ns: int = 0
     deferred_busy_ns: int = 0
+    board: BoardCounters = NO_COUNTERS
+    energy: EnergyUse = NO_ENERGY
 
 
 NO_RUN: Final = ""

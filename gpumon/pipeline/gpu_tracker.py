@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import Final, NamedTuple
 
+from gpumon.core.accounting.energy_use import EnergyLedger
 from gpumon.core.accounting.ledger import GpuLedger
 from gpumon.core.accounting.rank_wait import RankWait, RankWaits
 from gpumon.core.accounting.seen_pauses import PlacedSample
@@ -16,6 +17,7 @@ from gpumon.core.attribution.bounds import Bounds, Narrowed
 from gpumon.core.attribution.first_waits import NEVER
 from gpumon.core.attribution.idle_sharing import SharedIdle, reshared, share_idle
 from gpumon.core.clock import NS_PER_S
+from gpumon.core.device.board_counters import BoardLedger
 from gpumon.core.device.idle_holder import HoldWatch
 from gpumon.core.device.job_measurements import InJobLedger
 from gpumon.core.device.sm_utilisation import FillLedger
@@ -48,6 +50,8 @@ class GpuTracker:
         newest: Its newest sample.
         ledger: Its time, settled.
         fill: How much of it works while it is busy.
+        board: What its board's gauges add up to.
+        energy: What its energy was used for.
         in_job: What its board showed while it worked for a job of several GPUs.
         errors: Its errors.
         unlisted_since_ns: Since when the source no longer lists it; ``None`` while it does.
@@ -63,6 +67,8 @@ class GpuTracker:
         self.ledger = GpuLedger(settings)
         self._time = TimeByRun(self.ledger)
         self.fill = FillLedger(settings.fill)
+        self.board = BoardLedger()
+        self.energy = EnergyLedger()
         self.in_job = InJobLedger(settings.fill)
         self.errors = ErrorWatch()
         self.rank_waits = RankWaits()
@@ -96,6 +102,8 @@ class GpuTracker:
         if self._is_repeated:
             return
         self.fill.observe(sample)
+        self.board.observe(sample)
+        self.energy.observe(sample, at_ns)
         self.errors.observe(sample, at_ns)
         if self._has_peers:
             self.peers.observe(sample.busy)
@@ -451,6 +459,8 @@ class GpuTracker:
             stacks=self._stacks.finding(ledger),
             deferred_ns=totals.observed_ns - settled.observed_ns,
             deferred_busy_ns=totals.busy_ns - settled.busy_ns,
+            board=self.board.counters,
+            energy=self.energy.settle(totals),
         )
         return self._shown
 

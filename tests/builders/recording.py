@@ -120,6 +120,8 @@ def full_sample(second: int, random: Random) -> GpuSample:
         processes=(ProcessSample(42, 2**34, 0.75, "python3", "ada", 1000), ProcessSample(43, None)),
         processes_at_ns=end_ns,
         power_over_ns=NS_PER_S,
+        power_now_watts=650.0 * random.random(),
+        power_now_at_ns=end_ns,
         details=GpuDetails(end_ns, 700.0, 1.98e9, 2.6e9, 0, ("sw_power_cap",), 1, 0, True, 0.3),
         activity=ActivitySample(end_ns - NS_PER_S, end_ns, 0.9, 0.5, 0.3, 0.25, 0.125),
         xid_errors=((31, 1), (79, 2)),

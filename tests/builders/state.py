@@ -65,7 +65,7 @@ def starved_gpu(**changes: Any) -> GpuState:
             longest_ns=8 * S,
             p50_ns=1_500_000_000,
             p95_ns=3 * S,
-            bucket_counts=(0, 0, 0, 18, 20, 21, 21, 21, 21),
+            bucket_counts=(0, 0, 0, 0, 0, 0, 18, 18, 20, 20, 21, 21, 21, 21, 21),
         ),
         episodes=2,
         starved_now=True,

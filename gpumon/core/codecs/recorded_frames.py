@@ -59,7 +59,7 @@ _SAMPLE: Final = FieldCodec(
     KEPT,
     "utilization_ratio memory_used_bytes power_watts temperature_celsius sm_clock_hertz"
     " energy_joules processes error details activity xid_errors? faults? processes_at_ns"
-    " power_over_ns",
+    " power_over_ns power_now_watts power_now_at_ns",
     {
         ProcessSample: "pid memory_used_bytes sm_ratio name user uid is_hidden? serves_others?",
         GpuDetails: DETAILS,

@@ -10,7 +10,10 @@ from gpumon.core.settings.host import HostSettings
 from gpumon.core.settings.threshold import Settings, amount_bytes, count, share, time_ns, times
 from gpumon.errors import UsageError
 
-GAP_BUCKETS_SECONDS: Final = (0.25, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 300.0)
+GAP_BUCKETS_SECONDS: Final = (
+    *(0.25, 0.35, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 4.0, 5.0, 7.0, 10.0),
+    *(30.0, 60.0, 300.0),
+)
 """Upper bounds of ``gpumon_gpu_idle_gap_seconds``, in seconds."""
 
 MAX_INTERVALS: Final = 1_000

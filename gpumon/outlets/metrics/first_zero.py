@@ -17,6 +17,7 @@ from gpumon.core.state import GpuState, MonitorState, RunState
 IDLE: Final = "idle"
 INPUT_WAIT: Final = "input_wait"
 PHASE: Final = "phase"
+THROTTLED: Final = "throttled"
 RUN: Final = "run"
 NVML_ERROR: Final = "nvml_error"
 
@@ -83,6 +84,7 @@ def _owners(
     for gpu in gpus:
         yield (IDLE, gpu.device.uuid, 0), gpu.totals.idle_ns, False
         yield (INPUT_WAIT, gpu.device.uuid, 0), gpu.totals.input_wait_by_reason_ns, False
+        yield (THROTTLED, gpu.device.uuid, 0), gpu.board.throttled_ns, False
     for run in runs:
         # A run may be older than the daemon: then what it has is no increase.
         is_old = run.wall_ns > _LONGEST_NS

@@ -14,6 +14,7 @@ from gpumon.outlets.metrics.metric_values import (
     MetricView,
     Reader,
     activity,
+    activity_seconds,
     collector,
     counted,
     detail,
@@ -23,6 +24,7 @@ from gpumon.outlets.metrics.metric_values import (
     run_counter,
     run_now,
     sample,
+    transferred,
 )
 
 
@@ -126,7 +128,7 @@ _GPU_NOW = (
 
 _GPU_DETAILS = (
     ("gpu_throttled", _GAUGE, "uuid reason", MetricView.throttled,
-     "Whether the clocks are reduced for this reason now."),
+     "Whether the clocks are reduced for this reason now; no series before they ever were."),
     ("gpu_power_limit_watts", _GAUGE, "uuid", detail("power_limit_watts"),
      "Enforced power limit in watts."),
     ("gpu_memory_clock_hertz", _GAUGE, "uuid", detail("memory_clock_hertz"),
@@ -168,6 +170,36 @@ _GPU_DETAILS = (
     ("gpu_nvlink_received_bytes_per_second", _GAUGE, "uuid",
      detail("nvlink_received_bytes_per_second"),
      "Rate in bytes per second to the GPU over all NVLinks; only with --nvml-on nvlink."),
+)  # fmt: skip
+
+# Beside gauges: nothing between two scrapes is missing.
+_GPU_BOARD = (
+    ("gpu_use_energy_joules_total", _COUNTER, "uuid use", MetricView.energy_by_use,
+     "Energy in joules the board used while gpumon watched, by what its time was for: busy, lost "
+     "or not_in_use."),
+    ("gpu_use_energy_pending_joules", _GAUGE, "uuid", MetricView.energy_pending,
+     "Energy in joules of time whose use is not settled yet."),
+    ("gpu_throttled_seconds_total", _COUNTER, "uuid reason", MetricView.throttled_seconds,
+     "Total time in seconds the clocks were reduced, by reason; reasons at the same time each "
+     "count."),
+    ("gpu_sm_active_seconds_total", _COUNTER, "uuid", activity_seconds("sm_active"),
+     "Total time in seconds the streaming multiprocessors had work, each counting for its part."),
+    ("gpu_sm_occupancy_seconds_total", _COUNTER, "uuid", activity_seconds("sm_occupancy"),
+     "Integral of the occupancy over time, in seconds."),
+    ("gpu_tensor_active_seconds_total", _COUNTER, "uuid", activity_seconds("tensor_active"),
+     "Total time in seconds the tensor cores worked."),
+    ("gpu_memory_bandwidth_seconds_total", _COUNTER, "uuid", activity_seconds("memory_bandwidth"),
+     "Integral of the share of device memory bandwidth in use over time, in seconds."),
+    ("gpu_pcie_transmitted_bytes_total", _COUNTER, "uuid", transferred("pcie_transmitted"),
+     "Data in bytes from the GPU over PCIe while gpumon watched; only with --nvml-on pcie."),
+    ("gpu_pcie_received_bytes_total", _COUNTER, "uuid", transferred("pcie_received"),
+     "Data in bytes to the GPU over PCIe while gpumon watched; only with --nvml-on pcie."),
+    ("gpu_nvlink_transmitted_bytes_total", _COUNTER, "uuid", transferred("nvlink_transmitted"),
+     "Data in bytes from the GPU over all NVLinks while gpumon watched; only with "
+     "--nvml-on nvlink."),
+    ("gpu_nvlink_received_bytes_total", _COUNTER, "uuid", transferred("nvlink_received"),
+     "Data in bytes to the GPU over all NVLinks while gpumon watched; only with --nvml-on "
+     "nvlink."),
 )  # fmt: skip
 
 _TRAINING = (
@@ -248,6 +280,7 @@ METRICS: Final = tuple(
         ("gpu_time", _GPU_TIME),
         ("gpu_now", _GPU_NOW),
         ("gpu_details", _GPU_DETAILS),
+        ("gpu_board", _GPU_BOARD),
         ("training", _TRAINING),
         ("monitor", _MONITOR),
         ("self", _SELF),

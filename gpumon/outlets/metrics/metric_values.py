@@ -33,6 +33,7 @@ from gpumon.outlets.metrics.first_zero import (
     NVML_ERROR,
     PHASE,
     RUN,
+    THROTTLED,
     FirstZeros,
     SeriesKey,
 )
@@ -240,11 +241,38 @@ class MetricView:
                     yield (*labels, reason), 0.0 if is_zero else seconds(waited_ns)
 
     def throttled(self) -> Iterator[Row]:
-        # Every reason: a series that comes and goes cannot be averaged.
-        for labels, details in self.details:
-            if details.throttle_reasons is not None:
+        # Every reason that ever held: a series that comes and goes cannot be averaged.
+        for labels, gpu in self.gpus_present:
+            details = None if gpu.latest is None else gpu.latest.details
+            held = None if details is None else details.throttle_reasons
+            if held is not None:
                 for reason in THROTTLE_REASONS.values():
-                    yield (*labels, reason), reason in details.throttle_reasons
+                    if reason in held or reason in gpu.board.throttled_ns:
+                        yield (*labels, reason), reason in held
+
+    def throttled_seconds(self) -> Iterator[Row]:
+        # Only reasons that ever held: most never do.
+        for labels, gpu in self.gpus_counted:
+            for reason, held_ns in sorted(gpu.board.throttled_ns.items()):
+                is_zero = self.is_zero(THROTTLED, labels, reason)
+                yield (*labels, reason), 0.0 if is_zero else seconds(held_ns)
+
+    def energy_by_use(self) -> Iterator[Row]:
+        for labels, gpu in self._with_energy:
+            energy = gpu.energy
+            yield (*labels, "busy"), energy.busy_joules
+            yield (*labels, "lost"), energy.lost_joules
+            yield (*labels, "not_in_use"), energy.not_in_use_joules
+
+    def energy_pending(self) -> Iterator[Row]:
+        for labels, gpu in self._with_energy:
+            yield labels, gpu.energy.pending_joules
+
+    @property
+    def _with_energy(self) -> Iterator[tuple[Labels, GpuState]]:
+        for labels, gpu in self.gpus_counted:
+            if gpu.latest is not None and gpu.latest.energy_joules is not None:
+                yield labels, gpu
 
     def ecc_errors(self) -> Iterator[Row]:
         for labels, details in self.details:
@@ -450,6 +478,24 @@ detail: Final = _of_each(lambda view: view.details)
 activity: Final = _of_each(lambda view: view.activities)
 run_now: Final = _of_each(lambda view: view.runs_now)
 collector: Final = _of_each(lambda view: view.collectors_named)
+
+
+def activity_seconds(name: str) -> Reader:
+    """Reads one of ``ACTIVITIES`` of each GPU."""
+
+    def rows(view: MetricView) -> Iterator[Row]:
+        for labels, gpu in view.gpus_counted:
+            active_ns = gpu.board.activity_ns.get(name)
+            yield labels, None if active_ns is None else seconds(active_ns)
+
+    return rows
+
+
+def transferred(name: str) -> Reader:
+    """Reads one of ``TRANSFERS`` of each GPU."""
+    return lambda view: [
+        (labels, gpu.board.transferred_bytes.get(name)) for labels, gpu in view.gpus_counted
+    ]
 
 
 def run_counter(name: str) -> Reader:

@@ -27,7 +27,7 @@ from gpumon.sources.nvml.pynvml_module import pynvml
 _PCIE, _NVLINK = field_called("pcie"), field_called("nvlink")
 _UNSIGNED_INT: Final = 1
 _OF_64_BITS: Final = frozenset({2, 3, 4})
-_HOPELESS: Final = PERMANENT | {INVALID_ARGUMENT}
+HOPELESS: Final = PERMANENT | {INVALID_ARGUMENT}
 """An invalid argument stays invalid: the driver does not know the field."""
 
 
@@ -165,7 +165,7 @@ class LinkRates:
         a second. So they must be wide, and one that ran back is not trusted again: the driver can
         measure instead.
         """
-        if value.nvmlReturn in _HOPELESS:
+        if value.nvmlReturn in HOPELESS:
             return True
         if value.nvmlReturn != SUCCESS or not counter.may_wrap:
             return False

@@ -18,6 +18,7 @@ from gpumon.sources.nvml.codes import code_name
 from gpumon.sources.nvml.fields.calls import BoardNumber
 from gpumon.sources.nvml.fields.gpm import GpmTrack
 from gpumon.sources.nvml.fields.links import LinkRates
+from gpumon.sources.nvml.fields.power_now import PowerNow
 from gpumon.sources.nvml.fields.processes import process_field
 from gpumon.sources.nvml.fields.table import (
     ENERGY,
@@ -325,6 +326,9 @@ class FieldReader:
                 if field.numbers == (ENERGY,):
                     read = _joules(energy, BoardNumber(ENERGY, calls, handle, refuse))
                 self.schedule.add(field.name, calls, read, field.period_s / SLOW_PERIOD_S)
+        if "power" in wanted and "energy" in wanted:
+            calls = FieldCalls(library)
+            self.schedule.add("present power", calls, PowerNow(calls, handle, refuse).read)
         self._link_calls = FieldCalls(library)
         self._links = LinkRates(wanted, self._link_calls, handle, context.monotonic_ns, refuse)
         counted = sorted(wanted & {"pcie", "nvlink"})

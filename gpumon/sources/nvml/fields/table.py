@@ -260,6 +260,8 @@ _THROTTLE_REASONS: Final = (
     _call("CurrentClocksThrottleReasons", answer=AnswerLayout.LONG),
 )
 _POWER_LIMITS: Final = _call("EnforcedPowerLimit"), _call("PowerManagementLimit")
+POWER_NOW_FIELD: Final = 186
+"""NVML_FI_DEV_POWER_INSTANT, in milliwatts."""
 _ENERGY: Final = (_call("TotalEnergyConsumption", answer=AnswerLayout.LONG),)
 
 MEMORY: Final = NvmlNumber(

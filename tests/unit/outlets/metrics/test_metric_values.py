@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from gpumon.core.accounting.totals import GpuTotals
+from gpumon.core.device.board_counters import ACTIVITIES, TRANSFERS, BoardCounters
 from gpumon.core.device.driver_codes import MAX_XIDS
 from gpumon.core.owner_quotas import MAX_RUNS_SHOWN
 from gpumon.core.phase import CAUSES, PHASES, IdleCause, InputWaitReason, TrainingPhase
@@ -228,20 +229,36 @@ def series_with(label: str, state: MonitorState) -> int:
     return sum(label in line for line in scraped(state))
 
 
+OPT_IN_DETAILS = (
+    "fan_speed_ratio",
+    "encoder_ratio",
+    "decoder_ratio",
+    *(f"{name}_bytes_per_second" for name in TRANSFERS),
+)
+
+
 class TestHowManySeries:
     def busy_gpu(self) -> GpuState:
-        """A GPU with every cause, every reason and every field, and ten kinds of XID."""
+        """A GPU with every cause and reason, every field that is on by default, and three XIDs."""
         gpu = detailed_gpu(
             fill=gpm_fill(0.9),
-            xid_errors=tuple((number, 1) for number in range(10)),
+            xid_errors=tuple((number, 1) for number in range(3)),
             device=device(0, "MIG-a", parent_uuid="GPU-a", gpu_instance=1, compute_instance=0),
         )
         assert gpu.latest is not None
+        assert gpu.latest.details is not None
         reasons = {reason.value: S for reason in InputWaitReason}
         idle_ns = dict.fromkeys(CAUSES, S) | {IdleCause.INPUT_WAIT: len(reasons) * S}
         return gpu._replace(
             totals=gpu.totals._replace(idle_ns=idle_ns, input_wait_by_reason_ns=reasons),
-            latest=gpu.latest._replace(processes=()),
+            latest=gpu.latest._replace(
+                processes=(),
+                details=gpu.latest.details._replace(**dict.fromkeys(OPT_IN_DETAILS)),  # type: ignore[arg-type]
+            ),
+            board=BoardCounters(
+                throttled_ns={"sw_power_cap": S, "hw_thermal_slowdown": S},
+                activity_ns=dict.fromkeys(ACTIVITIES, S),
+            ),
         )
 
     def test_a_gpu_has_is_90_at_most(self) -> None:

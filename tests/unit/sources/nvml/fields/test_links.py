@@ -33,7 +33,7 @@ def nvlink(story: DriverStory) -> Rates:
 
 class TestPcie:
     def test_is_the_growth_of_the_drivers_counters(self, fake: Fake) -> None:
-        story = fake.story(on=["pcie"])
+        story = fake.story(on=["pcie"], off=["energy"])
         assert pcie(story) == (None, None)
 
         story.tick(6)
@@ -55,7 +55,7 @@ class TestPcie:
     ) -> None:
         fake.control.newest_field = newest_field
         fake.fail(COUNTED, code)
-        story = fake.story(on=["pcie"])
+        story = fake.story(on=["pcie"], off=["energy"])
 
         story.tick(12)
 
@@ -65,7 +65,7 @@ class TestPcie:
     def test_is_measured_on_one_gpu_per_tick(self, fake: Fake) -> None:
         fake.control.newest_field = LAST_FIELD_WITHOUT_PCIE
         fake.reorder(range(8))
-        story = fake.story(on=["pcie"])
+        story = fake.story(on=["pcie"], off=["energy"])
         calls = []
         for _ in range(40):
             before = fake.calls(MEASURED)
@@ -78,7 +78,7 @@ class TestPcie:
     def test_that_is_impossible_is_refused_and_counted(self, fake: Fake) -> None:
         fake.control.newest_field = LAST_FIELD_WITHOUT_PCIE
         fake.gpu(0).pcie_tx_bytes_per_s = 0xFFFF_FFFF << 10
-        story = fake.story(on=["pcie"])
+        story = fake.story(on=["pcie"], off=["energy"])
 
         assert pcie(story) == (None, 2 * MIB)
         assert story.frame.rejected == 1
@@ -104,7 +104,7 @@ class TestNvlink:
         fake.control.touches_one_field_more = touches_one_field_more
         gpu = fake.gpu(0)
         gpu.nvlink_tx_bytes_per_s, gpu.nvlink_rx_bytes_per_s = 3 * MIB, 5 * MIB
-        story = fake.story(on=["nvlink"])
+        story = fake.story(on=["nvlink"], off=["energy"])
         assert nvlink(story) == (None, None)
 
         story.tick(6)
@@ -120,7 +120,7 @@ class TestNvlink:
     ) -> None:
         for slot in (0, 1):
             fake.gpu(slot).nvlink_count = 0
-        story = fake.story(on=on)
+        story = fake.story(on=on, off=["energy"])
 
         for _ in range(2):
             story.tick(6)
