@@ -157,7 +157,8 @@ _SET: Final = "applications_clocks_setting|sync_boost|display_clock_setting"
 
 HELD_DOWN: Final = _named(
     f"max by ({ONE_GPU}) (4 * {_held(_BOARD)} or 3 * {_held(_HEAT)}"
-    f" or 2 * {_held(_POWER_LIMIT)} or {_held(_SET)})"
+    f" or 2 * {_held(_POWER_LIMIT)} or {_held(_SET)}"
+    f" or gpumon_gpu_performance_state{{{GPU}}} * 0)"
 )
 """The worst reason of each GPU: 0 none, 1 configured, 2 power limit, 3 heat, 4 the board itself."""
 
