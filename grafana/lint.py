@@ -52,7 +52,6 @@ EXCLUSIONS: Final[dict[tuple[str, str], str]] = {
     (f"{HOST}/Where the GPU time went", "empty-state"): "has a band 'not in use'",
     (f"{HOST}/How full the GPUs are", "empty-state"): "an unused board reports 0, not nothing",
     (f"{HOST}/Power against its limit", "empty-state"): "an unused board draws power",
-    (f"{HOST}/What holds the clocks down", "empty-state"): "an unused board reports its clocks",
     (f"{HOST}/Temperature", "empty-state"): "an unused board has a temperature",
     (f"{HOST}/Power", "empty-state"): "an unused board draws power",
     (f"{HOST}/Power of busy, lost and unused time", "empty-state"): "has a band 'not_in_use'",
