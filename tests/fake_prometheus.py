@@ -6,10 +6,12 @@ from __future__ import annotations
 
 import json
 import re
+import ssl
 import threading
+import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from email.utils import formatdate
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, NamedTuple
@@ -50,11 +52,12 @@ class FakePrometheus:
 
     Attributes:
         series: What rules recorded.
-        counters: What an instant query of a raw series finds.
+        counters: What is found by a query with this text in it.
         missing: Numbers of the tiles that were not evaluated, from 0, the oldest.
         misbehave: Answers a query instead, unless it returns ``None``.
         warnings: Of each answer.
-        ahead_s: How far its clock is ahead of this machine's; ``None``: it gives no date.
+        date: What its answers give as their date; ``None``: none.
+        delay_s: Before each byte of an answer, which then never ends.
     """
 
     def __init__(self, series: Sequence[Series] = ()) -> None:
@@ -63,10 +66,19 @@ class FakePrometheus:
         self.missing: frozenset[int] = frozenset()
         self.misbehave: Callable[[str], Reply | None] = lambda query: None
         self.warnings: list[str] = []
+        self.delay_s = 0.0
         self.date: str | None = formatdate(NOW_S, usegmt=True)
         self.queries: list[str] = []
         self.heads: list[Mapping[str, str]] = []
+        self.paths: list[str] = []
         self.address = ""
+        self.server: ThreadingHTTPServer
+
+    def serve_with(self, context: ssl.SSLContext) -> None:
+        """Speak TLS from now on."""
+        self.server.socket = context.wrap_socket(
+            self.server.socket, server_side=True, do_handshake_on_connect=False
+        )
 
     def reply(self, query: str) -> Reply:
         self.queries.append(query)
@@ -85,20 +97,20 @@ class FakePrometheus:
     def _result(self, query: str) -> tuple[str, list[dict[str, Any]]]:
         if query == "vector(1)":
             return "vector", [_instant({}, 1.0)]
+        if any(name in query for name in self.counters):
+            rows = next(rows for name, rows in self.counters.items() if name in query)
+            return "vector", [_instant(labels, value) for labels, value in rows]
         record, kind, tile, matchers = _RECORD.search(query).groups()  # type: ignore[union-attr]
         if record is None:
-            rows = next((rows for name, rows in self.counters.items() if name in query), [])
-            return "vector", [_instant(labels, value) for labels, value in rows]
+            return "vector", []
         found = [
             one
             for one in self.series
             if one.record == record and _matches(one.labels, matchers or "")
         ]
         if query.startswith(record):
-            return "matrix", [self._tiles(one, tile) for one in found]
-        if kind == "count":
-            return "vector", [_instant(one.labels, one.whole) for one in found]
-        share = 1 - len(self.missing) / len(self._ends(tile))
+            return "matrix", [self._tiles(one, tile) for one in found if one.whole]
+        share = 1.0 if kind == "count" else 1 - len(self.missing) / len(self._ends(tile))
         return "vector", _aggregated(query, found, share)
 
     def _ends(self, tile: str) -> list[float]:
@@ -132,10 +144,14 @@ def _matches(labels: Labels, matchers: str) -> bool:
 def _aggregated(query: str, found: Sequence[Series], share: float) -> list[dict[str, Any]]:
     by = _BY.search(query)
     names = by[1].split(", ") if by else []
-    sums: dict[tuple[tuple[str, str], ...], float] = defaultdict(float)
+    once: dict[tuple[tuple[str, str], ...], float] = {}
     for one in found:
-        key = tuple((name, one.labels[name]) for name in names if name in one.labels)
-        sums[key] += one.whole * share
+        labels = {**one.labels, "of": re.sub("-r[0-9]+$", "", one.labels.get("run", ""))}
+        key = tuple(sorted((name, text) for name, text in labels.items() if name != "replica"))
+        once[key] = max(once.get(key, 0.0), one.whole)
+    sums: dict[tuple[tuple[str, str], ...], float] = defaultdict(float)
+    for key, whole in once.items():
+        sums[tuple((name, text) for name, text in key if name in names and text)] += whole * share
     rows = sorted(sums.items(), key=lambda row: -row[1])
     if query.startswith("count "):
         return [_instant({}, float(len([1 for _, value in rows if value > 0])))] if rows else []
@@ -145,31 +161,47 @@ def _aggregated(query: str, found: Sequence[Series], share: float) -> list[dict[
 
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True  # head and body of an answer are sent one after the other
     fake: FakePrometheus
 
     def do_POST(self) -> None:
         body = self.rfile.read(int(self.headers["Content-Length"])).decode()
+        self.fake.paths.append(self.path)
         self.fake.heads.append(dict(self.headers.items()))
         reply = self.fake.reply(parse_qs(body)["query"][0])
         self.send_response_only(reply.status)
         head = {"Content-Type": reply.kind, "Content-Length": str(len(reply.body)), **reply.head}
+        if self.fake.delay_s:
+            head["Content-Length"] = "1000000"
         if self.fake.date is not None:
             head = {"Date": self.fake.date, **head}
         for name, value in head.items():
             self.send_header(name, value)
         self.end_headers()
-        self.wfile.write(reply.body)
+        with suppress(OSError):  # the client hangs up
+            while self.fake.delay_s:
+                time.sleep(self.fake.delay_s)
+                self.wfile.write(b" ")
+                self.wfile.flush()
+            self.wfile.write(reply.body)
 
     def log_message(self, *_: object) -> None:
         """Log nothing."""
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+
+    def handle_error(self, *_: object) -> None:
+        """Say nothing: clients hang up."""
 
 
 @contextmanager
 def running(fake: FakePrometheus) -> Iterator[FakePrometheus]:
     """Serve it on a port of its own."""
     handler = type("Handler", (_Handler,), {"fake": fake})
-    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
-    server.daemon_threads = True
+    server = _Server(("127.0.0.1", 0), handler)
+    fake.server = server
     fake.address = f"http://127.0.0.1:{server.server_address[1]}"
     thread = threading.Thread(target=server.serve_forever, args=[0.01])
     thread.start()
@@ -201,6 +233,7 @@ def fleet(hosts: int = 20) -> list[Series]:
         busy = 1 - lost - unused
         of_cause = {"cause": cause}
         for record, labels, share in (
+            ("host:gpumon_gpu_observed_seconds", on_host, 1.0),
             ("host:gpumon_gpu_busy_seconds", on_host, busy),
             ("run:gpumon_training_gpu_busy_seconds", {"run": run}, busy),
             ("user:gpumon_user_gpu_busy_seconds", {"user": user}, busy),

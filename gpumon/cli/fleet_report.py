@@ -6,9 +6,11 @@ import argparse
 import json
 import os
 import sys
+from contextlib import closing
 from typing import Final
 
 from gpumon.cli.command import check_path, number_argument, print_error
+from gpumon.cli.live_line import asking
 from gpumon.core.fleet.fleet_report import DIMENSIONS, FleetReport, Prices
 from gpumon.errors import NothingToJudgeError, UsageError
 from gpumon.sources.system_clock import SystemClock
@@ -78,8 +80,10 @@ def run_fleet_report(args: argparse.Namespace) -> int:
     if args.html is not None:
         check_path(args.html, None)
     access = HttpAccess() if args.http_config is None else read_http_config(args.http_config)
-    api = PrometheusApi(args.prometheus, access)
-    try:
+    with (
+        closing(PrometheusApi(args.prometheus, access)) as api,
+        asking(api.address, sys.stderr) as api.on_answer,
+    ):
         report = read_fleet_report(
             api,
             args.since or _SINCE_S,
@@ -87,11 +91,12 @@ def run_fleet_report(args: argparse.Namespace) -> int:
             prices=Prices(args.price, args.price_kwh),
             dimensions=[one for one in DIMENSIONS if args.by in (None, one.name)],
         )
-    finally:
-        api.close()
     _print(report, as_json=args.json)
-    for note in report.notes:
-        print_error(f"note: {note}")
+    if args.html is not None:
+        from gpumon.outlets.atomic_write import write_whole
+        from gpumon.outlets.plot.fleet_html import fleet_page
+
+        write_whole(args.html, fleet_page(report))
     return _compare_with_limit(report, args.fail_if_lost_above)
 
 

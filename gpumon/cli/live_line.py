@@ -6,7 +6,8 @@ import contextlib
 import os
 import select
 import signal
-from collections.abc import Iterable, Iterator, Sequence
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from statistics import fmean
 from time import monotonic
@@ -260,6 +261,40 @@ class ReadingProgress:
             self._progress, self._task = _bar(self._text, self._stream)
         completed = self._text.position_bytes() or 0
         self._progress.update(self._task, completed=completed, rows=rows)
+
+
+@contextlib.contextmanager
+def asking(server: str, stream: TextIO) -> Iterator[Callable[[int], object]]:
+    """Show on a terminal that a server is asked, if that takes more than a second.
+
+    Yields:
+        What to call with the number of answers so far.
+    """
+    if not stream.isatty():
+        yield lambda answers: None
+        return
+    from rich import progress  # slow to import, and rarely needed
+    from rich.console import Console
+    from rich.markup import escape
+
+    line = progress.Progress(
+        progress.SpinnerColumn(),
+        progress.TextColumn("asking {task.description}"),
+        progress.TextColumn("{task.completed:.0f} answers"),
+        progress.TimeElapsedColumn(),
+        console=Console(file=stream),
+        transient=True,
+    )
+    task = line.add_task(escape(server), total=None)
+    start = threading.Timer(_PATIENCE_S, line.start)
+    start.daemon = True
+    start.start()
+    try:
+        yield lambda answers: line.update(task, completed=answers)
+    finally:
+        start.cancel()
+        start.join()
+        line.stop()
 
 
 def _bar(text: LogText | RecordingFile, stream: TextIO) -> tuple[Progress, TaskID]:

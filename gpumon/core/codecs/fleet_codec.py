@@ -60,6 +60,7 @@ def encode_fleet_report(report: FleetReport) -> dict[str, Any]:
         "worst": {
             ranking.dimension.name: _ranking(ranking, report.prices) for ranking in report.rankings
         },
+        "warnings": list(report.warnings),
         "notes": list(report.notes),
     }
 

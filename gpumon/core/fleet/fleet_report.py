@@ -139,7 +139,7 @@ class FleetReport:
             rules, and raw counters were read.
         known_tiles: How many spans have figures.
         all_tiles: How many there should be.
-        first_tile_at: Unix time of the end of the first span with figures.
+        first_tile_at: Unix time of the begin of the first span with figures.
         expected_seconds: What would have been observed without gaps; ``None``: unknown.
         not_in_use_seconds: Idle without a job; ``None``: unknown.
         lost_by_cause: Seconds.
@@ -148,18 +148,19 @@ class FleetReport:
         gpus: How many there are now; ``None``: unknown.
         hosts: How many are up now; ``None``: unknown.
         few_runs: Of the largest known causes, those that few runs account for.
+        warnings: What the server says of its answers, such as that they are partial.
         notes: Sentences on what limits the figures.
     """
 
     source: str
     started_at: float
     ended_at: float
-    tile_seconds: float | None
+    tile_seconds: float | None = None
     known_tiles: int = 0
     all_tiles: int = 0
     first_tile_at: float | None = None
     observed_seconds: float
-    expected_seconds: float | None
+    expected_seconds: float | None = None
     busy_seconds: float
     not_in_use_seconds: float | None = None
     lost_by_cause: Mapping[str, float]
@@ -170,6 +171,7 @@ class FleetReport:
     rankings: tuple[Ranking, ...] = ()
     few_runs: tuple[FewRuns, ...] = ()
     prices: Prices = NO_PRICES
+    warnings: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
 
     @property

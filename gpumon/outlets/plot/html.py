@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import hashlib
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
@@ -11,7 +10,6 @@ from html import escape
 from pathlib import PurePath
 from typing import Final
 
-from gpumon import __version__
 from gpumon.core.diagnosis.messages import WORD_OF_CAUSE, WORD_OF_REASON
 from gpumon.core.phase import CAUSES, IdleCause, InputWaitReason
 from gpumon.core.report.lanes import Lanes
@@ -27,7 +25,8 @@ from gpumon.core.wording import (
     parts_in_unit_of,
 )
 from gpumon.outlets.plot.figure import description, picture
-from gpumon.outlets.plot.palette import DARK, LIGHT, Palette
+from gpumon.outlets.plot.page_frame import framed
+from gpumon.outlets.plot.palette import DARK, LIGHT
 from gpumon.outlets.text.headline import verdict_line, why_line
 from gpumon.outlets.text.report_lines import (
     machine_line,
@@ -40,54 +39,6 @@ from gpumon.outlets.text.report_lines import (
 )
 from gpumon.outlets.text.statements import word_in_table
 from gpumon.outlets.text.trouble_lines import title_of_troubles, trouble_paragraphs
-
-
-def _variables(palette: Palette) -> str:
-    used = ("paper", "text", "quiet", "rule")
-    return " ".join(f"--{name}: {getattr(palette, name)};" for name in used)
-
-
-_STYLE: Final = f"""
-:root {{ color-scheme: light dark; {_variables(LIGHT)} }}
-@media screen and (prefers-color-scheme: dark) {{ :root {{ {_variables(DARK)} }} }}
-* {{ box-sizing: border-box; }}
-body {{ margin: 0 auto; max-width: 72rem; padding: 1.2rem; background: var(--paper);
-  color: var(--text);
-  font: 15px/1.5 Helvetica, Arial, 'Liberation Sans', 'DejaVu Sans', sans-serif;
-  font-variant-numeric: tabular-nums; }}
-h1 {{ margin: 0 0 .5rem; font-size: 1.45rem; line-height: 1.3; overflow-wrap: anywhere; }}
-h2 {{ margin: 1.6rem 0 .4rem; font-size: 1rem; }}
-p {{ margin: .25rem 0; overflow-wrap: anywhere; }}
-.quiet, footer {{ color: var(--quiet); }}
-.wide {{ overflow-x: auto; margin: .8rem 0; }}
-.wide img {{ display: block; width: 100%; min-width: 44rem; height: auto; }}
-table {{ border-collapse: collapse; font-size: .8rem; }}
-th, td {{ padding: .3rem; text-align: right; vertical-align: bottom;
-  border-bottom: 1px solid var(--rule); }}
-th:nth-child(-n+2), td:nth-child(-n+2) {{ text-align: left; }}
-thead th {{ color: var(--quiet); font-weight: 600; }}
-tbody th {{ font-weight: 600; min-width: 8rem; }}
-ul {{ margin: .2rem 0; padding-left: 1.2rem; overflow-wrap: anywhere; }}
-footer {{ margin-top: 2rem; font-size: .85rem; }}
-@page {{ size: landscape; margin: 12mm; }}
-@media print {{
-  :root {{ color-scheme: light; }}
-  body {{ max-width: none; padding: 0; font-size: 10pt; }}
-  .wide {{ overflow: visible; }}
-  .wide img {{ min-width: 0; break-inside: avoid; }}
-  table {{ font-size: 8pt; }}
-  th, td {{ padding: .2rem .4rem; }}
-  tbody th {{ min-width: 0; }}
-  tr, li {{ break-inside: avoid; }}
-  h2 {{ break-after: avoid; }}
-}}
-"""
-_HASH: Final = base64.b64encode(hashlib.sha256(_STYLE.encode()).digest()).decode()
-_POLICY: Final = (
-    f"default-src 'none'; style-src 'sha256-{_HASH}'; img-src data:; base-uri 'none'; "
-    "form-action 'none'"
-)
-
 
 _NO_PICTURE: Final = (
     "There is no picture: a saved report has no time line, and the daemon keeps one only for its "
@@ -104,17 +55,6 @@ def html_page(report: Report, lanes: Lanes | None) -> bytes:
     report = replace(report, runs=report.observed_runs)
     name = label_text(PurePath(report.source).name or report.source, 100)
     lines = [
-        "<!DOCTYPE html>",
-        '<html lang="en">',
-        "<head>",
-        '<meta charset="utf-8">',
-        f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">',
-        '<meta name="viewport" content="width=device-width, initial-scale=1">',
-        '<meta name="referrer" content="no-referrer">',
-        f"<title>{escape(name)}: GPU time</title>",
-        f"<style>{_STYLE}</style>",
-        "</head>",
-        "<body>",
         f"<h1>{escape(capital(verdict_line(report)))}</h1>",
         f"<p><b>Why:</b> {escape(capital(why_line(report)))}</p>",
         f"<p><b>Next:</b> {escape(capital(next_line(report)))}</p>",
@@ -128,12 +68,8 @@ def html_page(report: Report, lanes: Lanes | None) -> bytes:
         *_table(report.gpus),
         *_list("Runs", [" ".join(sentences) for sentences in run_sentences(report)]),
         *_list("Notes", shown_notes(report)),
-        f"<footer>Made by gpumon {escape(__version__)}.</footer>",
-        "</body>",
-        "</html>",
-        "",
     ]
-    return "\n".join(lines).encode()
+    return framed(f"{name}: GPU time", lines)
 
 
 def _picture(report: Report, lanes: Lanes | None) -> list[str]:

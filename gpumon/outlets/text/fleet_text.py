@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterator, Mapping
 from datetime import datetime, timezone
 from typing import Final
@@ -47,6 +46,7 @@ _TO_CAUSE: Final[Mapping[str, str]] = {
     IdleCause.BETWEEN_EPOCHS: "to pauses between epochs",
     IdleCause.START_UP: "to start-up",
 }
+_COLOURED: Final = ("Verdict", "Coverage", "Partial")
 _BAR: Final = 20
 _MAX_REASONS: Final = 3
 _WHOLE_MONEY: Final = 1_000
@@ -63,7 +63,7 @@ def render_fleet_report(report: FleetReport, style: TextStyle) -> str:
         for label, text in headline(report)
         for line in (
             [style.painted(line, colour) for line in _labelled(label, text)]
-            if label in ("Verdict", "Coverage")
+            if label in _COLOURED
             else _labelled(label, text)
         )
     ]
@@ -85,6 +85,9 @@ def headline(report: FleetReport) -> Iterator[tuple[str, str]]:
     yield "Verdict", verdict_sentence(report)
     if report.has_low_coverage:
         yield "Coverage", coverage_sentence(report)
+    if report.warnings:
+        warnings = "; ".join(report.warnings)
+        yield "Partial", f"The figures may be too low, because the server warns: {warnings}."
     if report.lost_seconds:
         yield "Cost", cost_sentence(report)
     why = reason_sentence(report)
@@ -139,10 +142,9 @@ def coverage_sentence(report: FleetReport) -> str:
     sentences = [f"Only {coverage} of the time was observed; what was lost in the rest is unknown."]
     if report.tile_seconds is not None and report.first_tile_at is not None:
         tile_s = report.tile_seconds
-        before = max(0, round((report.first_tile_at - tile_s - report.started_at) // tile_s))
+        before = max(0, int((report.first_tile_at - report.started_at) // tile_s))
         if before:
-            began = moment(report.first_tile_at - tile_s)
-            sentences.append(f"There are no figures before {began}.")
+            sentences.append(f"There are no figures before {moment(report.first_tile_at)}.")
         gaps = report.all_tiles - report.known_tiles - before
         if gaps > 0:
             tile = "hour" if tile_s == _HOUR_S else "5 minutes"
@@ -150,7 +152,8 @@ def coverage_sentence(report: FleetReport) -> str:
                 f"{gaps:,} of {report.all_tiles:,} spans of {tile} are missing: the server did "
                 "not evaluate its rules."
             )
-        if before + max(0, gaps) < (1.0 - MIN_COVERAGE) * report.all_tiles:
+        known = (report.expected_seconds or 0.0) * report.known_tiles / report.all_tiles
+        if report.observed_seconds < MIN_COVERAGE * known:
             sentences.append("Hosts were down, or could not be scraped.")
     return " ".join(sentences)
 
@@ -209,8 +212,8 @@ def next_sentence(report: FleetReport) -> str:
         return _about_run(worst[0].name, report)
     name = label_text(worst[0].name, 60)
     return (
-        f"Begin with {named[0].name} {name}: `gpumon report` there names the reason and what to "
-        "change first."
+        f"Begin with the {named[0].name} {name}: `gpumon report` there names the reason and what "
+        "to change first."
     )
 
 
@@ -224,12 +227,11 @@ def _about_run(run: str, report: FleetReport) -> str:
     ]
     hosts = found[0].hosts if found else ()
     users = found[0].users if found else ()
-    name = label_text(run, 60)
     whose = f" of {listed([label_text(user, 40) for user in users], 2)}" if users else ""
-    where = f" on {label_text(hosts[0], 60)}" if hosts else " on its host"
+    where = label_text(hosts[0], 60) if hosts else "its host"
     return (
-        f"Begin with the run {name}{whose}: `gpumon report --run {shlex.quote(name)}`{where} names "
-        "the reason and what to change first."
+        f"Begin with the run {label_text(run, 60)}{whose}: on {where}, `gpumon report` names the "
+        "reason and what to change first."
     )
 
 
@@ -346,12 +348,17 @@ def _ranking_table(ranking: Ranking, report: FleetReport) -> str:
 
 
 def _money_cell(amount_s: float, report: FleetReport) -> str:
-    """A price for a column, whose cells have the same decimals."""
+    price = price_cell(amount_s, report)
+    return f"{price:>10}" if price else ""
+
+
+def price_cell(amount_s: float, report: FleetReport) -> str:
+    """A price for a column, whose cells have the same decimals; empty: it is unknown."""
     amount = cost(amount_s, report.prices.gpu_hour)
     whole = cost(report.observed_seconds, report.prices.gpu_hour)
     if amount is None or whole is None:
         return ""
-    return f"{amount:>10,.0f}" if whole >= _WHOLE_MONEY else f"{amount:>10,.2f}"
+    return f"{amount:,.0f}" if whole >= _WHOLE_MONEY else f"{amount:,.2f}"
 
 
 # -- figures ------------------------------------------------------------------------

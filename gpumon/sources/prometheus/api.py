@@ -50,6 +50,11 @@ class Sample(NamedTuple):
     def value(self) -> float:
         return self.points[-1][1]
 
+    @property
+    def total(self) -> float:
+        """The sum of its points."""
+        return sum(value for _, value in self.points)
+
 
 def checked_address(text: str) -> str:
     """The address of a server, without what belongs elsewhere.
@@ -178,6 +183,8 @@ class PrometheusApi:
                 self._refuse_redirect(answer)
                 if len(body) > MAX_ANSWER_BYTES:
                     raise ValueError(f"it sends more than {MAX_ANSWER_BYTES >> 20} MiB")
+                if answer.length:
+                    raise ConnectionError("its answer breaks off")
                 self._keep_time(answer)
                 if answer.will_close:
                     self.close()
