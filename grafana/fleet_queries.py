@@ -11,6 +11,10 @@ from __future__ import annotations
 
 from typing import Final
 
+HOST_OF_INSTANCE: Final = (
+    r'"host", "$1$2$3", "instance", "\\[(.+)\\](?::[0-9]+)?|([^:]+)(?::[0-9]+)?|(.+)"'
+)
+"""As in ``prometheus/rules.yml``: the instance without its port."""
 SHOWN: Final = "$__range"
 STEP: Final = "$__interval"
 TILE: Final = "${tile}"
@@ -168,7 +172,6 @@ WORST_USERS: Final = _worst(
 # -- alerts ---------------------------------------------------------------------------
 
 _FIRING: Final = 'ALERTS{alertname=~"Gpumon.*",alertstate="firing"}'
-HOST_OF_INSTANCE: Final = '"host", "$1", "instance", "(.*?)(:[0-9]+)?"'
 FIRING: Final = (
     "max by (alertname, severity, host, run, user, gpu)"
     f" (label_replace({_FIRING}, {HOST_OF_INSTANCE}))"

@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import Final
 
 # In backquotes, escaped characters of a host's name stay as they are.
-HOST: Final = 'job=~"$job",instance=~`${host:regex}(:[0-9]+)?`'
+HOST: Final = 'job=~"$job",instance=~`\\[?${host:regex}\\]?(:[0-9]+)?`'
 GPU: Final = f'{HOST},uuid=~"$gpu"'
 ONE_GPU: Final = "job, instance, uuid"
 SHOWN: Final = "$__range"
@@ -239,7 +239,7 @@ TICKS_MISSED: Final = (
 # -- variables and annotations ----------------------------------------------------------
 
 HOST_CHOICES: Final = 'label_values(gpumon_build_info{job=~"$job"}, instance)'
-HOST_REGEX: Final = "/^(.*?)(?::[0-9]+)?$/"
+HOST_REGEX: Final = r"/^\[?(.*?)\]?(?::[0-9]+)?$/"
 GPU_CHOICES: Final = (
     f'query_result(label_join(gpumon_gpu_info{{{HOST}}}, "card", " ", "gpu", "name"))'
 )

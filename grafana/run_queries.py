@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from grafana.fleet_queries import HOST_OF_INSTANCE
+
 SHOWN: Final = "$__range"
 RATE: Final = "$__rate_interval"
 RUN: Final = 'run=~"$run"'
@@ -97,7 +99,6 @@ _NAMES: Final = f"on({ONE_GPU}) group_left(gpu, name) max by ({ONE_GPU}, gpu, na
 _WAS_ON: Final = (
     f"max by ({ONE_GPU}, run) (last_over_time(gpumon_gpu_job_info{{{RUN},{GPU}}}[{SHOWN}]))"
 )
-_HOST_OF_INSTANCE: Final = '"host", "$1", "instance", "(.*?)(:[0-9]+)?"'
 
 
 def _of_gpu(name: str, function: str = "increase", window: str = SHOWN) -> str:
@@ -107,11 +108,11 @@ def _of_gpu(name: str, function: str = "increase", window: str = SHOWN) -> str:
 GPUS: Final = {
     "info": (
         f"label_replace({_WAS_ON} * {_NAMES}"
-        f" (last_over_time(gpumon_gpu_info{{{GPU}}}[{SHOWN}])), {_HOST_OF_INSTANCE})"
+        f" (last_over_time(gpumon_gpu_info{{{GPU}}}[{SHOWN}])), {HOST_OF_INSTANCE})"
     ),
     "share": (
         f"max by ({ONE_GPU}, run) (label_replace(last_over_time("
-        f"gpumon_training_share_ratio{{{RUN},{GPU}}}[{SHOWN}]), {_HOST_OF_INSTANCE}))"
+        f"gpumon_training_share_ratio{{{RUN},{GPU}}}[{SHOWN}]), {HOST_OF_INSTANCE}))"
     ),
     "busy": f"{_of_gpu('busy')} / {_of_gpu('observed')}",
     "starved": f"{_of_gpu('starved')} / {_of_gpu('observed')}",

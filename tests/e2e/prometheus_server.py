@@ -69,8 +69,11 @@ class Prometheus:
         samples: list[Sample] = self.ask("query", query=expr, **words)["result"]
         return samples
 
-    def over_time(self, expr: str, *, seconds: int, step: int) -> list[Sample]:
-        end = time.time()
+    def over_time(
+        self, expr: str, *, seconds: int, step: int, end: float | None = None
+    ) -> list[Sample]:
+        """Values each ``step`` seconds, until now or the given ``end``."""
+        end = time.time() if end is None else end
         series: list[Sample] = self.ask(
             "query_range", query=expr, start=str(end - seconds), end=str(end), step=str(step)
         )["result"]
@@ -103,8 +106,12 @@ def running_prometheus(
     *,
     rules: tuple[Path, ...] = (),
     evaluation_interval: str = "1m",
+    flags: tuple[str, ...] = (),
 ) -> Iterator[Prometheus]:
-    """A Prometheus with these jobs (JSON is YAML) and rules, for as long as the block."""
+    """A Prometheus with these jobs (JSON is YAML) and rules, for as long as the block.
+
+    Blocks that are in ``folder / "tsdb"`` belong to it.
+    """
     config = folder / "prometheus.yml"
     document = {
         "global": {"evaluation_interval": evaluation_interval},
@@ -119,6 +126,8 @@ def running_prometheus(
                 binary,
                 f"--config.file={config}",
                 f"--storage.tsdb.path={folder / 'tsdb'}",
+                "--storage.tsdb.retention.time=100y",  # blocks of scripts are old
+                *flags,
                 f"--web.listen-address={address}",
             ],
             stdout=log,

@@ -11,34 +11,25 @@ from typing import Any
 
 import pytest
 
-from benchmarks.fleet_block import FleetScript, rates_of_rules
 from gpumon.outlets.metrics.metric_table import METRICS
 from grafana import lint
+from grafana.fleet_queries import HOST_OF_INSTANCE
 from tests.dashboard_file import BOARDS, as_grafana_sends_it, everything
 from tests.needs import missing, needed
 
+RULES = (lint.FOLDER.parents[1] / "prometheus" / "rules.yml").read_text(encoding="utf-8")
 OF_PROMETHEUS = {"ALERTS", "up"}
 # What the SDK cannot express, by the place in the JSON: `grafana.generate` adds these.
 BEYOND_THE_SDK = {"__inputs", "__requires"}
 OF_ANNOTATIONS_BEYOND_THE_SDK = {"step", "target", "textFormat", "titleFormat", "useValueForTime"}
-# TEMPORARY: names that the daemon and the rules are being given.
-COMING = (
-    {
-        f"{name}:{what}"
-        for name, _ in rates_of_rules(FleetScript(hosts=50))
-        for what in ("increase5m", "increase1h")
-    }
-    | {f"gpumon:{what}:count{tile}" for what in ("gpus", "hosts") for tile in ("5m", "1h")}
-    | {
-        "gpumon_training_gpu_busy_seconds_total",
-        "gpumon_training_gpu_idle_seconds_total",
-        "gpumon_training_run_start_timestamp_seconds",
-        "gpumon_gpu_job_info",
-        "gpumon_gpu_user_info",
-        "gpumon_gpu_use_energy_joules_total",
-        "gpumon_gpu_throttled_seconds_total",
-    }
-)
+# TEMPORARY: names that the daemon is being given.
+COMING = {
+    "gpumon_training_run_start_timestamp_seconds",
+    "gpumon_gpu_job_info",
+    "gpumon_gpu_user_info",
+    "gpumon_gpu_use_energy_joules_total",
+    "gpumon_gpu_throttled_seconds_total",
+}
 
 
 def builders() -> Any:
@@ -54,7 +45,7 @@ def exported_names() -> set[str]:
 
 
 def recorded_names() -> Iterator[str]:
-    for line in (lint.FOLDER.parents[1] / "prometheus" / "rules.yml").read_text().splitlines():
+    for line in RULES.splitlines():
         if "- record: " in line:
             yield line.split("- record: ")[1].strip()
 
@@ -107,6 +98,9 @@ class TestTheExpressions:
         } - OF_PROMETHEUS
 
         assert names - exported_names() - set(recorded_names()) - COMING == set()
+
+    def test_name_hosts_as_the_recording_rules_do(self) -> None:
+        assert f"            {HOST_OF_INSTANCE}\n" in RULES
 
     @pytest.mark.prometheus
     def test_are_valid_for_promtool(self, tmp_path: Path) -> None:
