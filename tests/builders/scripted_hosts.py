@@ -222,10 +222,9 @@ def _rates_of_boards(fleet: FleetScript) -> Rates:
                 bucket = "gpumon_gpu_idle_gap_seconds_bucket", (*on_gpu, ("le", bound))
                 rates[bucket] = input_wait / PAUSE_S if float(bound) > PAUSE_S else 0.0
             rates["gpumon_gpu_idle_gap_seconds_count", on_gpu] = input_wait / PAUSE_S
-            by_heat = (*on_gpu, ("reason", "sw_thermal_slowdown"))
-            rates["gpumon_gpu_throttled_seconds_total", by_heat] = (
-                0.25 if job is RESNET_LAST and gpu == 1 else 0.0
-            )
+            if job is RESNET_LAST and gpu == 1:
+                by_heat = (*on_gpu, ("reason", "sw_thermal_slowdown"))
+                rates["gpumon_gpu_throttled_seconds_total", by_heat] = 0.25
             for kind in ("corrected", "uncorrected"):
                 rates["gpumon_gpu_ecc_errors_total", (*on_gpu, ("kind", kind))] = 0.0
         if job.run:
@@ -284,15 +283,15 @@ def _gauges_of_gpu(fleet: FleetScript, host: int, gpu: int, job: Job) -> Rates:
         "sm_clock_hertz": 1.98e9 if job.busy else 0.345e9,
         "sm_clock_max_hertz": 1.98e9,
         "memory_clock_hertz": 3.2e9,
+        "performance_state": 0.0 if job.busy else 8.0,
         "sm_active_ratio": 0.8 * job.busy,
         "tensor_active_ratio": 0.4 * job.busy,
         "memory_bandwidth_ratio": 0.5 * job.busy,
     }
     values: Rates = {(f"gpumon_gpu_{name}", on_gpu): value for name, value in of_board.items()}
     values["gpumon_gpu_info", named] = 1.0
-    for reason in ("sw_power_cap", "sw_thermal_slowdown"):
-        is_hot = job is RESNET_LAST and gpu == 1 and reason == "sw_thermal_slowdown"
-        values["gpumon_gpu_throttled", (*on_gpu, ("reason", reason))] = float(is_hot)
+    if job is RESNET_LAST and gpu == 1:
+        values["gpumon_gpu_throttled", (*on_gpu, ("reason", "sw_thermal_slowdown"))] = 1.0
     if job.run:
         values["gpumon_gpu_job_info", (*on_gpu, ("run", job.run), ("user", job.user))] = 1.0
         values["gpumon_gpu_user_info", (*on_gpu, ("user", job.user))] = 1.0
