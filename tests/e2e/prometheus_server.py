@@ -43,6 +43,10 @@ class Prometheus:
     def __init__(self, address: str) -> None:
         self._address = address
 
+    @property
+    def url(self) -> str:
+        return f"http://{self._address}"
+
     def is_ready(self) -> bool:
         return b"Ready" in fetched(f"http://{self._address}/-/ready")
 

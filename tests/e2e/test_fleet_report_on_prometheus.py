@@ -1,0 +1,150 @@
+"""`gpumon report --prometheus` on a real Prometheus whose blocks hold a fleet of known losses."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, TextIO
+
+import pytest
+
+from benchmarks.fleet_block import (
+    HOUR_S,
+    TILE_S,
+    FleetScript,
+    Span,
+    make_blocks,
+    typical_jobs,
+    write_raw,
+    write_rules,
+)
+from tests.command_line import Shell
+from tests.e2e.prometheus_server import running_prometheus
+from tests.needs import needed
+
+pytestmark = [pytest.mark.prometheus, pytest.mark.slow]
+
+DAY_S, WEEK_S = 86_400, 7 * 86_400
+FLEET = FleetScript(hosts=50)
+SMALL = FleetScript(hosts=5, gpus=2, jobs=typical_jobs(5))
+MISSED_S = 6 * HOUR_S
+PRICE = 2.5
+
+
+def served(folder: Path, text: Path) -> Iterator[str]:
+    """The address of a Prometheus with these samples."""
+    make_blocks(text, folder / "tsdb")
+    with running_prometheus(needed("prometheus"), folder, []) as server:
+        yield server.url
+
+
+@pytest.fixture(scope="module")
+def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A week of hourly tiles, and a day of short ones, without six hours of evaluations."""
+    folder, now_s = tmp_path_factory.mktemp("fleet"), time.time()
+    week, day = (
+        Span.of_days(days, until_s=now_s, tile_s=tile_s) for days, tile_s in ((7, HOUR_S), (1, 300))
+    )
+    missed = Span(day.first_s + 2 * HOUR_S, day.first_s + 2 * HOUR_S + MISSED_S)
+    with (folder / "fleet.txt").open("w") as text:
+        write_rules(text, FLEET, week, tile_s=HOUR_S)
+        write_rules(text, FLEET, day, tile_s=TILE_S, missed=(missed,))
+        write_owners(text, FLEET, week)
+    yield from served(folder, folder / "fleet.txt")
+
+
+@pytest.fixture(scope="module")
+def raw_address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A day of what daemons export, without any of our rules."""
+    folder = tmp_path_factory.mktemp("raw")
+    with (folder / "raw.txt").open("w") as text:
+        span = Span.of_days(1.1, until_s=time.time(), tile_s=60)
+        write_raw(text, SMALL, span, step_s=60)
+    yield from served(folder, folder / "raw.txt")
+
+
+def write_owners(text: TextIO, script: FleetScript, span: Span) -> None:
+    """The jobs of the first GPU of each host."""
+    for host, job in script:
+        labels = f'instance="{host}:19835",uuid="GPU-{host}",run="{job.run}",user="{job.user}"'
+        if job.run:
+            text.writelines(
+                f"gpumon_gpu_job_info{{{labels}}} 1 {at}\n" for at in span.times(HOUR_S)
+            )
+
+
+def report(gpumon: Shell, address: str, *options: str) -> Any:
+    return gpumon("report", "--prometheus", address, "--json", *options).document
+
+
+def near(sums: Mapping[str, float]) -> Any:
+    """Within 1 % of the truth."""
+    return pytest.approx({name: value for name, value in sums.items() if value}, rel=0.01)
+
+
+class TestAWeek:
+    def test_is_within_a_hundredth_of_the_truth(self, gpumon: Shell, address: str) -> None:
+        found = report(gpumon, address, "--price", str(PRICE))
+
+        by_cause = FLEET.lost_seconds("cause", WEEK_S)
+        assert found["lost_by_cause"] == near(by_cause)
+        assert found["input_wait_by_reason"] == near(FLEET.lost_seconds("reason", WEEK_S))
+        assert found["energy_joules_by_use"] == near(FLEET.joules(WEEK_S))
+        lost_hours = sum(by_cause.values()) / HOUR_S
+        assert found["lost_price"] == pytest.approx(lost_hours * PRICE, rel=0.01)
+        assert found["coverage_ratio"] == pytest.approx(1.0, rel=0.01)
+
+    @pytest.mark.parametrize("by", ["host", "run", "user"])
+    def test_ranks_by_the_truth(self, gpumon: Shell, address: str, by: str) -> None:
+        ranking = report(gpumon, address, "--by", by)["worst"][by]
+
+        truth, busy = FLEET.lost_seconds(by, WEEK_S), FLEET.busy_seconds(by, WEEK_S)
+        worst = {one["name"]: one["lost_seconds"] for one in ranking["worst"]}
+        assert worst == near({name: truth[name] for name in worst})
+        assert min(worst.values()) >= 0.99 * sorted(truth.values(), reverse=True)[9]
+        assert {one["name"]: one["busy_seconds"] for one in ranking["worst"]} == near(
+            {name: busy[name] for name in worst}
+        )
+        others = (ranking["others"] or {"lost_seconds": 0.0})["lost_seconds"]
+        assert sum(worst.values()) + others == pytest.approx(sum(truth.values()), rel=0.01)
+
+    def test_names_the_starved_runs_and_their_users(self, gpumon: Shell, address: str) -> None:
+        text = gpumon("report", "--prometheus", address).out
+
+        assert "to input stalls of 4 runs of 2 users" in text.replace("\n          ", " ")
+        assert "starved-0 (late-0)" in text
+
+
+class TestADayWithMissedEvaluations:
+    def test_has_their_coverage_and_never_zero_loss(self, gpumon: Shell, address: str) -> None:
+        found = report(gpumon, address, "--since", "1d")
+
+        assert found["coverage_ratio"] == pytest.approx(1 - MISSED_S / DAY_S, abs=0.01)
+        assert found["lost_by_cause"] == near(FLEET.lost_seconds("cause", DAY_S - MISSED_S))
+        truth = FLEET.lost_seconds("cause", 1.0)
+        in_use = sum(truth.values()) + sum(FLEET.busy_seconds("run", 1.0).values())
+        assert found["lost_ratio"] == pytest.approx(sum(truth.values()) / in_use, rel=0.01)
+
+
+class TestAServerWithoutRules:
+    def test_gives_a_day_from_raw_counters(self, gpumon: Shell, raw_address: str) -> None:
+        found = report(gpumon, raw_address, "--since", "1d")
+
+        assert found["tile_seconds"] is None
+        assert found["lost_by_cause"] == near(SMALL.lost_seconds("cause", DAY_S))
+        assert found["energy_joules_by_use"] == near(SMALL.joules(DAY_S))
+        for by in ("host", "run", "user"):
+            ranking = found["worst"][by]["worst"]
+            truth = SMALL.lost_seconds(by, DAY_S)
+            assert {one["name"]: one["lost_seconds"] for one in ranking} == near(
+                {one["name"]: truth[one["name"]] for one in ranking}
+            )
+        assert found["coverage_ratio"] == pytest.approx(1.0, rel=0.01)
+
+    def test_has_no_week(self, gpumon: Shell, raw_address: str) -> None:
+        ended = gpumon("report", "--prometheus", raw_address)
+
+        assert (ended.code, ended.out) == (1, "")
+        assert "load prometheus/rules.yml" in ended.err
+        assert ended.is_refused_in_a_sentence
