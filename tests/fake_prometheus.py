@@ -61,6 +61,12 @@ class FakePrometheus:
     """
 
     def __init__(self, series: Sequence[Series] = ()) -> None:
+        self.address = ""
+        self.server: ThreadingHTTPServer
+        self.reset(series)
+
+    def reset(self, series: Sequence[Series]) -> None:
+        """Behave again, with these figures."""
         self.series = list(series)
         self.counters: dict[str, list[tuple[Labels, float]]] = {}
         self.missing: frozenset[int] = frozenset()
@@ -71,8 +77,6 @@ class FakePrometheus:
         self.queries: list[str] = []
         self.heads: list[Mapping[str, str]] = []
         self.paths: list[str] = []
-        self.address = ""
-        self.server: ThreadingHTTPServer
 
     def serve_with(self, context: ssl.SSLContext) -> None:
         """Speak TLS from now on."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from datetime import datetime, timezone
+from math import ceil
 from typing import Final
 
 from gpumon.core.clock import nanoseconds
@@ -47,6 +48,7 @@ _TO_CAUSE: Final[Mapping[str, str]] = {
     IdleCause.START_UP: "to start-up",
 }
 _COLOURED: Final = ("Verdict", "Coverage", "Partial")
+_HOSTS_DOWN: Final = "Hosts were down, or could not be scraped: `up == 0` finds them."
 _BAR: Final = 20
 _MAX_REASONS: Final = 3
 _WHOLE_MONEY: Final = 1_000
@@ -142,19 +144,21 @@ def coverage_sentence(report: FleetReport) -> str:
     sentences = [f"Only {coverage} of the time was observed; what was lost in the rest is unknown."]
     if report.tile_seconds is not None and report.first_tile_at is not None:
         tile_s = report.tile_seconds
-        before = max(0, int((report.first_tile_at - report.started_at) // tile_s))
+        before = max(0, ceil((report.first_tile_at - report.started_at) / tile_s))
         if before:
             sentences.append(f"There are no figures before {moment(report.first_tile_at)}.")
         gaps = report.all_tiles - report.known_tiles - before
         if gaps > 0:
-            tile = "hour" if tile_s == _HOUR_S else "5 minutes"
+            tiles = "hours" if tile_s == _HOUR_S else f"spans of {tile_s / 60:.0f} minutes"
             sentences.append(
-                f"{gaps:,} of {report.all_tiles:,} spans of {tile} are missing: the server did "
+                f"{gaps:,} of {report.all_tiles:,} {tiles} are missing, in which the server did "
                 "not evaluate its rules."
             )
         known = (report.expected_seconds or 0.0) * report.known_tiles / report.all_tiles
         if report.observed_seconds < MIN_COVERAGE * known:
-            sentences.append("Hosts were down, or could not be scraped.")
+            sentences.append(_HOSTS_DOWN)
+    else:
+        sentences.append(_HOSTS_DOWN)
     return " ".join(sentences)
 
 
@@ -165,14 +169,20 @@ def cost_sentence(report: FleetReport) -> str:
     price = cost(report.lost_seconds, prices.gpu_hour)
     if price is not None and prices.gpu_hour is not None:
         lost += f", {in_money(price)} at {in_money(prices.gpu_hour)} per GPU-hour"
+    sentences = [f"{lost}."]
     joules = report.energy_by_use.get("lost")
-    if joules is None:
-        return f"{lost}."
-    energy = f"The GPUs used {in_energy(joules)} in that time"
-    energy_price = energy_cost(joules, prices.kwh)
-    if energy_price is not None and prices.kwh is not None:
-        energy += f", {in_money(energy_price)} at {in_money(prices.kwh)} per kWh"
-    return f"{lost}. {energy}."
+    if joules is not None:
+        energy = f"The GPUs used {in_energy(joules)} in that time"
+        energy_price = energy_cost(joules, prices.kwh)
+        if energy_price is not None and prices.kwh is not None:
+            energy += f", {in_money(energy_price)} at {in_money(prices.kwh)} per kWh"
+        sentences.append(f"{energy}.")
+    unused_s = report.not_in_use_seconds or 0.0
+    if not is_next_to_nothing(nanoseconds(unused_s), nanoseconds(report.observed_seconds)):
+        price = cost(unused_s, prices.gpu_hour)
+        worth = "" if price is None else f" ({in_money(price)})"
+        sentences.append(f"Another {_hours(unused_s)}{worth} were not in use.")
+    return " ".join(sentences)
 
 
 def reason_sentence(report: FleetReport) -> str:
@@ -194,8 +204,7 @@ def next_sentence(report: FleetReport) -> str:
     if report.lost_ratio is None:
         return "Look for the jobs that should have used these GPUs."
     if report.lost_ratio < DEFAULT_SETTINGS.lost_share:
-        limit = in_percent(DEFAULT_SETTINGS.lost_share)
-        return f"Nothing: less than {limit} was lost."
+        return f"Nothing: less than {100 * DEFAULT_SETTINGS.lost_share:g} % was lost."
     causes = report.known_causes
     if not causes or report.unknown_seconds > report.lost_by_cause[causes[0]]:
         return (
@@ -303,7 +312,7 @@ def ranking_title(ranking: Ranking) -> str:
     """What a ranking shows."""
     many, shown = ranking.dimension.many, len(ranking.worst)
     if ranking.rest is None or ranking.rest.number is None:
-        return f"The worst {many}"
+        return f"The worst {shown} {many}"
     return f"The worst {shown} of {shown + ranking.rest.number:,} {many}"
 
 

@@ -152,7 +152,8 @@ class PrometheusApi:
         except TimeoutError as error:
             self.close()
             raise PrometheusError(
-                f"{self.address} gave no complete answer within {self._patience_s:g} s"
+                f"{self.address} gave no complete answer within {self._patience_s:g} s: if it is "
+                "busy, ask for less, with --since"
             ) from error
         except (OSError, HTTPException, ValueError) as error:
             self.close()
@@ -160,7 +161,8 @@ class PrometheusApi:
             if is_reused and isinstance(error, ConnectionError | HTTPException):
                 return self._fetch(words)
             raise PrometheusError(
-                f"{self.address} does not answer: {label_text(_reason(error), _MAX_SHOWN)}"
+                f"{self.address} does not answer ({label_text(_reason(error), _MAX_SHOWN)}): check "
+                "the address, and that the server runs"
             ) from error
 
     def _exchange(self, words: str) -> tuple[int, str, bytes]:
@@ -182,7 +184,7 @@ class PrometheusApi:
                 body = answer.read(MAX_ANSWER_BYTES + 1)
                 self._refuse_redirect(answer)
                 if len(body) > MAX_ANSWER_BYTES:
-                    raise ValueError(f"it sends more than {MAX_ANSWER_BYTES >> 20} MiB")
+                    raise self._stranger(f"its answer is longer than {MAX_ANSWER_BYTES >> 20} MiB")
                 if answer.length:
                     raise ConnectionError("its answer breaks off")
                 self._keep_time(answer)
@@ -220,8 +222,8 @@ class PrometheusApi:
         if answer.status in _REDIRECTS:
             where = label_text(answer.getheader("Location") or "nowhere", 200)
             raise PrometheusError(
-                f"{self.address} redirects to {where}, which gpumon does not follow: if that is "
-                "the server, name its address"
+                f"{self.address} redirects to {where}, which is not followed: if that is the "
+                "server, name its address"
             )
 
     def _keep_time(self, answer: HTTPResponse) -> None:
@@ -234,13 +236,14 @@ class PrometheusApi:
 
     def _document(self, status: int, kind: str, body: bytes) -> Any:  # noqa: ANN401  (JSON)
         if status in _NOT_LET_IN:
-            remedy = (
-                f"put credentials into a file, and name that with {OPTION}"
-                if self._access.authorization is None
-                else f"check those of {self._access.path}"
-            )
+            if self._access.authorization is None:
+                raise PrometheusError(
+                    f"{self.address} wants credentials (status {status}): put them into a file, "
+                    f"and name that with {OPTION}"
+                )
             raise PrometheusError(
-                f"{self.address} lets nothing be asked (status {status}): {remedy}"
+                f"{self.address} does not accept the credentials of {self._access.path} (status "
+                f"{status}): correct them"
             )
         try:
             document = json.loads(body)
@@ -281,8 +284,8 @@ class PrometheusApi:
         for _, value in sample.points:
             if not math.isfinite(value) or not _LEAST <= value <= _MOST:
                 raise PrometheusError(
-                    f"{self.address} answers {value:g}, which is no amount, to "
-                    f"{label_text(query, 200)}"
+                    f"{self.address} answers {value:g} where an amount is expected, to "
+                    f"{label_text(query, 300)}"
                 )
         return Sample(
             sample.labels, tuple((at_s, max(0.0, value)) for at_s, value in sample.points)

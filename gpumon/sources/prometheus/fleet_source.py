@@ -186,7 +186,7 @@ class _Reader:
             gpus = self._count(queries.known_gpus())
             return replace(report, expected_seconds=gpus * queries.span_s if gpus else None)
         if len(observed) > 1:
-            names = label_text("; ".join(observed), 200)
+            names = label_text("; ".join(name or "no labels" for name in observed), 200)
             self._notes.append(
                 f"The figures of {len(observed)} servers were added up ({names}). If they scrape "
                 "the same hosts, let only the label `replica` differ."

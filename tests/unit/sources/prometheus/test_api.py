@@ -87,7 +87,7 @@ class TestAnAnswer:
 class TestAServer:
     def test_that_is_not_there(self) -> None:
         address = f"http://127.0.0.1:{free_port()}"
-        with pytest.raises(PrometheusError, match="does not answer: Connection refused"):
+        with pytest.raises(PrometheusError, match=r"does not answer \(Connection refused\): check"):
             PrometheusApi(address).ask("up")
 
     def test_without_a_name(self) -> None:
@@ -97,30 +97,28 @@ class TestAServer:
     def test_that_says_nothing(self) -> None:
         with socket.create_server(("127.0.0.1", 0)) as listener:
             address = f"http://127.0.0.1:{listener.getsockname()[1]}"
-            with pytest.raises(PrometheusError, match=r"no complete answer within 0\.2 s$"):
+            with pytest.raises(PrometheusError, match=r"no complete answer within 0\.2 s: if"):
                 PrometheusApi(address, patience_s=0.2).ask("up")
 
     def test_that_answers_for_ever(self, fake: FakePrometheus) -> None:
         fake.delay_s = 0.02
 
-        assert error_of(fake, patience_s=0.3).endswith("gave no complete answer within 0.3 s")
+        assert "gave no complete answer within 0.3 s" in error_of(fake, patience_s=0.3)
 
     def test_whose_answer_breaks_off(self, fake: FakePrometheus) -> None:
         short = Reply(instant("1"), head={"Content-Length": "900", "Connection": "close"})
 
-        assert error_of(fake, short).endswith("does not answer: its answer breaks off")
+        assert "does not answer (its answer breaks off)" in error_of(fake, short)
 
     def test_that_sends_too_much(self, fake: FakePrometheus) -> None:
-        assert "sends more than 4 MiB" in error_of(fake, Reply(b" " * (MAX_ANSWER_BYTES + 1)))
+        assert "is longer than 4 MiB" in error_of(fake, Reply(b" " * (MAX_ANSWER_BYTES + 1)))
 
     @pytest.mark.parametrize("status", [401, 403])
     def test_that_wants_credentials(self, fake: FakePrometheus, status: int) -> None:
-        assert error_of(fake, Reply(b"", status)).endswith(
-            f"lets nothing be asked (status {status}): put credentials into a file, and name that "
-            "with --http-config"
-        )
+        assert "wants credentials" in error_of(fake, Reply(b"", status))
         access = HttpAccess(path="prom.yml", authorization="Bearer x")
-        assert error_of(fake, Reply(b"", status), access=access).endswith("check those of prom.yml")
+        sentence = error_of(fake, Reply(b"", status), access=access)
+        assert "does not accept the credentials of prom.yml" in sentence
 
     def test_that_fails(self, fake: FakePrometheus) -> None:
         body = json.dumps({"status": "error", "error": "query timed out\n"}).encode()
@@ -164,7 +162,7 @@ class TestAServer:
 
     @pytest.mark.parametrize("value", ["NaN", "+Inf", "-Inf", "-3600", "1e300"])
     def test_whose_values_are_no_amounts(self, fake: FakePrometheus, value: str) -> None:
-        assert "which is no amount, to up" in error_of(fake, Reply(instant(value)))
+        assert "where an amount is expected, to up" in error_of(fake, Reply(instant(value)))
 
     @pytest.mark.parametrize("status", [301, 302, 307, 308])
     def test_that_redirects_never_learns_where_else_to_ask(
