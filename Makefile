@@ -131,12 +131,20 @@ golden: .venv/.dev ## rewrite the golden files and the dashboard; read the diff 
 	GPUMON_UPDATE_GOLDEN=1 $(BIN)/python -m pytest -q tests -k golden
 
 clean: ## remove the environments, caches and builds
-	rm -rf .venv $(ENVIRONMENTS:%=.venv-%) .venv-rivals .venv-lanes .venv-gpu* build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf .venv $(ENVIRONMENTS:%=.venv-%) .venv-node .venv-rivals .venv-lanes .venv-gpu* build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	find . -name __pycache__ -prune -exec rm -rf {} +
 
-tools: # Debian packages for tests; does nothing if all are installed.
-	@sh tests/tools/apt_install.sh dstat promtool=prometheus chromium gcc \
+tools: # Debian packages for tests, and a library of Grafana; does nothing if all are installed.
+	@sh tests/tools/apt_install.sh dstat promtool=prometheus chromium gcc node=nodejs npm \
 		/usr/include/stdio.h=libc6-dev systemd-analyze=systemd ip=iproute2 unshare=util-linux || [ -z "$$CI" ]
+	@! command -v npm >/dev/null || $(MAKE) --no-print-directory .venv-node/.dev || [ -z "$$CI" ]
+
+# Only for tests: what Grafana's own transformations make of a table.
+.venv-node/.dev: tests/grafana_data/package.json tests/grafana_data/package-lock.json
+	@echo "Installing @grafana/data into .venv-node (130 MB) ..."
+	@mkdir -p .venv-node && cp $^ .venv-node
+	@$(call twice,npm ci --prefix .venv-node --silent --ignore-scripts --legacy-peer-deps)
+	@touch $@
 
 .venv/.made:
 	@sh tests/tools/make_venv.sh "$(PYTHON)" .venv

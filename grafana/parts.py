@@ -38,7 +38,7 @@ NO_PAUSE: Final = model.SpecialValueMap(
 )
 NAMED_GPU: Final = "GPU {{gpu}} {{name}}"
 NO_ANSWER: Final = "'No data': nothing is scraped from this host; check its daemon."
-GPU_HOURS: Final = "suffix: GPU-h"
+GPU_HOURS: Final = "suffix:GPU-h"
 MONEY: Final = "locale"
 """With separators of thousands; the currency is that of the variable."""
 
@@ -213,9 +213,14 @@ def rows(
         hidden: Fields that are not shown, beside the time.
     """
     columns = list(columns)
+    names = {column.source: column.heading for column in columns}
+    values = [column for column in columns if column.source.startswith("Value #")]
+    if values and len(targets) > 1:
+        # If only the first query has a result, old versions of Grafana call it so.
+        names["Value"] = values[0].heading
     arrange = {
         "excludeByName": dict.fromkeys(("Time", *hidden), True),
-        "renameByName": {column.source: column.heading for column in columns},
+        "renameByName": names,
         "indexByName": {column.source: place for place, column in enumerate(columns)},
     }
     panel = panel.transformations(

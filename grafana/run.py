@@ -85,7 +85,7 @@ def culprit() -> stat.Panel:
 def bound() -> stat.Panel:
     """How much faster the run could become."""
     return (
-        figures("Faster without waits for input, at most", "suffix: times")
+        figures("Faster without waits for input, at most", "suffix:times")
         .span(4)
         .decimals(2)
         .description(f"{_UPPER_BOUND} {_UNUSED} {_NO_RUN}")
@@ -165,7 +165,7 @@ def phases() -> timeseries.Panel:
 def steps() -> timeseries.Panel:
     """Steps per second, and how many there could be."""
     return (
-        curves("Steps", "suffix: steps/s")
+        curves("Steps", "suffix:steps/s")
         .decimals(2)
         .description(
             "Steps per second of each run and, dashed, how many there could be at most without "
@@ -186,7 +186,7 @@ def steps() -> timeseries.Panel:
 def samples() -> timeseries.Panel:
     """Samples per second."""
     return (
-        curves("Samples", "suffix: samples/s")
+        curves("Samples", "suffix:samples/s")
         .description(
             "Samples trained on per second. 0: the run exists, and makes no step or does not "
             f"report samples. {_NO_RUN}"

@@ -16,6 +16,21 @@ from tests.needs import needed
 RULES: Final = Path(__file__).resolve().parents[2] / "prometheus" / "rules.yml"
 # Prometheus marks the end of a recorded series, and a file cannot: look back less than a tile.
 NO_LONGER: Final = "--query.lookback-delta=299s"
+NOW_S: Final = Hours().span.last_s + 10
+"""When the half hour of the script has ended."""
+SHOWN_S: Final = 1800
+SENT: Final = {
+    "__rate_interval": "1m",
+    "__range": f"{SHOWN_S}s",
+    "__range_s": str(SHOWN_S),
+    "__interval": "5m",
+    "__interval_ms": "300000",
+    "host": "node-000",
+    "run": "resnet",
+    "run_gpu": "GPU-00000000-000[01]",
+}
+"""Variables for the half hour, a host and its run."""
+UNUSED_SENT: Final = {**SENT, "run": "queued"}
 EVALUATED_S: Final = 7
 """Prometheus evaluates a group some seconds after the full minute."""
 

@@ -14,26 +14,18 @@ import pytest
 from tests.builders.scripted_hosts import UNUSED, Hours
 from tests.dashboard_file import FLEET, HOST, RUN, Target, as_grafana_sends_it, everything
 from tests.e2e.prometheus_server import Prometheus, Sample
-from tests.e2e.scripted_prometheus import prometheus_after
+from tests.e2e.scripted_prometheus import (
+    NOW_S,
+    SENT,
+    SHOWN_S,
+    UNUSED_SENT,
+    prometheus_after,
+)
 
 pytestmark = pytest.mark.prometheus
 
 HALF_HOUR: Final = Hours()
 NOTHING_USED: Final = Hours(UNUSED)
-NOW_S: Final = HALF_HOUR.span.last_s + 10
-SHOWN_S: Final = 1800
-SENT: Final = {
-    "__rate_interval": "1m",
-    "__range": f"{SHOWN_S}s",
-    "__range_s": str(SHOWN_S),
-    "__interval": "5m",
-    "__interval_ms": "300000",
-    "host": "node-000",
-    "run": "resnet",
-    "run_gpu": "GPU-00000000-000[01]",
-}
-UNUSED_SENT: Final = {**SENT, "run": "queued"}
-
 Labels = tuple[str, ...]
 TRUTH: Final[dict[tuple[str, str, str], dict[Labels, float]]] = {
     # 2256 GPU-seconds lost (resnet 1560, gpt 480, bert 216), 6144 busy.

@@ -1,0 +1,212 @@
+"""What the tables show, by Grafana's own transformations in Node, of a real Prometheus' answers."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from tests.builders.scripted_hosts import UNUSED, Hours
+from tests.dashboard_file import BOARDS, FLEET, HOST, RUN, as_grafana_sends_it, panels
+from tests.e2e.prometheus_server import Prometheus
+from tests.e2e.scripted_prometheus import NOW_S, SENT, UNUSED_SENT, prometheus_after
+from tests.needs import missing, needed
+
+pytestmark = pytest.mark.prometheus
+
+ROOT: Final = Path(__file__).resolve().parents[2]
+MODULES: Final = ROOT / ".venv-node"
+H200: Final = "NVIDIA H200"
+EACH_GPU: Final = (1020 / 1800, 660 / 1800, 0, 780, 1.475, 90 / 141, 1)
+TABLES: Final = {
+    (uid, panel["title"]): panel
+    for uid in BOARDS
+    for panel in panels(uid)
+    if panel.get("transformations")
+}
+
+TRUTH: Final[dict[tuple[str, str], tuple[tuple[str, ...], list[tuple[Any, ...]]]]] = {
+    (FLEET, "Worst ten hosts"): (
+        ("Host", "GPU-hours lost", "Share", "Price", "Main cause"),
+        [
+            ("node-000", 1560 / 3600, 1560 / 3600, 1560 / 3600 * 2.5, "input_wait"),
+            ("node-002", 480 / 3600, 0.4, 480 / 3600 * 2.5, "start_up"),
+            ("node-001", 0.06, 0.06, 0.06 * 2.5, "validation"),
+        ],
+    ),
+    (FLEET, "Worst ten runs"): (
+        ("Run", "GPU-hours lost", "Share", "Price", "Main cause"),
+        [
+            ("resnet", 1560 / 3600, 1560 / 3600, 1560 / 3600 * 2.5, "input_wait"),
+            ("gpt", 480 / 3600, 0.4, 480 / 3600 * 2.5, "start_up"),
+            ("bert", 0.06, 0.06, 0.06 * 2.5, "validation"),
+        ],
+    ),
+    (FLEET, "Worst ten users"): (
+        ("User", "GPU-hours lost", "Share", "Price", "Main cause"),
+        [
+            ("ada", 2040 / 3600, 2040 / 4800, 2040 / 3600 * 2.5, "input_wait"),
+            ("bob", 0.06, 0.06, 0.06 * 2.5, "validation"),
+        ],
+    ),
+    (FLEET, "Alerts that fire now"): (
+        ("Severity", "Alert", "Host", "GPU", "Run", "User"),
+        [
+            ("page", "GpumonDown", "node-003", "", "", ""),
+            ("info", "GpumonGPUThrottled", "node-000", "1", "", ""),
+            ("page", "GpumonGPUStarved", "node-000", "", "resnet", "ada"),
+        ],
+    ),
+    (HOST, "Each GPU"): (
+        (
+            *("GPU", "Model", "UUID", "Busy", "Starved", "Suspected", "Lost", "Pause 95 %"),
+            *("Memory", "Starved now"),
+        ),
+        [(str(gpu), H200, f"GPU-00000000-000{gpu}", *EACH_GPU) for gpu in range(2)],
+    ),
+    (HOST, "Use of each GPU, by cause"): (
+        ("card\\cause", "busy", "checkpoint", "input_wait", "within_step"),
+        [(f"{gpu} {H200}", 1020, 60, 660, 60) for gpu in range(2)],
+    ),
+    (HOST, "Runs on each GPU now"): (
+        ("GPU", "Model", "Run"),
+        [(str(gpu), H200, "resnet") for gpu in range(2)],
+    ),
+    (HOST, "Processes on each GPU now, by user"): (
+        ("GPU", "User"),
+        [(str(gpu), "ada") for gpu in range(2)],
+    ),
+    (RUN, "Its GPUs"): (
+        ("Run", "Host", "GPU", "Model", "Share", "Busy", "Starved"),
+        [
+            ("resnet", "node-000", "0", H200, 0.6, 1020 / 1800, 660 / 1800),
+            ("resnet", "node-000", "1", H200, 0.4, 1020 / 1800, 660 / 1800),
+        ],
+    ),
+}
+"""Headings and rows by dashboard and table, after the half hour of the script."""
+
+SHOWN: Final = (
+    ("suffix:GPU-h", 12400.25, 1, "12400.3 GPU-h"),
+    ("locale", 31000.456, 2, "31,000.46"),
+    ("percentunit", 0.413, 0, "41%"),
+    ("kwatth", 0.125, 1, "125.0 Wh"),
+    ("massg", 50_130, 1, "50.1 kg"),
+    ("suffix:times", 1.579, 2, "1.58 times"),
+    ("suffix:steps/s", 3.5, 2, "3.50 steps/s"),
+)
+"""Unit, value, decimals, and what Grafana writes."""
+
+
+@pytest.fixture(scope="module")
+def prometheus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prometheus]:
+    with prometheus_after(Hours(), tmp_path_factory.mktemp("used")) as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def unused(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prometheus]:
+    with prometheus_after(Hours(UNUSED), tmp_path_factory.mktemp("unused")) as server:
+        yield server
+
+
+def in_grafana(tables: list[dict[str, Any]], values: list[tuple[Any, ...]]) -> Any:
+    """The answer of ``tests/grafana_data/transform.cjs``."""
+    node = needed("node", "nodejs")
+    if not (MODULES / "node_modules" / "@grafana").is_dir():
+        missing("@grafana/data is not installed: make tools")
+    done = subprocess.run(
+        [node, str(ROOT / "tests" / "grafana_data" / "transform.cjs"), str(MODULES)],
+        input=json.dumps({"tables": tables, "values": values}),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def question(
+    server: Prometheus, panel: dict[str, Any], sent: dict[str, str], *, keeps_empty: bool
+) -> dict[str, Any]:
+    """A table and what Prometheus answers for it."""
+    targets = [
+        {
+            "refId": target["refId"],
+            "result": server.now(as_grafana_sends_it(target["expr"], sent), time=str(NOW_S)),
+        }
+        for target in panel["targets"]
+    ]
+    return {
+        "targets": targets,
+        "transformations": panel["transformations"],
+        "keepsEmpty": keeps_empty,
+    }
+
+
+def every_table(server: Prometheus, sent: dict[str, str], *, keeps_empty: bool) -> dict[Any, Any]:
+    """Rows by dashboard and table."""
+    asked = [question(server, panel, sent, keeps_empty=keeps_empty) for panel in TABLES.values()]
+    return dict(zip(TABLES, in_grafana(asked, [])["tables"], strict=True))
+
+
+class TestTheTables:
+    def test_show_the_truth_in_each_column(self, prometheus: Prometheus) -> None:
+        shown = every_table(prometheus, SENT, keeps_empty=True)
+
+        assert shown.keys() == TRUTH.keys()
+        for key, (headings, rows) in TRUTH.items():
+            expected = [dict(zip(headings, row, strict=True)) for row in rows]
+            assert [list(row) for row in shown[key]] == [list(headings)] * len(rows), key
+            for row, truth in zip(sorted_rows(shown[key]), sorted_rows(expected), strict=True):
+                for heading, value in truth.items():
+                    is_text = isinstance(value, str)
+                    expected_value = value if is_text else pytest.approx(value, rel=0.01, abs=1e-6)
+                    assert row[heading] == expected_value, (key, heading)
+
+    @pytest.mark.parametrize("keeps_empty", [True, False], ids=["new", "old"])
+    def test_say_so_in_one_row_if_nothing_is_lost(
+        self, unused: Prometheus, keeps_empty: bool
+    ) -> None:
+        shown = every_table(unused, UNUSED_SENT, keeps_empty=keeps_empty)
+
+        for key in ("host", "run", "user"):
+            (row,) = shown[FLEET, f"Worst ten {key}s"]
+            assert row[key.capitalize()] == "nothing lost"
+            assert row["GPU-hours lost"] == 0
+        (alert,) = shown[FLEET, "Alerts that fire now"]
+        assert alert["Alert"] == "none"
+
+    def test_of_the_worst_are_in_order(self, prometheus: Prometheus) -> None:
+        shown = every_table(prometheus, SENT, keeps_empty=True)
+
+        hours = [row["GPU-hours lost"] for row in shown[FLEET, "Worst ten hosts"]]
+        assert hours == sorted(hours, reverse=True)
+
+
+class TestTheUnits:
+    def test_exist_in_grafana_and_are_written_as_intended(self) -> None:
+        used = {unit for uid in BOARDS for panel in panels(uid) for unit in units_of(panel)}
+        written = [(unit, value, decimals) for unit, value, decimals, _ in SHOWN]
+
+        answer = in_grafana([], [*written, *((unit, 1, 1) for unit in sorted(used))])
+
+        assert answer["unknownUnits"] == []
+        assert answer["texts"][: len(SHOWN)] == [text for *_, text in SHOWN]
+
+
+def sorted_rows(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return sorted(rows, key=lambda row: [str(value) for value in row.values()][:3])
+
+
+def units_of(panel: dict[str, Any]) -> Iterator[str]:
+    config = panel["fieldConfig"]
+    yield config["defaults"]["unit"]
+    for override in config["overrides"]:
+        for setting in override["properties"]:
+            if setting["id"] == "unit":
+                yield setting["value"]
