@@ -30,7 +30,7 @@ _COMMANDS = {
     ),
     "report": (
         "gpumon.cli.report:ReportCommand",
-        "where the time went: running daemon, recording, or a comparison",
+        "where the time went: daemon, recording, comparison, or a fleet",
     ),
     "run": (
         "gpumon.cli.run:RunCommand",

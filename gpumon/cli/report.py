@@ -56,7 +56,8 @@ class ReportCommand:
     """Show where the GPU time went since the running daemon started.
 
     Asks `gpumon serve` on this machine, or reads a recording of `gpumon record` or
-    a report saved with --json, or compares two of these files.
+    a report saved with --json, or compares two of these files. With --prometheus, it
+    reports what all machines lost that a Prometheus scrapes, and what that cost.
 
     As a gate for CI, --fail-if-starved-above and --fail-if-lost-above exit with 1
     when a GPU waits for input (or is suspected to), or idles for any reason, for
@@ -64,11 +65,14 @@ class ReportCommand:
     compared with a limit; if none can, the exit code is 5. The report is printed in
     any case.
 
-    Exit codes: 0 success, 1 a limit is exceeded, or a file cannot be read or
-    written, 2 wrong arguments, 4 no daemon, 5 no GPU had a verdict.
+    Exit codes: 0 success, 1 a limit is exceeded, a file cannot be read or written,
+    or a server gives no report, 2 wrong arguments, 4 no daemon, 5 no GPU had a verdict.
     """
 
-    example = "gpumon report --fail-if-starved-above 5 --fail-if-lost-above 20"
+    example = (
+        "gpumon report --fail-if-starved-above 5 --fail-if-lost-above 20\n"
+        "  gpumon report --prometheus http://prometheus:9090 --since 7d --price 2.50"
+    )
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         parser.add_argument(

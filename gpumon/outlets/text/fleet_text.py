@@ -72,7 +72,7 @@ def render_fleet_report(report: FleetReport, style: TextStyle) -> str:
     blocks = ["\n".join(head), "\n".join(wrapped(scope_sentence(report)))]
     blocks.append(_time_table(report, style))
     blocks += [_ranking_table(ranking, report) for ranking in report.rankings]
-    blocks.append("share: of the time in use; price: of what was lost" if report.rankings else "")
+    blocks.append("lost: idle while in use; share: of the time in use" if report.rankings else "")
     blocks.append(
         "\n".join(line for note in report.notes for line in wrapped(note, first="Note: "))
     )

@@ -12,9 +12,10 @@ from pathlib import Path
 import pytest
 
 from gpumon.cli import live_line
-from gpumon.cli.live_line import ReadingProgress
+from gpumon.cli.live_line import ReadingProgress, asking
 from gpumon.sources.logs.log_text import LogText
 from tests.command_line import Terminal
+from tests.waiting import PATIENCE_S, until
 
 ITEMS = range(100_000)
 
@@ -70,3 +71,31 @@ class TestTheBar:
         assert shown_on(io.StringIO(), tmp_path) == ""
         monkeypatch.setattr(live_line, "monotonic", lambda: 7.0)
         assert shown_on(Terminal(), tmp_path) == ""
+
+
+class TestAsking:
+    def test_shows_how_many_answers_came(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(live_line, "_PATIENCE_S", 0.0)
+        stream = Terminal()
+
+        with asking("http://prometheus[bold]", stream) as on_answer:
+            on_answer(7)
+            assert until(lambda: "7 answers" in stream.getvalue(), PATIENCE_S)
+
+        assert "asking http://prometheus[bold]" in stream.getvalue()
+
+    def test_shows_nothing_of_a_short_wait(self) -> None:
+        stream = Terminal()
+
+        with asking("http://prometheus", stream) as on_answer:
+            on_answer(7)
+
+        assert not stream.getvalue().strip("\x1b[?25h")
+
+    def test_shows_nothing_where_there_is_no_terminal(self) -> None:
+        stream = io.StringIO()
+
+        with asking("http://prometheus", stream) as on_answer:
+            on_answer(7)
+
+        assert not stream.getvalue()
