@@ -135,7 +135,8 @@ clean: ## remove the environments, caches and builds
 	find . -name __pycache__ -prune -exec rm -rf {} +
 
 tools: # Debian packages for tests, and a library of Grafana; does nothing if all are installed.
-	@sh tests/tools/apt_install.sh dstat promtool=prometheus chromium gcc node=nodejs npm \
+	@sh tests/tools/apt_install.sh dstat promtool=prometheus amtool=prometheus-alertmanager \
+		victoria-metrics chromium gcc node=nodejs npm \
 		/usr/include/stdio.h=libc6-dev systemd-analyze=systemd ip=iproute2 unshare=util-linux || [ -z "$$CI" ]
 	@! command -v npm >/dev/null || $(MAKE) --no-print-directory .venv-node/.dev || [ -z "$$CI" ]
 

@@ -6,7 +6,7 @@ A scrape that fails for a minute, and a restart of the daemon, neither start nor
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
@@ -16,6 +16,7 @@ from tests.unit.prometheus.builders_promtool import (
     Spans,
     Story,
     Target,
+    Value,
     Verify,
     always,
     daemon,
@@ -165,6 +166,71 @@ class TestAnAlert:
 
         story.is_silent("GpumonGPUStarved", 43, 60, state=".*")
         verify(story.is_silent("GpumonFieldFailing", 0, 60))
+
+
+def job(target: Target, *ranks: tuple[str, str], job_id: str, until_minute: float = 999) -> None:
+    """Runs of one job, each with the GPU that it uses."""
+    for run, uuid in ranks:
+        shown = until(until_minute)
+        target.has("gpumon_gpu_job_info", shown, uuid=uuid, run=run, job_id=job_id, user="ann")
+
+
+def starve(target: Target, shares: Mapping[str, Value]) -> None:
+    """GPUs whose starved seconds grow so."""
+    for uuid, value in shares.items():
+        target.has("gpumon_gpu_starved_seconds_total", restarted(target, value), uuid=uuid)
+
+
+STARVED = "GpumonGPUStarved"
+
+
+class TestAJobWhoseInputIsLate:
+    def test_is_one_page_despite_failed_scrapes_and_restarts_and_a_gpu_that_recovers(
+        self, verify: Verify
+    ) -> None:
+        target = daemon(Target(unscraped=((38, 39),), down=((45, 45.4), (55, 56))), EIGHT)
+        starve(target, {uuid: grows(0.4) for uuid in list(EIGHT)[:7]})
+        starve(target, {"GPU-7": lambda second: 0.4 * min(second, 1500)})
+        job(target, *((f"llama-r{uuid[-1]}", uuid) for uuid in EIGHT), job_id="7.0")
+        story = Story(70, (target,)).is_silent(STARVED, 0, 9).fires(STARVED, 17, 70)
+        labels = f'{{alertname="{STARVED}",run="llama",job_id="7.0",user="ann"}}'
+
+        verify(story.at(70, f"count(ALERTS{labels})", 1))
+
+    def test_is_one_page_for_each_machine_and_each_of_two_jobs(self, verify: Verify) -> None:
+        first, second = (daemon(Target(f"{name}:19835"), TWO) for name in "ab")
+        for target in (first, second):
+            starve(target, dict.fromkeys(TWO, grows(0.5)))
+        job(first, ("llama-r0", "GPU-0"), ("llama-r1", "GPU-1"), job_id="7.0")
+        job(second, ("llama-r2", "GPU-0"), job_id="7.0")
+        job(second, ("resnet", "GPU-1"), job_id="resnet-41")
+        story = Story(40, (first, second)).fires(STARVED, 17, 40, count=3)
+
+        verify(story.at(40, f'count(ALERTS{{alertname="{STARVED}",run="llama"}})', 2))
+
+    def test_may_have_two_ranks_on_one_gpu(self, verify: Verify) -> None:
+        target = daemon(Target(), {"GPU-0": ()})
+        starve(target, {"GPU-0": grows(0.5)})
+        job(target, ("llama-r0", "GPU-0"), ("llama-r1-4711", "GPU-0"), job_id="7.0")
+
+        verify(Story(40, (target,)).fires(STARVED, 17, 40))
+
+    def test_is_not_named_when_it_has_ended(self, verify: Verify) -> None:
+        target = daemon(Target(), TWO)
+        starve(target, {"GPU-0": grows(0.5)})
+        job(target, ("llama", "GPU-0"), job_id="llama-41", until_minute=30)
+        story = Story(80, (target,)).fires(STARVED, 17, 30)
+        story.at(75, f'count(ALERTS{{alertname="{STARVED}",alertstate="firing",uuid="GPU-0"}})', 1)
+
+        verify(story.at(75, f'count(ALERTS{{alertname="{STARVED}",job_id!=""}})', 0))
+
+    def test_is_one_page_when_all_ranks_hang(self, verify: Verify) -> None:
+        target = daemon(Target(), EIGHT)
+        for rank in range(8):
+            target.has("gpumon_training_hanging", until(999, since=5), run=f"llama-r{rank}")
+        story = Story(30, (target,)).fires("GpumonTrainingHangs", 14, 30)
+
+        verify(story.at(30, 'count(ALERTS{alertname="GpumonTrainingHangs",run="llama"})', 1))
 
 
 class TestCountersThatMoveEveryFewSeconds:

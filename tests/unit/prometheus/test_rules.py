@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from gpumon.core.diagnosis import messages
+from gpumon.core.phase import InputWaitReason
 from gpumon.outlets.metrics.metric_table import METRICS
 from tests.needs import needed
 from tests.unit.prometheus.builders_promtool import without_tiles
@@ -20,7 +22,6 @@ RUNBOOKS = ROOT / "docs" / "runbooks"
 AWAITED = {
     "gpumon_user_gpu_busy_seconds_total",
     "gpumon_user_gpu_idle_seconds_total",
-    "gpumon_gpu_use_energy_joules_total",
 }
 ALERT_NAMES = re.findall(r"- alert: (\w+)", ALERTS.read_text(encoding="utf-8"))
 BASE = "https://gpumon.example/docs/runbooks"
@@ -81,6 +82,25 @@ class TestEachAlert:
         cases = TESTS.read_text(encoding="utf-8").split("- alertname: ")
 
         assert any(case.startswith(alert) and "exp_labels" in case for case in cases)
+
+
+def test_the_advice_of_each_reason_is_that_of_the_report() -> None:
+    pattern = r"reason: (\w+)\n +advice: >-\n((?: {12}.+\n)+)"
+    advice = {
+        reason: " ".join(text.split())
+        for reason, text in re.findall(pattern, ALERTS.read_text(encoding="utf-8"))
+    }
+
+    assert set(advice) == {reason.value for reason in InputWaitReason}
+    assert advice.pop("network_bound").startswith(messages.NETWORK_BOUND.split(".")[0])
+    assert advice == {
+        "cpu_bound": messages.CPU_BOUND,
+        "gil_bound": messages.GIL_BOUND,
+        "disk_bound": messages.DISK_BOUND,
+        "memory_pressure": messages.MEMORY_PRESSURE,
+        "latency_bound": messages.LATENCY_BOUND,
+        "unknown": messages.PREFETCH,
+    }
 
 
 def test_every_runbook_has_an_alert() -> None:
