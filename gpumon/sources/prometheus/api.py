@@ -135,7 +135,7 @@ class PrometheusApi:
             self._keep_warnings(document)
             result = document["data"]["result"]
             samples = [_sample(row) for row in result]
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
+        except (LookupError, TypeError, ValueError, AttributeError, OverflowError) as error:
             raise self._stranger("its answer has another form") from error
         samples = [self._checked(sample, query) for sample in samples]
         self.queries += 1
