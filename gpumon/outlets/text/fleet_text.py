@@ -48,7 +48,9 @@ _TO_CAUSE: Final[Mapping[str, str]] = {
     IdleCause.START_UP: "to start-up",
 }
 _COLOURED: Final = ("Verdict", "Coverage", "Partial")
-_HOSTS_DOWN: Final = "Hosts were down, or could not be scraped: `up == 0` finds them."
+_HOSTS_DOWN: Final = (
+    "Hosts were down or could not be scraped (`up == 0` finds them), or evaluations were skipped."
+)
 _BAR: Final = 20
 _MAX_REASONS: Final = 3
 _WHOLE_MONEY: Final = 1_000

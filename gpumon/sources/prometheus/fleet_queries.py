@@ -22,7 +22,9 @@ SERVER_LABELS: Final = ("replica", "prometheus_replica")
 """Labels that differ between two servers that scrape the same targets."""
 _ONCE: Final = f"max without ({', '.join(SERVER_LABELS)})"
 _RANK: Final = "-r[0-9]+"
-_PORT: Final = ":[0-9]+"
+_PORT: Final = "(?::[0-9]+)?"
+_INSTANCE: Final = rf"\[(.+)\]{_PORT}|([^:]+){_PORT}|(.+)"
+"""As in prometheus/rules.yml: a host is the instance without its port."""
 
 
 class Quantity(NamedTuple):
@@ -153,9 +155,13 @@ class FleetQueries:
         """A matcher of these names; without names, of all that have one."""
         if not names:
             return "" if dimension is HOSTS else f'{dimension.name}!~"|{BEYOND_CAP}"'
+        pattern = f"({'|'.join(map(re.escape, names))})"
+        label = dimension.name
         if dimension is HOSTS and self.is_raw:
-            return f"instance=~{_pattern(names, f'({_PORT})?')}"
-        return f"{dimension.name}=~{_pattern(names, f'({_RANK})?' if dimension is RUNS else '')}"
+            label, pattern = "instance", rf"\[?{pattern}\]?{_PORT}"
+        elif dimension is RUNS:
+            pattern = f"{pattern}({_RANK})?"
+        return f"{label}=~{_quoted(pattern)}"
 
     def unnamed(self, dimension: Dimension) -> str:
         """A matcher of the time that belongs to none, and of that beyond a daemon's cap."""
@@ -165,14 +171,14 @@ class FleetQueries:
         if self.is_raw:
             labels = ",".join(filter(None, (quantity.matchers, *matchers)))
             sums = f"increase({quantity.counter}{{{labels}}}[{self._window}])"
-            sums = _relabelled(sums, "host", "instance", f"(.+?)({_PORT})?")
+            sums = _relabelled(sums, "host", "$1$2$3", "instance", _INSTANCE)
         else:
             labels = ",".join(filter(None, matchers))
             tiles = f"{quantity.record}:increase{self._tile}{{{labels}}}[{self._window}]"
             sums = f"sum_over_time({tiles})"
         if quantity in (LOST_OF[RUNS], BUSY_OF[RUNS]):
-            sums = _relabelled(sums, "of", "run", "(.*)")
-            sums = _relabelled(sums, "of", "run", f"(.+){_RANK}")
+            sums = _relabelled(sums, "of", "$1", "run", "(.*)")
+            sums = _relabelled(sums, "of", "$1", "run", f"(.+){_RANK}")
         return sums
 
 
@@ -193,22 +199,22 @@ def without_rank(run: str) -> str:
 def host_of(instance: str) -> str:
     """The host of an instance.
 
-    >>> host_of("node-1:19835")
-    'node-1'
+    >>> host_of("node-1:19835"), host_of("[::1]:19835"), host_of("node-1"), host_of("::1")
+    ('node-1', '::1', 'node-1', '::1')
     """
-    return re.sub(f"{_PORT}$", "", instance)
+    found = re.fullmatch(_INSTANCE, instance)
+    return instance if found is None else "".join(filter(None, found.groups()))
 
 
 def equal_to(label: str, text: str) -> str:
     """A matcher of a text."""
-    return f"{label}={json.dumps(text, ensure_ascii=False)}"
+    return f"{label}={_quoted(text)}"
 
 
-def _pattern(names: Sequence[str], ending: str) -> str:
-    """A string in PromQL, of a regular expression of exactly these names and an ending."""
-    pattern = f"({'|'.join(map(re.escape, names))}){ending}"
-    return json.dumps(pattern, ensure_ascii=False)
+def _quoted(text: str) -> str:
+    """A string in PromQL, whose escapes are those of JSON."""
+    return json.dumps(text, ensure_ascii=False)
 
 
-def _relabelled(expression: str, label: str, source: str, pattern: str) -> str:
-    return f'label_replace({expression}, "{label}", "$1", "{source}", "{pattern}")'
+def _relabelled(expression: str, label: str, text: str, source: str, pattern: str) -> str:
+    return f'label_replace({expression}, "{label}", "{text}", "{source}", {_quoted(pattern)})'
