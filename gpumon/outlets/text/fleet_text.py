@@ -314,7 +314,7 @@ def ranking_title(ranking: Ranking) -> str:
     """What a ranking shows."""
     many, shown = ranking.dimension.many, len(ranking.worst)
     if ranking.rest is None or ranking.rest.number is None:
-        return f"The worst {shown} {many}"
+        return f"The worst {many}"
     return f"The worst {shown} of {shown + ranking.rest.number:,} {many}"
 
 

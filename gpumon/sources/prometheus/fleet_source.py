@@ -152,18 +152,18 @@ class _Reader:
         if self._queries.is_short:
             self._queries.is_raw = True
             self._notes.append(
-                f"The server has no rules of {_RULES}, so raw counters were read. They lack what "
-                "a run or a cause lost before its second scrape."
+                f"The server has no figures of {_RULES}, so raw counters were read. They lack "
+                "what a run or a cause lost before its second scrape."
             )
         elif self._ask(self._queries.has_short_tiles()):
             raise PrometheusError(
-                f"the rules of {_RULES} have recorded no full hour at {address} yet: ask for less, "
-                "with --since 1d"
+                f"the rules of {_RULES} have recorded no hour at {address} yet: ask for less, with "
+                "--since 1d"
             )
         else:
             raise PrometheusError(
-                f"{address} has no rules of gpumon, which more than a day needs: load {_RULES} "
-                "there, or ask for less, with --since 1d"
+                f"{address} has no hourly figures of gpumon, which more than a day needs: load "
+                f"{_RULES} there and wait an hour, or ask for less, with --since 1d"
             )
 
     def _of_servers(self, samples: Sequence[Sample]) -> dict[str, Sample]:
@@ -218,12 +218,12 @@ class _Reader:
         queries, label, lost = self._queries, group_label(dimension), promql.LOST_OF[dimension]
         all_named = queries.named(dimension)
         worst = _sums(label, self._ask(queries.worst(WORST, label, lost, all_named)))
+        if not worst:
+            return None
         unnamed: Mapping[str, float] = {}
         if dimension is not HOSTS:
             unnamed = self._by(label, lost, queries.unnamed(dimension))
-        if not worst and not unnamed:
-            return None
-        losers = self._losers(dimension, [*worst]) if worst else ()
+        losers = self._losers(dimension, [*worst])
         count = self._count(queries.count_of(label, lost, all_named)) or 0
         others_s = self._whole(lost, all_named) - sum(one.lost_seconds for one in losers)
         beyond_cap_s = unnamed.get(BEYOND_CAP, 0.0)
