@@ -10,7 +10,6 @@ from contextlib import closing
 from typing import Final
 
 from gpumon.cli.command import check_path, number_argument, print_error
-from gpumon.cli.live_line import asking
 from gpumon.core.fleet.fleet_report import DIMENSIONS, FleetReport, Prices
 from gpumon.errors import NothingToJudgeError, UsageError
 from gpumon.sources.system_clock import SystemClock
@@ -34,7 +33,7 @@ def add_fleet_arguments(parser: argparse.ArgumentParser) -> None:
     fleet.add_argument(
         "--prometheus",
         metavar="URL",
-        help="a report on all hosts that this Prometheus scrapes, which has the rules of "
+        help="a report on all hosts that this Prometheus scrapes, by the rules of "
         "prometheus/rules.yml; --since is 7d by default",
     )
     fleet.add_argument(
@@ -73,6 +72,7 @@ def check_fleet_arguments(args: argparse.Namespace) -> None:
 
 def run_fleet_report(args: argparse.Namespace) -> int:
     """Print the report, write its page, and compare it with a limit; return the exit code."""
+    from gpumon.cli.live_line import asking
     from gpumon.sources.prometheus.api import PrometheusApi
     from gpumon.sources.prometheus.fleet_source import read_fleet_report
     from gpumon.sources.prometheus.http_config import HttpAccess, read_http_config
@@ -84,6 +84,8 @@ def run_fleet_report(args: argparse.Namespace) -> int:
         closing(PrometheusApi(args.prometheus, access)) as api,
         asking(api.address, sys.stderr) as api.on_answer,
     ):
+        if api.sends_secrets_openly:
+            print_error(f"note: credentials go to {api.address} unencrypted: use https")
         report = read_fleet_report(
             api,
             args.since or _SINCE_S,

@@ -72,7 +72,7 @@ def _ranking(ranking: Ranking, prices: Prices) -> dict[str, Any]:
         "others": None
         if rest is None
         else {"count": rest.number, "lost_seconds": rest.lost_seconds},
-        "none_lost_seconds": ranking.unnamed_lost_seconds,
+        "unassigned_lost_seconds": ranking.unnamed_lost_seconds,
     }
 
 

@@ -21,7 +21,7 @@ from gpumon.sources.prometheus.http_config import OPTION, HttpAccess
 
 PATIENCE_S: Final = 10.0
 """For one answer. The server gets a little less, so that it can answer why it stopped."""
-_CONNECT_S: Final = 5.0
+_CONNECT_S: Final = 4.0
 """For each address that a name has."""
 MAX_ANSWER_BYTES: Final = 4 << 20
 """Queries add up on the server, so answers have kilobytes; this is room for 10,000 rows."""
@@ -31,6 +31,7 @@ _OK: Final = 200
 _NOT_LET_IN: Final = (401, 403)
 _NOT_FOUND: Final = 404
 _REDIRECTS: Final = (301, 302, 303, 307, 308)
+_LOCAL: Final = ("localhost", "127.0.0.1", "::1")
 _LEAST: Final = -1.0
 """Seconds or joules: rules subtract floating-point numbers, so that a zero may be just below."""
 _MOST: Final = 1e18
@@ -110,6 +111,16 @@ class PrometheusApi:
         self._parts = urlsplit(self.address)
         self._connection: HTTPConnection | None = None
 
+    @property
+    def sends_secrets_openly(self) -> bool:
+        """Whether the network can read the credentials."""
+        is_local = self._parts.hostname in _LOCAL
+        return self._access.authorization is not None and not is_local and not self._is_tls
+
+    @property
+    def _is_tls(self) -> bool:
+        return self._parts.scheme == "https"
+
     def close(self) -> None:
         """Close the connection."""
         if self._connection is not None:
@@ -175,6 +186,7 @@ class PrometheusApi:
         hang_up.start()
         try:
             if self._connection is None:
+                self._resolve(connection)
                 connection.connect()
                 connection.sock.settimeout(self._patience_s)
                 self._connection = connection
@@ -198,10 +210,30 @@ class PrometheusApi:
         finally:
             hang_up.cancel()
 
+    def _resolve(self, connection: HTTPConnection) -> None:
+        """Resolve the name once, because a resolver cannot be interrupted.
+
+        Raises:
+            PrometheusError: It takes too long.
+        """
+        done = threading.Event()
+
+        def look_up() -> None:
+            with suppress(OSError):  # connecting fails in the same way
+                socket.getaddrinfo(connection.host, connection.port)
+            done.set()
+
+        threading.Thread(target=look_up, daemon=True).start()
+        if not done.wait(self._patience_s):
+            raise PrometheusError(
+                f"the name in {self.address} was not resolved within {self._patience_s:g} s: check "
+                "the address, and DNS"
+            )
+
     def _new_connection(self) -> HTTPConnection:
         host, port = self._parts.hostname or "", self._parts.port
         wait_s = min(_CONNECT_S, self._patience_s)
-        if self._parts.scheme == "http":
+        if not self._is_tls:
             return HTTPConnection(host, port, timeout=wait_s)
         context = self._access.tls or ssl.create_default_context()
         connection = _TlsConnection(host, port, timeout=wait_s, context=context)

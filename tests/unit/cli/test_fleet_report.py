@@ -43,6 +43,26 @@ class TestJson:
         )
         assert [*found["worst"]] == ["run", "user", "host"]
 
+    def test_keeps_its_names(self, gpumon: Shell, fake: FakePrometheus) -> None:
+        found = gpumon("report", "--prometheus", fake.address, "--json").document
+
+        assert [*found] == [
+            "schema", "source", "started_at", "ended_at", "tile_seconds", "known_tiles",
+            "all_tiles", "first_tile_at", "hosts", "gpus", "coverage_ratio", "expected_seconds",
+            "observed_seconds", "busy_seconds", "lost_seconds", "lost_ratio",
+            "not_in_use_seconds", "lost_by_cause", "input_wait_by_reason",
+            "energy_joules_by_use", "price_per_gpu_hour", "price_per_kwh", "lost_price",
+            "not_in_use_price", "lost_energy_price", "few_runs", "worst", "warnings", "notes",
+        ]  # fmt: skip
+        assert [*found["few_runs"][0]] == ["cause", "runs", "users", "lost_seconds"]
+        runs = found["worst"]["run"]
+        assert [*runs] == ["worst", "others", "unassigned_lost_seconds"]
+        assert [*runs["others"]] == ["count", "lost_seconds"]
+        assert [*runs["worst"][0]] == [
+            "name", "busy_seconds", "lost_seconds", "lost_ratio", "lost_by_cause", "lost_price",
+            "users", "hosts",
+        ]  # fmt: skip
+
     def test_has_null_for_what_is_unknown(self, gpumon: Shell, fake: FakePrometheus) -> None:
         dropped = ("gpumon:gpu_expected_seconds", "gpumon:hosts", "gpumon:gpus")
         fake.series = [one for one in fake.series if one.record not in dropped]

@@ -6,6 +6,7 @@ import json
 import socket
 import ssl
 import subprocess
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from tests import fake_prometheus
 from tests.fake_prometheus import FakePrometheus, Reply
 from tests.needs import needed
 from tests.serving import free_port
+from tests.waiting import PATIENCE_S
 
 
 @pytest.fixture
@@ -93,6 +95,14 @@ class TestAServer:
     def test_without_a_name(self) -> None:
         with pytest.raises(PrometheusError, match="does not answer"):
             PrometheusApi("http://no-such-host.invalid").ask("up")
+
+    def test_whose_name_is_not_resolved(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        waiting = threading.Event()
+        monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: waiting.wait(PATIENCE_S))
+
+        with pytest.raises(PrometheusError, match=r"was not resolved within 0\.1 s: check"):
+            PrometheusApi("http://prometheus", patience_s=0.1).ask("up")
+        waiting.set()
 
     def test_that_says_nothing(self) -> None:
         with socket.create_server(("127.0.0.1", 0)) as listener:
@@ -216,6 +226,24 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
         check=True, capture_output=True,
     )  # fmt: skip
     return path
+
+
+@pytest.mark.parametrize(
+    ("address", "authorization", "is_open"),
+    [
+        ("http://prometheus", "Bearer x", True),
+        ("http://prometheus", None, False),
+        ("https://prometheus", "Bearer x", False),
+        ("http://localhost:9090", "Bearer x", False),
+        ("http://[::1]:9090", "Bearer x", False),
+    ],
+)
+def test_secrets_are_open_without_tls_beyond_this_machine(
+    address: str, authorization: str | None, is_open: bool
+) -> None:
+    access = HttpAccess(authorization=authorization)
+
+    assert PrometheusApi(address, access).sends_secrets_openly == is_open
 
 
 class TestTls:
