@@ -12,20 +12,22 @@ from grafana_foundation_sdk.models import dashboard as model
 from grafana import fleet_queries as queries
 from grafana.parts import (
     CAUSE_COLOURS,
+    CAUSE_WORDS,
     FLEET_UID,
     GPU_HOURS,
-    HALF,
     HOST_UID,
     LOSS_THRESHOLDS,
     MONEY,
     NOT_IN_USE,
     PRICE,
+    REASON_COLOURS,
+    REASON_WORDS,
     RUN_UID,
     THIRD,
     WIDE,
     Column,
+    cells_in_words,
     choice,
-    coloured,
     curves,
     field_property,
     figures,
@@ -41,6 +43,7 @@ from grafana.parts import (
     thresholds,
     unit,
     with_all,
+    worded,
 )
 
 _NO_TILES: Final = (
@@ -152,7 +155,7 @@ def firing() -> table.Panel:
         )
         .unit("none")
         .height(7)
-        .span(HALF)
+        .span(16)
     )
     columns = (
         Column("severity", "Severity"),
@@ -170,7 +173,7 @@ def energy() -> stat.Panel:
     return (
         figures("Energy of the lost time", "kwatth")
         .height(7)
-        .span(HALF)
+        .span(THIRD)
         .decimals(1)
         .description(
             "Energy that boards drew while they were in use and idle, over the time shown; its "
@@ -225,25 +228,24 @@ def causes() -> timeseries.Panel:
         )
         .with_target(over_time(queries.CAUSES, "{{cause}}", "A"))
     )
-    return coloured(panel, CAUSE_COLOURS)
+    return worded(panel, CAUSE_COLOURS, CAUSE_WORDS)
 
 
 def reasons() -> timeseries.Panel:
     """Reasons of input waits."""
-    return (
+    panel = (
         stacked(curves("Why batches are late", "none"))
         .span(THIRD)
         .decimals(2)
         .interval(_TILED)
         .description(
             "GPUs that wait for input, by reason: 1 is one idle GPU. Together they are the cause "
-            "input_wait. docs/why-late.md says what to change first. 'no tagged wait': no tagged "
-            f"run waits. {_NO_TILES}"
+            "waiting for input. docs/why-late.md says what to change first. 'no tagged wait': no "
+            f"tagged run waits. {_NO_TILES}"
         )
         .with_target(over_time(queries.REASONS, "{{reason}}", "A"))
-        .override_by_name("unknown", [fixed("orange")])
-        .override_by_name("no tagged wait", [fixed("text")])
     )
+    return worded(panel, REASON_COLOURS, REASON_WORDS)
 
 
 def _worst(
@@ -265,10 +267,10 @@ def _worst(
     links = [link_to(uid, key)] if uid else []
     columns = (
         Column(key, key.capitalize(), *links),
-        Column("Value #lost", "GPU-hours lost", *unit("none", 1)),
+        Column("Value #lost", "GPU-hours lost", *unit("none", 2)),
         Column("Value #share", "Share", *unit("percentunit", 0)),
         Column("Value #price", "Price", *unit(MONEY, 2)),
-        Column("cause", "Main cause"),
+        Column("cause", "Main cause", cells_in_words(CAUSE_WORDS)),
     )
     return rows(panel, targets, columns, hidden=("Value #cause",))
 

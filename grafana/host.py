@@ -15,18 +15,20 @@ from grafana import host_hardware
 from grafana import host_queries as queries
 from grafana.parts import (
     CAUSE_COLOURS,
+    CAUSE_WORDS,
     HALF,
     HOST_UID,
     LOSS_THRESHOLDS,
     NAMED_GPU,
     NO_ANSWER,
     NO_PAUSE,
+    REASON_COLOURS,
+    REASON_WORDS,
     RUN_UID,
     THIRD,
     WIDE,
     Column,
     choice,
-    coloured,
     curves,
     field_property,
     figures,
@@ -41,6 +43,7 @@ from grafana.parts import (
     thresholds,
     unit,
     with_all,
+    worded,
 )
 
 
@@ -67,16 +70,18 @@ def lost_share() -> stat.Panel:
 
 def culprit() -> stat.Panel:
     """The cause to look at first."""
-    return (
-        figures("Main culprit", "s")
+    panel = (
+        figures("Main cause", "s")
+        .decimals(1)
         .description(
             "The cause with the most lost GPU time over the time shown, and how much it took, in "
-            "GPU time. 'unknown' means that no run was tagged. 'nothing lost': the GPUs answer and "
-            f"lost nothing. {NO_ANSWER}"
+            "GPU time. 'cause unknown' means that no run was tagged. 'nothing lost': the GPUs "
+            f"answer and lost nothing. {NO_ANSWER}"
         )
         .span(8)
         .with_target(instant(queries.CULPRIT, "{{cause}}", "A"))
     )
+    return worded(panel, {}, CAUSE_WORDS)
 
 
 def use_of_time() -> timeseries.Panel:
@@ -112,25 +117,23 @@ def causes() -> timeseries.Panel:
         .decimals(2)
         .with_target(over_time(queries.CAUSES, "{{cause}}", "A"))
     )
-    return coloured(panel, CAUSE_COLOURS)
+    return worded(panel, CAUSE_COLOURS, CAUSE_WORDS)
 
 
 def reasons() -> timeseries.Panel:
     """Reasons of input waits."""
-    return (
+    panel = (
         stacked(curves("Why batches are late", "none"))
         .description(
-            "GPUs that wait for input, by reason: 1 is one idle GPU. cpu_bound: preprocessing; "
-            "gil_bound: the GIL; disk_bound, network_bound, memory_pressure, latency_bound; "
-            "unknown: no evidence. Together they are the band input_wait beside this. The runbook "
-            "of GpumonGPUStarved says what to change first. 'no tagged wait': no tagged run waits. "
+            "GPUs that wait for input, by reason: 1 is one idle GPU. 'reasons unknown': no "
+            "evidence. Together they are the band 'waiting for input' beside this. The runbook of "
+            "GpumonGPUStarved says what to change first. 'no tagged wait': no tagged run waits. "
             f"{NO_ANSWER}"
         )
         .decimals(2)
         .with_target(over_time(queries.REASONS, "{{reason}}", "A"))
-        .override_by_name("unknown", [fixed("orange")])
-        .override_by_name("no tagged wait", [fixed("text")])
     )
+    return worded(panel, REASON_COLOURS, REASON_WORDS)
 
 
 def gaps() -> timeseries.Panel:
@@ -221,9 +224,7 @@ def use_by_cause() -> barchart.Panel:
         )
         .with_target(instant(queries.USE_BY_CAUSE, "", "A").format(PromQueryFormat.TABLE))
     )
-    for cause, colour in CAUSE_COLOURS.items():
-        panel = panel.override_by_name(cause, [fixed(colour)])
-    return panel
+    return worded(panel, CAUSE_COLOURS, CAUSE_WORDS)
 
 
 def runs() -> table.Panel:
@@ -253,7 +254,7 @@ def users() -> table.Panel:
     """Users with processes on each GPU."""
     panel = (
         table.Panel()
-        .title("Processes on each GPU now, by user")
+        .title("Users on each GPU now")
         .description(
             "Users with a process on each GPU, also without tags. It needs 'gpumon serve --users'. "
             "'none seen': the GPU answers, and no process is on it, or users are not exported. "

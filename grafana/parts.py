@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Final, TypeVar
 
+from grafana_foundation_sdk.builders import barchart, prometheus, stat, table, timeseries
 from grafana_foundation_sdk.builders import common as options
 from grafana_foundation_sdk.builders import dashboard as build
-from grafana_foundation_sdk.builders import prometheus, stat, table, timeseries
 from grafana_foundation_sdk.models import common
 from grafana_foundation_sdk.models import dashboard as model
 from grafana_foundation_sdk.models.prometheus import PromQueryFormat
+
+from gpumon.core.diagnosis.messages import WORD_OF_CAUSE, WORD_OF_REASON
+from gpumon.core.phase import InputWaitReason
 
 SOURCE: Final = model.DataSourceRef(type_val="prometheus", uid="${datasource}")
 WIDE: Final = 24
@@ -58,8 +61,23 @@ CAUSE_COLOURS: Final = {
     "not_in_use": "#5a5a5a",
     "nothing lost": "text",
 }
+REASON_COLOURS: Final = {
+    "cpu_bound": "#d55e00",
+    "gil_bound": "#cc79a7",
+    "disk_bound": "#0072b2",
+    "network_bound": "#009e73",
+    "memory_pressure": "#e6c700",
+    "latency_bound": "#56b4e9",
+    "unknown": "#98a2ae",
+    "no tagged wait": "text",
+}
+"""As in the pictures of a log."""
+CAUSE_WORDS: Final = {cause.value: word for cause, word in WORD_OF_CAUSE.items()}
+REASON_WORDS: Final = {
+    InputWaitReason(reason).value: word for reason, word in WORD_OF_REASON.items()
+}
 
-Curves = TypeVar("Curves", bound="timeseries.Panel")
+Panel = TypeVar("Panel", timeseries.Panel, barchart.Panel, stat.Panel)
 
 
 # -- queries ----------------------------------------------------------------------
@@ -179,11 +197,20 @@ def stacked(panel: timeseries.Panel) -> timeseries.Panel:
     )
 
 
-def coloured(panel: timeseries.Panel, colours: Mapping[str, str]) -> timeseries.Panel:
-    """With fixed colours by name of the line."""
-    for name, colour in colours.items():
-        panel = panel.override_by_name(name, [fixed(colour)])
+def worded(panel: Panel, colours: Mapping[str, str], words: Mapping[str, str]) -> Panel:
+    """With a fixed colour, and the word of the glossary, for each name of a series."""
+    for name in dict.fromkeys((*colours, *words)):
+        settings = [fixed(colours[name])] if name in colours else []
+        if name in words:
+            settings.append(field_property("displayName", words[name]))
+        panel = panel.override_by_name(name, settings)
     return panel
+
+
+def cells_in_words(words: Mapping[str, str]) -> model.DynamicConfigValue:
+    """Cells of a column in words of the glossary."""
+    texts = {name: model.ValueMappingResult(text=word) for name, word in words.items()}
+    return field_property("mappings", [model.ValueMap(options=texts)])
 
 
 class Column:

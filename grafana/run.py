@@ -11,6 +11,7 @@ from grafana_foundation_sdk.models import dashboard as model
 from grafana import run_queries as queries
 from grafana.parts import (
     CAUSE_COLOURS,
+    CAUSE_WORDS,
     GPU_HOURS,
     HALF,
     HOST_UID,
@@ -18,10 +19,11 @@ from grafana.parts import (
     MONEY,
     NAMED_GPU,
     PRICE,
+    REASON_COLOURS,
+    REASON_WORDS,
     RUN_UID,
     Column,
     choice,
-    coloured,
     curves,
     field_property,
     figures,
@@ -37,6 +39,7 @@ from grafana.parts import (
     thresholds,
     unit,
     with_all,
+    worded,
 )
 
 _NO_RUN: Final = "'No data': no daemon reported this run in the time shown."
@@ -71,8 +74,9 @@ def lost() -> stat.Panel:
 
 def culprit() -> stat.Panel:
     """The cause to look at first."""
-    return (
-        figures("Main culprit", "s")
+    panel = (
+        figures("Main cause", "s")
+        .decimals(1)
         .span(4)
         .description(
             "The cause with the most lost GPU time over the time shown, and how much it took. "
@@ -80,12 +84,13 @@ def culprit() -> stat.Panel:
         )
         .with_target(instant(queries.CULPRIT, "{{cause}}", "A"))
     )
+    return worded(panel, {}, CAUSE_WORDS)
 
 
 def bound() -> stat.Panel:
     """How much faster the run could become."""
     return (
-        figures("Faster without waits for input, at most", "suffix:times")
+        figures("Speed-up, at most", "suffix:times")
         .span(4)
         .decimals(2)
         .description(f"{_UPPER_BOUND} {_UNUSED} {_NO_RUN}")
@@ -127,12 +132,12 @@ def causes() -> timeseries.Panel:
         .with_target(over_time(queries.BUSY_GPUS, "busy", "A"))
         .with_target(over_time(queries.CAUSES, "{{cause}}", "B"))
     )
-    return coloured(panel, CAUSE_COLOURS)
+    return worded(panel, CAUSE_COLOURS, CAUSE_WORDS)
 
 
 def reasons() -> timeseries.Panel:
     """Reasons of input waits on its GPUs."""
-    return (
+    panel = (
         stacked(curves("Why its batches are late", "none"))
         .decimals(2)
         .description(
@@ -141,25 +146,23 @@ def reasons() -> timeseries.Panel:
             f"says what to change first. 'no tagged wait': the run does not wait. {_NO_RUN}"
         )
         .with_target(over_time(queries.REASONS, "{{reason}}", "A"))
-        .override_by_name("unknown", [fixed("orange")])
-        .override_by_name("no tagged wait", [fixed("text")])
     )
+    return worded(panel, REASON_COLOURS, REASON_WORDS)
 
 
 def phases() -> timeseries.Panel:
     """Time of the training process by phase."""
-    return (
+    panel = (
         stacked(curves("Phases of the process", "percentunit"))
         .description(
             "Time of the training process by phase, as a share; with several runs, their mean. A "
-            "wait for input costs nothing while the GPU has work, so this is not the loss. 'no "
-            f"phase recorded': the run exists and has recorded none yet. {_NO_RUN}"
+            "wait for input costs nothing while the GPU has work, so this is not the loss. "
+            f"'no phase recorded': the run exists and has recorded none yet. {_NO_RUN}"
         )
         .with_target(over_time(queries.PHASES, "{{phase}}", "A"))
-        .override_by_name("input_wait", [fixed("red")])
-        .override_by_name("train_step", [fixed("green")])
-        .override_by_name("no phase recorded", [fixed("text")])
     )
+    colours = {**CAUSE_COLOURS, "train_step": "green", "no phase recorded": "text"}
+    return worded(panel, colours, {})
 
 
 def steps() -> timeseries.Panel:
@@ -241,6 +244,8 @@ def gpus() -> table.Panel:
         Column("host", "Host", link_to(HOST_UID, "host")),
         Column("gpu", "GPU"),
         Column("name", "Model"),
+        Column("user", "User"),
+        Column("job_id", "Job"),
         Column("Value #share", "Share", *unit("percentunit", 1)),
         Column("Value #busy", "Busy", *unit("percentunit", 1)),
         Column("Value #starved", "Starved", *unit("percentunit", 1)),

@@ -97,7 +97,8 @@ SAMPLES: Final = (
 
 _NAMES: Final = f"on({ONE_GPU}) group_left(gpu, name) max by ({ONE_GPU}, gpu, name)"
 _WAS_ON: Final = (
-    f"max by ({ONE_GPU}, run) (last_over_time(gpumon_gpu_job_info{{{RUN},{GPU}}}[{SHOWN}]))"
+    f"max by ({ONE_GPU}, run, user, job_id)"
+    f" (last_over_time(gpumon_gpu_job_info{{{RUN},{GPU}}}[{SHOWN}]))"
 )
 
 

@@ -109,7 +109,7 @@ class TestEveryPanel:
         assert total == pytest.approx(1.0, abs=1e-6)
 
     def test_of_the_culprit_names_one(self, prometheus: Prometheus) -> None:
-        (culprit,) = [target for target in targets_of(HOST) if target.panel == "Main culprit"]
+        (culprit,) = [target for target in targets_of(HOST) if target.panel == "Main cause"]
 
         (answer,) = prometheus.now(as_grafana_sends_it(culprit.expr))
 

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import pytest
 
+from grafana import picture_panels, pictures
 from tests.builders.scripted_hosts import UNUSED, Hours
 from tests.dashboard_file import BOARDS, FLEET, HOST, RUN, as_grafana_sends_it, panels
 from tests.e2e.prometheus_server import Prometheus
@@ -22,6 +23,7 @@ ROOT: Final = Path(__file__).resolve().parents[2]
 MODULES: Final = ROOT / ".venv-node"
 H200: Final = "NVIDIA H200"
 EACH_GPU: Final = (1020 / 1800, 660 / 1800, 0, 780, 1.475, 90 / 141, 1)
+MOST_BYTES: Final = 150_000
 TABLES: Final = {
     (uid, panel["title"]): panel
     for uid in BOARDS
@@ -76,22 +78,22 @@ TRUTH: Final[dict[tuple[str, str], tuple[tuple[str, ...], list[tuple[Any, ...]]]
         ("GPU", "Model", "Run"),
         [(str(gpu), H200, "resnet") for gpu in range(2)],
     ),
-    (HOST, "Processes on each GPU now, by user"): (
+    (HOST, "Users on each GPU now"): (
         ("GPU", "User"),
         [(str(gpu), "ada") for gpu in range(2)],
     ),
     (RUN, "Its GPUs"): (
-        ("Run", "Host", "GPU", "Model", "Share", "Busy", "Starved"),
+        ("Run", "Host", "GPU", "Model", "User", "Share", "Busy", "Starved"),
         [
-            ("resnet", "node-000", "0", H200, 0.6, 1020 / 1800, 660 / 1800),
-            ("resnet", "node-000", "1", H200, 0.4, 1020 / 1800, 660 / 1800),
+            ("resnet", "node-000", "0", H200, "ada", 0.6, 1020 / 1800, 660 / 1800),
+            ("resnet", "node-000", "1", H200, "ada", 0.4, 1020 / 1800, 660 / 1800),
         ],
     ),
 }
 """Headings and rows by dashboard and table, after the half hour of the script."""
 
 SHOWN: Final = (
-    ("suffix:GPU-h", 12400.25, 1, "12400.3 GPU-h"),
+    ("suffix:GPU-h", 12400.26, 1, "12400.3 GPU-h"),
     ("locale", 31000.456, 2, "31,000.46"),
     ("percentunit", 0.413, 0, "41%"),
     ("kwatth", 0.125, 1, "125.0 Wh"),
@@ -168,6 +170,18 @@ class TestTheTables:
                     expected_value = value if is_text else pytest.approx(value, rel=0.01, abs=1e-6)
                     assert row[heading] == expected_value, (key, heading)
 
+    def test_are_the_same_in_the_pictures(self, prometheus: Prometheus) -> None:
+        shown = every_table(prometheus, SENT, keeps_empty=True)
+
+        for key, panel in TABLES.items():
+            asked = question(prometheus, panel, SENT, keeps_empty=True)["targets"]
+            answers = {one["refId"]: one["result"] for one in asked}
+            if panel["type"] == "table":
+                drawn = picture_panels.table_rows(panel, answers)
+                assert [without_gaps(row) for row in drawn] == [
+                    without_gaps(row) for row in shown[key]
+                ], key
+
     @pytest.mark.parametrize("keeps_empty", [True, False], ids=["new", "old"])
     def test_say_so_in_one_row_if_nothing_is_lost(
         self, unused: Prometheus, keeps_empty: bool
@@ -188,6 +202,18 @@ class TestTheTables:
         assert hours == sorted(hours, reverse=True)
 
 
+class TestThePictures:
+    @pytest.mark.parametrize("uid", sorted(BOARDS))
+    def test_are_small_and_can_be_drawn_again(self, prometheus: Prometheus, uid: str) -> None:
+        shown = pictures.FOLDER / f"{uid}.png"
+
+        drawn = pictures.picture(uid, prometheus)
+
+        assert drawn.startswith(b"\x89PNG")
+        assert len(drawn) < MOST_BYTES
+        assert shown.stat().st_size < MOST_BYTES
+
+
 class TestTheUnits:
     def test_exist_in_grafana_and_are_written_as_intended(self) -> None:
         used = {unit for uid in BOARDS for panel in panels(uid) for unit in units_of(panel)}
@@ -196,7 +222,12 @@ class TestTheUnits:
         answer = in_grafana([], [*written, *((unit, 1, 1) for unit in sorted(used))])
 
         assert answer["unknownUnits"] == []
+        assert [picture_panels.written(*one) for one in written] == [text for *_, text in SHOWN]
         assert answer["texts"][: len(SHOWN)] == [text for *_, text in SHOWN]
+
+
+def without_gaps(row: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in row.items() if value not in (None, "")}
 
 
 def sorted_rows(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
