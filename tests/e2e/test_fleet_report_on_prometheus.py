@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import importlib.util
+import json
+import subprocess
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -20,8 +23,10 @@ from benchmarks.fleet_block import (
     write_rules,
 )
 from tests.command_line import Shell
-from tests.e2e.prometheus_server import running_prometheus
-from tests.needs import needed
+from tests.e2e.prometheus_server import running_prometheus, wait_until
+from tests.needs import missing, needed
+from tests.processes import ending
+from tests.serving import free_port
 
 pytestmark = [pytest.mark.prometheus, pytest.mark.slow]
 
@@ -30,6 +35,8 @@ FLEET = FleetScript(hosts=50)
 SMALL = FleetScript(hosts=5, gpus=2, jobs=typical_jobs(5))
 MISSED_S = 6 * HOUR_S
 PRICE = 2.5
+BCRYPT_OF_TEST = "$2b$12$hNf2lSsxfm0.i4a.1kVpSOVyBCfIB51VRjgBUyv6kdnyTlgWj81Ay"
+"""The hash of `test`, from Prometheus' own documentation."""
 
 
 def served(folder: Path, text: Path) -> Iterator[str]:
@@ -148,3 +155,81 @@ class TestAServerWithoutRules:
         assert (ended.code, ended.out) == (1, "")
         assert "load prometheus/rules.yml" in ended.err
         assert ended.is_refused_in_a_sentence
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A certificate for 127.0.0.1, and the files of a client."""
+    folder = tmp_path_factory.mktemp("closed")
+    subprocess.run(
+        [
+            needed("openssl"), "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2",
+            "-subj", "/CN=prometheus", "-addext", "subjectAltName=IP:127.0.0.1",
+            "-keyout", "server.key", "-out", "server.crt",
+        ],
+        check=True, capture_output=True, cwd=folder,
+    )  # fmt: skip
+    web = {
+        "tls_server_config": {"cert_file": "server.crt", "key_file": "server.key"},
+        "basic_auth_users": {"ann": BCRYPT_OF_TEST},
+    }
+    client = {
+        "basic_auth": {"username": "ann", "password_file": "password"},
+        "tls_config": {"ca_file": "server.crt"},
+    }
+    (folder / "password").write_text("test\n")
+    (folder / "password").chmod(0o600)
+    for name, document in (
+        ("web.yml", web),
+        ("client.yml", client),
+        ("untrusting.yml", {"basic_auth": client["basic_auth"]}),
+        ("prometheus.yml", {}),
+    ):
+        (folder / name).write_text(json.dumps(document))  # JSON is YAML
+    return folder
+
+
+@pytest.fixture(scope="module")
+def closed(folder: Path) -> Iterator[str]:
+    address = f"127.0.0.1:{free_port()}"
+    command = [
+        needed("prometheus"),
+        "--config.file=prometheus.yml",
+        "--web.config.file=web.yml",
+        f"--web.listen-address={address}",
+    ]
+    with (
+        (folder / "prometheus.log").open("wb") as log,
+        ending(subprocess.Popen(command, cwd=folder, stdout=log, stderr=log)),
+    ):
+        wait_until("it listens", lambda: b"Server is ready" in log_of(folder), seconds=30)
+        yield f"https://{address}"
+
+
+class TestAServerWithTlsAndPasswords:
+    """Prometheus' own, by its ``--web.config.file``."""
+
+    @pytest.mark.parametrize(
+        ("client", "sentence"),
+        [
+            (None, "its certificate is not accepted"),
+            ("untrusting.yml", "its certificate is not accepted"),
+            ("client.yml", "has no figures of gpumon"),
+        ],
+    )
+    def test_is_asked_with_a_password_by_those_who_trust_it(
+        self, gpumon: Shell, closed: str, folder: Path, client: str | None, sentence: str
+    ) -> None:
+        if client is not None and importlib.util.find_spec("yaml") is None:
+            missing("PyYAML is not installed")
+        options = () if client is None else ("--http-config", folder / client)
+
+        ended = gpumon("report", "--prometheus", closed, *options)
+
+        assert ended.code == 1
+        assert ended.is_refused_in_a_sentence
+        assert sentence in ended.err
+
+
+def log_of(folder: Path) -> bytes:
+    return (folder / "prometheus.log").read_bytes()
