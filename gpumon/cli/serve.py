@@ -7,7 +7,7 @@ import gc
 import logging
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -35,6 +35,7 @@ from gpumon.core.codecs.report_codec import encode_report, encode_report_with_la
 from gpumon.core.reading import Reading
 from gpumon.core.ring_format.runtime_paths import STATE_FILE
 from gpumon.core.state import MonitorState
+from gpumon.errors import UsageError
 from gpumon.outlets.http.clients import WebToken, read_token
 from gpumon.outlets.http.faults import WEB_SERVER
 from gpumon.outlets.http.routes import ReportScope
@@ -48,6 +49,7 @@ from gpumon.pipeline.watch import MachineWatch, Watch
 from gpumon.sources.gpu_source import ReadNow
 from gpumon.sources.nvml.drain_schedule import LONGEST_NS
 from gpumon.sources.nvml.fields.table import NvmlOptions, ReadTimes
+from gpumon.sources.process_owners import hides_users, user_name
 from gpumon.sources.ring_reader.daemon_folder import LockedFolder, ring_folders
 from gpumon.sources.system_clock import SystemClock
 
@@ -125,12 +127,17 @@ class ServeCommand:
             help="with --stacks: the users, by name or number, whose processes may be read besides "
             "your own",
         )
+        parser.add_argument(
+            "--users",
+            action="store_true",
+            help="name the users of GPUs in /metrics: their GPU time, and who is on which GPU",
+        )
 
     def run(self, args: argparse.Namespace) -> int:
         logging.basicConfig(format="gpumon: %(message)s", level=logging.INFO, stream=sys.stderr)
         for sentence in misspelt_variables(args.parser, os.environ):
             _LOG.warning("%s", sentence)
-        stack_users = stack_users_of(args)
+        stack_users, users = stack_users_of(args), user_names_of(args)
         daemon = Daemon(
             args.source,
             listen=args.listen or [DEFAULT_LISTEN],
@@ -141,9 +148,30 @@ class ServeCommand:
         )
         if stack_users is not None:
             daemon.sample_stacks_of(stack_users)
+        if users is not None:
+            daemon.name_users(users)
         end_on_signals(daemon.stop)
         daemon.run()
         return 0
+
+
+def user_names_of(args: argparse.Namespace) -> Callable[[int], str] | None:
+    """What names a user; ``None``: users are not named.
+
+    Raises:
+        UsageError: The source is a recording, maybe of another machine with other users.
+    """
+    if not args.users:
+        return None
+    if replay_of(args.source) is not None:
+        raise UsageError("--users needs a live source, and a recording is none")
+    if hides_users():
+        _LOG.warning(
+            "--users has no effect, for processes of other users are hidden (hidepid): run gpumon "
+            "serve as root, or as a user of the group that /proc is mounted with (gid=)"
+        )
+        return None
+    return user_name
 
 
 class Daemon:
@@ -198,6 +226,10 @@ class Daemon:
         sampler = stack_sampler(users, self._clock)
         if sampler is not None and isinstance(self._watch, MachineWatch):
             self._watch.sample_stacks(sampler)
+
+    def name_users(self, user_name: Callable[[int], str]) -> None:
+        """Name the users of GPUs, by uid, from the first tick on."""
+        self._monitor = Monitor(self._watch.facts, user_name=user_name)
 
     def stop(self) -> None:
         """End the loop soon. Safe in a signal handler."""

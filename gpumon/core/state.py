@@ -87,21 +87,25 @@ class GpuState(NamedTuple):
     energy: EnergyUse = NO_ENERGY
 
 
-NO_RUN: Final = ""
-"""In place of a run: time of no run."""
-TimeKey: TypeAlias = tuple[str, IdleCause | None]
+UNOWNED: Final = ""
+"""In place of a run or user: time of none."""
+RunTimeKey: TypeAlias = tuple[str, IdleCause | None]
 """The label of a run, and a cause of idle time; ``None``: busy time."""
+UserTimeKey: TypeAlias = tuple[int | None, IdleCause | None]
+"""The same of a user; ``None`` in place of a uid: no user."""
 
 
 class SettledTime(NamedTuple):
     """Time of one GPU that was settled in one tick.
 
     Attributes:
-        by_run: Nanoseconds; ``NO_RUN`` has the time of no run.
+        by_run: Nanoseconds; ``UNOWNED`` has the time of no run.
+        by_user: Nanoseconds, as many; empty if users are not named.
     """
 
     uuid: str
-    by_run: Mapping[TimeKey, int]
+    by_run: Mapping[RunTimeKey, int]
+    by_user: Mapping[UserTimeKey, int]
 
 
 class Stretch(NamedTuple):
@@ -166,6 +170,8 @@ class RunState(RunReport):
         named_gpus: The GPUs that the user configured, as written; ``None``: not configured.
         is_undecided: Whether its binding to a GPU that worked waits for the next process list.
         written_ns: CLOCK_MONOTONIC of its last record; 0: none.
+        job_id: The job's id if a launcher named it; empty: none did.
+        started_wall_time_s: Seconds since the epoch when it began, to the millisecond.
     """
 
     phase: TrainingPhase | None
@@ -173,6 +179,8 @@ class RunState(RunReport):
     named_gpus: tuple[str, ...] | None = None
     is_undecided: bool = False
     written_ns: int = 0
+    job_id: str = ""
+    started_wall_time_s: float = 0.0
 
 
 class CollectorState(NamedTuple):
@@ -227,6 +235,7 @@ class MonitorState(NamedTuple):
         replayed: Whether this is played from a recording; every outlet says so.
         rings_left_out: As ``RingsReading.left_out``.
         settled: The time that was settled in this tick; GPUs without any are left out.
+        users: Names by uid, of users of processes and runs; ``None``: users are not named.
     """
 
     taken_at_ns: int
@@ -247,6 +256,7 @@ class MonitorState(NamedTuple):
     call_errors: tuple[tuple[str, int, int], ...] = ()
     rings_left_out: tuple[tuple[int | None, int], ...] = ()
     settled: tuple[SettledTime, ...] = ()
+    users: Mapping[int, str] | None = None
 
     def repeats(self, before: MonitorState | None) -> bool:
         """Whether no GPU has changed since that state, and no run is known.

@@ -33,7 +33,7 @@ from gpumon.core.state import GpuState, SettledTime
 from gpumon.pipeline.gpu_bindings import AwaitedWork, DeferredTick, GpuBindings
 from gpumon.pipeline.job_stacks import JobStacks
 from gpumon.pipeline.peer_work import PeerWork
-from gpumon.pipeline.settled_time import TimeByRun
+from gpumon.pipeline.settled_time import TimeByOwner
 from gpumon.pipeline.tracked_run import TrackedRun, parts_of, with_reasons
 
 _NOT_SHARED: Final = SharedIdle({})
@@ -61,11 +61,13 @@ class GpuTracker:
             samples are not settled before that. ``None``: none is being taken.
     """
 
-    def __init__(self, first: GpuSample, settings: DetectorSettings) -> None:
+    def __init__(
+        self, first: GpuSample, settings: DetectorSettings, *, counts_users: bool = False
+    ) -> None:
         self._settings = settings
         self.newest = first
         self.ledger = GpuLedger(settings)
-        self._time = TimeByRun(self.ledger)
+        self._time = TimeByOwner(self.ledger, counts_users=counts_users)
         self.fill = FillLedger(settings.fill)
         self.board = BoardLedger()
         self.energy = EnergyLedger()
@@ -177,7 +179,10 @@ class GpuTracker:
             return  # nothing happened since the last tick
         self._shown, self._had_runs = None, bool(runs)
         self._hang.follow(runs, self.uuid)
-        self._time.processes = newest.processes or ()
+        read_at_ns = newest.processes_at_ns
+        self._time.note_processes(
+            newest.processes, (self._answered_at_ns or 0) if read_at_ns is None else read_at_ns
+        )
         since_ns = _suspended_since_ns(runs, self.uuid)
         if since_ns is not None and self.ledger.last_active_end_ns > since_ns + _DRAINED_AFTER_NS:
             since_ns = None  # an untagged process works here
@@ -208,7 +213,7 @@ class GpuTracker:
         self, tick: DeferredTick, runs: tuple[TrackedRun, ...], peers: Sequence[GpuTracker]
     ) -> None:
         ledger, uuid = self.ledger, self.uuid
-        self._time.belongs_to(())
+        self._time.belongs_to(None)
         overs_ns = {run: run.over_ns for run in runs}
         # An unbound run keeps no other job alive whose processes are gone.
         is_bound = any(
@@ -237,19 +242,21 @@ class GpuTracker:
                     continue
                 is_active = self._is_active(sample)
                 if steady is None:
-                    self._time.belongs_to(())
+                    self._time.belongs_to(None)
                     # A run does not wait before it begins, however late the sample comes.
                     ledger.set_run_waiting(any(run.began_by(sample.end_ns) for run in waits_for))
                 self._settle_sample(sample, runs, peers, is_active=is_active, steady=steady)
                 if steady is None:
-                    self._time.belongs_to(())
+                    self._time.belongs_to(None)
                     self._end_jobs(overs_ns, is_active=is_active)
-            self._time.belongs_to(())
+            self._time.belongs_to(None)
             ledger.set_run_waiting(bool(waits_for))
             if not tick.busy:
                 self._end_jobs(overs_ns, is_active=False)
         elif tick.busy:
+            self._time.belongs_to(())
             ledger.observe(tick.busy)
+            self._time.belongs_to(None)
         has_processes = tick.has_processes
         ledger.processes_seen(None if has_processes is None else has_processes or is_bound)
         self._awaited.note_pending(owners, ledger.awaited_ns)
@@ -258,7 +265,7 @@ class GpuTracker:
         """Drop idle time as start-up if only runs of these users, who did no work, waited."""
         dropped_ns = self._awaited.drop(owners) if owners else 0
         if dropped_ns:
-            self._time.belongs_to(())
+            self._time.belongs_to(None)
             self.ledger.give_up_awaiting(dropped_ns)
 
     def _settle_sample(

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from heapq import nlargest
+from itertools import chain
 
-from gpumon.core.clock import NS_PER_S
+from gpumon.core.clock import NS_PER_S, seconds
 from gpumon.core.reading import Reading
 from gpumon.core.report.report import JobKey
 from gpumon.core.ring_format.events import KEEP_ENDED_NS
-from gpumon.core.sample import Frame, Tick, fault_sentence
+from gpumon.core.sample import Frame, GpuSample, Tick, fault_sentence
 from gpumon.core.settings.detector import DEFAULT_SETTINGS, DetectorSettings
 from gpumon.core.stacks.place import place_of
 from gpumon.core.stacks.reading import StacksReading
@@ -50,12 +52,21 @@ class MonitorFacts:
 class Monitor:
     """Tracks every GPU and every run."""
 
-    def __init__(self, facts: MonitorFacts, settings: DetectorSettings = DEFAULT_SETTINGS) -> None:
+    def __init__(
+        self,
+        facts: MonitorFacts,
+        settings: DetectorSettings = DEFAULT_SETTINGS,
+        *,
+        user_name: Callable[[int], str] | None = None,
+    ) -> None:
+        """Watch a machine; ``user_name`` names a user by uid, ``None``: users are not named."""
         self._facts = facts
+        self._user_name = user_name
+        self._users: dict[int, str] | None = None if user_name is None else {}
         self._silence_ns = 2 * facts.period_ns + facts.period_ns // 2
         self._settings = settings
         self._gpus: dict[str, GpuTracker] = {}
-        self._runs = RunRegistry(simulated=facts.simulated)
+        self._runs = RunRegistry(simulated=facts.simulated, user_name=user_name)
         self._late_ranks = LateRanks(settings)
         self._has_listed_process = False  # whether the driver ever listed one
         self._began_ns: int | None = None
@@ -88,7 +99,13 @@ class Monitor:
         if rings.rings or self._runs.runs:
             newest = [gpu.newest for gpu in self._gpus.values()]
             gpus = tick.frames[-1].gpus if tick.frames else newest
-            self._runs.update(rings, gpus, reading.host, observed_from_ns=self._began_ns)
+            self._runs.update(
+                rings,
+                gpus,
+                reading.host,
+                observed_from_ns=self._began_ns,
+                clock_offset_s=reading.wall_time_s - seconds(tick.at_ns),
+            )
         self._samples_total += len(tick.frames)
         self._note_stacks(reading.stacks)
         settled: list[SettledTime] = []
@@ -103,6 +120,7 @@ class Monitor:
                 self._ingest_frame(frame)
                 self._settle(frame)
             settled = self._pop_settled()
+            self._name_users(frame.gpus for frame in tick.frames)
             self._late_ranks.update(tick.at_ns, self._runs.runs, self._gpus)
             self._forget()
             self._gpu_states, self._source_collector = self._gpus_now(tick)
@@ -134,6 +152,7 @@ class Monitor:
             call_errors=self._newest.call_errors,
             rings_left_out=rings.left_out,
             settled=tuple(settled),
+            users=self._users,
         )
 
     def _note_stacks(self, stacks: StacksReading) -> None:
@@ -168,7 +187,9 @@ class Monitor:
         for sample in frame.gpus:
             tracker = self._gpus.get(sample.device.uuid)
             if tracker is None:
-                tracker = self._gpus[sample.device.uuid] = GpuTracker(sample, self._settings)
+                tracker = self._gpus[sample.device.uuid] = GpuTracker(
+                    sample, self._settings, counts_users=self._user_name is not None
+                )
             tracker.observe(sample, frame.taken_at_ns)
         self._gpus = dict(
             sorted(self._gpus.items(), key=lambda known: known[1].newest.device.sort_key)
@@ -209,6 +230,17 @@ class Monitor:
     def _pop_settled(self) -> list[SettledTime]:
         each = [gpu.pop_settled() for gpu in self._gpus.values()]
         return [one for one in each if one is not None]
+
+    def _name_users(self, gpus_of_frames: Iterable[tuple[GpuSample, ...]]) -> None:
+        """Name the users of all runs and processes."""
+        if self._user_name is None or self._users is None:
+            return
+        uids = {run.reading.owner_uid for run in self._runs.runs}
+        for gpu in chain.from_iterable(gpus_of_frames):
+            uids.update(process.uid for process in gpu.processes or () if process.uid is not None)
+        new = uids.difference(self._users)
+        if new:
+            self._users = self._users | {uid: self._user_name(uid) for uid in new}
 
     def _busiest_of_jobs(self) -> dict[JobKey, dict[str, GpuTracker]]:
         """The GPUs that worked most lately for each job of several, by UUID.

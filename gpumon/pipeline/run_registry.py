@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import count
 from operator import attrgetter
 
+from gpumon.core.clock import seconds
 from gpumon.core.report.report import JobKey
 from gpumon.core.ring_format.events import RingReading, RingsReading
 from gpumon.core.sample import GpuSample
@@ -17,7 +19,8 @@ from gpumon.pipeline.tracked_run import GpuBinding, TrackedRun
 class RunRegistry:
     """All runs whose rings exist, matched with the GPUs that they may use."""
 
-    def __init__(self, *, simulated: bool) -> None:
+    def __init__(self, *, simulated: bool, user_name: Callable[[int], str] | None = None) -> None:
+        self._user_name = user_name
         self._simulated = simulated
         self._runs: dict[str, TrackedRun] = {}
         self._runs_on: dict[str, list[TrackedRun]] | None = None  # by UUID, if known
@@ -34,6 +37,7 @@ class RunRegistry:
         host: HostReading,
         *,
         observed_from_ns: int = 0,
+        clock_offset_s: float = 0.0,
     ) -> None:
         """Update all runs; those that are no longer listed are forgotten.
 
@@ -42,6 +46,7 @@ class RunRegistry:
             gpus: The newest sample of each GPU.
             host: Host evidence on the runs.
             observed_from_ns: When observation of the GPUs began.
+            clock_offset_s: Seconds from CLOCK_MONOTONIC to the wall clock.
         """
         if not self._candidate_gpus.are_of(gpus):
             self._candidate_gpus = CandidateGpus(gpus, simulated=self._simulated)
@@ -53,6 +58,8 @@ class RunRegistry:
         for reading in rings.rings:
             if reading.key not in self._runs:
                 run = self._runs[reading.key] = TrackedRun(reading)
+                started_s = clock_offset_s + seconds(run.started_ns)
+                run.started_wall_time_s = round(started_s, 3)
                 # A run that trained before observation began has had its first batch.
                 run.timeline.note_activity(0, observed_from_ns)
                 self._join(run)
@@ -140,7 +147,8 @@ class RunRegistry:
 
         An ended run's label passes to a newer run of the same name and user. If the other run
         lives, or is another user's, the new one gets its pid in the label. A ring without a
-        living process, which anyone can copy, never gets the name of a living run.
+        living process, which anyone can copy, never gets the name of a living run. Where users
+        are named, a run gets its user in the label if another user's has the name.
         """
         new = [run for run in self._runs.values() if run.label is None and not run.is_superseded]
         if not new:
@@ -148,18 +156,29 @@ class RunRegistry:
         owners = {run.label: run for run in self._runs.values() if run.label}
         living = {run.reading.facts.run: run for run in self._runs.values() if run.reading.alive}
         for run in sorted(new, key=attrgetter("started_ns")):
-            label = name = run.reading.facts.run
-            number = 1
-            while (label in owners and not _may_follow(run, owners[label])) or (
-                label in living and _is_behind(run, living[label])
-            ):
-                suffix = "" if number == 1 else f"-{number}"
-                label = f"{name}-{run.reading.host_pid}{suffix}"
-                number += 1
+            label = next(
+                label
+                for label in self._possible_labels(run, owners)
+                if (label not in owners or _may_follow(run, owners[label]))
+                and not (label in living and _is_behind(run, living[label]))
+            )
             if label in owners:
                 owners[label].label, owners[label].is_superseded = None, True
             owners[label] = run
             run.label = run.time_label = label
+
+    def _possible_labels(self, run: TrackedRun, owners: Mapping[str, TrackedRun]) -> Iterator[str]:
+        """Labels for a run, the best first: its name, with its user, or with its pid."""
+        name, owner_uid = run.reading.facts.run, run.reading.owner_uid
+        yield name
+        holder = owners.get(name)
+        is_of_another = holder is not None and holder.reading.owner_uid != owner_uid
+        if self._user_name is not None and is_of_another:
+            yield f"{name}-{self._user_name(owner_uid)}"
+        label = f"{name}-{run.reading.host_pid}"
+        yield label
+        for number in count(2):
+            yield f"{label}-{number}"
 
 
 def _is_behind(run: TrackedRun, living: TrackedRun) -> bool:

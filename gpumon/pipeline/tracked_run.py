@@ -70,6 +70,7 @@ class TrackedRun:
         self.label: str | None = None
         self.time_label = reading.facts.run  # its last label: whose time its GPUs' time is
         self.is_superseded = False  # a newer run took its label
+        self.started_wall_time_s = 0.0  # seconds since the epoch
         self._present = PresentPhase(reading.facts.started_ns)
         self._shown_ns: dict[TrainingPhase, int] = {}
         self._pace = StepPace()
@@ -349,6 +350,8 @@ class TrackedRun:
             silence=self.silence,
             written_ns=self._written_ns,
             on_cpu=facts.on_cpu,
+            job_id=facts.launched_job,
+            started_wall_time_s=self.started_wall_time_s,
         )
 
 

@@ -113,11 +113,21 @@ class ProcessNames:
         if uid is None:
             return None
         if uid not in self._users:
-            try:
-                self._users[uid] = label_text(pwd.getpwuid(uid).pw_name)
-            except KeyError:
-                self._users[uid] = str(uid)
+            self._users[uid] = user_name(uid)
         return self._users[uid]
+
+
+def user_name(uid: int) -> str:
+    """The name of that user, or its number if it has none."""
+    try:
+        return label_text(pwd.getpwuid(uid).pw_name)
+    except (KeyError, OverflowError):
+        return str(uid)
+
+
+def hides_users(proc: Path = Path("/proc")) -> bool:
+    """Whether ``/proc`` hides processes of other users, as it shows of process 1."""
+    return not _read(1, "status", proc)
 
 
 def _program(raw: str) -> str:

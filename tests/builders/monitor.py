@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from operator import attrgetter
 from typing import Any
@@ -37,8 +37,10 @@ class SeldomDrained(Monitor):
     It gets them at once when a run begins or ends.
     """
 
-    def __init__(self, facts: MonitorFacts, *, every: int) -> None:
-        super().__init__(facts)
+    def __init__(
+        self, facts: MonitorFacts, *, every: int, user_name: Callable[[int], str] | None = None
+    ) -> None:
+        super().__init__(facts, user_name=user_name)
         self._every, self._ticks = every, 0
         self._living: set[str] = set()
         self._held: dict[str, tuple[BusySample, ...]] = {}
@@ -68,6 +70,7 @@ def monitor(
     simulated: bool = False,
     period_ns: int = NS_PER_S,
     drained_every: int = 1,
+    user_name: Callable[[int], str] | None = None,
 ) -> Monitor:
     """A monitor of such a source, whose samples come together after so many ticks."""
     facts = MonitorFacts(
@@ -78,7 +81,9 @@ def monitor(
         boot_id="boot",
         started_wall_time_s=0.0,
     )
-    return Monitor(facts) if drained_every == 1 else SeldomDrained(facts, every=drained_every)
+    if drained_every > 1:
+        return SeldomDrained(facts, every=drained_every, user_name=user_name)
+    return Monitor(facts, user_name=user_name)
 
 
 def reading(
@@ -137,7 +142,13 @@ Phases = Sequence[tuple[float, TrainingPhase]]
 class Story:
     """A monitor on two GPUs, second by second."""
 
-    def __init__(self, *, simulated: bool = False, drained_every: int = 1) -> None:
+    def __init__(
+        self,
+        *,
+        simulated: bool = False,
+        drained_every: int = 1,
+        user_name: Callable[[int], str] | None = None,
+    ) -> None:
         self.second = 0
         self._newest: MonitorState | None = None
         self.rings: dict[str, RingReading] = {}
@@ -148,7 +159,9 @@ class Story:
         self.host_samples: dict[str, HostEvidence] = {}  # by ring, each second
         self.process_states: dict[str, ProcessState] = {}  # by ring: of its process
         self.stacks = NO_STACKS  # each second
-        self.monitor = monitor(simulated=simulated, drained_every=drained_every)
+        self.monitor = monitor(
+            simulated=simulated, drained_every=drained_every, user_name=user_name
+        )
 
     @property
     def now_ns(self) -> int:

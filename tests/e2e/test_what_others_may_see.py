@@ -117,6 +117,24 @@ class TestWhatIsPublished:
         assert [path for path in printed if path != "/" and user.search(printed[path][1])] == []
 
 
+class TestADaemonThatNamesUsers:
+    def test_shows_them_in_metrics_alone(self, tmp_path: Path) -> None:
+        user = re.escape(pwd.getpwuid(os.getuid()).pw_name)
+        source = ("--source", "simulated:healthy", "--users")
+        with (
+            RunningDaemon(tmp_path, *source, environ=REPORTED) as daemon,
+            process(TRAINING, daemon.runtime_dir, environ=REPORTED),
+        ):
+            daemon.wait_for(lambda state: any(run["gpus"] for run in state["runs"]))
+            printed = {path: daemon.get(path)[1] for path in EVERYTHING}
+
+        metrics = printed.pop("/metrics")
+        for family in ("gpu_job_info", "gpu_user_info", "user_gpu_busy_seconds_total"):
+            assert re.search(rf'^gpumon_{family}{{.*user="{user}"', metrics, re.MULTILINE)
+        del printed["/"]  # its words are gpumon's own
+        assert [path for path, text in printed.items() if re.search(rf"\b{user}\b", text)] == []
+
+
 class TestATrainingRun:
     def test_has_a_ring_and_no_socket(self, tmp_path: Path) -> None:
         done = ran_python("-c", SOCKETS, environ={"GPUMON_RUNTIME_DIR": str(tmp_path)})

@@ -176,6 +176,19 @@ class RunFacts:
     ratio_changes: int = 0
     on_cpu: bool = False
 
+    @property
+    def launched_job(self) -> str:
+        """The job id, if a launcher named it; empty: it is the run's name and a pid.
+
+        >>> from dataclasses import replace
+        >>> facts = RunFacts(run="train", job="4711.0", pid=7, boot_id="", started_ns=0)
+        >>> facts.launched_job, replace(facts, job="train-7").launched_job
+        ('4711.0', '')
+        """
+        name = self.run.removesuffix(f"-r{self.rank}") if self.world_size > 1 else self.run
+        number = self.job.removeprefix(f"{name}-")
+        return "" if number != self.job and number.isdecimal() else self.job
+
 
 class RingReading(NamedTuple):
     """One reading of one ring.

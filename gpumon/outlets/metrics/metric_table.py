@@ -15,9 +15,11 @@ from gpumon.outlets.metrics.metric_values import (
     Reader,
     activity,
     activity_seconds,
+    busy_time,
     collector,
     counted,
     detail,
+    idle_time,
     listed,
     now,
     of_state,
@@ -99,6 +101,12 @@ _GPU_NOW = (
      "always 1."),
     ("gpu_mig_info", _GAUGE, "uuid parent_uuid gpu_instance compute_instance", MetricView.mig_info,
      "Labels of a responding MIG instance, to join by uuid; always 1."),
+    ("gpu_job_info", _GAUGE, "uuid run job_id user", MetricView.job_info,
+     "A living training run that uses the GPU, to join by uuid; job_id is its job as the launcher "
+     "named it, and user is empty without `gpumon serve --users`; always 1."),
+    ("gpu_user_info", _GAUGE, "uuid user", MetricView.user_info,
+     "A user whose process or training run is on the GPU, to join by uuid; only with `gpumon serve "
+     "--users`; always 1."),
     ("gpu_starved", _GAUGE, "uuid", MetricView.starved_now,
      "Whether starved and suspected time reached 5 percent of the last 60 seconds in use, "
      "until it falls below 3 percent."),
@@ -205,12 +213,20 @@ _GPU_BOARD = (
 _TRAINING = (
     ("training_run_info", _GAUGE, "run job rank framework pid", MetricView.run_info,
      "Labels of a training run, to join by run; always 1."),
-    ("training_gpu_busy_seconds_total", _COUNTER, "run", MetricView.busy_by_run,
+    ("training_run_start_timestamp_seconds", _GAUGE, "run", run_now("started_wall_time_s"),
+     "Unix time in seconds when the run began."),
+    ("training_gpu_busy_seconds_total", _COUNTER, "run", busy_time("time_by_run"),
      "Busy time in seconds of all GPUs that was the run's; run is empty for time of no run, and "
      "_other for runs without series."),
-    ("training_gpu_idle_seconds_total", _COUNTER, "run cause", MetricView.idle_by_run,
+    ("training_gpu_idle_seconds_total", _COUNTER, "run cause", idle_time("time_by_run"),
      "Idle time in seconds of all GPUs that was the run's, by cause; in every tick, all runs "
      "together gain what gpumon_gpu_idle_seconds_total gains."),
+    ("user_gpu_busy_seconds_total", _COUNTER, "user", busy_time("time_by_user"),
+     "Busy time in seconds of all GPUs that was the user's; user is empty for time of no user, and "
+     "_other for users without series; only with `gpumon serve --users`."),
+    ("user_gpu_idle_seconds_total", _COUNTER, "user cause", idle_time("time_by_user"),
+     "Idle time in seconds of all GPUs that was the user's, by cause; only with `gpumon serve "
+     "--users`."),
     ("training_phase_seconds_total", _COUNTER, "run phase", MetricView.phase_seconds,
      "Total time in seconds the training process spent in each phase."),
     ("training_phase", _GAUGE, "run phase", MetricView.phase_now,

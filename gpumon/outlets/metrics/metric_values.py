@@ -25,7 +25,7 @@ from gpumon.core.owner_quotas import (
 from gpumon.core.phase import CAUSES, PHASES
 from gpumon.core.sample import ActivitySample, GpuDetails, GpuSample
 from gpumon.core.settings.detector import GAP_BUCKETS_SECONDS
-from gpumon.core.state import CollectorState, GpuState, MonitorState, RunState
+from gpumon.core.state import UNOWNED, CollectorState, GpuState, MonitorState, RunState
 from gpumon.core.wording import label_text
 from gpumon.outlets.metrics.first_zero import (
     IDLE,
@@ -37,7 +37,14 @@ from gpumon.outlets.metrics.first_zero import (
     FirstZeros,
     SeriesKey,
 )
-from gpumon.outlets.metrics.gpu_time import TimeByLabel, TimeOfLabel
+from gpumon.outlets.metrics.gpu_time import (
+    OTHERS,
+    ExportedGpus,
+    TimeByLabel,
+    TimeOfLabel,
+    UserSlots,
+    users_present,
+)
 
 MAX_OTHERS: Final = 256
 """GPUs, collectors and driver functions with series: more than any machine has."""
@@ -70,6 +77,7 @@ class MetricView:
         runs_left_out: Runs without series by uid, as ``largest_owners``.
         zeros: Series that are exported as 0 although they are above it.
         time_by_run: Time of all GPUs by the label of a run.
+        time_by_user: Time of all GPUs by the name of a user; empty: users are not named.
         now_ns: CLOCK_MONOTONIC of the scrape.
         version: Of gpumon.
     """
@@ -85,6 +93,7 @@ class MetricView:
     runs_left_out: tuple[tuple[int | None, int], ...] = ()
     zeros: frozenset[SeriesKey] = frozenset()
     time_by_run: Mapping[str, TimeOfLabel] = field(default_factory=dict)
+    time_by_user: Mapping[str, TimeOfLabel] = field(default_factory=dict)
     now_ns: int = 0
     version: str = ""
 
@@ -199,15 +208,22 @@ class MetricView:
         for labels, gpu in self.gpus_counted:
             yield labels, seconds(gpu.totals.busy_ns - gpu.deferred_busy_ns)
 
-    def busy_by_run(self) -> Iterator[Row]:
-        for run, times_ns in self.time_by_run.items():
-            yield (run,), seconds(times_ns[None])
+    def job_info(self) -> Iterator[Row]:
+        names = (None if self.state is None else self.state.users) or {}
+        present = {uuid for (uuid,), _ in self.gpus_present}
+        for (label,), run in self.runs_now:
+            user = "" if run.owner_uid is None else names.get(run.owner_uid, "")
+            shown = user if user in self.time_by_user or not user else OTHERS
+            for uuid in present.intersection(run.gpu_uuids) if run.alive else ():
+                yield (uuid, label, run.job_id, shown), 1
 
-    def idle_by_run(self) -> Iterator[Row]:
-        for run, times_ns in self.time_by_run.items():
-            for cause in CAUSES:
-                if cause in times_ns:
-                    yield (run, cause.value), seconds(times_ns[cause])
+    def user_info(self) -> Iterator[Row]:
+        if self.state is None or self.stale:
+            return
+        for uuid, names in users_present(self.state).items():
+            shown = {name if name in self.time_by_user else OTHERS for name in names}
+            for name in sorted(shown):
+                yield (uuid, name), 1
 
     def idle_by_cause(self) -> Iterator[Row]:
         # Only causes that occurred: most never do.
@@ -363,7 +379,8 @@ class LabelBudget:
                          "gpumon_nvml_call": 0, _XIDS: 0, _ERRORS: 0}  # fmt: skip
         self._places = FairSlots[str](MAX_RUNS_SHOWN)
         self._first_zeros = FirstZeros()
-        self._time_by_run = TimeByLabel()
+        self._time_by_run, self._time_by_user = TimeByLabel(), TimeByLabel()
+        self._users = UserSlots()
 
     def select(
         self,
@@ -389,7 +406,14 @@ class LabelBudget:
         gpus = self._keep("gpumon_gpu", state.gpus, lambda gpu: gpu.device.uuid)
         runs = self._runs_with_series(state)
         zeros = self._first_zeros.follow(state, gpus, runs, scraped_at_ns)
-        counted = {gpu.device.uuid for gpu in gpus if _is_counted(gpu)}
+        exported = ExportedGpus(
+            known={gpu.device.uuid for gpu in gpus},
+            counted={gpu.device.uuid for gpu in gpus if _is_counted(gpu)},
+            zeros=zeros,
+        )
+        for one in state.settled:
+            for (label, cause), amount_ns in one.by_run.items():
+                self._time_by_run.add(one.uuid, label, cause, amount_ns)
         return MetricView(
             state=state,
             gpus=gpus,
@@ -403,8 +427,23 @@ class LabelBudget:
             dropped=tuple(self._dropped.items()),
             runs_left_out=largest_owners(self._places.left_out),
             zeros=zeros,
-            time_by_run=self._time_by_run.follow(state, counted, {run.run for run in runs}, zeros),
+            time_by_run=self._time_by_run.totals({run.run for run in runs}, exported),
+            time_by_user=self._user_times(state, exported),
         )
+
+    def _user_times(self, state: MonitorState, exported: ExportedGpus) -> Mapping[str, TimeOfLabel]:
+        """Time by the name of a user; empty: users are not named."""
+        names = state.users
+        if names is None:
+            return {}
+        present = {name for names in users_present(state).values() for name in names}
+        for one in state.settled:
+            for (uid, cause), amount_ns in one.by_user.items():
+                name = UNOWNED if uid is None else names.get(uid, UNOWNED)
+                self._time_by_user.add(one.uuid, name, cause, amount_ns)
+                present.add(name)
+        labels = self._users.follow(sorted(present - {UNOWNED}), state.taken_at_ns)
+        return self._time_by_user.totals(labels, exported)
 
     def _runs_with_series(self, state: MonitorState) -> tuple[RunState, ...]:
         """Living ones first."""
@@ -504,6 +543,23 @@ def run_counter(name: str) -> Reader:
     return lambda view: [
         (labels, 0 if count is not None and view.is_zero(RUN, labels, name) else count)
         for labels, count in read(view)
+    ]
+
+
+def busy_time(name: str) -> Reader:
+    """Reads busy time by the label of a run or user."""
+    return lambda view: [
+        ((label,), seconds(times_ns[None])) for label, times_ns in getattr(view, name).items()
+    ]
+
+
+def idle_time(name: str) -> Reader:
+    """Reads idle time by the label of a run or user, and by cause."""
+    return lambda view: [
+        ((label, cause.value), seconds(times_ns[cause]))
+        for label, times_ns in getattr(view, name).items()
+        for cause in CAUSES
+        if cause in times_ns
     ]
 
 

@@ -14,7 +14,7 @@ from gpumon.core.device.driver_codes import MAX_XIDS
 from gpumon.core.owner_quotas import MAX_RUNS_SHOWN
 from gpumon.core.phase import CAUSES, PHASES, IdleCause, InputWaitReason, TrainingPhase
 from gpumon.core.sample import ActivitySample, GpuDetails
-from gpumon.core.state import GpuState, MonitorState, RunState
+from gpumon.core.state import GpuState, MonitorState, RunState, RunTimeKey, SettledTime
 from gpumon.outlets.metrics.metric_table import METRICS
 from gpumon.outlets.metrics.metric_values import LabelBudget
 from gpumon.outlets.metrics.prometheus import MetricsExporter
@@ -22,6 +22,7 @@ from gpumon.sources.nvml.drain_schedule import LONGEST_NS
 from tests.builders.monitor import Story
 from tests.builders.report import gpm_fill, power_fill
 from tests.builders.state import (
+    HEALTHY_UUID,
     S,
     StoppedClock,
     detailed_gpu,
@@ -276,7 +277,7 @@ class TestHowManySeries:
         ("phases", "phase", "most"),
         [
             ([TrainingPhase.OTHER], TrainingPhase.OTHER, 12),
-            ([TrainingPhase.START_UP, TrainingPhase.INPUT_WAIT], TrainingPhase.INPUT_WAIT, 12),
+            ([TrainingPhase.START_UP, TrainingPhase.INPUT_WAIT], TrainingPhase.INPUT_WAIT, 14),
             ([TrainingPhase.START_UP, *STEADY], None, 20),
             (PHASES, TrainingPhase.TRAIN_STEP, 35),
         ],
@@ -288,6 +289,21 @@ class TestHowManySeries:
         one = run("train", phase=phase, phase_ns=dict.fromkeys(phases, S), ratio_changes=1)
 
         assert series_with('run="train"', monitor_state(runs=(one,))) <= most
+
+    def test_a_run_has_with_its_idle_time_is_one_more_for_each_cause(self) -> None:
+        one = run("train", phase=TrainingPhase.OTHER, phase_ns={TrainingPhase.OTHER: S})
+        idle: dict[RunTimeKey, int] = {("train", cause): S for cause in CAUSES}
+        gpu = healthy_gpu(totals=GpuTotals(idle_ns=dict.fromkeys(CAUSES, S)))
+        exporter = MetricsExporter(clock=StoppedClock(), version="0")
+        counts = []
+        for settled in ((), (SettledTime(HEALTHY_UUID, idle, {}),)):
+            exporter.publish(monitor_state(runs=(one,), gpus=(gpu,), settled=settled))
+            text = exporter.render().body.decode()
+            exporter.publish(monitor_state(runs=(one,), gpus=(gpu,)))
+            text = exporter.render().body.decode()
+            counts.append(text.count('run="train"'))
+
+        assert counts[1] - counts[0] == len(CAUSES)
 
     def test_no_cause_phase_or_reason_has_a_series_before_it_occurred(self) -> None:
         nothing = healthy_gpu(totals=GpuTotals(idle_ns=dict.fromkeys(CAUSES, 0)))
