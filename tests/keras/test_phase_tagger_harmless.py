@@ -48,7 +48,7 @@ IN_CI = {
     ("tensorflow", "several steps"): ("tf.data", "unknown length"),
     ("tensorflow", "eager"): ("arrays",),
     ("tensorflow", "several eager steps"): ("unknown length",),
-    ("torch", "compiled"): ("loader", "shuffled by workers", "unknown length", "validation split"),
+    ("torch", "compiled"): ("loader", "shuffled by workers", "validation split"),
     ("torch", "eager"): ("arrays",),
 }
 BESIDE_AN_ORDINARY_CALLBACK = {
