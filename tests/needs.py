@@ -52,3 +52,8 @@ in_make_truth = pytest.mark.skipif(
     not os.environ.get("GPUMON_WHOLE_TABLE"), reason="takes long: make truth runs it"
 )
 """Marks what CI leaves out."""
+in_ci_on_jax = pytest.mark.skipif(
+    os.environ.get("KERAS_BACKEND") != "jax" and not os.environ.get("GPUMON_WHOLE_TABLE"),
+    reason="takes long: CI tries it on JAX, make truth on every backend",
+)
+"""Marks tests of Keras that every backend passes in the same way."""

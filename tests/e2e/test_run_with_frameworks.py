@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from gpumon.core.ring_format.events import RingReading
-from tests.needs import in_make_truth
+from tests.needs import in_ci_on_jax, in_make_truth
 from tests.programs import ROOT, ran
 from tests.training_processes import close_readers, read, reader_of
 
@@ -184,7 +184,7 @@ def phases(ring: RingReading) -> set[str]:
 
 
 class TestAModelOfKeras:
-    @pytest.mark.parametrize("backend", [on(name) for name in BACKENDS])
+    @pytest.mark.parametrize("backend", [on(name, in_ci_on_jax) for name in BACKENDS])
     def test_is_tagged_and_learns_the_same(self, backend: str, folder: Folder) -> None:
         ring = folder.is_same(KERAS, "alone", backend=backend)
 
@@ -192,9 +192,7 @@ class TestAModelOfKeras:
         assert ring.steps == 16
         assert phases(ring) >= {"input_wait", "train_step", "validation", "predict"}
 
-    @pytest.mark.parametrize(
-        "backend", [on("jax"), *(on(name, in_make_truth) for name in BACKENDS[1:])]
-    )
+    @pytest.mark.parametrize("backend", [on(name, in_ci_on_jax) for name in BACKENDS])
     def test_keeps_its_own_tagger(self, backend: str, folder: Folder) -> None:
         folder.run(KERAS, "tagger", backend=backend)
 
@@ -227,7 +225,7 @@ class TestALoopOnTorch:
 @pytest.mark.parametrize(
     ("script", "framework", "steps"),
     [
-        pytest.param(LIGHTNING, "lightning", 8, id="Lightning"),
+        pytest.param(LIGHTNING, "lightning", 8, id="Lightning", marks=in_make_truth),
         pytest.param(HUGGING_FACE, "huggingface", 8, id="Hugging Face"),
     ],
 )

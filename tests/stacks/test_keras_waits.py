@@ -5,12 +5,14 @@ from __future__ import annotations
 import pytest
 
 from gpumon.core.phase import IdleCause
+from tests.needs import in_ci_on_jax
 from tests.stacks.seen import Seen
 
 pytestmark = [
     pytest.mark.keras_jax,
     pytest.mark.keras_tensorflow,
     pytest.mark.keras_torch,
+    in_ci_on_jax,
 ]
 
 EXPECTED: dict[str, IdleCause | None] = {
