@@ -37,7 +37,7 @@ from grafana.parts import (
     link_to,
     note,
     number,
-    over_time,
+    over_tiles,
     rows,
     stacked,
     thresholds,
@@ -51,7 +51,6 @@ _NO_TILES: Final = (
     "scrapes the daemons."
 )
 _UNUSED: Final = "'not in use': GPUs were observed, and no job ran on them."
-_TILED: Final = "${tile}"
 
 
 def hosts_down() -> stat.Panel:
@@ -196,7 +195,6 @@ def use_of_time() -> timeseries.Panel:
         stacked(curves("Where the GPU time went", "percentunit"))
         .span(THIRD)
         .max(1)
-        .interval(_TILED)
         .description(
             "Share of the time of all GPUs; the bands add up to 100 %. A gap: no tile was recorded "
             f"then. {_NO_TILES}"
@@ -208,7 +206,7 @@ def use_of_time() -> timeseries.Panel:
         (queries.NOT_IN_USE_BAND, "not in use", "#5a5a5a"),
     )
     for ref, (expr, name, colour) in zip("ABC", bands, strict=True):
-        panel = panel.with_target(over_time(expr, name, ref)).override_by_name(
+        panel = panel.with_target(over_tiles(expr, name, ref)).override_by_name(
             name, [fixed(colour)]
         )
     return panel
@@ -220,13 +218,12 @@ def causes() -> timeseries.Panel:
         stacked(curves("What the lost time went to", "none"))
         .span(THIRD)
         .decimals(2)
-        .interval(_TILED)
         .description(
             "GPUs lost to each cause: 1 is one GPU that is in use and idle all the time. "
             "docs/glossary.md explains the causes. 'nothing lost': GPUs answer and lose nothing. "
             f"{_NO_TILES}"
         )
-        .with_target(over_time(queries.CAUSES, "{{cause}}", "A"))
+        .with_target(over_tiles(queries.CAUSES, "{{cause}}", "A"))
     )
     return worded(panel, CAUSE_COLOURS, CAUSE_WORDS)
 
@@ -237,13 +234,12 @@ def reasons() -> timeseries.Panel:
         stacked(curves("Why batches are late", "none"))
         .span(THIRD)
         .decimals(2)
-        .interval(_TILED)
         .description(
             "GPUs that wait for input, by reason: 1 is one idle GPU. Together they are the cause "
             "waiting for input. docs/why-late.md says what to change first. 'no tagged wait': no "
             f"tagged run waits. {_NO_TILES}"
         )
-        .with_target(over_time(queries.REASONS, "{{reason}}", "A"))
+        .with_target(over_tiles(queries.REASONS, "{{reason}}", "A"))
     )
     return worded(panel, REASON_COLOURS, REASON_WORDS)
 
@@ -305,15 +301,14 @@ def recorded() -> timeseries.Panel:
         .height(7)
         .span(WIDE)
         .max(1)
-        .interval(_TILED)
         .line_interpolation(common.LineInterpolation.STEP_AFTER)
         .description(
             "observed: GPU time of a tile as a share of what the known GPUs should have; below "
             "100 %, daemons were down, or GPUs or samples are missing. tiles: evaluations of the "
             f"rules that took place; a gap is time in which none did. {_NO_TILES}"
         )
-        .with_target(over_time(queries.COVERAGE_NOW, "observed", "A"))
-        .with_target(over_time(queries.TILES_NOW, "tiles", "B"))
+        .with_target(over_tiles(queries.COVERAGE_NOW, "observed", "A"))
+        .with_target(over_tiles(queries.TILES_NOW, "tiles", "B"))
     )
 
 

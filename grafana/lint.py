@@ -178,6 +178,15 @@ def _windows(board: dict[str, Any]) -> Iterator[Finding]:
             yield Finding(query.where, "window", f"{sorted(found - allowed)}")
 
 
+def _tiles(board: dict[str, Any]) -> Iterator[Finding]:
+    """A step that is shorter than a tile would show gaps."""
+    for panel in panels(board):
+        for target in panel["targets"]:
+            if "$__interval" in target["expr"] and target.get("interval") != "${tile}":
+                where = f"{board['uid']}/{panel['title']}"
+                yield Finding(where, "tile", f"{target['refId']} has steps shorter than a tile")
+
+
 def _counters(board: dict[str, Any]) -> Iterator[Finding]:
     for query in queries(board):
         text = plain(query.expr)
@@ -264,7 +273,7 @@ def _grid(board: dict[str, Any]) -> Iterator[Finding]:
             yield Finding(f"{board['uid']}/{one['title']}", "grid", f"overlaps {other['title']}")
 
 
-RULES: Final = (_data_source, _texts, _windows, _counters, _bounded, _variables, _grid)
+RULES: Final = (_data_source, _texts, _windows, _tiles, _counters, _bounded, _variables, _grid)
 
 
 def findings(boards: dict[str, dict[str, Any]]) -> list[Finding]:

@@ -95,6 +95,11 @@ def over_time(expr: str, legend: str, ref: str) -> prometheus.Dataquery:
     )
 
 
+def over_tiles(expr: str, legend: str, ref: str) -> prometheus.Dataquery:
+    """A query over the time shown, with steps, and ``$__interval``, of one tile or several."""
+    return over_time(expr, legend, ref).interval("${tile}")
+
+
 def instant(expr: str, legend: str, ref: str) -> prometheus.Dataquery:
     """A query for one value over the whole time shown."""
     return (

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
+from datetime import datetime, timezone
 from typing import Any, Final, TypeAlias
 
 import numpy as np
@@ -280,7 +280,7 @@ def _colour(panel: dict[str, Any], name: str, place: int) -> str:
 
 
 def _times(one: Sample) -> list[datetime]:
-    return [datetime.fromtimestamp(at, UTC) for at, _ in one["values"]]
+    return [datetime.fromtimestamp(at, timezone.utc) for at, _ in one["values"]]
 
 
 def _draw_curves(axes: Axes, panel: dict[str, Any], answers: Answers) -> None:
@@ -292,7 +292,7 @@ def _draw_curves(axes: Axes, panel: dict[str, Any], answers: Answers) -> None:
     custom = panel["fieldConfig"]["defaults"].get("custom", {})
     is_stacked = custom.get("stacking", {}).get("mode") == "normal"
     every = sorted({at for _, one in series for at, _ in one["values"]})
-    times = [datetime.fromtimestamp(at, UTC) for at in every]
+    times = [datetime.fromtimestamp(at, timezone.utc) for at in every]
     bottom = np.zeros(len(every))
     for place, (name, one) in enumerate(series):
         colour = _colour(panel, name, place)
@@ -337,7 +337,7 @@ def _draw_states(axes: Axes, panel: dict[str, Any], answers: Answers) -> None:
 
 
 def _draw_time(axes: Axes, shown_s: tuple[float, float]) -> None:
-    begin, end = (datetime.fromtimestamp(at, UTC) for at in shown_s)
+    begin, end = (datetime.fromtimestamp(at, timezone.utc) for at in shown_s)
     axes.set_xlim(begin, end)
     axes.xaxis.set_major_formatter(DateFormatter("%H:%M"))
 
@@ -359,6 +359,6 @@ def marks(axes: Axes, times: Sequence[tuple[float, str]]) -> None:
     """Dashed lines of annotations: Unix seconds and colours."""
     for at, colour in times:
         axes.axvline(
-            datetime.fromtimestamp(at, UTC),
+            datetime.fromtimestamp(at, timezone.utc),
             color=COLOURS[colour], linewidth=0.8, linestyle=":",
         )  # fmt: skip

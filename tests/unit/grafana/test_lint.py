@@ -73,6 +73,11 @@ FAULTS: dict[str, tuple[str, Fault, str]] = {
     ),
     "two panels of one title": (RUN, sets(title="Steps"), "title"),
     "a fixed window": (HOST, asks("sum(rate(gpumon_nvml_calls_total[7m]))"), "window"),
+    "steps shorter than a tile": (
+        FLEET,
+        asks("sum_over_time(cause:gpumon_gpu_lost_seconds:increase${tile}[$__interval])"),
+        "tile",
+    ),
     "a counter itself": (HOST, asks('sum(gpumon_samples_total{instance=~"$host"})'), "counter"),
     "the rate of a gauge": (
         HOST,
