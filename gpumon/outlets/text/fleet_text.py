@@ -257,7 +257,7 @@ def scope_sentence(report: FleetReport) -> str:
         )
         if count is not None
     ]
-    now = f" There are {listed(things)} now." if things else ""
+    now = f" The fleet has {listed(things)} now." if things else ""
     coverage = (
         f"{in_percent(report.coverage_ratio, MIN_COVERAGE)} of the time was observed."
         if report.coverage_ratio is not None

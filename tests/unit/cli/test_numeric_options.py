@@ -37,6 +37,7 @@ WORDS = {"--listen", "--nvml-off", "--nvml-on"}
 """Options whose types are lambdas."""
 ZERO_IS_VALID = {
     ("report", "--fail-if-starved-above"), ("report", "--fail-if-lost-above"),
+    ("report", "--price"), ("report", "--price-kwh"),
     ("trainer-bench", "--margin"), ("example", "--gpu"), ("example", "--workers"),
     ("example", "--latency-ms"),
 }  # fmt: skip
