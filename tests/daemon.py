@@ -172,10 +172,10 @@ class FollowingDaemon(RunningDaemon):
 
     settles_after_s = SETTLES_AFTER_S + 1.25 * LONG_STEP_S
 
-    def __init__(self, folder: Path, *, gpus: int = 1) -> None:
+    def __init__(self, folder: Path, *args: str, gpus: int = 1) -> None:
         self.spans = folder / "busy.jsonl"
         end_ns = time.monotonic_ns()
         for gpu in range(gpus):
             with BusySpans(self.spans, gpu) as spans:
                 spans.note(end_ns - int(LONG_STEP_S * 1e9), end_ns)
-        super().__init__(folder, "--source", f"follow:{self.spans}", "--period", "0.5")
+        super().__init__(folder, "--source", f"follow:{self.spans}", "--period", "0.5", *args)

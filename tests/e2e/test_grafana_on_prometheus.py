@@ -1,11 +1,13 @@
-"""Every panel of the host dashboard, queried on a real Prometheus that scraped a real daemon.
+"""Every panel of a host and of a run, queried on a real Prometheus that scraped real daemons.
 
 The GPU is simulated: GPU 0 works 1.5, 0.9 and 2.1 s, and waits 1.5 s after each; GPU 1 is healthy.
-A second daemon watches two equally busy GPUs; one of them has low SM utilisation.
+A second daemon watches two equally busy GPUs; one of them has low SM utilisation. A third has a
+tagged run on its GPU.
 """
 
 from __future__ import annotations
 
+import getpass
 import math
 import re
 import time
@@ -15,15 +17,17 @@ from pathlib import Path
 
 import pytest
 
-from tests.daemon import RunningDaemon
-from tests.dashboard_file import HOST, Target, as_grafana_sends_it, dashboard
+from tests.daemon import FollowingDaemon, RunningDaemon
+from tests.dashboard_file import HOST, RUN, Target, as_grafana_sends_it, dashboard, other_queries
 from tests.dashboard_file import targets as targets_of
+from tests.e2e.hurried_daemon import started_training
 from tests.e2e.prometheus_server import Prometheus, running_prometheus, wait_until
 from tests.needs import needed
 
 ROOT = Path(__file__).resolve().parents[2]
 
 FILLED_JOB = "filled"
+TAGGED_JOB = "tagged"
 EVERY_JOB = {"job": ".+"}
 WATCHED_SECONDS = 15
 NOT_SIMULATED = {
@@ -32,6 +36,12 @@ NOT_SIMULATED = {
     ("What holds the clocks down", "A"),
 }
 """What simulated GPUs do not report."""
+NOT_OF_A_STEADY_RUN = {
+    ("Its GPUs", "share"),
+    ("Alerts", "annotation"),
+    ("Epochs", "annotation"),
+    ("Ratio changes", "annotation"),
+}
 NO_PAUSE_ENDED = ("Length of the pauses", "C")
 SCRAPED_S = 5.0
 """Older samples have certainly been scraped."""
@@ -51,6 +61,17 @@ def filled_address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         yield address
 
 
+@pytest.fixture(scope="module")
+def tagged_address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    folder = tmp_path_factory.mktemp("runtime")
+    program = Path(__file__).with_name("steady_training.py")
+    with (
+        FollowingDaemon(folder, "--users", gpus=1) as daemon,
+        started_training(daemon, program, "resnet", 0, "steady"),
+    ):
+        yield daemon.address
+
+
 @contextmanager
 def serving(script: str, folder: Path) -> Iterator[str]:
     with RunningDaemon(folder, "--source", f"simulated:{script}") as daemon:
@@ -59,7 +80,10 @@ def serving(script: str, folder: Path) -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def prometheus(
-    daemon_address: str, filled_address: str, tmp_path_factory: pytest.TempPathFactory
+    daemon_address: str,
+    filled_address: str,
+    tagged_address: str,
+    tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[Prometheus]:
     scraped = [
         {
@@ -68,13 +92,17 @@ def prometheus(
             "scrape_timeout": "1s",
             "static_configs": [{"targets": [address]}],
         }
-        for name, address in (("gpumon", daemon_address), (FILLED_JOB, filled_address))
+        for name, address in (
+            ("gpumon", daemon_address),
+            (FILLED_JOB, filled_address),
+            (TAGGED_JOB, tagged_address),
+        )
     ]
     binary = needed("prometheus")
     with running_prometheus(binary, tmp_path_factory.mktemp("prometheus"), scraped) as server:
         wait_until(
             "every job has been scraped",
-            lambda: len(server.now("up == 1")) == 2,
+            lambda: len(server.now("up == 1")) == 3,
             seconds=20,
         )
         time.sleep(WATCHED_SECONDS)
@@ -124,6 +152,30 @@ class TestEveryPanel:
             expr = as_grafana_sends_it(target.expr)
             answer = prometheus.now(expr)
             assert len({one["metric"]["uuid"] for one in answer}) == 2, target.ref
+
+
+class TestEveryPanelOfARun:
+    @pytest.mark.parametrize("target", [*targets_of(RUN), *other_queries(RUN)], ids=str)
+    def test_finds_data(self, prometheus: Prometheus, target: Target) -> None:
+        expr = as_grafana_sends_it(target.expr, {"run": "resnet"})
+
+        answer = (
+            prometheus.now(expr)
+            if target.is_instant
+            else prometheus.over_time(expr, seconds=20, step=2)
+        )
+
+        assert bool(answer) is ((target.panel, target.ref) not in NOT_OF_A_STEADY_RUN)
+
+    def test_names_its_user_on_the_host(self, prometheus: Prometheus) -> None:
+        user = getpass.getuser()
+        for title in ("Users on each GPU now", "Runs on each GPU now"):
+            (target,) = [one for one in targets_of(HOST) if one.panel == title]
+
+            (row,) = prometheus.now(as_grafana_sends_it(target.expr, {"job": TAGGED_JOB}))
+
+            expected = {"user": user} if title.startswith("Users") else {"run": "resnet"}
+            assert expected.items() <= row["metric"].items()
 
 
 class TestThePanelsOnFilling:
