@@ -213,7 +213,6 @@ class GpuTracker:
         self, tick: DeferredTick, runs: tuple[TrackedRun, ...], peers: Sequence[GpuTracker]
     ) -> None:
         ledger, uuid = self.ledger, self.uuid
-        self._time.belongs_to(None)
         overs_ns = {run: run.over_ns for run in runs}
         # An unbound run keeps no other job alive whose processes are gone.
         is_bound = any(
@@ -242,7 +241,6 @@ class GpuTracker:
                     continue
                 is_active = self._is_active(sample)
                 if steady is None:
-                    self._time.belongs_to(None)
                     # A run does not wait before it begins, however late the sample comes.
                     ledger.set_run_waiting(any(run.began_by(sample.end_ns) for run in waits_for))
                 self._settle_sample(sample, runs, peers, is_active=is_active, steady=steady)
@@ -263,10 +261,8 @@ class GpuTracker:
 
     def _drop_waiting_owners(self, owners: Collection[int]) -> None:
         """Drop idle time as start-up if only runs of these users, who did no work, waited."""
-        dropped_ns = self._awaited.drop(owners) if owners else 0
-        if dropped_ns:
-            self._time.belongs_to(None)
-            self.ledger.give_up_awaiting(dropped_ns)
+        if owners:
+            self.ledger.give_up_awaiting(self._awaited.drop(owners))
 
     def _settle_sample(
         self,

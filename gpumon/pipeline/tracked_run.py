@@ -68,7 +68,7 @@ class TrackedRun:
         self.undecided_on: set[str] = set()  # GPUs that worked before a list decided
         self.left_ns: dict[str, int] = {}  # by GPU: the end of the run, once passed
         self.label: str | None = None
-        self.time_label = reading.facts.run  # its last label: whose time its GPUs' time is
+        self.time_label = ""  # its last label: whose time its GPUs' time is
         self.is_superseded = False  # a newer run took its label
         self.started_wall_time_s = 0.0  # seconds since the epoch
         self._present = PresentPhase(reading.facts.started_ns)

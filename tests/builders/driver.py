@@ -19,6 +19,7 @@ from gpumon.errors import SourceUnavailableError
 from gpumon.sources.gpu_source import ReadNow
 from gpumon.sources.nvml.fields.table import NVML_FIELDS, NvmlOptions, ReadTimes, nvml_options
 from gpumon.sources.nvml.source import NvmlSource
+from tests.builders.gpu_time import TimeLaws
 from tests.builders.monitor import NO_RINGS, monitor, reading
 from tests.fakenvml.control import FakeNvml
 from tests.waiting import PATIENCE_S
@@ -122,6 +123,7 @@ class DriverStory:
         self.trouble: SourceUnavailableError | None = None
         self._energy: dict[str, float] = {}
         self._busy_until_ns: dict[str, int] = {}
+        self._time_laws = TimeLaws()
         self.state = self._read()
 
     def close(self) -> None:
@@ -226,7 +228,9 @@ class DriverStory:
         tick = reading(
             self.fake.now_ns(), *frames, rings=self.rings, wall_time_s=wall_time_s, error=error
         )
-        return self._monitor.ingest(tick)
+        state = self._monitor.ingest(tick)
+        self._time_laws.follow(state)
+        return state
 
     def _check_the_laws(self, before: MonitorState) -> None:
         wall_ns = self.fake.now_ns() - _BEGAN_NS

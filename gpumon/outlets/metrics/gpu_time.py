@@ -105,7 +105,7 @@ class UserSlots:
 
 
 def users_present(state: MonitorState) -> dict[str, list[str]]:
-    """The users on each GPU, by UUID: owners of its processes, and of living runs that use it.
+    """The users on each GPU that answers, by UUID: owners of processes, and of living runs.
 
     Empty: users are not named.
     """
@@ -118,8 +118,8 @@ def users_present(state: MonitorState) -> dict[str, list[str]]:
         if gpu.present and gpu.latest is not None
     }
     for run in state.runs:
-        for uuid in run.gpu_uuids if run.alive else ():
-            uids.setdefault(uuid, set()).add(run.owner_uid)
+        for uuid in uids.keys() & run.gpu_uuids if run.alive else ():
+            uids[uuid].add(run.owner_uid)
     return {
         uuid: sorted({names[uid] for uid in found if uid is not None and uid in names})
         for uuid, found in uids.items()

@@ -2,54 +2,40 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
-from typing import Any, TypeAlias
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpumon.core.owner_quotas import FairSlots
 from gpumon.core.phase import IdleCause, TrainingPhase
 from gpumon.core.sample import BusySample, Device, Frame, ProcessSample
 from gpumon.core.stacks.reading import NO_STACKS, StacksReading
-from gpumon.core.state import UNOWNED, MonitorState
-from gpumon.outlets.metrics.gpu_time import OTHERS, UserSlots
+from gpumon.core.state import UNOWNED
+from gpumon.outlets.metrics.gpu_time import OTHERS
 from gpumon.outlets.metrics.metric_table import METRICS
-from gpumon.outlets.metrics.metric_values import NOTHING_SELECTED, LabelBudget, MetricView
+from tests.builders.gpu_time import (
+    GPU_BUSY,
+    RUN_BUSY,
+    RUN_IDLE,
+    USER_BUSY,
+    USER_IDLE,
+    TimeLaws,
+    rows_of,
+)
 from tests.builders.monitor import ADA, SAVE, STEP, WAIT, Phases, Story
 from tests.builders.time import s
 
 BOB = 1001
-GPU_BUSY, GPU_IDLE = "gpumon_gpu_busy_seconds_total", "gpumon_gpu_idle_seconds_total"
-RUN_BUSY = "gpumon_training_gpu_busy_seconds_total"
-RUN_IDLE = "gpumon_training_gpu_idle_seconds_total"
-USER_BUSY, USER_IDLE = "gpumon_user_gpu_busy_seconds_total", "gpumon_user_gpu_idle_seconds_total"
-EXPORTED = (GPU_BUSY, GPU_IDLE, RUN_BUSY, RUN_IDLE, USER_BUSY, USER_IDLE)
 USERS = {ADA: "ada", BOB: "bob"}
-READ = {spec.name: spec.read for spec in METRICS}
 DEVICES = (
     Device(uuid="GPU-0", index=0),
     Device(uuid="MIG-0", index=1, parent_uuid="GPU-1", mig_index=0),
     Device(uuid="GPU-1", index=1, mig_enabled=True),
 )
-
-Rows: TypeAlias = dict[tuple[Any, ...], int]
-
-
-def exported_ns(view: MetricView, name: str) -> Rows:
-    """A family's values in nanoseconds, by label values."""
-    read = READ[name]
-    assert read is not None
-    rows: Rows = {}
-    for labels, number in read(view):
-        assert isinstance(number, float)
-        assert labels not in rows
-        rows[labels] = round(number * 1e9)
-    return rows
 
 
 def samples_of(start_ns: int, end_ns: int, level: float) -> tuple[BusySample, ...]:
@@ -61,8 +47,7 @@ def samples_of(start_ns: int, end_ns: int, level: float) -> tuple[BusySample, ..
 class Machine(Story):
     """A GPU and a partitioned one, and what ``/metrics`` shows of them each second.
 
-    After each second, what runs gained is what the GPUs' counters grew by, to the nanosecond, and
-    so is what users gained.
+    ``TimeLaws`` hold after each second.
     """
 
     def __init__(
@@ -70,18 +55,11 @@ class Machine(Story):
     ) -> None:
         user_name = (lambda uid: USERS.get(uid, str(uid))) if names_users else None
         super().__init__(drained_every=drained_every, user_name=user_name)
-        self.names_users = names_users
+        self.laws = TimeLaws(slots=slots, names_users=names_users)
         self.devices = [*DEVICES]
         self.listed = {0, 1, 2}
         self.processes = {0: None, 1: None, 2: None}
         self.xid_errors = {0: (), 1: (), 2: ()}
-        self.slots = slots
-        self.budget = LabelBudget()
-        self.budget._places, self.budget._users = FairSlots(slots), UserSlots(slots)
-        self.view = NOTHING_SELECTED
-        self.scraped_at_ns: int | None = None
-        self.settled_ns: dict[str, Counter[IdleCause | None]] = {}
-        self.exported: dict[str, Rows] = {name: {} for name in EXPORTED}
 
     def live(
         self,
@@ -89,7 +67,7 @@ class Machine(Story):
         phases: Mapping[str, Phases] | None = None,
         is_scraped: bool = True,
         held_from_s: float | None = None,
-    ) -> MetricView:
+    ) -> None:
         """One second; from ``held_from_s`` before its end on, a stack sample may yet come."""
         events = {key: self._entered(entered) for key, entered in (phases or {}).items()}
         start_ns, self.second = self.now_ns, self.second + 1
@@ -104,12 +82,7 @@ class Machine(Story):
             held_ns = self.now_ns - s(held_from_s)
             self.stacks = StacksReading((), {device.uuid: held_ns for device in self.devices})
         state = self._tick([Frame(self.now_ns, tuple(samples))], events)
-        self.view = self.budget.select(state, self.view, self.scraped_at_ns)
-        if is_scraped:
-            self.scraped_at_ns = state.taken_at_ns
-        self._check_settled(state)
-        self._check_exported()
-        return self.view
+        self.laws.follow(state, is_scraped=is_scraped)
 
     def seconds_of(
         self, owner: str, busy: str = RUN_BUSY, idle: str = RUN_IDLE
@@ -117,10 +90,10 @@ class Machine(Story):
         """Busy time of a run or user, and its idle time by cause, as exported now."""
         idle_s = {
             cause: amount_ns / 1e9
-            for (label, cause), amount_ns in self.exported[idle].items()
+            for (label, cause), amount_ns in self.laws.exported[idle].items()
             if label == owner
         }
-        return self.exported[busy][owner,] / 1e9, idle_s
+        return self.laws.exported[busy][owner,] / 1e9, idle_s
 
     def seconds_of_user(self, user: str) -> tuple[float, dict[str, float]]:
         """As of a run."""
@@ -141,52 +114,7 @@ class Machine(Story):
     @property
     def labels(self) -> set[str]:
         """All values of ``run``."""
-        return {label for (label,) in self.exported[RUN_BUSY]}
-
-    def _check_settled(self, state: MonitorState) -> None:
-        gained = {one.uuid: Counter[IdleCause | None]() for one in state.settled}
-        assert len(gained) == len(state.settled)
-        for one in state.settled:
-            of_users = Counter[IdleCause | None]()
-            for (_, cause), amount_ns in one.by_run.items():
-                assert amount_ns > 0
-                gained[one.uuid][cause] += amount_ns
-            for (_, cause), amount_ns in one.by_user.items():
-                assert amount_ns > 0
-                of_users[cause] += amount_ns
-            assert of_users == (gained[one.uuid] if self.names_users else {})
-        before, self.settled_ns = self.settled_ns, {}
-        for gpu in state.gpus:
-            grown = Counter[IdleCause | None](gpu.totals.idle_ns)
-            grown[None] = gpu.totals.busy_ns - gpu.deferred_busy_ns
-            self.settled_ns[gpu.device.uuid] = grown
-            known = before.get(gpu.device.uuid, Counter[IdleCause | None]())
-            assert gained.get(gpu.device.uuid, Counter()) == grown - known
-            assert not known - grown
-
-    def _check_exported(self) -> None:
-        before = self.exported
-        self.exported = {name: exported_ns(self.view, name) for name in before}
-        grown: dict[str, Counter[Any]] = {}
-        for name, rows in self.exported.items():
-            known = before[name]
-            assert all(amount_ns >= known.get(labels, 0) for labels, amount_ns in rows.items())
-            grown[name] = Counter()
-            for labels, amount_ns in rows.items():
-                grown[name][labels[1:]] += amount_ns - known.get(labels, 0)
-            if name in (GPU_BUSY, GPU_IDLE):  # one whose series are gone has not lost its time
-                self.exported[name] = known | rows
-        assert +grown[RUN_BUSY] == +grown[GPU_BUSY]
-        assert +grown[RUN_IDLE] == +grown[GPU_IDLE]
-        if self.names_users:
-            assert +grown[USER_BUSY] == +grown[GPU_BUSY]
-            assert +grown[USER_IDLE] == +grown[GPU_IDLE]
-        else:
-            assert not self.exported[USER_BUSY] | self.exported[USER_IDLE]
-        for name in (RUN_BUSY, USER_BUSY):
-            owners = {owner for (owner,) in self.exported[name]}
-            assert len(owners - {UNOWNED, OTHERS}) <= self.slots
-            assert owners >= {owner for (owner,) in before[name]} & {UNOWNED, OTHERS}
+        return {label for (label,) in self.laws.exported[RUN_BUSY]}
 
 
 KEYS = {"a": (42, ADA, "train"), "b": (43, BOB, "train"), "c": (44, ADA, "eval"),
@@ -291,6 +219,18 @@ class TestTheTimeOfAGpu:
         assert machine.seconds_of("train") == (1, {})
         assert machine.seconds_of(UNOWNED)[1]["not_in_use"] == (1 + 3) + 5
 
+    def test_that_ends_with_a_job_in_the_midst_of_a_sample_belongs_to_no_run(
+        self, machine: Machine
+    ) -> None:
+        begin(machine, "a")
+        machine.live(1.0, 0.0, None, phases={"a": [(0.0, STEP)]})
+        machine.live(0.0, 0.0, None, phases={"a": [(0.0, TrainingPhase.OTHER)]})
+        machine.end_ring("a", after_s=0.1)
+        for _ in range(2):
+            machine.live(0.0, 0.0, None)
+
+        assert machine.seconds_of("train") == (1, {})
+
     def test_in_which_a_run_cannot_run_is_the_runs(self, machine: Machine) -> None:
         begin(machine, "a")
         machine.live(1.0, 0.0, None, phases={"a": [(0.0, STEP)]})
@@ -307,7 +247,7 @@ class TestTheTimeOfAGpu:
         machine.processes[0] = ()
         begin(machine, "a")
         machine.live(0.5, 0.0, None, phases={"a": [(0.0, WAIT)]})
-        waiting = machine.exported[GPU_BUSY]["GPU-0",]
+        waiting = machine.laws.exported[GPU_BUSY]["GPU-0",]
         machine.processes_at_ns = machine.now_ns + s(1)
         machine.processes[0] = (ADAS,)
         machine.live(0.5, 0.0, None)
@@ -323,7 +263,7 @@ class TestTheTimeOfAGpu:
             machine.live(0.5, 0.0, None, phases={"a": [(0.0, WAIT)]})
 
         assert machine.seconds_of("train") == (0, {})
-        assert ("ada",) not in machine.exported[USER_BUSY]
+        assert ("ada",) not in machine.laws.exported[USER_BUSY]
         assert machine.seconds_of_user("bob")[0] == 1.5
 
     def test_of_a_partitioned_one_is_that_of_its_instances(self, machine: Machine) -> None:
@@ -332,7 +272,7 @@ class TestTheTimeOfAGpu:
             machine.live(0.0, 0.5, 1.0, phases={"a": [(0.0, STEP)]})
 
         assert machine.seconds_of("train") == (1, {"within_step": 1})
-        assert ("GPU-1",) not in machine.exported[GPU_BUSY]
+        assert ("GPU-1",) not in machine.laws.exported[GPU_BUSY]
 
 
 class TestTwoRunsOnAGpu:
@@ -444,6 +384,17 @@ class TestAUser:
 
         assert machine.seconds_of_user("ada") == (2, {"unknown": 1})
 
+    def test_who_has_left_has_no_time_that_ends_with_the_job(self, machine: Machine) -> None:
+        machine.processes[0] = (ADAS,)
+        machine.live(1.0, 0.0, None)
+        machine.live(0.0, 0.0, None)
+        machine.processes[0] = ()
+        for _ in range(2):
+            machine.live(0.0, 0.0, None)
+
+        assert machine.seconds_of_user("ada") == (1, {})
+        assert machine.seconds_of_user(UNOWNED)[1]["not_in_use"] == (1 + 3) + 5
+
     def test_without_a_name_has_the_number(self, machine: Machine) -> None:
         machine.processes[0] = (ADAS._replace(uid=4711),)
         machine.live(1.0, 0.0, None)
@@ -459,13 +410,11 @@ class TestAUser:
 
         assert machine.seconds_of_user(OTHERS) == (1, {})
         assert machine.seconds_of_user("bob") == (1, {})
-        assert ("ada",) not in machine.exported[USER_BUSY]
+        assert ("ada",) not in machine.laws.exported[USER_BUSY]
 
 
 def info(machine: Machine, name: str) -> set[tuple[str, ...]]:
-    read = READ[name]
-    assert read is not None
-    return {tuple(map(str, labels)) for labels, _ in read(machine.view)}
+    return {tuple(map(str, labels)) for labels in rows_of(machine.laws.view, name)}
 
 
 class TestWhoIsOnAGpu:
@@ -499,8 +448,21 @@ class TestWhoIsOnAGpu:
 
         assert info(machine, "gpumon_gpu_user_info") == set()
         assert info(machine, "gpumon_gpu_job_info") == {("GPU-0", "train", "a", "")}
-        rows = [labels for read in READ.values() if read for labels, _ in read(machine.view)]
+        every_read = [spec.read for spec in METRICS if spec.read is not None]
+        rows = [labels for read in every_read for labels, _ in read(machine.laws.view)]
         assert not {"ada", "bob", str(ADA), str(BOB)} & {str(one) for row in rows for one in row}
+
+    @pytest.mark.parametrize("way", ["fails", "is unplugged"])
+    def test_is_not_shown_of_a_gpu_that_is_gone(self, machine: Machine, way: str) -> None:
+        machine.processes[0] = (ADAS,)
+        begin(machine, "a")
+        machine.live(1.0, 0.0, None, phases={"a": [(0.0, STEP)]})
+        happens(machine, (way, 0), ())
+        for _ in range(4):
+            machine.live(1.0, 0.0, None)
+
+        assert info(machine, "gpumon_gpu_job_info") == set()
+        assert info(machine, "gpumon_gpu_user_info") == set()
 
     def test_is_one_series_for_all_users_beyond_the_limit(self) -> None:
         machine = Machine(slots=1, names_users=True)
@@ -510,12 +472,27 @@ class TestWhoIsOnAGpu:
         assert info(machine, "gpumon_gpu_user_info") == {("GPU-0", "4711"), ("GPU-0", OTHERS)}
 
 
+def test_what_is_held_back_of_an_instance_ends_with_it(machine: Machine) -> None:
+    machine.live(0.0, 1.0, None)
+    machine.live(0.0, 0.0, None)
+    machine.partition()
+    machine.live(0.0, 0.0, None)
+    held = machine.laws.budget._time_by_run._held
+    was_held = ("MIG-0", IdleCause.NOT_IN_USE) in held
+    machine.skip(1000)
+    machine.live(0.0, 0.0, None)
+
+    assert was_held
+    assert "MIG-0" not in {uuid for uuid, _ in held}
+
+
 class TestTwoRunsOfOneName:
     def test_of_two_users_have_the_user_in_the_label_of_the_second(self, machine: Machine) -> None:
         begin(machine, "a", "b")
         machine.live(1.0, 0.0, None, phases=steps_of("ab"))
 
         assert [run.run for run in machine.state.runs] == ["train", "train-bob"]
+        assert machine.seconds_of("train-bob") == machine.seconds_of("train") == (0.5, {})
 
     def test_of_one_user_have_the_pid_as_before(self, machine: Machine) -> None:
         begin(machine, "a", "d")
@@ -547,9 +524,8 @@ def test_a_run_began_at_a_time_of_the_wall_clock_that_does_not_change(machine: M
     begin(machine, "a")
     for _ in range(3):
         machine.live(1.0, 0.0, None)
-        read = READ["gpumon_training_run_start_timestamp_seconds"]
-        assert read is not None
-        assert [*read(machine.view)] == [(("train",), 3.0)]
+        began = rows_of(machine.laws.view, "gpumon_training_run_start_timestamp_seconds")
+        assert began == {("train",): 3.0}
 
 
 PROCESSES = st.sampled_from(
