@@ -22,18 +22,19 @@ import psutil
 
 from benchmarks.fleet_block import (
     HOUR_S,
-    TILE_S,
+    RULES,
     FleetScript,
     Span,
+    growth_of_tiles,
+    key_of,
     make_blocks,
-    rates_of_rules,
+    tiles_of_counters,
     write_raw,
     write_rules,
 )
 from tests.e2e.prometheus_server import Prometheus, running_prometheus, wait_until
 from tests.needs import needed
 
-RULES: Final = Path(__file__).resolve().parent.parent / "prometheus" / "rules.yml"
 GROUP: Final = "gpumon-fleet-5m"
 SCRAPE_EVERY_S: Final = 15
 GROUP_GOAL_S: Final = 2.0
@@ -126,22 +127,12 @@ def report(name: str, seconds: float, goal_s: float | None = None) -> bool:
 
 
 def largest_error(server: Prometheus, script: FleetScript, at_s: int) -> float:
-    """Of the rules that read counters, evaluated at the last scrape."""
-    expressions = re.findall(
-        r"- record: (\S+):increase5m\n +expr: >-\n((?: {10}.*\n)+)",
-        RULES.read_text(encoding="utf-8"),
-    )
-    truth, errors = rates_of_rules(script), []
-    for name, expression in expressions:
-        for sample in server.now(expression, time=str(at_s)) if "_total" in expression else ():
-            labels = {key: value for key, value in sample["metric"].items() if value}
-            due = [
-                rate * TILE_S
-                for (known, with_labels), rate in truth.items()
-                if known == name and {key: one for key, one in with_labels if one} == labels
-            ]
-            if due and due[0]:
-                errors.append(abs(float(sample["value"][1]) / due[0] - 1))
+    """Of the rules that read counters, evaluated a minute after the last scrape."""
+    truth, errors = growth_of_tiles(script), []
+    for name, expression in tiles_of_counters().items():
+        for sample in server.now(expression, time=str(at_s + 60)):
+            due = truth.get(key_of(name, sample["metric"]))
+            errors += [abs(float(sample["value"][1]) / due - 1)] if due else []
     assert len(errors) > script.hosts, "rules whose truth is known"
     return max(errors)
 

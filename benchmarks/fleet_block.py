@@ -12,6 +12,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
@@ -20,6 +21,7 @@ from itertools import repeat
 from pathlib import Path
 from typing import Final, NamedTuple, TextIO, TypeAlias
 
+RULES: Final = Path(__file__).resolve().parent.parent / "prometheus" / "rules.yml"
 TILE_S: Final = 300
 HOUR_S: Final = 3600
 WATTS: Final[Mapping[str, float]] = {"busy": 600.0, "lost": 200.0, "not_in_use": 120.0}
@@ -217,6 +219,27 @@ def rates_of_rules(script: FleetScript) -> Rates:
             rates["use:gpumon_gpu_use_energy_joules", (("use", use),)] += joules
     rates["gpumon:gpu_expected_seconds", ()] = script.hosts * gpus
     return rates
+
+
+def tiles_of_counters() -> dict[str, str]:
+    """Expressions of ``prometheus/rules.yml`` that read counters, by name without the suffix."""
+    found = re.findall(
+        r"- record: (\S+):increase5m\n +expr: >-\n((?: {10}.*\n)+)",
+        RULES.read_text(encoding="utf-8"),
+    )
+    return {name: expression for name, expression in found if "_total" in expression}
+
+
+def key_of(name: str, labels: Mapping[str, str]) -> tuple[str, frozenset[tuple[str, str]]]:
+    """A series; an empty label is none."""
+    its = ((key, value) for key, value in labels.items() if value and key != "__name__")
+    return name, frozenset(its)
+
+
+def growth_of_tiles(script: FleetScript) -> dict[tuple[str, frozenset[tuple[str, str]]], float]:
+    """What a tile of five minutes must be, by its series."""
+    rates = rates_of_rules(script)
+    return {key_of(name, dict(labels)): rate * TILE_S for (name, labels), rate in rates.items()}
 
 
 def write_rules(

@@ -41,14 +41,14 @@ class Prometheus:
     """A client of the HTTP API."""
 
     def __init__(self, address: str) -> None:
-        self._address = address
+        self.address = address
 
     @property
     def url(self) -> str:
-        return f"http://{self._address}"
+        return f"http://{self.address}"
 
     def is_ready(self) -> bool:
-        return b"Ready" in fetched(f"http://{self._address}/-/ready")
+        return b"Ready" in fetched(f"http://{self.address}/-/ready")
 
     def ask(self, path: str, **words: str) -> Any:
         """Return the ``data`` of an answer.
@@ -56,7 +56,7 @@ class Prometheus:
         Raises:
             AssertionError: Prometheus refused; its reason is the message.
         """
-        url = f"http://{self._address}/api/v1/{path}?{urllib.parse.urlencode(words)}"
+        url = f"http://{self.address}/api/v1/{path}?{urllib.parse.urlencode(words)}"
         try:
             answer = json.loads(fetched(url))
         except urllib.error.HTTPError as error:
@@ -66,7 +66,7 @@ class Prometheus:
 
     def body(self, path: str, **words: object) -> bytes:
         """An answer as it comes over the wire."""
-        return fetched(f"http://{self._address}/api/v1/{path}?{urllib.parse.urlencode(words)}")
+        return fetched(f"http://{self.address}/api/v1/{path}?{urllib.parse.urlencode(words)}")
 
     def now(self, expr: str, **words: str) -> list[Sample]:
         """The value now, or at the given ``time``."""
@@ -116,27 +116,45 @@ def running_prometheus(
 
     Blocks that are in ``folder / "tsdb"`` belong to it.
     """
-    config = folder / "prometheus.yml"
     document = {
         "global": {"evaluation_interval": evaluation_interval},
         "rule_files": [str(path) for path in rules],
         "scrape_configs": scrape_jobs,
     }
+    with started_prometheus(binary, folder, document, *flags) as server:
+        yield server
+
+
+@contextmanager
+def started_prometheus(
+    binary: str, folder: Path, document: dict[str, Any], *flags: str, address: str | None = None
+) -> Iterator[Prometheus]:
+    """A Prometheus with this configuration and these flags, for as long as the block.
+
+    Args:
+        binary: Its path.
+        folder: Of its configuration, log and data; a second one with it continues the first.
+        document: Configuration.
+        flags: With ``--storage.agent.path`` it gets no ``--storage.tsdb.path``.
+        address: Default: a free port on loopback.
+    """
+    config = folder / "prometheus.yml"
     config.write_text(json.dumps(document), encoding="utf-8")
-    address = f"127.0.0.1:{free_port()}"
-    with (folder / "prometheus.log").open("wb") as log:
-        process = subprocess.Popen(
-            [
-                binary,
-                f"--config.file={config}",
-                f"--storage.tsdb.path={folder / 'tsdb'}",
-                "--storage.tsdb.retention.time=100y",  # blocks of scripts are old
-                *flags,
-                f"--web.listen-address={address}",
-            ],
-            stdout=log,
-            stderr=log,
-        )
+    address = address or f"127.0.0.1:{free_port()}"
+    is_agent = any(flag.startswith("--storage.agent.path") for flag in flags)
+    data = (
+        f"--storage.tsdb.path={folder / 'tsdb'}",
+        "--storage.tsdb.retention.time=100y",  # blocks of scripts are old
+    )
+    command = [
+        binary,
+        f"--config.file={config}",
+        f"--web.listen-address={address}",
+        *(() if is_agent else data),
+        *flags,
+    ]
+    with (folder / "prometheus.log").open("ab") as log:
+        process = subprocess.Popen(command, stdout=log, stderr=log)
         with ending(process):
             server = Prometheus(address)
             wait_until("Prometheus is ready", server.is_ready, seconds=30)

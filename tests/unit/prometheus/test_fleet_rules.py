@@ -1,6 +1,7 @@
 """Tiles of five minutes and an hour, compared with what simulated daemons did.
 
-Scrapes are every 15 s and every minute. A tile is evaluated at each whole five minutes.
+Scrapes are every 15 s and every minute. A tile is evaluated at each whole five minutes, and ends a
+minute before.
 """
 
 from __future__ import annotations
@@ -215,7 +216,7 @@ class TestARestart:
         target = Target(down=((20, 80.4),))
         fleet = Fleet(141, (counting(target, TWO, runs=OWNERS, before_s=5 * DAY_S),))
         for name in LOST_BY.values():
-            fleet.near(140, tiles(name, 60), 2 * 60 * (140 - 80.4) * LOST, within_ratio=0.02)
+            fleet.near(140, tiles(name, 60), 2 * 60 * (139 - 80.4) * LOST, within_ratio=0.02)
 
         assert fleet.failures(rhythm, tmp_path) == ""
 
@@ -228,7 +229,7 @@ class TestATargetThatComesLate:
         fleet = Fleet(66, (counting(late, TWO, runs=OWNERS, before_s=5 * DAY_S),))
         for name in (*LOST_BY.values(), OBSERVED):
             share = 1 if name == OBSERVED else LOST
-            at_most_s = 2 * 60 * (65 - 22.4) * share
+            at_most_s = 2 * 60 * (64 - 22.4) * share
             fleet.near(65, tiles(name, 60), at_most_s, within_ratio=0.05)
         sums_agree(fleet, 65, 60)
 
@@ -240,7 +241,7 @@ class TestATargetThatComesLate:
         new = Target(down=((0, 19.5),))
         fleet = Fleet(126, (counting(new, TWO, runs=OWNERS, before_s=5 * DAY_S),))
         for name in LOST_BY.values():
-            fleet.near(125, tiles(name, 120), 2 * 60 * (125 - 19.5) * LOST)
+            fleet.near(125, tiles(name, 120), 2 * 60 * (124 - 19.5) * LOST)
 
         assert fleet.failures(rhythm, tmp_path) == ""
 
@@ -340,7 +341,7 @@ class TestAHost:
         assert fleet.failures(TILES[1], tmp_path) == ""
 
 
-def test_all_tiles_have_the_same_shape() -> None:
+def test_all_tiles_have_the_same_shape_and_end_when_all_scrapes_have_arrived() -> None:
     text = (RULES / "rules.yml").read_text(encoding="utf-8")
     fleet = text.split("- name: gpumon-fleet-5m")[1].split("# The fleet.")[0]
     shapes = set()
@@ -354,3 +355,7 @@ def test_all_tiles_have_the_same_shape() -> None:
         shapes.add(re.sub(r"on \(.+?\) instance(_uuid)?:gpumon", "", " ".join(shape.split())))
 
     assert len(shapes) == 1, shapes
+    assert set(re.findall(r"\[\w+\](?: offset \w+)?", fleet)) == {
+        "[5m] offset 1m",
+        "[5m] offset 6m",
+    }
