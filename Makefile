@@ -138,7 +138,7 @@ tools: # Debian packages for tests, and a library of Grafana; does nothing if al
 	@sh tests/tools/apt_install.sh dstat promtool=prometheus amtool=prometheus-alertmanager \
 		victoria-metrics chromium gcc node=nodejs npm \
 		/usr/include/stdio.h=libc6-dev systemd-analyze=systemd ip=iproute2 unshare=util-linux || [ -z "$$CI" ]
-	@! command -v npm >/dev/null || $(MAKE) --no-print-directory .venv-node/.dev || [ -z "$$CI" ]
+	@! command -v npm >/dev/null || $(MAKE) -s --no-print-directory .venv-node/.dev || [ -z "$$CI" ]
 
 # Only for tests: what Grafana's own transformations make of a table.
 .venv-node/.dev: tests/grafana_data/package.json tests/grafana_data/package-lock.json

@@ -280,8 +280,8 @@ def worst_hosts() -> table.Panel:
 def worst_runs() -> table.Panel:
     """The worst ten runs."""
     more = (
-        "Only time of tagged runs counts here. '_other': runs beyond the limit of a daemon. A "
-        "click on a run shows why."
+        "Only time of tagged runs counts here; 'no tagged run at work': none used a GPU. '_other': "
+        "runs beyond the limit of a daemon. A click on a run shows why."
     )
     return _worst("run", "Worst ten runs", queries.WORST_RUNS, more, RUN_UID)
 
@@ -289,7 +289,7 @@ def worst_runs() -> table.Panel:
 def worst_users() -> table.Panel:
     """The worst ten users."""
     more = (
-        "It needs 'gpumon serve --users'; without it, and where nothing is lost, one row says so."
+        "It needs 'gpumon serve --users'. 'no user at work': without it, or while no GPU is in use."
     )
     return _worst("user", "Worst ten users", queries.WORST_USERS, more, None)
 

@@ -56,15 +56,17 @@ _USED: Final = f"({_LOST} + {_BUSY} > 0)"
 
 def _if_used(value: str) -> str:
     """The value; -1 if GPUs were observed and none was in use; nothing without tiles."""
-    return f"({value}) and on() {_USED} or on() {_SEEN} * 0 - 1"
+    return f"({value}) and on() {_USED} or on() ({_SEEN} * 0 - 1 unless on() {_USED})"
 
 
 # -- figures ------------------------------------------------------------------------
 
 _TARGETS: Final = 'up{job=~"$job"}'
 HOSTS_DOWN: Final = f"count({_TARGETS} == 0) or on() count({_TARGETS}) * 0"
-GPUS: Final = f"sum(gpumon:gpus:count{TILE})"
-HOSTS: Final = f"sum(gpumon:hosts:count{TILE})"
+
+# Of the latest tile of five minutes, whatever time is shown.
+GPUS: Final = "sum(last_over_time(gpumon:gpus:count5m[10m]))"
+HOSTS: Final = "sum(last_over_time(gpumon:hosts:count5m[10m]))"
 
 TROUBLE: Final = "|".join(
     (
@@ -134,20 +136,23 @@ TILES_NOW: Final = (
 # -- the worst ten --------------------------------------------------------------------
 
 
-def _worst(key: str, lost: str, busy: str) -> dict[str, str]:
+def _worst(key: str, lost: str, busy: str, none: str = "nothing lost") -> dict[str, str]:
     """Queries of a table with one row for each of the worst ten.
 
     Args:
         key: The label of a row.
         lost: Recorded seconds by key and cause, with a selector.
-        busy: Recorded seconds by key.
+        busy: Recorded seconds by key, with a selector.
+        none: What the only row says if ``busy`` has no series.
     """
     by_key = f"sum by ({key}) ({lost})"
     by_key_busy = f"sum by ({key}) ({busy})"
     worst = f"topk({WORST}, {by_key} > 0)"
     return {
         "lost": (
-            f'{worst} / 3600 or on() label_replace({_SEEN} * 0, "{key}", "nothing lost", "", "")'
+            f"{worst} / 3600"
+            f' or on() label_replace(sum({busy}) * 0, "{key}", "nothing lost", "", "")'
+            f' or on() label_replace({_SEEN} * 0, "{key}", "{none}", "", "")'
         ),
         "share": f"{worst} / on({key}) ({by_key} + on({key}) ({by_key_busy} or {by_key} * 0))",
         "price": f"{worst} / 3600 * $price",
@@ -162,11 +167,13 @@ WORST_RUNS: Final = _worst(
     "run",
     _shown("run_cause:gpumon_training_gpu_lost_seconds", '{run!=""}'),
     _shown("run:gpumon_training_gpu_busy_seconds", '{run!=""}'),
+    "no tagged run at work",
 )
 WORST_USERS: Final = _worst(
     "user",
     _shown("user_cause:gpumon_user_gpu_lost_seconds", '{user!=""}'),
     _shown("user:gpumon_user_gpu_busy_seconds", '{user!=""}'),
+    "no user at work",
 )
 
 # -- alerts ---------------------------------------------------------------------------

@@ -46,6 +46,9 @@ class Finding(NamedTuple):
 
 EXCLUSIONS: Final[dict[tuple[str, str], str]] = {
     (f"{FLEET}/Hosts and GPUs", "empty-state"): "a fleet without GPUs in use still has GPUs",
+    (f"{FLEET}/Hosts and GPUs", "window"): "the latest tile of five minutes, whatever is shown",
+    (f"{FLEET}/GPUs missing or in trouble", "window"): "as for Hosts and GPUs",
+    (f"{FLEET}/Alerts that fire now", "window"): "as for Hosts and GPUs",
     (f"{FLEET}/Coverage", "empty-state"): "time is covered or not, whether GPUs are used or not",
     (f"{FLEET}/Coverage over time", "empty-state"): "as for Coverage",
     (f"{FLEET}/Where the GPU time went", "empty-state"): "has a band 'not in use'",

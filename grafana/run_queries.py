@@ -43,7 +43,8 @@ _USED: Final = f"({_busy('increase', SHOWN)} + {_LOST} > 0)"
 
 def _if_used(value: str) -> str:
     """The value; -1 if the run has series and used no GPU; nothing without series."""
-    return f"({value}) and on() {_USED} or on() {_busy('increase', SHOWN)} * 0 - 1"
+    unused = f"{_busy('increase', SHOWN)} * 0 - 1 unless on() {_USED}"
+    return f"({value}) and on() {_USED} or on() ({unused})"
 
 
 LOST_SHARE: Final = _if_used(f"{_LOST} / {_USED}")

@@ -188,9 +188,13 @@ class TestTheTables:
     ) -> None:
         shown = every_table(unused, UNUSED_SENT, keeps_empty=keeps_empty)
 
-        for key in ("host", "run", "user"):
+        for key, text in (
+            ("host", "nothing lost"),
+            ("run", "no tagged run at work"),
+            ("user", "no user at work"),
+        ):
             (row,) = shown[FLEET, f"Worst ten {key}s"]
-            assert row[key.capitalize()] == "nothing lost"
+            assert row[key.capitalize()] == text
             assert row["GPU-hours lost"] == 0
         (alert,) = shown[FLEET, "Alerts that fire now"]
         assert alert["Alert"] == "none"
