@@ -10,6 +10,7 @@ from typing import Final
 from gpumon.core.clock import nanoseconds
 from gpumon.core.diagnosis.messages import WORD_OF_CAUSE, WORD_OF_REASON
 from gpumon.core.fleet.fleet_report import (
+    HOSTS,
     MIN_COVERAGE,
     RUNS,
     FewRuns,
@@ -209,10 +210,7 @@ def next_sentence(report: FleetReport) -> str:
         return f"Nothing: less than {100 * DEFAULT_SETTINGS.lost_share:g} % was lost."
     causes = report.known_causes
     if not causes or report.unknown_seconds > report.lost_by_cause[causes[0]]:
-        return (
-            "Let the runs report their phases, so that causes are known: `gpumon run -- python "
-            "train.py` needs no change to a script."
-        )
+        return _about_untagged_runs(report)
     if report.few_runs:
         return _about_run(report.few_runs[0].runs[0], report)
     worst = [one for ranking in report.rankings for one in ranking.worst[:1]]
@@ -225,6 +223,20 @@ def next_sentence(report: FleetReport) -> str:
     return (
         f"Begin with the {named[0].name} {name}: `gpumon report` there names the reason and what "
         "to change first."
+    )
+
+
+def _about_untagged_runs(report: FleetReport) -> str:
+    hosts = [
+        one.name
+        for ranking in report.rankings
+        if ranking.dimension is HOSTS
+        for one in ranking.worst
+    ]
+    where = f"on {label_text(hosts[0], 60)}" if hosts else "on the hosts"
+    return (
+        f"Run `gpumon why` {where}: it names the line of code that a GPU waits for. Runs that are "
+        "started by `gpumon run -- python train.py` report their causes from then on."
     )
 
 
