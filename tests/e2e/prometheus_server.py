@@ -93,8 +93,12 @@ class Prometheus:
         return [one["metric"] for one in self.now(expr)]
 
     def troubles_of_rules(self) -> dict[str, str]:
-        """Why rules could not be evaluated, by their names; ``unknown`` where they were not yet."""
-        rules = [one for group in self.ask("rules")["groups"] for one in group["rules"]]
+        """Why rules could not be evaluated, by their names; ``unknown`` where they were not yet.
+
+        Without those that are evaluated once an hour.
+        """
+        groups = [one for one in self.ask("rules")["groups"] if one["interval"] < 3600]
+        rules = [one for group in groups for one in group["rules"]]
         return {
             one["name"]: one.get("lastError") or one["health"]
             for one in rules

@@ -38,7 +38,8 @@ def hurried(rules: str) -> str:
         seconds = int(found[1]) * {"m": 60, "h": 3600, "d": 86_400}[found[2]]
         return f"{seconds // HURRY}s"
 
-    return re.sub(r"(?<=[\[ :])(\d+)([mhd])(?=[\]\s)]|$)", shorter, rules, flags=re.MULTILINE)
+    often = rules.replace("interval: 1h", "interval: 1m")  # or the test lasts minutes
+    return re.sub(r"(?<=[\[ :])(\d+)([mhd])(?=[\]\s)]|$)", shorter, often, flags=re.MULTILINE)
 
 
 @pytest.fixture(scope="module")
