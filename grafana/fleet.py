@@ -236,7 +236,7 @@ def reasons() -> timeseries.Panel:
         .decimals(2)
         .description(
             "GPUs that wait for input, by reason: 1 is one idle GPU. Together they are the cause "
-            "waiting for input. docs/why-late.md says what to change first. 'no tagged wait': no "
+            "'waiting for input'. docs/why-late.md says what to change first. 'no tagged wait': no "
             f"tagged run waits. {_NO_TILES}"
         )
         .with_target(over_tiles(queries.REASONS, "{{reason}}", "A"))

@@ -193,7 +193,7 @@ def use_by_cause() -> barchart.Panel:
         .title("Use of each GPU, by cause")
         .description(
             "Time of each GPU over the time shown: busy, and idle by cause; the bars of GPUs that "
-            "were observed all the time are as long as that. not_in_use: no job was on the GPU. "
+            "were observed all the time are as long as that. 'not in use': no job was on the GPU. "
             f"{NO_ANSWER}"
         )
         .height(9)

@@ -253,8 +253,8 @@ def _wrong_link(url: str, boards: dict[str, dict[str, Any]]) -> str | None:
     found = _LINK.match(url)
     if not found or found[1] not in boards:
         return f"{url} leads nowhere"
-    if "${__url_time_range}" not in url or "${datasource:queryparam}" not in url:
-        return f"{url} does not keep the time and the data source"
+    if "${__url_time_range}" not in url or "${__all_variables}" not in url:
+        return f"{url} does not keep the time and the variables"
     names = {one["name"] for one in boards[found[1]]["templating"]["list"]}
     unknown = set(re.findall(r"var-(\w+)=", url)) - names
     return f"{url}: {found[1]} has no {sorted(unknown)}" if unknown else None

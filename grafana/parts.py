@@ -149,7 +149,7 @@ def unit(name: str, decimals: int | None = None) -> list[model.DynamicConfigValu
 def link_to(uid: str, variable: str) -> model.DynamicConfigValue:
     """A link from a cell to the dashboard of the host or run that it names."""
     url = (
-        f"/d/{uid}?${{__url_time_range}}&${{datasource:queryparam}}"
+        f"/d/{uid}?${{__url_time_range}}&${{__all_variables}}"
         f"&var-{variable}=${{__value.raw:percentencode}}"
     )
     return field_property("links", [{"title": f"Show {TITLES[uid]}", "url": url}])

@@ -205,7 +205,7 @@ def gpu_busy() -> timeseries.Panel:
         .max(1)
         .description(
             "Busy share of each GPU while this run is on it; a GPU that is lower than the others "
-            "is slower fed, or waits for them. 0 %: it is on the GPU, which does nothing. "
+            "is fed more slowly, or waits for them. 0 %: it is on the GPU, which does nothing. "
             f"{_NO_RUN}"
         )
         .with_target(over_time(queries.GPU_BUSY, f"{NAMED_GPU} {{{{instance}}}}", "A"))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -23,6 +23,8 @@ ROOT: Final = Path(__file__).resolve().parents[2]
 MODULES: Final = ROOT / ".venv-node"
 H200: Final = "NVIDIA H200"
 EACH_GPU: Final = (1020 / 1800, 660 / 1800, 0, 780, 1.475, 90 / 141, 1)
+WITHOUT_UNUSED: Final = {"run", "epoch"}
+"""A run hangs or not, and its epoch is reported or not."""
 MOST_BYTES: Final = 150_000
 TABLES: Final = {
     (uid, panel["title"]): panel
@@ -116,14 +118,18 @@ def unused(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prometheus]:
         yield server
 
 
-def in_grafana(tables: list[dict[str, Any]], values: list[tuple[Any, ...]]) -> Any:
+def in_grafana(
+    tables: Sequence[dict[str, Any]] = (),
+    values: Sequence[tuple[Any, ...]] = (),
+    fields: Sequence[tuple[Any, ...]] = (),
+) -> Any:
     """The answer of ``tests/grafana_data/transform.cjs``."""
     node = needed("node", "nodejs")
     if not (MODULES / "node_modules" / "@grafana").is_dir():
         missing("@grafana/data is not installed: make tools")
     done = subprocess.run(
         [node, str(ROOT / "tests" / "grafana_data" / "transform.cjs"), str(MODULES)],
-        input=json.dumps({"tables": tables, "values": values}),
+        input=json.dumps({"tables": tables, "values": values, "fields": fields}),
         capture_output=True,
         text=True,
         check=False,
@@ -153,7 +159,7 @@ def question(
 def every_table(server: Prometheus, sent: dict[str, str], *, keeps_empty: bool) -> dict[Any, Any]:
     """Rows by dashboard and table."""
     asked = [question(server, panel, sent, keeps_empty=keeps_empty) for panel in TABLES.values()]
-    return dict(zip(TABLES, in_grafana(asked, [])["tables"], strict=True))
+    return dict(zip(TABLES, in_grafana(asked)["tables"], strict=True))
 
 
 class TestTheTables:
@@ -223,11 +229,39 @@ class TestTheUnits:
         used = {unit for uid in BOARDS for panel in panels(uid) for unit in units_of(panel)}
         written = [(unit, value, decimals) for unit, value, decimals, _ in SHOWN]
 
-        answer = in_grafana([], [*written, *((unit, 1, 1) for unit in sorted(used))])
+        answer = in_grafana(values=[*written, *((unit, 1, 1) for unit in sorted(used))])
 
         assert answer["unknownUnits"] == []
         assert [picture_panels.written(*one) for one in written] == [text for *_, text in SHOWN]
         assert answer["texts"][: len(SHOWN)] == [text for *_, text in SHOWN]
+
+
+class TestTheStates:
+    """A figure, "not in use" and a cause, as Grafana shows them in a field."""
+
+    def test_of_a_figure_are_its_value_and_not_in_use(self) -> None:
+        stats = [
+            (panel["title"], picture_panels.settings_of(panel, name))
+            for uid in BOARDS
+            for panel in panels(uid)
+            if panel["type"] == "stat"
+            for name in {target["legendFormat"] for target in panel["targets"]} - WITHOUT_UNUSED
+        ]
+
+        cells = in_grafana(fields=[(config, -1) for _, config in stats])["cells"]
+
+        assert len(stats) > 10
+        assert {cell: title for cell, (title, _) in zip(cells, stats, strict=True)}.keys() == {
+            "not in use"
+        }
+
+    def test_of_a_cause_are_words_of_the_glossary(self) -> None:
+        panel = TABLES[FLEET, "Worst ten hosts"]
+        config = picture_panels.settings_of(panel, "Main cause")
+
+        cells = in_grafana(fields=[(config, "input_wait"), (config, "start_up")])["cells"]
+
+        assert cells == ["waiting for input", "during start-up"]
 
 
 def without_gaps(row: dict[str, Any]) -> dict[str, Any]:

@@ -4,8 +4,9 @@
 //     node transform.cjs FOLDER_OF_NODE_MODULES < question.json
 //
 // question: { tables: [{ targets: [{ refId, result }], transformations, keepsEmpty }],
-//             values: [[unit, value, decimals]] }
-// answer:   { tables: [[{ heading: value }]], unknownUnits: [unit], texts: [value as shown] }
+//             values: [[unit, value, decimals]], fields: [[config, value]] }
+// answer:   { tables: [[{ heading: value }]], unknownUnits: [unit], texts: [value as written],
+//             cells: [value as shown in a field of that config] }
 //
 // keepsEmpty: a query without a result has an empty frame, as in newer versions of Grafana.
 const { createRequire } = require("node:module");
@@ -76,6 +77,15 @@ function transformed({ targets, transformations, keepsEmpty }) {
   });
 }
 
+function shownIn(config, value) {
+  const type = typeof value === "string" ? FieldType.string : FieldType.number;
+  const display = data.getDisplayProcessor({
+    field: { name: "field", type, config, values: [value] },
+    theme: data.createTheme(),
+  });
+  return data.formattedValueToString(display(value));
+}
+
 async function main() {
   const question = JSON.parse(readFileSync(0, "utf8"));
   const known = new Set(
@@ -86,6 +96,7 @@ async function main() {
   const answer = {
     tables: await Promise.all(question.tables.map(transformed)),
     unknownUnits: units.filter((unit) => !known.has(unit) && !isCustom(unit)),
+    cells: question.fields.map(([config, value]) => shownIn(config, value)),
     texts: question.values.map(([unit, value, decimals]) =>
       data.formattedValueToString(data.getValueFormat(unit)(value, decimals)),
     ),

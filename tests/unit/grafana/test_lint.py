@@ -119,7 +119,7 @@ FAULTS: dict[str, tuple[str, Fault, str]] = {
     "a link with a variable of no use": (
         FLEET,
         lambda board: first_cell_link(board).update(
-            url="/d/gpumon-host?${__url_time_range}&${datasource:queryparam}&var-machine=a"
+            url="/d/gpumon-host?${__url_time_range}&${__all_variables}&var-machine=a"
         ),
         "link",
     ),
