@@ -50,6 +50,10 @@ class Prometheus:
     def is_ready(self) -> bool:
         return b"Ready" in fetched(f"http://{self.address}/-/ready")
 
+    def own_metrics(self) -> str:
+        """What the server exports of itself."""
+        return fetched(f"http://{self._address}/metrics").decode()
+
     def ask(self, path: str, **words: str) -> Any:
         """Return the ``data`` of an answer.
 
