@@ -90,7 +90,8 @@ truth: tools .venv/.dev .venv-jax/.dev .venv-tensorflow/.dev $(if $(TORCH),.venv
 	GPUMON_WHOLE_TABLE=1 GPUMON_REQUIRE_KERAS=1 KERAS_BACKEND=tensorflow .venv-tensorflow/bin/python -m pytest -q \
 		-m multi_gpu tests/multi_gpu $(ARGS)
 	GPUMON_WHOLE_TABLE=1 GPUMON_REQUIRE_KERAS=1 KERAS_BACKEND=tensorflow .venv-tensorflow/bin/python -m pytest -q \
-		-m keras_tensorflow tests/keras tests/stacks tests/e2e/test_run_with_frameworks.py $(ARGS)
+		-m keras_tensorflow tests/keras tests/stacks tests/e2e/test_run_with_frameworks.py \
+		tests/e2e/test_trainer_bench.py $(ARGS)
 	GPUMON_WHOLE_TABLE=1 GPUMON_REQUIRE_KERAS=1 KERAS_BACKEND=jax $(JAX_BIN)/python -m pytest -q \
 		-m keras_jax tests/keras tests/loops tests/stacks tests/e2e/test_run_with_frameworks.py $(ARGS)
 ifneq ($(TORCH),)

@@ -2,7 +2,8 @@
 
     python -m benchmarks.bench_fleet_series [--targets 40]
 
-A real daemon watches eight simulated GPUs and a tagged run. A real Prometheus with our rules
+A real daemon watches eight GPUs of the fake driver, which are busy for 70 % of the time, and a
+tagged run. A real Prometheus with our rules
 scrapes it as so many targets, and once alone: the difference of its memory is divided by that of
 its series. A fleet of 200 such machines is extrapolated from that.
 """
@@ -19,6 +20,8 @@ from typing import Any, Final, NamedTuple
 
 from tests.daemon import RunningDaemon
 from tests.e2e.prometheus_server import running_prometheus
+from tests.fakenvml.build import build_fake, fake_env
+from tests.fakenvml.control import FakeNvml
 from tests.needs import needed
 from tests.processes import ending
 from tests.programs import ROOT
@@ -26,6 +29,7 @@ from tests.programs import ROOT
 RULES: Final = tuple(ROOT / "prometheus" / name for name in ("rules.yml", "alerts.yml"))
 WATCHED_S: Final = 150
 FLEET: Final = 200
+GPUS: Final = 8
 MOST_A_GPU: Final = 90
 RUN: Final = """
 import time
@@ -69,11 +73,17 @@ def main() -> int:
     targets = parser.parse_args().targets
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        with RunningDaemon(folder, "--source", "simulated:eight") as daemon:
+        fake = FakeNvml(folder / "gpus", gpus=GPUS)
+        for slot in range(GPUS):
+            fake.wave(slot, period_s=3.0, busy_ratio=0.7)
+        environ = fake_env(folder / "gpus", build_fake(folder / "driver").parent)
+        with RunningDaemon(folder, environ=environ) as daemon:
             run = subprocess.Popen(
                 [sys.executable, "-c", RUN],
                 env={**daemon.environ, "PYTHONPATH": str(ROOT), "GPUMON_GPUS": "0"},
             )
+            for slot in range(GPUS):
+                fake.run(slot, run.pid)
             with ending(run):
                 time.sleep(60)
                 lines = [line for line in daemon.get("/metrics")[1].splitlines() if line[0] != "#"]
@@ -83,12 +93,12 @@ def main() -> int:
     of_runs = sum('run="' in line and 'uuid="' not in line for line in lines)
     bytes_each = (many.resident_bytes - few.resident_bytes) / (many.series - few.series)
     each = (many.series - few.series) / (targets - 1)
-    print(f"{len(lines)} series a machine: {of_gpus / 8:.0f} a GPU, {of_runs} of runs")
+    print(f"{len(lines)} series a machine: {of_gpus / GPUS:.0f} a GPU, {of_runs} of runs")
     print(f"with those of the rules {each:.0f}, {bytes_each / 1024:.1f} KiB of memory each")
     print(
         f"{FLEET} machines: {FLEET * each:,.0f} series, {FLEET * each * bytes_each / 2**30:.1f} GiB"
     )
-    return int(of_gpus / 8 > MOST_A_GPU)
+    return int(of_gpus / GPUS > MOST_A_GPU)
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from tests.golden_files import Chapters, golden_story
+from tests.needs import in_make_truth
 from tests.programs import ran_python
 from trainer_hooks.trainer_bench.main import main
 
@@ -161,6 +162,7 @@ def real() -> tuple[list[str], str]:
     return done.stdout.split("---\n"), done.stderr
 
 
+@in_make_truth
 @pytest.mark.keras_tensorflow
 class TestTheRealEngine:
     """One process: TensorFlow takes seconds to start."""
