@@ -78,12 +78,12 @@ class TimeByOwner:
 
     def _grown_ns(self) -> dict[IdleCause | None, int]:
         """What the ledger settled since the last call, by cause; ``None``: busy time."""
-        totals, before_ns = self._ledger.idle_only(), self._idle_ns
+        (busy_ns, idle_ns), before_ns = self._ledger.settled_ns, self._idle_ns
         grown_ns: dict[IdleCause | None, int] = {}
-        if totals.busy_ns != self._busy_ns:
-            grown_ns[None] = totals.busy_ns - self._busy_ns
-            self._busy_ns = totals.busy_ns
-        for cause, amount_ns in totals.idle_ns.items():
+        if busy_ns != self._busy_ns:
+            grown_ns[None] = busy_ns - self._busy_ns
+            self._busy_ns = busy_ns
+        for cause, amount_ns in idle_ns.items():
             if amount_ns != before_ns.get(cause, 0):
                 grown_ns[cause] = amount_ns - before_ns.get(cause, 0)
                 before_ns[cause] = amount_ns

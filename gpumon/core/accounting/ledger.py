@@ -7,7 +7,7 @@ integer nanoseconds; settled time never moves. Memory is constant.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from gpumon.core.accounting.job_end import job_patience_ns
 from gpumon.core.accounting.pauses import IdleSpan, PauseTracker
@@ -299,6 +299,11 @@ class GpuLedger:
             sampled_pauses=pauses.sampled,
             seen_input_pauses=pauses.seen_as_input,
         )
+
+    @property
+    def settled_ns(self) -> tuple[int, Mapping[IdleCause, int]]:
+        """Busy and settled idle time, cheaply; valid until the next sample."""
+        return self._busy_ns, self._idle_ns
 
     def idle_only(self) -> GpuTotals:
         """Busy and idle time by cause alone, cheaply; valid until the next sample."""
