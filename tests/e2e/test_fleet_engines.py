@@ -41,7 +41,8 @@ from tests.processes import ending
 from tests.serving import free_port
 from tests.waiting import PATIENCE_S
 
-TILES = '{__name__=~".*:increase.*|.*:count5m|.*:count1h"}'
+TILES = '{__name__=~".*:increase(5m|1h)|gpumon:.*:count(5m|1h)"}'
+"""As docs/fleet.md shows it."""
 LOST = "host_cause:gpumon_gpu_lost_seconds:increase5m"
 OFTEN = {"scrape_interval": "1s", "scrape_timeout": "1s"}
 AWAY_S = 5.0

@@ -359,3 +359,12 @@ def test_all_tiles_have_the_same_shape_and_end_when_all_scrapes_have_arrived() -
         "[5m] offset 1m",
         "[5m] offset 6m",
     }
+
+
+def test_the_page_on_fleets_lists_every_tile() -> None:
+    page = (RULES.parent / "docs" / "fleet.md").read_text(encoding="utf-8")
+    text = (RULES / "rules.yml").read_text(encoding="utf-8")
+    recorded = re.findall(r"- record: (\S+:(?:increase|count)5m)\n", text)
+
+    assert len(recorded) > 15
+    assert [name for name in recorded if f"`{name}`" not in page] == []
