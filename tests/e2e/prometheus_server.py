@@ -52,7 +52,7 @@ class Prometheus:
 
     def own_metrics(self) -> str:
         """What the server exports of itself."""
-        return fetched(f"http://{self._address}/metrics").decode()
+        return fetched(f"http://{self.address}/metrics").decode()
 
     def ask(self, path: str, **words: str) -> Any:
         """Return the ``data`` of an answer.
