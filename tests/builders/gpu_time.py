@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
+from dataclasses import replace
+from itertools import pairwise
 from typing import Any, TypeAlias
 
 from gpumon.core.owner_quotas import FairSlots
 from gpumon.core.phase import IdleCause
+from gpumon.core.sample import BusySample, Device, Frame
+from gpumon.core.stacks.reading import NO_STACKS, StacksReading
 from gpumon.core.state import UNOWNED, MonitorState
 from gpumon.outlets.metrics.gpu_time import OTHERS, UserSlots
 from gpumon.outlets.metrics.metric_table import METRICS
 from gpumon.outlets.metrics.metric_values import NOTHING_SELECTED, LabelBudget, MetricView
+from tests.builders.monitor import ADA, Phases, Story
+from tests.builders.time import s
 
 OBSERVED, PENDING = "gpumon_gpu_observed_seconds_total", "gpumon_gpu_idle_pending_seconds"
 GPU_BUSY, GPU_IDLE = "gpumon_gpu_busy_seconds_total", "gpumon_gpu_idle_seconds_total"
@@ -18,7 +25,14 @@ RUN_BUSY = "gpumon_training_gpu_busy_seconds_total"
 RUN_IDLE = "gpumon_training_gpu_idle_seconds_total"
 USER_BUSY, USER_IDLE = "gpumon_user_gpu_busy_seconds_total", "gpumon_user_gpu_idle_seconds_total"
 
+BOB = 1001
 Rows: TypeAlias = dict[tuple[Any, ...], int]
+USERS = {ADA: "ada", BOB: "bob"}
+DEVICES = (
+    Device(uuid="GPU-0", index=0),
+    Device(uuid="MIG-0", index=1, parent_uuid="GPU-1", mig_index=0),
+    Device(uuid="GPU-1", index=1, mig_enabled=True),
+)
 
 _READ = {spec.name: spec.read for spec in METRICS}
 _OF_TIME = (OBSERVED, PENDING, GPU_BUSY, GPU_IDLE, RUN_BUSY, RUN_IDLE, USER_BUSY, USER_IDLE)
@@ -121,3 +135,82 @@ class TimeLaws:
 
 def _in_ns(rows: dict[tuple[Any, ...], float]) -> Rows:
     return {labels: round(number * 1e9) for labels, number in rows.items()}
+
+
+def samples_of(start_ns: int, end_ns: int, level: float) -> tuple[BusySample, ...]:
+    """Three samples of odd lengths."""
+    bounds = [start_ns, start_ns + 166_666_667, start_ns + 499_999_999, end_ns]
+    return tuple(BusySample(begin, end, level) for begin, end in pairwise(bounds))
+
+
+class Machine(Story):
+    """A GPU and a partitioned one, and what ``/metrics`` shows of them each second.
+
+    ``TimeLaws`` hold after each second.
+    """
+
+    def __init__(
+        self, *, drained_every: int = 1, slots: int = 64, names_users: bool = False
+    ) -> None:
+        user_name = (lambda uid: USERS.get(uid, str(uid))) if names_users else None
+        super().__init__(drained_every=drained_every, user_name=user_name)
+        self.laws = TimeLaws(slots=slots, names_users=names_users)
+        self.devices = [*DEVICES]
+        self.listed = {0, 1, 2}
+        self.processes = {0: None, 1: None, 2: None}
+        self.xid_errors = {0: (), 1: (), 2: ()}
+
+    def live(
+        self,
+        *levels: float | None,
+        phases: Mapping[str, Phases] | None = None,
+        is_scraped: bool = True,
+        held_from_s: float | None = None,
+    ) -> None:
+        """One second; from ``held_from_s`` before its end on, a stack sample may yet come."""
+        events = {key: self._entered(entered) for key, entered in (phases or {}).items()}
+        start_ns, self.second = self.now_ns, self.second + 1
+        samples = []
+        for index in sorted(self.listed):
+            level, device = levels[index], self.devices[index]
+            is_sampled = level is not None and not device.mig_enabled
+            busy = samples_of(start_ns, self.now_ns, level or 0.0) if is_sampled else ()
+            samples.append(self._gpu(index, busy)._replace(device=device))
+        self.stacks = NO_STACKS
+        if held_from_s is not None:
+            held_ns = self.now_ns - s(held_from_s)
+            self.stacks = StacksReading((), {device.uuid: held_ns for device in self.devices})
+        state = self._tick([Frame(self.now_ns, tuple(samples))], events)
+        self.laws.follow(state, is_scraped=is_scraped)
+
+    def seconds_of(
+        self, owner: str, busy: str = RUN_BUSY, idle: str = RUN_IDLE
+    ) -> tuple[float, dict[str, float]]:
+        """Busy time of a run or user, and its idle time by cause, as exported now."""
+        idle_s = {
+            cause: amount_ns / 1e9
+            for (label, cause), amount_ns in self.laws.exported[idle].items()
+            if label == owner
+        }
+        return self.laws.exported[busy][owner,] / 1e9, idle_s
+
+    def seconds_of_user(self, user: str) -> tuple[float, dict[str, float]]:
+        """As of a run."""
+        return self.seconds_of(user, USER_BUSY, USER_IDLE)
+
+    def read_lists_late(self, by_s: int) -> None:
+        """Every process list from now on is of a while before now; 0: of the tick."""
+        self.processes_at_ns = self.now_ns - s(by_s) if by_s else None
+
+    def partition(self) -> None:
+        """The second GPU gets a new instance in place of the one before."""
+        self.devices[1] = replace(self.devices[1], uuid=f"MIG-{self.second}")
+
+    def skip(self, count: int) -> None:
+        """So many seconds pass without a tick."""
+        self.second += count
+
+    @property
+    def labels(self) -> set[str]:
+        """All values of ``run``."""
+        return {label for (label,) in self.laws.exported[RUN_BUSY]}

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
-from itertools import pairwise
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -12,110 +10,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpumon.core.phase import IdleCause, TrainingPhase
-from gpumon.core.sample import BusySample, Device, Frame, ProcessSample
-from gpumon.core.stacks.reading import NO_STACKS, StacksReading
+from gpumon.core.sample import ProcessSample
 from gpumon.core.state import UNOWNED
 from gpumon.outlets.metrics.gpu_time import OTHERS
 from gpumon.outlets.metrics.metric_table import METRICS
 from tests.builders.gpu_time import (
+    BOB,
     GPU_BUSY,
-    RUN_BUSY,
-    RUN_IDLE,
     USER_BUSY,
-    USER_IDLE,
-    TimeLaws,
+    Machine,
     rows_of,
 )
-from tests.builders.monitor import ADA, SAVE, STEP, WAIT, Phases, Story
+from tests.builders.monitor import ADA, SAVE, STEP, WAIT, Phases
 from tests.builders.time import s
-
-BOB = 1001
-USERS = {ADA: "ada", BOB: "bob"}
-DEVICES = (
-    Device(uuid="GPU-0", index=0),
-    Device(uuid="MIG-0", index=1, parent_uuid="GPU-1", mig_index=0),
-    Device(uuid="GPU-1", index=1, mig_enabled=True),
-)
-
-
-def samples_of(start_ns: int, end_ns: int, level: float) -> tuple[BusySample, ...]:
-    """Three samples of odd lengths."""
-    bounds = [start_ns, start_ns + 166_666_667, start_ns + 499_999_999, end_ns]
-    return tuple(BusySample(begin, end, level) for begin, end in pairwise(bounds))
-
-
-class Machine(Story):
-    """A GPU and a partitioned one, and what ``/metrics`` shows of them each second.
-
-    ``TimeLaws`` hold after each second.
-    """
-
-    def __init__(
-        self, *, drained_every: int = 1, slots: int = 64, names_users: bool = False
-    ) -> None:
-        user_name = (lambda uid: USERS.get(uid, str(uid))) if names_users else None
-        super().__init__(drained_every=drained_every, user_name=user_name)
-        self.laws = TimeLaws(slots=slots, names_users=names_users)
-        self.devices = [*DEVICES]
-        self.listed = {0, 1, 2}
-        self.processes = {0: None, 1: None, 2: None}
-        self.xid_errors = {0: (), 1: (), 2: ()}
-
-    def live(
-        self,
-        *levels: float | None,
-        phases: Mapping[str, Phases] | None = None,
-        is_scraped: bool = True,
-        held_from_s: float | None = None,
-    ) -> None:
-        """One second; from ``held_from_s`` before its end on, a stack sample may yet come."""
-        events = {key: self._entered(entered) for key, entered in (phases or {}).items()}
-        start_ns, self.second = self.now_ns, self.second + 1
-        samples = []
-        for index in sorted(self.listed):
-            level, device = levels[index], self.devices[index]
-            is_sampled = level is not None and not device.mig_enabled
-            busy = samples_of(start_ns, self.now_ns, level or 0.0) if is_sampled else ()
-            samples.append(self._gpu(index, busy)._replace(device=device))
-        self.stacks = NO_STACKS
-        if held_from_s is not None:
-            held_ns = self.now_ns - s(held_from_s)
-            self.stacks = StacksReading((), {device.uuid: held_ns for device in self.devices})
-        state = self._tick([Frame(self.now_ns, tuple(samples))], events)
-        self.laws.follow(state, is_scraped=is_scraped)
-
-    def seconds_of(
-        self, owner: str, busy: str = RUN_BUSY, idle: str = RUN_IDLE
-    ) -> tuple[float, dict[str, float]]:
-        """Busy time of a run or user, and its idle time by cause, as exported now."""
-        idle_s = {
-            cause: amount_ns / 1e9
-            for (label, cause), amount_ns in self.laws.exported[idle].items()
-            if label == owner
-        }
-        return self.laws.exported[busy][owner,] / 1e9, idle_s
-
-    def seconds_of_user(self, user: str) -> tuple[float, dict[str, float]]:
-        """As of a run."""
-        return self.seconds_of(user, USER_BUSY, USER_IDLE)
-
-    def read_lists_late(self, by_s: int) -> None:
-        """Every process list from now on is of a while before now; 0: of the tick."""
-        self.processes_at_ns = self.now_ns - s(by_s) if by_s else None
-
-    def partition(self) -> None:
-        """The second GPU gets a new instance in place of the one before."""
-        self.devices[1] = replace(self.devices[1], uuid=f"MIG-{self.second}")
-
-    def skip(self, count: int) -> None:
-        """So many seconds pass without a tick."""
-        self.second += count
-
-    @property
-    def labels(self) -> set[str]:
-        """All values of ``run``."""
-        return {label for (label,) in self.laws.exported[RUN_BUSY]}
-
 
 KEYS = {"a": (42, ADA, "train"), "b": (43, BOB, "train"), "c": (44, ADA, "eval"),
         "d": (45, ADA, "train"), "e": (46, BOB, OTHERS)}  # fmt: skip
