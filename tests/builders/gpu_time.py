@@ -14,8 +14,9 @@ from gpumon.core.sample import BusySample, Device, Frame
 from gpumon.core.stacks.reading import NO_STACKS, StacksReading
 from gpumon.core.state import UNOWNED, MonitorState
 from gpumon.outlets.metrics.gpu_time import OTHERS, UserSlots
+from gpumon.outlets.metrics.label_budget import LabelBudget
 from gpumon.outlets.metrics.metric_table import METRICS
-from gpumon.outlets.metrics.metric_values import NOTHING_SELECTED, LabelBudget, MetricView
+from gpumon.outlets.metrics.metric_values import NOTHING_SELECTED, MetricView
 from tests.builders.monitor import ADA, Phases, Story
 from tests.builders.time import s
 

@@ -9,7 +9,7 @@ of its cause is exported as 0 first, and while the GPU has no series because it 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, KeysView, Mapping
 from types import MappingProxyType
 from typing import Final, NamedTuple, TypeAlias
 
@@ -56,7 +56,7 @@ class TimeByLabel:
         """Add what was settled of one GPU."""
         self._held.setdefault((uuid, cause), Counter())[label] += amount_ns
 
-    def totals(self, labels: Collection[str], gpus: ExportedGpus) -> Mapping[str, TimeOfLabel]:
+    def totals(self, labels: KeysView[str], gpus: ExportedGpus) -> Mapping[str, TimeOfLabel]:
         """What is exported after a tick; labels other than these are forgotten."""
         if self._totals.keys() - {UNOWNED, OTHERS} != labels:
             kept = {*labels, UNOWNED, OTHERS}
@@ -66,7 +66,7 @@ class TimeByLabel:
             self._release(labels, gpus)
         return self._totals
 
-    def _release(self, labels: Collection[str], gpus: ExportedGpus) -> None:
+    def _release(self, labels: KeysView[str], gpus: ExportedGpus) -> None:
         grown: dict[str, dict[IdleCause | None, int]] = {}
         for key in list(self._held):
             uuid, cause = key
@@ -92,7 +92,7 @@ class UserSlots:
         self._slots = slots
         self._seen_ns: dict[str, int] = {}
 
-    def follow(self, names: Iterable[str], now_ns: int) -> Collection[str]:
+    def follow(self, names: Iterable[str], now_ns: int) -> KeysView[str]:
         """Users with series, after these were on GPUs."""
         for name in names:
             if name not in self._seen_ns and len(self._seen_ns) >= self._slots:

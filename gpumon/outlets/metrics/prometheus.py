@@ -25,8 +25,9 @@ from gpumon.outlets.metrics.exposition import (
     openmetrics_text,
     plain_text,
 )
+from gpumon.outlets.metrics.label_budget import LabelBudget
 from gpumon.outlets.metrics.metric_table import METRICS, MetricSpec
-from gpumon.outlets.metrics.metric_values import NOTHING_SELECTED, LabelBudget, MetricView, Row
+from gpumon.outlets.metrics.metric_values import NOTHING_SELECTED, MetricView, Row
 from gpumon.outlets.metrics.negotiation import prefers_gzip, prefers_openmetrics
 from gpumon.outlets.metrics.process_metrics import PROCESS_METRICS, ProcessReader
 

@@ -36,8 +36,9 @@ from gpumon.outlets.metrics.exposition import (
     plain_text,
     unit_of,
 )
+from gpumon.outlets.metrics.label_budget import LabelBudget
 from gpumon.outlets.metrics.metric_table import METRICS, MetricKind, MetricSpec
-from gpumon.outlets.metrics.metric_values import HistogramValue, LabelBudget, MetricView, Row
+from gpumon.outlets.metrics.metric_values import HistogramValue, MetricView, Row
 from gpumon.outlets.metrics.prometheus import MetricsExporter
 from tests.builders.state import (
     S,

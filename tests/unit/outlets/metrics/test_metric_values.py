@@ -15,8 +15,8 @@ from gpumon.core.owner_quotas import MAX_RUNS_SHOWN
 from gpumon.core.phase import CAUSES, PHASES, IdleCause, InputWaitReason, TrainingPhase
 from gpumon.core.sample import ActivitySample, GpuDetails
 from gpumon.core.state import GpuState, MonitorState, RunState, RunTimeKey, SettledTime
+from gpumon.outlets.metrics.label_budget import LabelBudget
 from gpumon.outlets.metrics.metric_table import METRICS
-from gpumon.outlets.metrics.metric_values import LabelBudget
 from gpumon.outlets.metrics.prometheus import MetricsExporter
 from gpumon.sources.nvml.drain_schedule import LONGEST_NS
 from tests.builders.monitor import Story
