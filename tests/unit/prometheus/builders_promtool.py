@@ -20,6 +20,8 @@ from tests.waiting import HANG_S
 
 RULES = Path(__file__).resolve().parents[3] / "prometheus"
 STEP_S = 5
+IS_WHOLE = bool(os.environ.get("GPUMON_WHOLE_TABLE"))
+"""Whether ``make truth`` asks for every pair of intervals."""
 Spans: TypeAlias = tuple[tuple[float, float], ...]
 """Minutes from (inclusive) to."""
 Value: TypeAlias = Callable[[float], float | None]

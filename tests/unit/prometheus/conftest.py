@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from zlib import crc32
 
 import pytest
 
-from tests.unit.prometheus.builders_promtool import Rhythm, Story, Verify
+from tests.unit.prometheus.builders_promtool import IS_WHOLE, Rhythm, Story, Verify
 
 DIFFERENT = (Rhythm(15, 60, 10), Rhythm(60, 15, 20))
 EQUAL = (Rhythm(15, 15, 5), Rhythm(60, 60, 5))  # the last, evaluated 55 s after each scrape
-IS_WHOLE = bool(os.environ.get("GPUMON_WHOLE_TABLE"))
 
 
 @pytest.fixture(params=[*DIFFERENT, *EQUAL] if IS_WHOLE else [None], ids=str)

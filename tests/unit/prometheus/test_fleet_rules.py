@@ -1,7 +1,7 @@
 """Tiles of five minutes and an hour, compared with what simulated daemons did.
 
-Scrapes are every 15 s and every minute. A tile is evaluated at each whole five minutes, and ends a
-minute before.
+Scrapes are every 15 s and every minute, in ``make truth`` also every 5 and 45 s. A tile is evaluated
+at each whole five minutes, and ends a minute before.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.unit.prometheus.builders_promtool import (
+    IS_WHOLE,
     RULES,
     Rhythm,
     Spans,
@@ -27,6 +28,7 @@ from tests.unit.prometheus.builders_promtool import (
 
 DAY_S = 86_400.0
 TILES = (Rhythm(15, 300, 10), Rhythm(60, 300, 20))
+MORE_TILES = (Rhythm(5, 300, 0), Rhythm(45, 300, 35)) if IS_WHOLE else ()
 SHARES = {"input_wait": 0.25, "checkpoint": 0.05, "not_in_use": 0.1}
 BUSY = 0.6
 LOST = 0.3
@@ -36,7 +38,7 @@ WATTS = {"busy": 600.0, "lost": 200.0, "not_in_use": 120.0}
 pytestmark = pytest.mark.prometheus
 
 
-@pytest.fixture(params=TILES, ids=str)
+@pytest.fixture(params=[*TILES, *MORE_TILES], ids=str)
 def rhythm(request: pytest.FixtureRequest) -> Rhythm:
     chosen: Rhythm = request.param
     return chosen
