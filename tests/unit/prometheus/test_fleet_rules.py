@@ -1,7 +1,7 @@
 """Tiles of five minutes and an hour, compared with what simulated daemons did.
 
-Scrapes are every 15 s and every minute, in ``make truth`` also every 5 and 45 s. A tile is evaluated
-at each whole five minutes, and ends a minute before.
+Scrapes are every 15 s and every minute, in ``make truth`` also every 5 and 45 s. A tile is
+evaluated at each whole five minutes, and ends a minute before.
 """
 
 from __future__ import annotations
