@@ -6,6 +6,7 @@ import importlib.util
 import json
 import subprocess
 import time
+from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, TextIO
@@ -14,8 +15,10 @@ import pytest
 
 from benchmarks.fleet_block import (
     HOUR_S,
+    STARVED,
     TILE_S,
     FleetScript,
+    Job,
     Span,
     make_blocks,
     typical_jobs,
@@ -31,7 +34,8 @@ from tests.serving import free_port
 pytestmark = [pytest.mark.prometheus, pytest.mark.slow]
 
 DAY_S, WEEK_S = 86_400, 7 * 86_400
-FLEET = FleetScript(hosts=50)
+RANKS = tuple(Job(f"ranked-r{rank}", "rita", STARVED, {"cpu_bound": 1.0}) for rank in range(2))
+FLEET = FleetScript(hosts=50, jobs=(*RANKS, *typical_jobs(48)))
 SMALL = FleetScript(hosts=5, gpus=2, jobs=typical_jobs(5))
 MISSED_S = 6 * HOUR_S
 PRICE = 2.5
@@ -81,6 +85,14 @@ def write_owners(text: TextIO, script: FleetScript, span: Span) -> None:
             )
 
 
+def by_run(sums: Mapping[str, float]) -> dict[str, float]:
+    """Of runs, without their ranks."""
+    whole: dict[str, float] = defaultdict(float)
+    for name, value in sums.items():
+        whole[name.partition("-r")[0] if name.startswith("ranked") else name] += value
+    return whole
+
+
 def report(gpumon: Shell, address: str, *options: str) -> Any:
     return gpumon("report", "--prometheus", address, "--json", *options).document
 
@@ -106,7 +118,10 @@ class TestAWeek:
     def test_ranks_by_the_truth(self, gpumon: Shell, address: str, by: str) -> None:
         ranking = report(gpumon, address, "--by", by)["worst"][by]
 
-        truth, busy = FLEET.lost_seconds(by, WEEK_S), FLEET.busy_seconds(by, WEEK_S)
+        truth, busy = (
+            by_run(sums)
+            for sums in (FLEET.lost_seconds(by, WEEK_S), FLEET.busy_seconds(by, WEEK_S))
+        )
         worst = {one["name"]: one["lost_seconds"] for one in ranking["worst"]}
         assert worst == near({name: truth[name] for name in worst})
         assert min(worst.values()) >= 0.99 * sorted(truth.values(), reverse=True)[9]
@@ -119,8 +134,9 @@ class TestAWeek:
     def test_names_the_starved_runs_and_their_users(self, gpumon: Shell, address: str) -> None:
         text = gpumon("report", "--prometheus", address).out
 
-        assert "to input stalls of 4 runs of 2 users" in text.replace("\n          ", " ")
+        assert "to input stalls of 5 runs of 3 users" in text.replace("\n          ", " ")
         assert "starved-0 (late-0)" in text
+        assert "ranked (rita)" in text
 
 
 class TestADayWithMissedEvaluations:

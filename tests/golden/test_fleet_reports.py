@@ -85,6 +85,27 @@ def down_and_missing(fake: FakePrometheus) -> None:
     fake.missing = frozenset([*range(8), 20, 21])
 
 
+def of_unknown_cause(fake: FakePrometheus) -> None:
+    """Let no run be tagged."""
+    without(fake, "run", "user")
+    fake.series = [
+        one._replace(
+            labels={**one.labels, **({"cause": "unknown"} if "cause" in one.labels else {})}
+        )
+        for one in fake.series
+    ]
+
+
+def in_many_runs(fake: FakePrometheus) -> None:
+    """Let all losses to checkpoints be those of twelve runs."""
+    lost_to(fake, checkpoint=0.12)
+    record = "run_cause:gpumon_training_gpu_lost_seconds"
+    fake.series += [
+        Series(record, {"run": f"run-{n:02}", "cause": "checkpoint"}, 0.01 * WHOLE_S)
+        for n in range(12)
+    ]
+
+
 def raw(fake: FakePrometheus) -> None:
     fake.series = []
     fake.counters["count (gpumon_gpu_observed_seconds_total)"] = [({}, 8.0)]
@@ -96,6 +117,9 @@ def raw(fake: FakePrometheus) -> None:
 HEADS: dict[str, tuple[Callable[[FakePrometheus], object], str]] = {
     "few runs of known users": (with_owners, ""),
     "a cause of many runs": (lambda fake: lost_to(fake, checkpoint=0.1, input_wait=0.05), ""),
+    "a cause of many named runs": (in_many_runs, ""),
+    "no runs": (lambda fake: without(fake, "run", "user"), ""),
+    "no known cause on known hosts": (of_unknown_cause, ""),
     "no known cause": (lambda fake: lost_to(fake, unknown=0.2), ""),
     "mainly no known cause": (lambda fake: lost_to(fake, unknown=0.2, compile=0.1), ""),
     "a cause of a newer daemon": (lambda fake: lost_to(fake, lunch=0.2), ""),

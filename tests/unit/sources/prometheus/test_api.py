@@ -136,6 +136,7 @@ class TestAServer:
         assert error_of(fake, Reply(body, 503)).endswith(
             "could not answer (status 503): query timed out\N{REPLACEMENT CHARACTER}"
         )
+        assert error_of(fake, Reply(body)).endswith("timed out\N{REPLACEMENT CHARACTER}")
         assert error_of(fake, Reply(b"oops", 500)).endswith("could not answer (status 500)")
 
     def test_that_is_another_one(self, fake: FakePrometheus) -> None:
