@@ -147,6 +147,17 @@ class TestTheTimeOfAGpu:
 
         assert machine.seconds_of("train") == (1, {"not_in_use": 3})
 
+    def test_in_which_a_run_hangs_is_the_runs(self, machine: Machine) -> None:
+        begin(machine, "a")
+        for _ in range(5):
+            machine.alter_ring("a", steps=machine.rings["a"].steps + 1)
+            machine.live(1.0, 0.0, None, phases={"a": [(0.0, STEP)]})
+        for second in range(400):
+            machine.live(0.0, 0.0, None, phases={} if second else {"a": [(0.0, WAIT)]})
+
+        assert machine.state.gpus[0].totals.hanging_ns > 0
+        assert machine.seconds_of("train") == (5, {"input_wait": 400})
+
     def test_of_samples_whose_run_is_not_decided_comes_with_the_decision(
         self, machine: Machine
     ) -> None:
@@ -206,6 +217,15 @@ class TestTwoRunsOnAGpu:
         first, second = ADAS._replace(sm_ratio=ratio), ADAS._replace(pid=44, sm_ratio=ratio)
 
         assert self.time_of_each(machine, first, second) == pytest.approx([1.2, 0.8, 1.2, 0.8])
+
+    def test_give_all_to_the_one_that_can_run(self, machine: Machine) -> None:
+        before = self.time_of_each(machine, ADAS)
+        machine.stop("a")
+        for _ in range(4):
+            machine.live(0.6, 0.0, None, phases={"c": [(0.0, STEP)]})
+
+        gained = [machine.seconds_of("train")[0], machine.seconds_of("eval")[0]]
+        assert gained == pytest.approx([before[0], before[2] + 4 * 0.6])
 
     def test_of_two_users_give_half_to_each_user(self, machine: Machine) -> None:
         machine.processes[0] = (ADAS, BOBS)
