@@ -35,11 +35,10 @@ def promtool(*words: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.prometheus
-def test_the_alerts_pass_the_tests_of_promtool() -> None:
-    for words in (("check", "rules", str(RULES), str(ALERTS)), ("test", "rules", str(TESTS))):
-        done = promtool(*words)
+def test_promtool_finds_no_fault() -> None:
+    done = promtool("check", "rules", str(RULES), str(ALERTS))
 
-        assert done.returncode == 0, done.stdout + done.stderr
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 @pytest.mark.prometheus
