@@ -37,7 +37,7 @@ class EnergyUse(NamedTuple):
 
     Attributes:
         lost_joules: Used in idle time that was lost.
-        pending_joules: Of time whose use is not known yet.
+        pending_joules: Of time whose use is not known yet, or was not observed.
     """
 
     busy_joules: float = 0.0
@@ -90,7 +90,7 @@ class EnergyLedger:
         self._newest: tuple[int, float] | None = None
         self._reading_at_ns = 0
         self._busy_watts, self._idle_watts = _Mean(), _Mean()
-        self._unsplit = _Span()
+        self._unsplit, self._unobserved_joules = _Span(), 0.0
         self._use = NO_ENERGY
         self._idle_joules = self._idle_ns = 0.0  # not attributed to a use yet
         self._settled_ns = (0, 0)
@@ -151,7 +151,7 @@ class EnergyLedger:
         newest = 0.0
         if self._newest is not None and self._counted is not None:
             newest = self._newest[1] - self._counted[1]
-        return newest + self._unsplit.joules + self._idle_joules
+        return newest + self._unobserved_joules + self._unsplit.joules + self._idle_joules
 
     def _note_power(self, sample: GpuSample, at_ns: int) -> None:
         read_at_ns, watts = sample.power_now_at_ns, sample.power_now_watts
@@ -185,14 +185,15 @@ class EnergyLedger:
         covered = self._covering(start_ns, end_ns)
         busy_ns = sum(_busy_within(one, start_ns, end_ns) for one in covered)
         covered_ns = sum(_overlap_ns(one, start_ns, end_ns) for one in covered)
+        self._counted = self._newest
         if covered_ns < _LEAST_COVERED * (end_ns - start_ns):
+            self._unobserved_joules += joules - before_joules
             return
         scale = (end_ns - start_ns) / covered_ns
         span = self._unsplit
         span.joules += joules - before_joules
         span.busy_ns += busy_ns * scale
         span.idle_ns += (covered_ns - busy_ns) * scale
-        self._counted = self._newest
         self._split()
 
     def _use_reading(self, reading: _Reading) -> None:

@@ -186,7 +186,7 @@ _GPU_BOARD = (
      "Energy in joules the board used while gpumon watched, by what its time was for: busy, lost "
      "or not_in_use."),
     ("gpu_use_energy_pending_joules", _GAUGE, "uuid", MetricView.energy_pending,
-     "Energy in joules of time whose use is not settled yet."),
+     "Energy in joules of time whose use is not settled yet, or was not observed."),
     ("gpu_throttled_seconds_total", _COUNTER, "uuid reason", MetricView.throttled_seconds,
      "Total time in seconds the clocks were reduced, by reason; reasons at the same time each "
      "count."),

@@ -120,3 +120,20 @@ def test_a_reset_of_the_board_counter_loses_nothing_that_was_counted(
 
     assert after.busy_joules > before.busy_joules
     assert after.lost_joules > before.lost_joules
+
+
+def test_energy_of_time_that_was_not_observed_has_no_use(drawing: Callable[..., Drawing]) -> None:
+    one = drawing(4.0, 0.5)
+    with closing(one.story):
+        one.story.pass_s(120)
+        one.story.fake.lose(0)
+        one.story.pass_s(600)
+        one.story.fake.find(0)
+        one.story.pass_s(60)
+        back = one.used
+        one.story.pass_s(120)
+        used, drawn = one.used, (BUSY_WATTS + IDLE_WATTS) / 2
+
+    assert back.pending_joules > 550 * drawn
+    assert used.busy_joules - back.busy_joules == pytest.approx(60 * BUSY_WATTS, rel=0.3)
+    assert used.busy_joules < 180 * BUSY_WATTS
