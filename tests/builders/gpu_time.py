@@ -77,7 +77,7 @@ class TimeLaws:
         if is_scraped:
             self._scraped_at_ns = state.taken_at_ns
         self._check_settled(state)
-        self._check_exported()
+        self._check_exported({gpu.device.uuid for gpu in state.gpus})
 
     def _check_settled(self, state: MonitorState) -> None:
         gained = {one.uuid: Counter[IdleCause | None]() for one in state.settled}
@@ -100,7 +100,7 @@ class TimeLaws:
             assert gained.get(gpu.device.uuid, Counter()) == grown - known
             assert not known - grown
 
-    def _check_exported(self) -> None:
+    def _check_exported(self, uuids: set[str]) -> None:
         before = self.exported
         self.exported = {name: _in_ns(rows_of(self.view, name)) for name in before}
         grown: dict[str, Counter[Any]] = {}
@@ -111,12 +111,10 @@ class TimeLaws:
             grown[name] = Counter()
             for labels, amount_ns in rows.items():
                 grown[name][labels[1:]] += amount_ns - known.get(labels, 0)
-            if name in (
-                OBSERVED,
-                GPU_BUSY,
-                GPU_IDLE,
-            ):  # one whose series are gone has not lost its time
-                self.exported[name] = known | rows
+            if name in (OBSERVED, GPU_BUSY, GPU_IDLE):
+                # A GPU whose series are gone has not lost its time, until it is forgotten.
+                kept = {labels: ns for labels, ns in known.items() if labels[0] in uuids}
+                self.exported[name] = kept | rows
         for (uuid,), pending_ns in self.exported[PENDING].items():
             idle_ns = [ns for (of, _), ns in self.exported[GPU_IDLE].items() if of == uuid]
             busy_ns, observed_ns = self.exported[GPU_BUSY][uuid,], self.exported[OBSERVED][uuid,]
