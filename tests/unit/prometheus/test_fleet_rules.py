@@ -214,6 +214,27 @@ class TestARestart:
 
         assert fleet.failures(rhythm, tmp_path) == ""
 
+    @pytest.mark.parametrize(
+        "starts",
+        [(42.3, 44.4), (42.3, 46.1, 52.2, 57.3), (39.05,), (43.95,)],
+        ids=["twice in a tile", "in each tile", "as a tile begins", "as a tile ends"],
+    )
+    def test_loses_at_most_a_tile_if_there_are_several(
+        self, starts: tuple[float, ...], rhythm: Rhythm, tmp_path: Path
+    ) -> None:
+        down = tuple((minute, minute + 0.3) for minute in starts)
+        target = counting(Target(down=down), TWO, runs=OWNERS, before_s=5 * DAY_S)
+        fleet = Fleet(141, (target,))
+        unseen_s = len(starts) * (18 + rhythm.scrape_s / 2)
+        lost_s = 300 if len(starts) > 1 else 0
+        for name, share in ((OBSERVED, 1.0), (LOST_BY["run"], LOST), (LOST_BY["fleet"], LOST)):
+            truth_s = 2 * (7200 - unseen_s - lost_s / 2) * share
+            near_ratio = 0.01 + lost_s / 2 / 7200
+            fleet.near(140, tiles(name, 120), truth_s, within_ratio=near_ratio)
+        sums_agree(fleet, 140, 120)
+
+        assert fleet.failures(rhythm, tmp_path) == ""
+
     def test_after_an_hour_counts_from_its_start(self, rhythm: Rhythm, tmp_path: Path) -> None:
         target = Target(down=((20, 80.4),))
         fleet = Fleet(141, (counting(target, TWO, runs=OWNERS, before_s=5 * DAY_S),))
@@ -226,13 +247,14 @@ class TestARestart:
 class TestATargetThatComesLate:
     """It had counted for five days before its first scrape."""
 
-    def test_counts_from_its_first_scrape(self, rhythm: Rhythm, tmp_path: Path) -> None:
+    def test_counts_from_the_tile_after_its_first_scrape(
+        self, rhythm: Rhythm, tmp_path: Path
+    ) -> None:
         late = Target(undiscovered=((0, 22.4),))
         fleet = Fleet(66, (counting(late, TWO, runs=OWNERS, before_s=5 * DAY_S),))
         for name in (*LOST_BY.values(), OBSERVED):
             share = 1 if name == OBSERVED else LOST
-            at_most_s = 2 * 60 * (64 - 22.4) * share
-            fleet.near(65, tiles(name, 60), at_most_s, within_ratio=0.05)
+            fleet.near(65, tiles(name, 60), 2 * 60 * (64 - 24) * share)
         sums_agree(fleet, 65, 60)
 
         assert fleet.failures(rhythm, tmp_path) == ""
@@ -252,8 +274,8 @@ class TestATargetThatComesLate:
     ) -> None:
         gpus: dict[str, Spans] = {"GPU-0": (), "GPU-1": ((22, 33),)}
         fleet = Fleet(66, (counting(Target(), gpus, before_s=5 * DAY_S),))
-        fleet.near(65, tiles(OBSERVED, 60), 7200 - 11 * 60, within_ratio=0.02)
-        fleet.near(65, tiles(LOST_BY["fleet"], 60), (7200 - 11 * 60) * LOST, within_ratio=0.02)
+        fleet.near(65, tiles(OBSERVED, 60), 7200 - 12 * 60)  # until a tile ends, at minute 34
+        fleet.near(65, tiles(LOST_BY["fleet"], 60), (7200 - 12 * 60) * LOST)
         fleet.at(25, "sum(gpumon:gpus:count5m)", 2).at(30, "sum(gpumon:gpus:count5m)", 1)
         fleet.near(65, tiles(EXPECTED, 60), 7200, within_ratio=0)
 
@@ -275,7 +297,7 @@ class TestFailedScrapes:
         target = counting(Target(unscraped=((21, 36),)), TWO, runs=OWNERS, before_s=5 * DAY_S)
         fleet = Fleet(66, (target,))
         coverage = f"{tiles(OBSERVED, 60)} / {tiles(EXPECTED, 60)}"
-        fleet.near(65, coverage, 0.75, within_ratio=0.06)
+        fleet.near(65, coverage, 0.7, within_ratio=0.03)  # until a tile ends, at minute 39
         fleet.near(65, f"{tiles(LOST_BY['fleet'], 60)} / {tiles(OBSERVED, 60)}", LOST)
         fleet.at(30, f"sum({LOST_BY['fleet']})", 0).at(30, f"count({LOST_BY['fleet']})", 0)
 
@@ -352,15 +374,13 @@ def test_all_tiles_have_the_same_shape_and_end_when_all_scrapes_have_arrived() -
             continue
         selectors = set(re.findall(r"(gpumon_\w+_total(?:{[^}]+})?)\[5m\]", rule))
         assert len(selectors) == 1, rule
-        shape = rule[rule.index("increase(") : rule.index(":last5m\n", rule.index("unless"))]
+        shape = rule[rule.index("max_over_time(") : rule.rindex(":last5m\n")]
         shape = shape.replace(selectors.pop(), "COUNTER").replace("uuid:gpumon_gpu", "uuid:gpumon")
         shapes.add(re.sub(r"on \(.+?\) instance(_uuid)?:gpumon", "", " ".join(shape.split())))
 
     assert len(shapes) == 1, shapes
-    assert set(re.findall(r"\[\w+\](?: offset \w+)?", fleet)) == {
-        "[5m] offset 1m",
-        "[5m] offset 6m",
-    }
+    ends = set(re.findall(r"gpumon_\w+(?:{[^}]+})?(\[\w+\](?: offset \w+)?)", fleet))
+    assert ends == {"[5m] offset 1m", "[5m] offset 6m"}
 
 
 def test_the_page_on_fleets_lists_every_tile() -> None:
