@@ -214,6 +214,21 @@ class TestARestart:
 
         assert fleet.failures(rhythm, tmp_path) == ""
 
+    def test_counts_once_what_begins_after_it(self, rhythm: Rhythm, tmp_path: Path) -> None:
+        target = counting(Target(down=((40.2, 40.5),)), {"GPU-0": ()}, before_s=5 * DAY_S)
+
+        def begins(second: float) -> float | None:
+            return 0.5 * min(60.0, second - 41 * 60) if second >= 41 * 60 else None
+
+        idle = {"cause": "compile"}
+        target.has("gpumon_gpu_idle_seconds_total", begins, uuid="GPU-0", **idle)
+        target.has("gpumon_training_gpu_idle_seconds_total", begins, run="new", **idle)
+        fleet = Fleet(66, (target,))
+        for by in ("gpu", "run", "fleet"):
+            fleet.near(65, tiles(LOST_BY[by] + '{cause="compile"}', 60), 30)
+
+        assert fleet.failures(rhythm, tmp_path) == ""
+
     @pytest.mark.parametrize(
         "starts",
         [(42.3, 44.4), (42.3, 46.1, 52.2, 57.3), (39.05,), (43.95,)],
@@ -278,6 +293,21 @@ class TestATargetThatComesLate:
         fleet.near(65, tiles(LOST_BY["fleet"], 60), (7200 - 12 * 60) * LOST)
         fleet.at(25, "sum(gpumon:gpus:count5m)", 2).at(30, "sum(gpumon:gpus:count5m)", 1)
         fleet.near(65, tiles(EXPECTED, 60), 7200, within_ratio=0)
+
+        assert fleet.failures(rhythm, tmp_path) == ""
+
+    def test_of_a_gpu_delays_no_run_of_a_daemon_that_was_scraped(
+        self, rhythm: Rhythm, tmp_path: Path
+    ) -> None:
+        gpus: dict[str, Spans] = {"GPU-0": (), "GPU-1": ((22, 33),)}
+        target = counting(Target(), gpus, before_s=5 * DAY_S)
+        target.has(
+            "gpumon_training_gpu_busy_seconds_total",
+            lambda second: 3.0 if second >= 33 * 60 else None,
+            run="short",
+        )
+        busy = 'run:gpumon_training_gpu_busy_seconds:increase5m{run="short"}'
+        fleet = Fleet(66, (target,)).near(65, tiles(busy, 60), 3)
 
         assert fleet.failures(rhythm, tmp_path) == ""
 
