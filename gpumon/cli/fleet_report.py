@@ -16,7 +16,7 @@ from gpumon.sources.system_clock import SystemClock
 
 _SINCE_S: Final = 7 * 86_400.0
 _BY_CAUSE: Final = "cause"
-_PRICE: Final = number_argument(float, "a price", 0, 1_000_000)
+_PRICE: Final = number_argument(float, "a price: use a number such as 2.50", 0, 1_000_000)
 _ONLY_HERE: Final = (("--price", "price"), ("--price-kwh", "price_kwh"), ("--by", "by"),
                      ("--http-config", "http_config"))  # fmt: skip
 _NOT_HERE: Final = (
@@ -34,7 +34,7 @@ def add_fleet_arguments(parser: argparse.ArgumentParser) -> None:
         "--prometheus",
         metavar="URL",
         help="a report on all hosts that this Prometheus scrapes, by the rules of "
-        "prometheus/rules.yml; --since is 7d by default",
+        "prometheus/rules.yml; --since is 7d by default, or 1d before there are hourly figures",
     )
     fleet.add_argument(
         "--by",
@@ -78,7 +78,10 @@ def run_fleet_report(args: argparse.Namespace) -> int:
     from gpumon.sources.prometheus.http_config import HttpAccess, read_http_config
 
     if args.html is not None:
+        from gpumon.outlets.atomic_write import check_folder
+
         check_path(args.html, None)
+        check_folder(args.html)
     access = HttpAccess() if args.http_config is None else read_http_config(args.http_config)
     with (
         closing(PrometheusApi(args.prometheus, access)) as api,

@@ -57,7 +57,7 @@ class ReportCommand:
 
     Asks `gpumon serve` on this machine, or reads a recording of `gpumon record` or
     a report saved with --json, or compares two of these files. With --prometheus, it
-    reports what all machines lost that a Prometheus scrapes, and what that cost.
+    asks a Prometheus server what all of its machines have lost, and what that cost.
 
     As a gate for CI, --fail-if-starved-above and --fail-if-lost-above exit with 1
     when a GPU waits for input (or is suspected to), or idles for any reason, for
@@ -81,13 +81,19 @@ class ReportCommand:
             nargs="?",
             help="a recording or a report saved with --json, instead of the daemon",
         )
-        parser.add_argument("--json", action="store_true", help="print gpumon.report/1 JSON")
-        _add_html_argument(parser)
+        parser.add_argument(
+            "--json",
+            action="store_true",
+            help="print gpumon.report/1 JSON, or gpumon.fleet/1 with --prometheus",
+        )
+        _add_html_argument(
+            parser, and_of_fleet="; with --prometheus: where the time went, and who lost most"
+        )
         parser.add_argument(
             "--since",
             metavar="TIME",
             type=time_argument,
-            help="only the last 90s, 15m, 1h or 2d of the daemon or recording",
+            help="only the last 90s, 15m, 1h or 2d of the daemon, the recording or the Prometheus",
         )
         parser.add_argument(
             "--run",
@@ -106,7 +112,8 @@ class ReportCommand:
             "--fail-if-lost-above",
             metavar="PERCENT",
             type=_PERCENT,
-            help="exit 1 if a GPU idles for more than PERCENT of its time in use",
+            help="exit 1 if a GPU idles for more than PERCENT of its time in use; with "
+            "--prometheus, if all GPUs together do",
         )
         parser.add_argument(
             "--compare",
@@ -166,12 +173,12 @@ class ReplayCommand:
         return write_page(found)
 
 
-def _add_html_argument(parser: argparse.ArgumentParser) -> None:
+def _add_html_argument(parser: argparse.ArgumentParser, and_of_fleet: str = "") -> None:
     parser.add_argument(
         "--html",
         metavar="PAGE",
         help="also write one HTML page that needs no network: the phases of each run, how busy "
-        "each GPU was, and the report",
+        f"each GPU was, and the report{and_of_fleet}",
     )
 
 

@@ -32,6 +32,23 @@ def write_whole(path: str, body: bytes) -> None:
         raise UnwritableFileError(f"{path}: cannot be written: {reason}") from error
 
 
+def check_folder(path: str) -> None:
+    """Refuse a file whose folder cannot be written to, before there is something to write.
+
+    Raises:
+        UnwritableFileError: The folder does not exist, or permits no new file.
+    """
+    try:
+        folder = Path(path).resolve().parent
+        if not folder.is_dir():
+            raise FileNotFoundError(0, f"there is no folder {folder}")
+        if not os.access(folder, os.W_OK | os.X_OK) and not Path(path).exists():
+            raise PermissionError(0, f"the folder {folder} permits no new file")
+    except (OSError, ValueError, RuntimeError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise UnwritableFileError(f"{path}: cannot be written: {reason}") from error
+
+
 def replace_file(target: Path, body: bytes, *, mode: int | None, is_synced: bool = False) -> None:
     """Write a temporary file and rename it, so that no reader sees part of it.
 

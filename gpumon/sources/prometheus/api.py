@@ -28,13 +28,40 @@ MAX_ANSWER_BYTES: Final = 4 << 20
 _MAX_WARNINGS: Final = 5
 _MAX_SHOWN: Final = 300
 _OK: Final = 200
-_NOT_LET_IN: Final = (401, 403)
+_BAD_REQUEST: Final = 400
+_UNKNOWN_CLIENT: Final = 401
+_FORBIDDEN: Final = 403
 _NOT_FOUND: Final = 404
+_NO_POST: Final = (405, 501)
+_UNAVAILABLE: Final = 503
+_DAEMON: Final = "gpumon"
+"""What our own daemon names itself in its answers."""
+_PLAIN_HTTP: Final = ("WRONG_VERSION_NUMBER", "HTTP_REQUEST", "RECORD_LAYER_FAILURE",
+                      "PACKET_LENGTH_TOO_LONG")  # fmt: skip
+"""What versions of OpenSSL say of a server that does not speak TLS."""
+_SPEAKS_TLS: Final = b"to an HTTPS server"
+"""What Prometheus, or anything else in Go, says to a client that does not."""
 _REDIRECTS: Final = (301, 302, 303, 307, 308)
 _LOCAL: Final = ("localhost", "127.0.0.1", "::1")
 _LEAST: Final = -1.0
 """Seconds or joules: rules subtract floating-point numbers, so that a zero may be just below."""
 _MOST: Final = 1e18
+
+
+class _Answer(NamedTuple):
+    """An answer as it came.
+
+    Attributes:
+        status: Of HTTP.
+        kind: Its content type.
+        server: What the server names itself.
+        body: At most ``MAX_ANSWER_BYTES``.
+    """
+
+    status: int
+    kind: str
+    server: str
+    body: bytes
 
 
 class Sample(NamedTuple):
@@ -140,8 +167,7 @@ class PrometheusApi:
         words = {"query": query, "timeout": f"{0.9 * self._patience_s:g}s"}
         if at_s is not None:
             words["time"] = f"{at_s:.3f}"
-        status, kind, body = self._fetch(urlencode(words))
-        document = self._document(status, kind, body)
+        document = self._document(self._fetch(urlencode(words)))
         try:
             self._keep_warnings(document)
             result = document["data"]["result"]
@@ -155,8 +181,8 @@ class PrometheusApi:
 
     # -- one exchange ------------------------------------------------------------
 
-    def _fetch(self, words: str) -> tuple[int, str, bytes]:
-        """Status, content type and body of the answer to a query."""
+    def _fetch(self, words: str) -> _Answer:
+        """The answer to a query."""
         is_reused = self._connection is not None
         try:
             return self._exchange(words)
@@ -171,12 +197,16 @@ class PrometheusApi:
             # A server may close a connection that it has kept for long.
             if is_reused and isinstance(error, ConnectionError | HTTPException):
                 return self._fetch(words)
+            if isinstance(error, ssl.SSLError) and error.reason in _PLAIN_HTTP:
+                raise PrometheusError(
+                    f"{self.address} speaks no TLS: begin the address with http://"
+                ) from error
             raise PrometheusError(
                 f"{self.address} does not answer ({label_text(_reason(error), _MAX_SHOWN)}): check "
                 "the address, and that the server runs"
             ) from error
 
-    def _exchange(self, words: str) -> tuple[int, str, bytes]:
+    def _exchange(self, words: str) -> _Answer:
         # A socket's timeout is for one read, which a server that sends single bytes never exceeds:
         # so the connection is shut down at the deadline.
         deadline_s = time.monotonic() + self._patience_s
@@ -202,7 +232,8 @@ class PrometheusApi:
                 self._keep_time(answer)
                 if answer.will_close:
                     self.close()
-                return answer.status, answer.getheader("Content-Type") or "", body
+                kind, server = (answer.getheader(name) or "" for name in ("Content-Type", "Server"))
+                return _Answer(answer.status, kind, server, body)
         except (OSError, HTTPException) as error:
             if time.monotonic() >= deadline_s:  # the error comes from being shut down
                 raise TimeoutError from error
@@ -266,39 +297,65 @@ class PrometheusApi:
 
     # -- what came ---------------------------------------------------------------
 
-    def _document(self, status: int, kind: str, body: bytes) -> Any:  # noqa: ANN401  (JSON)
-        if status in _NOT_LET_IN:
-            if self._access.authorization is None:
-                raise PrometheusError(
-                    f"{self.address} wants credentials (status {status}): put them into a file, "
-                    f"and name that with {OPTION}"
-                )
+    def _document(self, answer: _Answer) -> Any:  # noqa: ANN401  (JSON)
+        if answer.status in (_UNKNOWN_CLIENT, _FORBIDDEN):
+            raise self._not_let_in(answer.status)
+        try:
+            document = json.loads(answer.body)
+        except (ValueError, RecursionError) as error:
+            raise self._without_json(answer) from error
+        if not isinstance(document, dict) or document.get("status") not in ("success", "error"):
+            raise self._without_json(answer)
+        if answer.status != _OK or document["status"] == "error":
+            reason = label_text(document.get("error") or "no reason given", _MAX_SHOWN)
             raise PrometheusError(
+                f"{self.address} could not answer (status {answer.status}): {reason}"
+            )
+        return document
+
+    def _not_let_in(self, status: int) -> PrometheusError:
+        has_credentials = self._access.authorization is not None
+        put_into_file = f"put them into a file, and name that with {OPTION}"
+        if status == _FORBIDDEN:
+            whose = f"the credentials of {self._access.path}" if has_credentials else "credentials"
+            then = "if they are correct, they lack the permission to query"
+            return PrometheusError(
+                f"{self.address} permits no queries {'with' if has_credentials else 'without'} "
+                f"{whose} (status {status}): {then if has_credentials else put_into_file}"
+            )
+        if has_credentials:
+            return PrometheusError(
                 f"{self.address} does not accept the credentials of {self._access.path} (status "
                 f"{status}): correct them"
             )
-        try:
-            document = json.loads(body)
-        except (ValueError, RecursionError) as error:
-            raise self._without_json(status, kind, body) from error
-        if not isinstance(document, dict) or document.get("status") not in ("success", "error"):
-            raise self._without_json(status, kind, body)
-        if status != _OK or document["status"] == "error":
-            reason = label_text(document.get("error") or "no reason given", _MAX_SHOWN)
-            raise PrometheusError(f"{self.address} could not answer (status {status}): {reason}")
-        return document
+        return PrometheusError(
+            f"{self.address} wants credentials (status {status}): {put_into_file}"
+        )
 
-    def _without_json(self, status: int, kind: str, body: bytes) -> PrometheusError:
+    def _without_json(self, answer: _Answer) -> PrometheusError:
+        status = answer.status
+        if answer.server == _DAEMON:
+            return PrometheusError(
+                f"what answers at {self.address} is a daemon of gpumon: name the Prometheus server "
+                "that scrapes it, such as http://prometheus:9090"
+            )
         if status == _NOT_FOUND:
             return PrometheusError(
                 f"{self.address} has no /api/v1/query (status 404): name the server with its path, "
                 "if it has one"
             )
+        if status == _BAD_REQUEST and _SPEAKS_TLS in answer.body:
+            return PrometheusError(f"{self.address} speaks TLS: begin the address with https://")
+        if status in _NO_POST:
+            return self._stranger(f"it accepts no queries (status {status})")
         if status != _OK:
-            return PrometheusError(f"{self.address} could not answer (status {status})")
-        if not body.strip():
+            advice = "check the address, and the log of the server"
+            if status == _UNAVAILABLE:
+                advice = "if it has just started, wait; otherwise check the address"
+            return PrometheusError(f"{self.address} could not answer (status {status}): {advice}")
+        if not answer.body.strip():
             return self._stranger("its answer is empty")
-        if "html" in kind or body.lstrip()[:1] == b"<":
+        if "html" in answer.kind or answer.body.lstrip()[:1] == b"<":
             return self._stranger("it answers with a web page")
         return self._stranger("its answer is not JSON of the HTTP API")
 

@@ -17,12 +17,15 @@ from gpumon.errors import UsageError
 
 OPTION: Final = "--http-config"
 _MAX_BYTES: Final = 64 << 10
+_MAX_CERTIFICATE_BYTES: Final = 4 << 20
+"""A bundle of all public authorities has a quarter of a megabyte."""
 _SECTIONS: Final[Mapping[str, tuple[str, ...]]] = {
     "basic_auth": ("username", "password", "password_file"),
     "authorization": ("type", "credentials", "credentials_file"),
     "tls_config": ("ca_file", "cert_file", "key_file", "server_name", "insecure_skip_verify"),
 }
-_SECRETS: Final = ("password", "credentials")
+_CHALLENGES: Final = ("digest", "negotiate", "ntlm", "hoba", "mutual", "scram-sha-256")
+"""Types of an authorization for which a fixed text is never right."""
 _INSECURE: Final = "insecure_skip_verify"
 
 
@@ -63,6 +66,13 @@ def read_http_config(path: str) -> HttpAccess:
         authorization = f"Basic {pair}"
     elif other is not None:
         kind = reader.word(other, "type") or "Bearer"
+        if kind.lower() == "basic":
+            raise reader.refusal(f"has an authorization of type {kind}: use basic_auth")
+        if kind.lower() in _CHALLENGES:
+            raise reader.refusal(
+                f"has an authorization of type {kind}, which gpumon does not support, because it "
+                "answers a question of the server"
+            )
         authorization = f"{kind} {reader.secret(other, 'credentials')}"
         if not authorization.isascii():
             raise reader.refusal("has an authorization that is not ASCII")
@@ -90,7 +100,7 @@ class _Reader:
         """The sections with their keys, all of them known."""
         document = self._document()
         if not isinstance(document, dict) or not document:
-            raise self.refusal(f"has no {listed([*_SECTIONS])} at its top level")
+            raise self.refusal(f"has none of {listed([*_SECTIONS])} at its top level")
         for name, section in document.items():
             if name not in _SECTIONS:
                 raise self._unknown(name, [*_SECTIONS])
@@ -138,16 +148,21 @@ class _Reader:
         is_insecure = section.get(_INSECURE, False)
         if not isinstance(is_insecure, bool):
             raise self.refusal(f"has an {_INSECURE} that is neither true nor false")
-        if key is not None and self._read(key)[1]:
-            raise self.refusal(f"names {key}, which can be read by all users: chmod 600 it")
+        for path in filter(None, (ca, certificate, key)):
+            if self._read_bytes(path, _MAX_CERTIFICATE_BYTES)[1] and path == key:
+                raise self.refusal(f"names {key}, which can be read by all users: chmod 600 it")
         try:
             context = ssl.create_default_context(cafile=ca)
+        except (OSError, ValueError) as error:
+            raise self.refusal(f"names {ca}, which has no certificate: {_reason(error)}") from error
+        try:
             if certificate is not None:
                 # A pass phrase would be asked for at the terminal.
                 context.load_cert_chain(certificate, key, password="")
         except (OSError, ValueError) as error:
-            reason = getattr(error, "strerror", None) or error
-            raise self.refusal(f"names certificates that cannot be used: {reason}") from error
+            raise self.refusal(
+                f"names {certificate} and {key}, which cannot be used: {_reason(error)}"
+            ) from error
         if is_insecure:
             context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
         return context
@@ -157,18 +172,28 @@ class _Reader:
 
     def _read(self, path: str) -> tuple[str, bool]:
         """The text of a file, and whether all users can read it."""
-        named = "" if path == self._path else f" names {path}, which cannot be read"
+        body, is_public = self._read_bytes(path, _MAX_BYTES)
+        try:
+            return body.decode("utf-8"), is_public
+        except ValueError as error:
+            raise self._unreadable(path, error) from error
+
+    def _read_bytes(self, path: str, most: int) -> tuple[bytes, bool]:
+        """The bytes of a file, and whether all users can read it."""
         try:
             # A FIFO would be waited for.
             with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:
                 mode = os.fstat(file.fileno()).st_mode
-                body = file.read(_MAX_BYTES + 1) or b""
-            if len(body) > _MAX_BYTES:
-                raise ValueError(f"it is longer than {_MAX_BYTES >> 10} KiB")
-            return body.decode("utf-8"), bool(mode & stat.S_IROTH)
+                body = file.read(most + 1) or b""
+            if len(body) > most:
+                raise ValueError(f"it is longer than {most >> 10} KiB")
+            return body, bool(mode & stat.S_IROTH)
         except (OSError, ValueError) as error:
-            reason = getattr(error, "strerror", None) or error
-            raise UsageError(f"{OPTION} {self._path}{named}: {reason}") from error
+            raise self._unreadable(path, error) from error
+
+    def _unreadable(self, path: str, error: Exception) -> UsageError:
+        named = "" if path == self._path else f" names {path}, which cannot be read"
+        return UsageError(f"{OPTION} {self._path}{named}: {_reason(error)}")
 
     def _document(self) -> object:
         try:
@@ -191,3 +216,7 @@ class _Reader:
         return self.refusal(
             f"has {name}, which gpumon does not support; it knows {listed(known, 9)}"
         )
+
+
+def _reason(error: Exception) -> str:
+    return str(getattr(error, "strerror", None) or error)

@@ -135,6 +135,7 @@ class TestThePage:
 
         assert ended.code == 1
         assert ended.is_refused_in_a_sentence
+        assert (ended.out, fake.queries) == ("", [])
 
 
 class TestAServerOfNoUse:
@@ -156,6 +157,15 @@ class TestAServerOfNoUse:
 
         assert (ended.code, ended.out) == (1, "")
         assert ended.is_refused_in_a_sentence
+
+
+class TestAPrice:
+    @pytest.mark.parametrize("text", ["free", "2,50", "$2.50"])
+    def test_that_is_no_number_is_refused_with_an_example(self, gpumon: Shell, text: str) -> None:
+        ended = gpumon("report", "--prometheus", URL, "--price", text)
+
+        assert ended.code == 2
+        assert f"{text!r} is not a price: use a number such as 2.50" in ended.err
 
 
 class TestArguments:

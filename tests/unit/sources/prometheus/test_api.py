@@ -123,12 +123,19 @@ class TestAServer:
     def test_that_sends_too_much(self, fake: FakePrometheus) -> None:
         assert "is longer than 4 MiB" in error_of(fake, Reply(b" " * (MAX_ANSWER_BYTES + 1)))
 
-    @pytest.mark.parametrize("status", [401, 403])
-    def test_that_wants_credentials(self, fake: FakePrometheus, status: int) -> None:
-        assert "wants credentials" in error_of(fake, Reply(b"", status))
+    def test_that_wants_credentials(self, fake: FakePrometheus) -> None:
+        assert "wants credentials" in error_of(fake, Reply(b"", 401))
         access = HttpAccess(path="prom.yml", authorization="Bearer x")
-        sentence = error_of(fake, Reply(b"", status), access=access)
+        sentence = error_of(fake, Reply(b"", 401), access=access)
         assert "does not accept the credentials of prom.yml" in sentence
+
+    def test_that_permits_no_queries(self, fake: FakePrometheus) -> None:
+        access = HttpAccess(path="prom.yml", authorization="Bearer x")
+
+        assert "without credentials (status 403): put them" in error_of(fake, Reply(b"", 403))
+        assert "with the credentials of prom.yml (status 403): if they" in error_of(
+            fake, Reply(b"", 403), access=access
+        )
 
     def test_that_fails(self, fake: FakePrometheus) -> None:
         body = json.dumps({"status": "error", "error": "query timed out\n"}).encode()
@@ -137,13 +144,40 @@ class TestAServer:
             "could not answer (status 503): query timed out\N{REPLACEMENT CHARACTER}"
         )
         assert error_of(fake, Reply(body)).endswith("timed out\N{REPLACEMENT CHARACTER}")
-        assert error_of(fake, Reply(b"oops", 500)).endswith("could not answer (status 500)")
+        assert error_of(fake, Reply(b"oops", 500)).endswith(
+            "could not answer (status 500): check the address, and the log of the server"
+        )
+        assert "(status 503): if it has just started, wait" in error_of(fake, Reply(b"", 503))
 
     def test_that_is_another_one(self, fake: FakePrometheus) -> None:
         page = Reply(b"<!DOCTYPE html><title>Grafana</title>", kind="text/html; charset=utf-8")
 
         assert error_of(fake, page).endswith("is no Prometheus: it answers with a web page")
         assert error_of(fake, Reply(b"nothing", 404)).endswith("with its path, if it has one")
+
+    @pytest.mark.parametrize("status", [405, 501])
+    def test_that_takes_no_queries(self, fake: FakePrometheus, status: int) -> None:
+        sentence = error_of(fake, Reply(b"no POST", status))
+
+        assert sentence.endswith(f"is no Prometheus: it accepts no queries (status {status})")
+
+    def test_that_is_a_daemon_of_gpumon(self, fake: FakePrometheus) -> None:
+        sentence = error_of(fake, Reply(b"", 405, head={"Server": "gpumon"}))
+
+        assert sentence.endswith(
+            "is a daemon of gpumon: name the Prometheus server that scrapes it, "
+            "such as http://prometheus:9090"
+        )
+
+    def test_that_speaks_tls_is_asked_by_https(self, fake: FakePrometheus) -> None:
+        reply = Reply(b"Client sent an HTTP request to an HTTPS server.\n", 400)
+
+        assert error_of(fake, reply).endswith("speaks TLS: begin the address with https://")
+
+    def test_that_speaks_no_tls_is_asked_by_http(self, fake: FakePrometheus) -> None:
+        address = fake.address.replace("http:", "https:")
+        with pytest.raises(PrometheusError, match="speaks no TLS: begin the address with http://"):
+            PrometheusApi(address).ask("up")
 
     @pytest.mark.parametrize(
         "body",

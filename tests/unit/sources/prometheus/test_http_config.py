@@ -95,8 +95,8 @@ class TestAFile:
     @pytest.mark.parametrize(
         ("text", "reason"),
         [
-            ("", "has no basic_auth, authorization and tls_config at its top level"),
-            ("- 7", "has no basic_auth, authorization and tls_config at its top level"),
+            ("", "has none of basic_auth, authorization and tls_config at its"),
+            ("- 7", "has none of basic_auth, authorization and tls_config at its"),
             ("proxy_url: http://proxy", "has proxy_url, which gpumon does not support"),
             ("oauth2: {}", "has oauth2, which gpumon does not support"),
             ("basic_auth: sesame", "has no keys below basic_auth"),
@@ -109,7 +109,10 @@ class TestAFile:
             ("authorization: {credentials: sésame}", "is not ASCII"),
             ("basic_auth: {username: 'a:b', password: sesame}", "has a username with a colon"),
             ("authorization: {credentials_file: gone}", "gone, which cannot be read: No such"),
-            ("tls_config: {ca_file: gone}", "certificates that cannot be used: No such file"),
+            ("tls_config: {ca_file: gone}", "/gone, which cannot be read: No such file"),
+            ("tls_config: {ca_file: prom.yml}", "prom.yml, which has no certificate: "),
+            ("authorization: {type: Digest, credentials: a}", "type Digest, which gpumon does not"),
+            ("authorization: {type: basic, credentials: a}", "type basic: use basic_auth"),
             ("tls_config: {cert_file: a}", "needs both of cert_file and key_file"),
             ("tls_config: {insecure_skip_verify: 1}", "neither true nor false"),
             ("basic_auth: {password: sesame", "is not YAML at line 1"),
