@@ -15,6 +15,7 @@ from grafana.parts import (
     CAUSE_WORDS,
     FLEET_UID,
     GPU_HOURS,
+    GPUS,
     HOST_UID,
     LOSS_THRESHOLDS,
     MONEY,
@@ -87,9 +88,12 @@ def size() -> stat.Panel:
     return (
         figures("Hosts and GPUs", "none")
         .span(4)
-        .description(f"Hosts and GPUs that answered in the latest tile of time. {_NO_TILES}")
-        .with_target(instant(queries.HOSTS, "hosts", "A"))
-        .with_target(instant(queries.GPUS, "GPUs", "B"))
+        .description(
+            "Hosts that answered in the latest tile of time, and their GPUs. Hosts that are down "
+            f"are counted beside this. {_NO_TILES}"
+        )
+        .with_target(instant(queries.HOSTS, "hosts up", "A"))
+        .with_target(instant(queries.GPUS, "their GPUs", "B"))
     )
 
 
@@ -98,11 +102,13 @@ def lost() -> stat.Panel:
     return (
         figures("Lost, and its price", GPU_HOURS)
         .span(8)
-        .decimals(1)
+        .decimals(2)
         .description(
             "Time in which a GPU was in use and idle, over the time shown, in GPU-hours; its "
             "share of the time in use; its price at the price of a GPU-hour above. Start-up "
-            f"counts; time whose cause is still pending does not. {_UNUSED} {_NO_TILES}"
+            "counts; time whose cause is still pending does not. Only whole tiles count, and they "
+            "end a minute before they are recorded; the dashboards of a host and a run read up to "
+            f"the last scrape, so their figures can differ a little. {_UNUSED} {_NO_TILES}"
         )
         .with_target(instant(queries.LOST_HOURS, "lost", "A"))
         .with_target(instant(queries.LOST_SHARE, "of the time in use", "B"))
@@ -176,7 +182,7 @@ def energy() -> stat.Panel:
         .decimals(1)
         .description(
             "Energy that boards drew while they were in use and idle, over the time shown; its "
-            "price at the price of a kWh above; its emissions at the grams of CO₂ a kWh above. "
+            "price, and its emissions, with the price and the grams of CO₂ per kWh above. "
             "Cooling and the rest of the host are not included. Do not add this price to that of "
             f"GPU-hours if yours includes energy. {_UNUSED} 'No data' where hours are shown: no "
             "board reports energy."
@@ -215,7 +221,7 @@ def use_of_time() -> timeseries.Panel:
 def causes() -> timeseries.Panel:
     """Causes of the lost time."""
     panel = (
-        stacked(curves("What the lost time went to", "none"))
+        stacked(curves("What the lost time went to", GPUS))
         .span(THIRD)
         .decimals(2)
         .description(
@@ -231,7 +237,7 @@ def causes() -> timeseries.Panel:
 def reasons() -> timeseries.Panel:
     """Reasons of input waits."""
     panel = (
-        stacked(curves("Why batches are late", "none"))
+        stacked(curves("Why batches are late", GPUS))
         .span(THIRD)
         .decimals(2)
         .description(
@@ -303,12 +309,13 @@ def recorded() -> timeseries.Panel:
         .max(1)
         .line_interpolation(common.LineInterpolation.STEP_AFTER)
         .description(
-            "observed: GPU time of a tile as a share of what the known GPUs should have; below "
-            "100 %, daemons were down, or GPUs or samples are missing. tiles: evaluations of the "
-            f"rules that took place; a gap is time in which none did. {_NO_TILES}"
+            "GPU time observed: as a share of what the known GPUs should have; below 100 %, "
+            "daemons were down, or GPUs or samples are missing. Evaluations of the rules: the "
+            "share that took place; a gap is time in which none did, and nothing was recorded. "
+            f"{_NO_TILES}"
         )
-        .with_target(over_tiles(queries.COVERAGE_NOW, "observed", "A"))
-        .with_target(over_tiles(queries.TILES_NOW, "tiles", "B"))
+        .with_target(over_tiles(queries.COVERAGE_NOW, "GPU time observed", "A"))
+        .with_target(over_tiles(queries.TILES_NOW, "evaluations of the rules", "B"))
     )
 
 
@@ -340,7 +347,7 @@ def dashboard() -> build.Dashboard:
         )
         .with_variable(
             number(
-                "co2", "Grams of CO₂ a kWh", "400", "Of your supplier, or of your country's grid."
+                "co2", "Grams of CO₂ per kWh", "400", "Of your supplier, or of your country's grid."
             )
         )
         .annotation(note("Alerts", queries.FIRING_NOW, "red"))

@@ -16,6 +16,8 @@ from grafana import host_queries as queries
 from grafana.parts import (
     CAUSE_COLOURS,
     CAUSE_WORDS,
+    GPU_HOURS,
+    GPUS,
     HALF,
     HOST_UID,
     LOSS_THRESHOLDS,
@@ -29,6 +31,7 @@ from grafana.parts import (
     WIDE,
     Column,
     choice,
+    culprit,
     curves,
     field_property,
     figures,
@@ -50,38 +53,37 @@ from grafana.parts import (
 def lost_share() -> stat.Panel:
     """The loss over the time shown."""
     return (
-        figures("GPU time lost", "percentunit")
+        figures("Lost on this host", "percentunit")
         .description(
-            "Share of in-use GPU time in which no kernel ran, over the time shown. Starved: "
-            "idle while a tagged run waited for input. Suspected: untagged pauses that were "
-            "probably waits for input. GPU time: the loss of all GPUs together. 'not in use': the "
-            f"GPUs answer, but no job runs on them. {NO_ANSWER}"
+            "Time in which a GPU was in use and no kernel ran, over the time shown: of all GPUs "
+            "together, in GPU-hours, and as a share of their time in use. Starved: the share in "
+            "which a tagged run waited for input. Suspected: untagged pauses that were probably "
+            "waits for input. All are read up to the last scrape; the fleet's tiles end a minute "
+            "earlier. 'not in use': the GPUs answer, but no job runs on them. "
+            f"{NO_ANSWER}"
         )
         .span(16)
         .decimals(1)
         .thresholds(thresholds(*LOSS_THRESHOLDS))
-        .with_target(instant(queries.LOST_SHARE, "lost", "A"))
-        .with_target(instant(queries.STARVED_SHARE, "starved", "B"))
-        .with_target(instant(queries.SUSPECTED_SHARE, "suspected", "C"))
-        .with_target(instant(queries.LOST_SECONDS, "GPU time", "D"))
-        .override_by_name("GPU time", [field_property("unit", "s"), fixed("text")])
+        .with_target(instant(queries.LOST_HOURS, "lost", "A"))
+        .with_target(instant(queries.LOST_SHARE, "of the time in use", "B"))
+        .with_target(instant(queries.STARVED_SHARE, "starved", "C"))
+        .with_target(instant(queries.SUSPECTED_SHARE, "suspected", "D"))
+        .override_by_name("lost", [*unit(GPU_HOURS, 2), fixed("text")])
     )
 
 
-def culprit() -> stat.Panel:
+def main_cause() -> stat.Panel:
     """The cause to look at first."""
-    panel = (
-        figures("Main cause", "s")
-        .decimals(1)
+    return (
+        culprit(queries.CULPRIT)
         .description(
-            "The cause with the most lost GPU time over the time shown, and how much it took, in "
-            "GPU time. 'cause unknown' means that no run was tagged. 'nothing lost': the GPUs "
-            f"answer and lost nothing. {NO_ANSWER}"
+            "The cause with the most lost GPU time over the time shown, and how much it took. "
+            "'cause unknown' means that no run was tagged. 'nothing lost': the GPUs answer and "
+            f"lost nothing. {NO_ANSWER}"
         )
         .span(8)
-        .with_target(instant(queries.CULPRIT, "{{cause}}", "A"))
     )
-    return worded(panel, {}, CAUSE_WORDS)
 
 
 def use_of_time() -> timeseries.Panel:
@@ -108,7 +110,7 @@ def use_of_time() -> timeseries.Panel:
 def causes() -> timeseries.Panel:
     """Causes of the lost time."""
     panel = (
-        stacked(curves("What the lost time went to", "none"))
+        stacked(curves("What the lost time went to", GPUS))
         .description(
             "GPUs lost to each cause, summed over the selected ones: 1 is one idle GPU. Time "
             "outside jobs is left out. 'nothing lost': the GPUs answer and lose nothing. "
@@ -123,7 +125,7 @@ def causes() -> timeseries.Panel:
 def reasons() -> timeseries.Panel:
     """Reasons of input waits."""
     panel = (
-        stacked(curves("Why batches are late", "none"))
+        stacked(curves("Why batches are late", GPUS))
         .description(
             "GPUs that wait for input, by reason: 1 is one idle GPU. 'reasons unknown': no "
             "evidence. Together they are the band 'waiting for input' beside this. The runbook of "
@@ -291,7 +293,7 @@ def dashboard() -> build.Dashboard:
         .annotation(note("Alerts", queries.FIRING, "red"))
         .annotation(note("Run starts", queries.RUN_STARTS, "blue"))
     )
-    whole = whole.with_panel(lost_share()).with_panel(culprit())
+    whole = whole.with_panel(lost_share()).with_panel(main_cause())
     for make in (use_of_time, causes, reasons, gaps):
         whole = whole.with_panel(make())
     whole = whole.with_panel(per_gpu())

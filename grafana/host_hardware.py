@@ -11,15 +11,19 @@ from grafana_foundation_sdk.models import dashboard as model
 
 from grafana import host_queries as queries
 from grafana.parts import (
+    CLOCK_WORDS,
+    GPUS,
     HALF,
     NAMED_GPU,
     NO_ANSWER,
     THIRD,
+    USE_WORDS,
     curves,
     fixed,
     over_time,
     stacked,
     thresholds,
+    worded,
 )
 
 _NO_FIELD: Final = "'No data' here alone: no selected board reports this."
@@ -101,8 +105,8 @@ def held_down() -> statetimeline.Panel:
 
 def throttled() -> timeseries.Panel:
     """Time with reduced clocks, by reason."""
-    return (
-        stacked(curves("Clocks held down, by reason", "none"))
+    panel = (
+        stacked(curves("Clocks held down, by reason", GPUS))
         .height(8)
         .decimals(2)
         .description(
@@ -111,8 +115,8 @@ def throttled() -> timeseries.Panel:
             f"'none': no clock was reduced. {NO_ANSWER}"
         )
         .with_target(over_time(queries.THROTTLED, "{{reason}}", "A"))
-        .override_by_name("none", [fixed("text")])
     )
+    return worded(panel, {"none": "text"}, CLOCK_WORDS)
 
 
 # -- the boards -------------------------------------------------------------------
@@ -154,9 +158,7 @@ def use_power() -> timeseries.Panel:
         )
         .with_target(over_time(queries.USE_POWER, "{{use}}", "A"))
     )
-    for use, colour in (("busy", "green"), ("lost", "red"), ("not_in_use", "#5a5a5a")):
-        panel = panel.override_by_name(use, [fixed(colour)])
-    return panel
+    return worded(panel, {"busy": "green", "lost": "red", "not_in_use": "#5a5a5a"}, USE_WORDS)
 
 
 def memory() -> timeseries.Panel:
@@ -190,7 +192,7 @@ def clocks() -> timeseries.Panel:
 def ecc_errors() -> timeseries.Panel:
     """Memory errors of each board."""
     return (
-        curves("Memory errors (ECC)", "none")
+        curves("Memory errors (ECC)", "suffix:errors")
         .span(THIRD)
         .decimals(0)
         .description(
@@ -206,7 +208,7 @@ def ecc_errors() -> timeseries.Panel:
 def xid_errors() -> timeseries.Panel:
     """Errors that the driver reported."""
     return (
-        curves("XID errors", "none")
+        curves("XID errors", "suffix:errors")
         .height(8)
         .decimals(0)
         .description(

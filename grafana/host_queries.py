@@ -54,8 +54,9 @@ def _band(part: str) -> str:
 LOST_SHARE: Final = _of_in_use(_idle(LOST, "increase", SHOWN))
 STARVED_SHARE: Final = _of_in_use(_time("starved", "increase", SHOWN))
 SUSPECTED_SHARE: Final = _of_in_use(_time("suspected", "increase", SHOWN))
-LOST_SECONDS: Final = (
-    f"sum({_idle(LOST, 'increase', SHOWN)}) or sum({_time('observed', 'increase', SHOWN)}) * 0"
+LOST_HOURS: Final = (
+    f"sum({_idle(LOST, 'increase', SHOWN)}) / 3600"
+    f" or sum({_time('observed', 'increase', SHOWN)}) * 0"
 )
 
 
@@ -66,7 +67,7 @@ def _or_nothing_lost(by_cause: str, function: str, window: str) -> str:
 
 
 CULPRIT: Final = _or_nothing_lost(
-    f"topk(1, sum by (cause) ({_idle(LOST, 'increase', SHOWN)}) > 0)", "increase", SHOWN
+    f"topk(1, sum by (cause) ({_idle(LOST, 'increase', SHOWN)}) > 0) / 3600", "increase", SHOWN
 )
 
 _STARVED: Final = _sum(_time("starved", "rate", RATE))

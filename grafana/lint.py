@@ -57,13 +57,13 @@ EXCLUSIONS: Final[dict[tuple[str, str], str]] = {
     (f"{HOST}/Power against its limit", "empty-state"): "an unused board draws power",
     (f"{HOST}/Temperature", "empty-state"): "an unused board has a temperature",
     (f"{HOST}/Power", "empty-state"): "an unused board draws power",
-    (f"{HOST}/Power of busy, lost and unused time", "empty-state"): "has a band 'not_in_use'",
+    (f"{HOST}/Power of busy, lost and unused time", "empty-state"): "has a band 'not in use'",
     (f"{HOST}/Power of busy, lost and unused time", "window"): (
         "energy counters grow every 30 s, so that a shorter window shows steps"
     ),
     (f"{HOST}/Memory in use", "empty-state"): "an unused board has memory",
     (f"{HOST}/Clocks", "empty-state"): "an unused board has clocks",
-    (f"{HOST}/Use of each GPU, by cause", "empty-state"): "has a bar 'not_in_use'",
+    (f"{HOST}/Use of each GPU, by cause", "empty-state"): "has a bar 'not in use'",
     (f"{HOST}/Collectors", "empty-state"): "the daemon reads whether GPUs are used or not",
     (f"{HOST}/Time of the last read", "empty-state"): "as for Collectors",
     (f"{HOST}/Ticks without samples", "empty-state"): "as for Collectors",

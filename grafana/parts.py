@@ -12,8 +12,8 @@ from grafana_foundation_sdk.models import common
 from grafana_foundation_sdk.models import dashboard as model
 from grafana_foundation_sdk.models.prometheus import PromQueryFormat
 
-from gpumon.core.diagnosis.messages import WORD_OF_CAUSE, WORD_OF_REASON
-from gpumon.core.phase import InputWaitReason
+from gpumon.core.diagnosis.messages import DOING, WORD_OF_CAUSE, WORD_OF_REASON
+from gpumon.core.phase import IdleCause, InputWaitReason
 
 SOURCE: Final = model.DataSourceRef(type_val="prometheus", uid="${datasource}")
 WIDE: Final = 24
@@ -42,6 +42,7 @@ NO_PAUSE: Final = model.SpecialValueMap(
 NAMED_GPU: Final = "GPU {{gpu}} {{name}}"
 NO_ANSWER: Final = "'No data': nothing is scraped from this host; check its daemon."
 GPU_HOURS: Final = "suffix:GPU-h"
+GPUS: Final = "suffix:GPUs"
 MONEY: Final = "locale"
 """With separators of thousands; the currency is that of the variable."""
 
@@ -76,6 +77,19 @@ CAUSE_WORDS: Final = {cause.value: word for cause, word in WORD_OF_CAUSE.items()
 REASON_WORDS: Final = {
     InputWaitReason(reason).value: word for reason, word in WORD_OF_REASON.items()
 }
+PHASE_WORDS: Final = {phase.value: word for phase, word in DOING.items()}
+USE_WORDS: Final = {"not_in_use": WORD_OF_CAUSE[IdleCause.NOT_IN_USE]}
+CLOCK_WORDS: Final = {
+    "sw_thermal_slowdown": "heat (by software)",
+    "hw_thermal_slowdown": "heat (by hardware)",
+    "sw_power_cap": "power limit",
+    "hw_power_brake_slowdown": "the machine's power supply",
+    "hw_slowdown": "the board itself",
+    "applications_clocks_setting": "configured",
+    "sync_boost": "configured for several GPUs together",
+    "display_clock_setting": "configured for a display",
+}
+"""Each reason for reduced clocks."""
 
 Panel = TypeVar("Panel", timeseries.Panel, barchart.Panel, stat.Panel)
 
@@ -172,6 +186,17 @@ def figures(title: str, unit_name: str) -> stat.Panel:
         .thresholds(thresholds((None, "text")))
         .reduce_options(options.ReduceDataOptions().calcs(["lastNotNull"]))
     )
+
+
+def culprit(expr: str) -> stat.Panel:
+    """The main cause, large, above the GPU-hours that it took."""
+    panel = (
+        figures("Main cause", GPU_HOURS)
+        .decimals(2)
+        .text(options.VizTextDisplayOptions().title_size(22).value_size(16))
+        .with_target(instant(expr, "{{cause}}", "A"))
+    )
+    return worded(panel, {}, CAUSE_WORDS)
 
 
 def curves(title: str, unit_name: str) -> timeseries.Panel:

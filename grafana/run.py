@@ -13,17 +13,20 @@ from grafana.parts import (
     CAUSE_COLOURS,
     CAUSE_WORDS,
     GPU_HOURS,
+    GPUS,
     HALF,
     HOST_UID,
     LOSS_THRESHOLDS,
     MONEY,
     NAMED_GPU,
+    PHASE_WORDS,
     PRICE,
     REASON_COLOURS,
     REASON_WORDS,
     RUN_UID,
     Column,
     choice,
+    culprit,
     curves,
     field_property,
     figures,
@@ -58,33 +61,31 @@ def lost() -> stat.Panel:
         .span(HALF)
         .decimals(1)
         .description(
-            "Share of the run's GPU time in use in which no kernel ran, over the time shown; the "
-            "part of it that was a wait for input; the loss in GPU-hours, and its price at the "
-            f"price of a GPU-hour above. {_UNUSED} {_NO_RUN}"
+            "Time in which its GPUs were in use and no kernel ran, over the time shown: in "
+            "GPU-hours, and as a share of the run's time in use; the share that was a wait for "
+            "input; the price of the loss at the price of a GPU-hour above. All are read up to the "
+            f"last scrape; the fleet's tiles end a minute earlier. {_UNUSED} {_NO_RUN}"
         )
         .thresholds(thresholds(*LOSS_THRESHOLDS))
-        .with_target(instant(queries.LOST_SHARE, "lost", "A"))
-        .with_target(instant(queries.INPUT_SHARE, "waits for input", "B"))
-        .with_target(instant(queries.LOST_HOURS, "GPU time", "C"))
+        .with_target(instant(queries.LOST_HOURS, "lost", "A"))
+        .with_target(instant(queries.LOST_SHARE, "of the time in use", "B"))
+        .with_target(instant(queries.INPUT_SHARE, "waiting for input", "C"))
         .with_target(instant(queries.LOST_PRICE, "price", "D"))
-        .override_by_name("GPU time", [*unit(GPU_HOURS, 2), fixed("text")])
+        .override_by_name("lost", [*unit(GPU_HOURS, 2), fixed("text")])
         .override_by_name("price", [*unit(MONEY, 2), fixed("text")])
     )
 
 
-def culprit() -> stat.Panel:
+def main_cause() -> stat.Panel:
     """The cause to look at first."""
-    panel = (
-        figures("Main cause", "s")
-        .decimals(1)
+    return (
+        culprit(queries.CULPRIT)
         .span(4)
         .description(
             "The cause with the most lost GPU time over the time shown, and how much it took. "
             f"'nothing lost': the run used GPUs and lost nothing. {_NO_RUN}"
         )
-        .with_target(instant(queries.CULPRIT, "{{cause}}", "A"))
     )
-    return worded(panel, {}, CAUSE_WORDS)
 
 
 def bound() -> stat.Panel:
@@ -93,8 +94,11 @@ def bound() -> stat.Panel:
         figures("Speed-up, at most", "suffix:times")
         .span(4)
         .decimals(2)
-        .description(f"{_UPPER_BOUND} {_UNUSED} {_NO_RUN}")
-        .with_target(instant(queries.SPEED_BOUND, "speed", "A"))
+        .description(
+            f"Of the whole time shown; the curve of steps shows it at each moment. {_UPPER_BOUND} "
+            f"{_UNUSED} {_NO_RUN}"
+        )
+        .with_target(instant(queries.SPEED_BOUND, "over the time shown", "A"))
     )
 
 
@@ -123,7 +127,7 @@ def state() -> stat.Panel:
 def causes() -> timeseries.Panel:
     """Busy and lost time of its GPUs, in GPUs."""
     panel = (
-        stacked(curves("Where its GPU time went", "none"))
+        stacked(curves("Where its GPU time went", GPUS))
         .decimals(2)
         .description(
             "GPUs busy for this run, and lost to each cause: 1 is one GPU all the time. On a "
@@ -138,7 +142,7 @@ def causes() -> timeseries.Panel:
 def reasons() -> timeseries.Panel:
     """Reasons of input waits on its GPUs."""
     panel = (
-        stacked(curves("Why its batches are late", "none"))
+        stacked(curves("Why its batches are late", GPUS))
         .decimals(2)
         .description(
             "GPUs of this run that wait for input, by reason: 1 is one idle GPU. Reasons are "
@@ -162,7 +166,7 @@ def phases() -> timeseries.Panel:
         .with_target(over_time(queries.PHASES, "{{phase}}", "A"))
     )
     colours = {**CAUSE_COLOURS, "train_step": "green", "no phase recorded": "text"}
-    return worded(panel, colours, {})
+    return worded(panel, colours, PHASE_WORDS)
 
 
 def steps() -> timeseries.Panel:
@@ -171,8 +175,9 @@ def steps() -> timeseries.Panel:
         curves("Steps", "suffix:steps/s")
         .decimals(2)
         .description(
-            "Steps per second of each run and, dashed, how many there could be at most without "
-            f"waits for input: {_UPPER_BOUND} 0: the run exists and makes no step. {_NO_RUN}"
+            "Steps per second of each run and, dashed, how many there could be at most at that "
+            "moment without waits for input; 'Speed-up' above is of the whole time shown. "
+            f"{_UPPER_BOUND} 0: the run exists and makes no step. {_NO_RUN}"
         )
         .with_target(over_time(queries.STEPS, "{{run}}", "A"))
         .with_target(over_time(queries.POSSIBLE_STEPS, "at most, without waits for input", "B"))
@@ -276,7 +281,7 @@ def dashboard() -> build.Dashboard:
         .annotation(note("Epochs", queries.EPOCHS, "purple"))
         .annotation(note("Ratio changes", queries.RATIO_CHANGES, "orange"))
     )
-    for make in (lost, culprit, bound, state):
+    for make in (lost, main_cause, bound, state):
         whole = whole.with_panel(make())
     for make_curves in (causes, reasons, phases, steps):
         whole = whole.with_panel(make_curves())

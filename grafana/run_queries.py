@@ -61,7 +61,7 @@ EPOCH: Final = (
 
 _BUSY_NOW: Final = _busy("rate", RATE)
 CULPRIT: Final = (
-    f"topk(1, {_idle(LOST, 'increase', SHOWN, 'cause')} > 0) or on() "
+    f"topk(1, {_idle(LOST, 'increase', SHOWN, 'cause')} > 0) / 3600 or on() "
     f'label_replace({_busy("increase", SHOWN)} * 0, "cause", "nothing lost", "", "")'
 )
 BUSY_GPUS: Final = _BUSY_NOW

@@ -1,8 +1,9 @@
 """A script of four hosts: what a Prometheus scraped from them, with the truth for dashboards.
 
 The script has three parts of equal length. Host 0 runs ``resnet``, which waits for input more and
-more; host 1 runs ``bert``, which hardly loses; host 2 is not in use until ``gpt`` starts there in
-the last part; host 3 is not in use, and its daemon is down in the last part.
+more, while its GPU 1 gets warmer, because a fan fails; in the last part heat holds its clocks down.
+Host 1 runs ``bert``, which hardly loses. Host 2 is not in use until ``gpt`` starts there in the
+last part. Host 3 is not in use, and its daemon is down in the last part.
 """
 
 from __future__ import annotations
@@ -53,6 +54,11 @@ BERT: Final = Job("bert", "bob", {"validation": 0.04, "within_step": 0.02})
 GPT: Final = Job("gpt", "ada", {"start_up": 0.3, "input_wait": 0.1}, {"unknown": 1.0})
 WAITING: Final = Job("queued", "ada", {NOT_IN_USE: 1.0})
 """A run that holds a GPU and does nothing."""
+HEAT: Final = ((RESNET_FIRST, 6.0), (RESNET_THEN, 20.0), (RESNET_LAST, 30.0))
+"""How many degrees the failing fan of GPU 1 adds on host 0."""
+MOST_HERTZ: Final = 1.98e9
+HOT_HERTZ: Final = 1.32e9
+"""The clock of that GPU while heat holds it down."""
 
 HOSTS: Final = 4
 GPUS: Final = 2
@@ -224,7 +230,7 @@ def _rates_of_boards(fleet: FleetScript) -> Rates:
             rates["gpumon_gpu_idle_gap_seconds_count", on_gpu] = input_wait / PAUSE_S
             if job is RESNET_LAST and gpu == 1:
                 by_heat = (*on_gpu, ("reason", "sw_thermal_slowdown"))
-                rates["gpumon_gpu_throttled_seconds_total", by_heat] = 0.25
+                rates["gpumon_gpu_throttled_seconds_total", by_heat] = 1.0
             for kind in ("corrected", "uncorrected"):
                 rates["gpumon_gpu_ecc_errors_total", (*on_gpu, ("kind", kind))] = 0.0
         if job.run:
@@ -236,8 +242,8 @@ def _rates_of_boards(fleet: FleetScript) -> Rates:
             for phase, share in phases.items():
                 key = "gpumon_training_phase_seconds_total", (*of_run, ("phase", phase))
                 rates[key] = share
-        rates["gpumon_samples_total", target] = 0.99
-        rates["gpumon_samples_missed_total", target] = 0.01
+        rates["gpumon_samples_total", target] = 1.0
+        rates["gpumon_samples_missed_total", target] = 0.0
     return rates
 
 
@@ -247,10 +253,10 @@ def _gauges(fleet: FleetScript, part: int) -> Rates:
     for host, (_, job) in enumerate(fleet):
         target = _target(fleet, host)
         values["gpumon_build_info", (*target, ("version", "1.0"))] = 1.0
-        for collector in ("nvml", "phase_rings", "host"):
+        for collector, seconds in (("nvml", 0.003), ("phase_rings", 0.001), ("host", 0.002)):
             of_collector = (*target, ("collector", collector))
             values["gpumon_collector_success", of_collector] = 1.0
-            values["gpumon_collector_duration_seconds", of_collector] = 0.002
+            values["gpumon_collector_duration_seconds", of_collector] = seconds
         for gpu in range(fleet.gpus):
             values.update(_gauges_of_gpu(fleet, host, gpu, job))
         if job.run:
@@ -272,6 +278,9 @@ def _gauges(fleet: FleetScript, part: int) -> Rates:
 def _gauges_of_gpu(fleet: FleetScript, host: int, gpu: int, job: Job) -> Rates:
     on_gpu = _on_gpu(fleet, host, gpu)
     watts = sum(WATTS[use] * share for use, share in job.by_use.items())
+    heat = sum(degrees for hot, degrees in HEAT if job is hot and gpu == 1)
+    is_hot = job is RESNET_LAST and gpu == 1
+    hertz = HOT_HERTZ if is_hot else MOST_HERTZ if job.busy else 0.345e9
     named = (*on_gpu, ("gpu", str(gpu)), ("name", "NVIDIA H200"))
     of_board = {
         "starved": float(job.idle.get("input_wait", 0.0) >= 0.05),
@@ -279,9 +288,9 @@ def _gauges_of_gpu(fleet: FleetScript, host: int, gpu: int, job: Job) -> Rates:
         "memory_capacity_bytes": 141.0 * GIB,
         "power_watts": watts,
         "power_limit_watts": 700.0,
-        "temperature_celsius": 30.0 + watts / 12 + 5 * gpu,
-        "sm_clock_hertz": 1.98e9 if job.busy else 0.345e9,
-        "sm_clock_max_hertz": 1.98e9,
+        "temperature_celsius": 30.0 + watts / 12 + heat,
+        "sm_clock_hertz": hertz,
+        "sm_clock_max_hertz": MOST_HERTZ,
         "memory_clock_hertz": 3.2e9,
         "performance_state": 0.0 if job.busy else 8.0,
         "sm_active_ratio": 0.8 * job.busy,
@@ -290,7 +299,7 @@ def _gauges_of_gpu(fleet: FleetScript, host: int, gpu: int, job: Job) -> Rates:
     }
     values: Rates = {(f"gpumon_gpu_{name}", on_gpu): value for name, value in of_board.items()}
     values["gpumon_gpu_info", named] = 1.0
-    if job is RESNET_LAST and gpu == 1:
+    if is_hot:
         values["gpumon_gpu_throttled", (*on_gpu, ("reason", "sw_thermal_slowdown"))] = 1.0
     if job.run:
         values["gpumon_gpu_job_info", (*on_gpu, ("run", job.run), ("user", job.user))] = 1.0

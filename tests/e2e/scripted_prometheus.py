@@ -16,8 +16,8 @@ from tests.needs import needed
 RULES: Final = Path(__file__).resolve().parents[2] / "prometheus" / "rules.yml"
 # Prometheus marks the end of a recorded series, and a file cannot: look back less than a tile.
 NO_LONGER: Final = "--query.lookback-delta=299s"
-NOW_S: Final = Hours().span.last_s + 10
-"""When the half hour of the script has ended."""
+NOW_S: Final = Hours().span.last_s
+"""When the half hour of the script has ended, so that counters and tiles are of the same time."""
 SHOWN_S: Final = 1800
 SENT: Final = {
     "__rate_interval": "1m",
@@ -79,17 +79,18 @@ def _recorded(server: Prometheus, rule: dict[str, Any], hours: Hours) -> Iterato
     span, interval = hours.span, int(rule["interval"])
     if interval > span.seconds:
         return
-    # A tile ends a minute before its evaluation, which is here moved to its end.
-    later_s = 60 if "[5m] offset 1m" in rule["query"] else 0
+    # A tile ends a minute before its evaluation, which is here moved to just before its end: a
+    # range includes both of its ends, and would have two tiles if it began and ended with one.
+    later_s = EVALUATED_S + (60 if "[5m] offset 1m" in rule["query"] else 0)
     series: list[Sample] = server.over_time(
         rule["query"],
         seconds=span.seconds - interval,
         step=interval,
-        end=span.last_s + EVALUATED_S + later_s,
+        end=span.last_s + later_s,
     )
     for one in series:
         labels = {**one["metric"], **rule.get("labels", {})}
         labels.pop("__name__", None)
         inside = ",".join(f'{key}="{value}"' for key, value in labels.items())
         for at, value in one["values"]:
-            yield f"{rule['name']}{{{inside}}} {value} {at - later_s}\n"
+            yield f"{rule['name']}{{{inside}}} {value} {at - later_s - 1}\n"

@@ -81,11 +81,11 @@ TRUTH: Final[dict[tuple[str, str, str], dict[Labels, float]]] = {
     (FLEET, "Worst ten users", "share"): {("ada",): 2040 / 4800, ("bob",): 0.06},
     (FLEET, "Worst ten users", "price"): {("ada",): 2040 / 3600 * 2.5, ("bob",): 0.06 * 2.5},
     # Two GPUs that lost 15, 50 and 65 %.
-    (HOST, "GPU time lost", "A"): {(): 1560 / 3600},
-    (HOST, "GPU time lost", "B"): {(): 1320 / 3600},
-    (HOST, "GPU time lost", "C"): {(): 0},
-    (HOST, "GPU time lost", "D"): {(): 1560},
-    (HOST, "Main cause", "A"): {("input_wait",): 1320},
+    (HOST, "Lost on this host", "A"): {(): 1560 / 3600},
+    (HOST, "Lost on this host", "B"): {(): 1560 / 3600},
+    (HOST, "Lost on this host", "C"): {(): 1320 / 3600},
+    (HOST, "Lost on this host", "D"): {(): 0},
+    (HOST, "Main cause", "A"): {("input_wait",): 1320 / 3600},
     (HOST, "Where the GPU time went", "A"): {(): 0.35},
     (HOST, "Where the GPU time went", "B"): {(): 0.6},
     (HOST, "Where the GPU time went", "D"): {(): 0.05},
@@ -100,8 +100,8 @@ TRUTH: Final[dict[tuple[str, str, str], dict[Labels, float]]] = {
         ("lost",): 260,
         ("not_in_use",): 0,
     },
-    (HOST, "Clocks held down, by reason", "A"): {("sw_thermal_slowdown",): 0.25},
-    (HOST, "Ticks without samples", "A"): {(): 0.01},
+    (HOST, "Clocks held down, by reason", "A"): {("sw_thermal_slowdown",): 1},
+    (HOST, "Ticks without samples", "A"): {(): 0},
     (HOST, "Use of each GPU, by cause", "A"): {
         (card, cause): seconds
         for card in ("0 NVIDIA H200", "1 NVIDIA H200")
@@ -113,10 +113,10 @@ TRUTH: Final[dict[tuple[str, str, str], dict[Labels, float]]] = {
         )
     },
     (RUN, "Lost by this run", "A"): {(): 1560 / 3600},
-    (RUN, "Lost by this run", "B"): {(): 1320 / 3600},
-    (RUN, "Lost by this run", "C"): {(): 1560 / 3600},
+    (RUN, "Lost by this run", "B"): {(): 1560 / 3600},
+    (RUN, "Lost by this run", "C"): {(): 1320 / 3600},
     (RUN, "Lost by this run", "D"): {(): 1560 / 3600 * 2.5},
-    (RUN, "Main cause", "A"): {("input_wait",): 1320},
+    (RUN, "Main cause", "A"): {("input_wait",): 1320 / 3600},
     (RUN, "Speed-up, at most", "A"): {(): 3600 / 2280},
     (RUN, "Now", "A"): {(): 0},
     (RUN, "Now", "B"): {(): 2},

@@ -88,7 +88,7 @@ def test_a_gpu_without_any_series_of_a_cause_has_a_value_in_each_panel(tmp_path:
         WHOLE: ("", 1.0),
         queries.LOST_SHARE: ("", 0.0),
         queries.STARVED_SHARE: ("", 0.0),
-        queries.LOST_SECONDS: ("", 0.0),
+        queries.LOST_HOURS: ("", 0.0),
         queries.CULPRIT: ('cause="nothing lost"', 0.0),
         queries.CAUSES: ('cause="nothing lost"', 0.0),
         queries.REASONS: ('reason="no tagged wait"', 0.0),
