@@ -14,7 +14,6 @@ from gpumon.core.fleet.fleet_report import DIMENSIONS, FleetReport, Prices
 from gpumon.errors import NothingToJudgeError, UsageError
 from gpumon.sources.system_clock import SystemClock
 
-_SINCE_S: Final = 7 * 86_400.0
 _BY_CAUSE: Final = "cause"
 _PRICE: Final = number_argument(float, "a price: use a number such as 2.50", 0, 1_000_000)
 _ONLY_HERE: Final = (("--price", "price"), ("--price-kwh", "price_kwh"), ("--by", "by"),
@@ -91,7 +90,7 @@ def run_fleet_report(args: argparse.Namespace) -> int:
             print_error(f"note: credentials go to {api.address} unencrypted: use https")
         report = read_fleet_report(
             api,
-            args.since or _SINCE_S,
+            args.since,
             SystemClock(),
             prices=Prices(args.price, args.price_kwh),
             dimensions=[one for one in DIMENSIONS if args.by in (None, one.name)],

@@ -18,6 +18,7 @@ _MIN_SHOWN_SHARE: Final = 0.0005
 _NS_OF_UNIT: Final = {"s": NS_PER_S, "min": 60 * NS_PER_S, "h": 3600 * NS_PER_S}
 _SECONDS_BELOW_S: Final = 90
 _MINUTES_BELOW_S: Final = 90 * 60
+_GPU_UNITS: Final = {"s": "GPU-seconds", "min": "GPU-minutes", "h": "GPU-hours"}
 _GRAINS_S: Final = ((600, 10), (_MINUTES_BELOW_S, 60), (36_000, 600))
 """Below the first of each pair, a duration is rounded to the second."""
 _TO: Final = "\N{EN DASH}"
@@ -126,13 +127,22 @@ def in_about(duration_ns: int) -> str:
     return _in_two_units(grain_s * round(duration_s / grain_s))
 
 
-def in_gpu_time(duration_ns: int) -> str:
+def in_gpu_time(duration_ns: int, like_ns: int | None = None) -> str:
     """Time summed over GPUs.
+
+    Args:
+        duration_ns: The time.
+        like_ns: Another time, whose unit in a column to use (``in_unit_of``).
 
     >>> in_gpu_time(4_000_000_000), in_gpu_time(90_000_000_000), in_gpu_time(44_280_000_000_000)
     ('4 GPU-seconds', '1.5 GPU-minutes', '12.3 GPU-hours')
+    >>> in_gpu_time(90_000_000_000, 44_280_000_000_000)
+    '0.025 GPU-hours'
     """
     duration_s = seconds(duration_ns)
+    if like_ns is not None:
+        unit_s, unit = _unit_of(like_ns, 3)
+        return f"{_to_digits(duration_s / unit_s, 3)} {_GPU_UNITS[unit]}"
     if duration_s < _SECONDS_BELOW_S:
         return f"{in_time(duration_ns).removesuffix(' s')} GPU-seconds"
     if duration_s < _MINUTES_BELOW_S:

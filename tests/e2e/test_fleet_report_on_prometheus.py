@@ -8,6 +8,7 @@ import subprocess
 import time
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
+from itertools import islice, product
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -165,12 +166,64 @@ class TestAServerWithoutRules:
             )
         assert found["coverage_ratio"] == pytest.approx(1.0, rel=0.01)
 
+    def test_gives_no_more_than_a_day(self, gpumon: Shell, raw_address: str) -> None:
+        found = report(gpumon, raw_address)
+
+        assert found["lost_by_cause"] == near(SMALL.lost_seconds("cause", DAY_S))
+
     def test_has_no_week(self, gpumon: Shell, raw_address: str) -> None:
-        ended = gpumon("report", "--prometheus", raw_address)
+        ended = gpumon("report", "--prometheus", raw_address, "--since", "7d")
 
         assert (ended.code, ended.out) == (1, "")
-        assert "load prometheus/rules.yml" in ended.err
+        assert "prometheus/rules.yml is loaded" in ended.err
         assert ended.is_refused_in_a_sentence
+
+
+@pytest.fixture(scope="module")
+def new_address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Two daemons of one host, first scraped two minutes ago, and no rules."""
+    folder, now = tmp_path_factory.mktemp("new"), round(time.time())
+    with (folder / "raw.txt").open("w") as text:
+        for port in (1, 2):
+            daemon = f'job="gpumon",instance="127.0.0.1:{port}"'
+            times = range(now - 120, now + 1, 15)
+            text.writelines(f"gpumon_build_info{{{daemon}}} 1 {at}\n" for at in times)
+            text.writelines(f"up{{{daemon}}} {int(at > now - 60)} {at}\n" for at in times)
+            for gpu, (name, more, share) in product(
+                range(2),
+                (
+                    ("observed", "", 1.0), ("busy", "", 0.8),
+                    ("idle", ',cause="input_wait"', 0.1), ("idle", ',cause="not_in_use"', 0.1),
+                ),
+            ):  # fmt: skip
+                series = f'gpumon_gpu_{name}_seconds_total{{{daemon},uuid="GPU-{gpu}"{more}}}'
+                # The idle time of the first half was pending, and is attributed at once.
+                lines = (f"{series} {share * (at - now + 120)} {at}\n" for at in times)
+                text.writelines(lines if share == 1 else islice(lines, 4, None))
+    yield from served(folder, folder / "raw.txt")
+
+
+class TestTwoDaemonsOfOneHostThatAreNew:
+    def test_are_four_gpus_of_one_host(self, gpumon: Shell, new_address: str) -> None:
+        found = report(gpumon, new_address, "--since", "10m")
+
+        assert (found["hosts"], found["gpus"], found["tile_seconds"]) == (1, 4, None)
+        assert [one["name"] for one in found["worst"]["host"]["worst"]] == ["127.0.0.1"]
+        assert any("127.0.0.1 has 2 daemons" in note for note in found["notes"])
+
+    def test_have_shares_that_add_up(self, gpumon: Shell, new_address: str) -> None:
+        found = report(gpumon, new_address, "--since", "10m")
+
+        assert found["coverage_ratio"] == pytest.approx(0.2, rel=0.15)
+        parts = found["busy_seconds"] + found["lost_seconds"] + found["not_in_use_seconds"]
+        assert parts <= found["observed_seconds"] + 1e-6
+
+    def test_say_that_they_could_not_be_scraped(self, gpumon: Shell, new_address: str) -> None:
+        text = gpumon("report", "--prometheus", new_address, "--since", "10m").out
+
+        assert "2 daemons could not be scraped at times (`min_over_time(up[10m]) == 0`)" in (
+            text.replace("\n          ", " ")
+        )
 
 
 @pytest.fixture(scope="module")

@@ -85,6 +85,17 @@ def down_and_missing(fake: FakePrometheus) -> None:
     fake.missing = frozenset([*range(8), 20, 21])
 
 
+def unscraped(fake: FakePrometheus) -> None:
+    down(fake)
+    fake.counters["(up["] = [({}, 3.0)]
+
+
+def newly_loaded(fake: FakePrometheus) -> None:
+    """Let the rules have recorded one tile of five minutes."""
+    fake.counters["increase1h"] = []
+    fake.missing = frozenset(range(287))
+
+
 def of_unknown_cause(fake: FakePrometheus) -> None:
     """Let no run be tagged."""
     without(fake, "run", "user")
@@ -111,7 +122,9 @@ def raw(fake: FakePrometheus) -> None:
     fake.counters["count (gpumon_gpu_observed_seconds_total)"] = [({}, 8.0)]
     fake.counters["last_over_time(gpumon_gpu_observed_seconds_total"] = [({}, 8.0)]
     fake.counters["sum by (cause)"] = [({"cause": "input_wait"}, 86_400.0)]
-    fake.counters["sum (max without"] = [({}, 4 * 86_400.0)]
+    fake.counters["increase(gpumon_gpu_observed_seconds_total"] = [({}, 4 * 86_400.0)]
+    fake.counters["increase(gpumon_gpu_busy_seconds_total"] = [({}, 2 * 86_400.0)]
+    fake.counters["sum (max without"] = [({}, 86_400.0)]
 
 
 HEADS: dict[str, tuple[Callable[[FakePrometheus], object], str]] = {
@@ -149,7 +162,16 @@ HEADS: dict[str, tuple[Callable[[FakePrometheus], object], str]] = {
             [Series(one.record, {**one.labels, "site": "west"}, one.whole) for one in fake.series]
         ), "",
     ),
+    "hosts that did not answer": (unscraped, ""),
+    "new rules": (newly_loaded, ""),
+    "an unknown energy": (lambda fake: without(fake, "use:"), "--price-kwh 0.30"),
+    "two daemons of one host": (
+        lambda fake: fake.counters.update(
+            {"count by (instance) (gpumon_build_info)": [({"host": "node-00"}, 2.0)]}
+        ), "",
+    ),
     "a day of raw counters": (raw, "--since 1d"),
+    "raw counters unless more is asked for": (raw, ""),
 }  # fmt: skip
 
 
@@ -199,9 +221,7 @@ def test_refusals_of_fleet_reports(
     fake.reset([])
     ends["no figures"] = asked(gpumon, fake.address, "")
     raw(fake)
-    ends["no rules, for a week"] = asked(gpumon, fake.address, "")
-    fake.counters["count_over_time"] = [({}, 3.0)]
-    ends["no full hour"] = asked(gpumon, fake.address, "")
+    ends["no rules, for a week"] = asked(gpumon, fake.address, "--since 7d")
     fake.reset(fleet())
     ends["a limit"] = asked(gpumon, fake.address, "--by cause --fail-if-lost-above 20")
     without(fake, "cause:", "gpumon:gpu_busy")

@@ -7,6 +7,7 @@ from datetime import datetime, timezone
 from typing import Any, Final
 
 from gpumon.core.fleet.fleet_report import (
+    DIMENSIONS,
     FleetReport,
     Loser,
     Prices,
@@ -58,7 +59,8 @@ def encode_fleet_report(report: FleetReport) -> dict[str, Any]:
             for few in report.few_runs
         ],
         "worst": {
-            ranking.dimension.name: _ranking(ranking, report.prices) for ranking in report.rankings
+            **dict.fromkeys(dimension.name for dimension in DIMENSIONS),
+            **{one.dimension.name: _ranking(one, report.prices) for one in report.rankings},
         },
         "warnings": list(report.warnings),
         "notes": list(report.notes),

@@ -145,6 +145,8 @@ class FleetReport:
         lost_by_cause: Seconds.
         input_wait_by_reason: Seconds; a part of the idle time.
         energy_by_use: Joules by ``busy``, ``lost`` and ``not_in_use``; empty: unknown.
+        unscraped_daemons: How many did not answer a scrape in the span, or in its last day;
+            ``None``: unknown, or nothing is missing.
         gpus: How many there are now; ``None``: unknown.
         hosts: How many are up now; ``None``: unknown.
         few_runs: Of the largest known causes, those that few runs account for.
@@ -166,6 +168,7 @@ class FleetReport:
     lost_by_cause: Mapping[str, float]
     input_wait_by_reason: Mapping[str, float] = field(default_factory=dict)
     energy_by_use: Mapping[str, float] = field(default_factory=dict)
+    unscraped_daemons: int | None = None
     gpus: int | None = None
     hosts: int | None = None
     rankings: tuple[Ranking, ...] = ()

@@ -49,14 +49,12 @@ _TO_CAUSE: Final[Mapping[str, str]] = {
     IdleCause.START_UP: "to start-up",
 }
 _COLOURED: Final = ("Verdict", "Coverage", "Partial")
-_HOSTS_DOWN: Final = (
-    "Hosts were down or could not be scraped (`up == 0` finds them), or evaluations were skipped."
-)
 _BAR: Final = 20
 _MAX_REASONS: Final = 3
 _WHOLE_MONEY: Final = 1_000
 """From here on, amounts have no decimals."""
 _HOUR_S: Final = 3_600.0
+_MINUTES_OF_DAY: Final = 1_440
 
 
 def render_fleet_report(report: FleetReport, style: TextStyle) -> str:
@@ -104,10 +102,10 @@ def headline(report: FleetReport) -> Iterator[tuple[str, str]]:
 def verdict_sentence(report: FleetReport) -> str:
     """The sentence for a manager: each part only where the figures show it."""
     if report.lost_ratio is None:
-        return f"No GPU was in use, in {_hours(report.observed_seconds)} observed."
+        return f"No GPU was in use, in {_hours(report.observed_seconds, report)} observed."
     lost = (
         f"{in_percent(report.lost_ratio, DEFAULT_SETTINGS.lost_share)} of "
-        f"{_hours(report.in_use_seconds)} in use were lost"
+        f"{_hours(report.in_use_seconds, report)} in use were lost"
     )
     if not report.lost_seconds:
         return f"{lost}."
@@ -119,7 +117,8 @@ def _parts(report: FleetReport) -> Iterator[str]:
     lost_s, causes = report.lost_seconds, report.known_causes
     known_s = report.lost_by_cause[causes[0]] if causes else 0.0
     if report.unknown_seconds > known_s:
-        yield f"for {in_percent(report.unknown_seconds / lost_s)} of that no cause is known"
+        unknown = in_percent(report.unknown_seconds / lost_s)
+        yield f"the cause of {f'{unknown} of that' if causes else 'all of it'} is unknown"
     few = {one.cause: one for one in report.few_runs}
     for place, cause in enumerate(causes):
         that = "" if place else " of that"
@@ -145,30 +144,46 @@ def coverage_sentence(report: FleetReport) -> str:
     """How much was not observed, and why as far as that is known."""
     coverage = in_percent(report.coverage_ratio, MIN_COVERAGE)
     sentences = [f"Only {coverage} of the time was observed; what was lost in the rest is unknown."]
-    if report.tile_seconds is not None and report.first_tile_at is not None:
-        tile_s = report.tile_seconds
-        before = max(0, ceil((report.first_tile_at - report.started_at) / tile_s))
-        if before:
-            sentences.append(f"There are no figures before {moment(report.first_tile_at)}.")
-        gaps = report.all_tiles - report.known_tiles - before
-        if gaps > 0:
-            tiles = "hours" if tile_s == _HOUR_S else f"spans of {tile_s / 60:.0f} minutes"
-            sentences.append(
-                f"{gaps:,} of {report.all_tiles:,} {tiles} are missing, in which the server did "
-                "not evaluate its rules."
-            )
-        known = (report.expected_seconds or 0.0) * report.known_tiles / report.all_tiles
-        if report.observed_seconds < MIN_COVERAGE * known:
-            sentences.append(_HOSTS_DOWN)
-    else:
-        sentences.append(_HOSTS_DOWN)
-    return " ".join(sentences)
+    if report.tile_seconds is None or report.first_tile_at is None:
+        sentences.append(_unscraped(report) or "The counters begin later, or scrapes are missing.")
+        return " ".join(sentences)
+    is_hourly = report.tile_seconds == _HOUR_S
+    tile = "hour" if is_hourly else f"{report.tile_seconds / 60:.0f} minutes"
+    tiles = "hours" if is_hourly else f"spans of {tile}"
+    before = max(0, ceil((report.first_tile_at - report.started_at) / report.tile_seconds))
+    if before:
+        sentences.append(
+            f"The first figures are of the {tile} until "
+            f"{moment(report.first_tile_at + report.tile_seconds)}: before that, the rules were "
+            "not loaded, or nothing was scraped."
+        )
+    gaps = report.all_tiles - report.known_tiles - before
+    missing = []
+    if gaps > 0:
+        missing.append(f"{gaps:,} of {report.all_tiles:,} {tiles} have no figures.")
+    # Of the first one, only a part may have been observed.
+    whole_tiles = report.known_tiles - (before > 0)
+    known_s = (report.expected_seconds or 0.0) * whole_tiles / report.all_tiles
+    is_partial = report.observed_seconds < MIN_COVERAGE * known_s
+    if gaps > 0 or is_partial:
+        missing.append(_unscraped(report) or "Evaluations or scrapes are missing.")
+    return " ".join([*sentences, *missing])
+
+
+def _unscraped(report: FleetReport) -> str:
+    """Who was down, if the server shows it."""
+    if not report.unscraped_daemons:
+        return ""
+    minutes = (report.ended_at - report.started_at) / 60
+    span = "1d" if minutes >= _MINUTES_OF_DAY else f"{minutes:.0f}m"
+    daemons = counted(report.unscraped_daemons, "daemon", "daemons")
+    return f"{daemons} could not be scraped at times (`min_over_time(up[{span}]) == 0`)."
 
 
 def cost_sentence(report: FleetReport) -> str:
     """What the loss cost."""
     prices = report.prices
-    lost = _hours(report.lost_seconds)
+    lost = _hours(report.lost_seconds, report)
     price = cost(report.lost_seconds, prices.gpu_hour)
     if price is not None and prices.gpu_hour is not None:
         lost += f", {in_money(price)} at {in_money(prices.gpu_hour)} per GPU-hour"
@@ -184,7 +199,7 @@ def cost_sentence(report: FleetReport) -> str:
     if not is_next_to_nothing(nanoseconds(unused_s), nanoseconds(report.observed_seconds)):
         price = cost(unused_s, prices.gpu_hour)
         worth = "" if price is None else f" ({in_money(price)})"
-        sentences.append(f"Another {_hours(unused_s)}{worth} were not in use.")
+        sentences.append(f"Another {_hours(unused_s, report)}{worth} were not in use.")
     return " ".join(sentences)
 
 
@@ -235,8 +250,9 @@ def _about_untagged_runs(report: FleetReport) -> str:
     ]
     where = f"on {label_text(hosts[0], 60)}" if hosts else "on the hosts"
     return (
-        f"Run `gpumon why` {where}: it names the line of code that a GPU waits for. Runs that are "
-        "started by `gpumon run -- python train.py` report their causes from then on."
+        f"Run `gpumon why` {where}: it names the line of code that a GPU waits for, and `gpumon "
+        "report` says what is suspected. Runs that are started by `gpumon run -- python train.py` "
+        "report their causes from then on."
     )
 
 
@@ -296,7 +312,13 @@ def time_rows(report: FleetReport) -> list[tuple[str, float, str | None]]:
     rows.append(("not in use", unused, None))
     rest = report.observed_seconds - report.in_use_seconds - unused
     rows.append(("pending", max(0.0, rest), None))
-    return [row for row in rows if not is_next_to_nothing(nanoseconds(row[1]), whole_ns)]
+    return [row for row in rows if not _is_shown_as_zero(row[1], whole_ns)]
+
+
+def _is_shown_as_zero(amount_s: float, whole_ns: int) -> bool:
+    amount_ns = nanoseconds(amount_s)
+    figure = in_unit_of(whole_ns, amount_ns).split(" ")[0]
+    return is_next_to_nothing(amount_ns, whole_ns) or not figure.strip("0.")
 
 
 def word_of_cause(cause: str | None) -> str:
@@ -412,8 +434,9 @@ def moment(unix_s: float) -> str:
     return time_of_day(at, datetime.fromtimestamp(0, timezone.utc))
 
 
-def _hours(amount_s: float) -> str:
-    return in_gpu_time(nanoseconds(amount_s))
+def _hours(amount_s: float, report: FleetReport) -> str:
+    """GPU time in the unit of the tables."""
+    return in_gpu_time(nanoseconds(amount_s), nanoseconds(report.observed_seconds))
 
 
 def _span(duration_s: float) -> str:

@@ -73,8 +73,10 @@ BUSY_OF: Final[Mapping[Dimension, Quantity]] = {
     USERS: Quantity("user:gpumon_user_gpu_busy_seconds", "gpumon_user_gpu_busy_seconds_total"),
 }
 EXPECTED: Final = "gpumon:gpu_expected_seconds"
-GPUS: Final = Quantity("gpumon:gpus", "gpumon_gpu_info")
+GPUS: Final = Quantity("gpumon:gpus", "gpumon_gpu_observed_seconds_total")
 HOSTS_UP: Final = Quantity("gpumon:hosts", "gpumon_build_info")
+_OF_GPU: Final = "job, instance, uuid"
+"""A uuid alone is not enough: simulated GPUs of all machines have the same."""
 _GROUP_LABEL: Final[Mapping[Dimension, str]] = {HOSTS: "host", RUNS: "of", USERS: "user"}
 
 
@@ -115,10 +117,6 @@ class FleetQueries:
         """Each tile with its time."""
         return f"{record}:increase{self._tile}[{self._window}]"
 
-    def has_short_tiles(self) -> str:
-        """Whether there are any."""
-        return f"count_over_time({OBSERVED.record}:increase{_SHORT}[1d])"
-
     def by(self, labels: Sequence[str], quantity: Quantity, *matchers: str) -> str:
         """Sums over the span by labels; servers that scrape the same count once.
 
@@ -138,13 +136,28 @@ class FleetQueries:
     def latest(self, quantity: Quantity) -> str:
         """How many there are at the end of the span."""
         if self.is_raw:
-            return f"count ({_ONCE} ({quantity.counter}))"
+            by = "host" if quantity is HOSTS_UP else _OF_GPU
+            return f"count (count by ({by}) ({_with_host(quantity.counter)}))"
         window = f"{round(2 * self.tile_s)}s"
         return f"sum ({_ONCE} (last_over_time({quantity.record}:count{self._tile}[{window}])))"
 
     def known_gpus(self) -> str:
         """How many GPUs were seen in the span, from raw counters."""
-        return f"count (count by (uuid) (last_over_time({OBSERVED.counter}[{self._window}])))"
+        seen = f"last_over_time({OBSERVED.counter}[{self._window}])"
+        return f"count (count by ({_OF_GPU}) ({seen}))"
+
+    def unscraped(self) -> str:
+        """How many daemons did not answer a scrape, in a day at most."""
+        span_s = min(self.span_s, LONGEST_OF_SHORT_TILES_S)
+        window = f"{round(span_s)}s"
+        failed = f"min_over_time(up[{window}]) == 0"
+        ours = f"last_over_time({HOSTS_UP.counter}[{window}])"
+        return f"count (count by (job, instance) ({failed} and on (job, instance) {ours}))"
+
+    def shared_hosts(self, count: int) -> str:
+        """Hosts with several daemons now, and how many."""
+        daemons = f"count by (instance) ({HOSTS_UP.counter})"
+        return f"topk({count}, count by (host) ({_with_host(daemons)}) > 1)"
 
     def owners(self, runs: Sequence[str]) -> str:
         """Users and instances of runs."""
@@ -171,7 +184,7 @@ class FleetQueries:
         if self.is_raw:
             labels = ",".join(filter(None, (quantity.matchers, *matchers)))
             sums = f"increase({quantity.counter}{{{labels}}}[{self._window}])"
-            sums = _relabelled(sums, "host", "$1$2$3", "instance", _INSTANCE)
+            sums = _with_host(sums)
         else:
             labels = ",".join(filter(None, matchers))
             tiles = f"{quantity.record}:increase{self._tile}{{{labels}}}[{self._window}]"
@@ -214,6 +227,10 @@ def equal_to(label: str, text: str) -> str:
 def _quoted(text: str) -> str:
     """A string in PromQL, whose escapes are those of JSON."""
     return json.dumps(text, ensure_ascii=False)
+
+
+def _with_host(expression: str) -> str:
+    return _relabelled(expression, "host", "$1$2$3", "instance", _INSTANCE)
 
 
 def _relabelled(expression: str, label: str, text: str, source: str, pattern: str) -> str:

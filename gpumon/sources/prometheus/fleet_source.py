@@ -14,6 +14,7 @@ from gpumon.core.fleet.fleet_report import (
     NO_PRICES,
     NO_RUN,
     RUNS,
+    USERS,
     Dimension,
     FewRuns,
     FleetReport,
@@ -34,13 +35,21 @@ _FEW: Final = 5
 """More runs than these are not few."""
 _CAUSES_WITH_RUNS: Final = 2
 """So many of the largest causes are searched for few runs that account for them."""
+_MAX_SHARED: Final = 3
 _SKEW_S: Final = 60.0
 _RULES: Final = "prometheus/rules.yml"
+_DEFAULT_DAYS: Final = 7
+_DAY_S: Final = 86_400.0
+_WHY_NO_TABLE: Final[Mapping[Dimension, str]] = {
+    HOSTS: "no host is known to have lost time",
+    RUNS: "no tagged run lost time: `gpumon run -- python train.py` tags a run",
+    USERS: "no user is known to have lost time: `gpumon serve --users` counts by user",
+}
 
 
 def read_fleet_report(
     api: PrometheusApi,
-    since_s: float,
+    since_s: float | None,
     clock: Clock,
     *,
     prices: Prices = NO_PRICES,
@@ -50,7 +59,7 @@ def read_fleet_report(
 
     Args:
         api: The server.
-        since_s: How far to look back.
+        since_s: How far to look back; ``None``: 7 days, or one before there are hourly tiles.
         clock: Of this machine, to compare with the server's.
         prices: Of a GPU-hour and a kWh.
         dimensions: What to rank losses by.
@@ -61,9 +70,18 @@ def read_fleet_report(
     api.ask("vector(1)")  # shows whether it is a Prometheus, and its time
     now_s = clock.wall_time_s()
     at_s = now_s if api.server_time_s is None else api.server_time_s
-    report = _Reader(api, at_s, FleetQueries(since_s)).report(dimensions)
-    notes = (*report.notes, *_skew(now_s - at_s))
+    report = _Reader(api, at_s, since_s).report(dimensions)
+    notes = (*report.notes, *_unpriced_energy(report, prices), *_skew(now_s - at_s))
     return replace(report, prices=prices, warnings=tuple(api.warnings), notes=notes)
+
+
+def _unpriced_energy(report: FleetReport, prices: Prices) -> list[str]:
+    if prices.kwh is None or report.energy_by_use:
+        return []
+    return [
+        f"The energy is unknown, and so is its price: the server has no figures of "
+        f"`{promql.ENERGY.counter}`."
+    ]
 
 
 def _skew(ahead_s: float) -> list[str]:
@@ -85,32 +103,49 @@ _NO_OWNERS: Final = _Owners(set(), set())
 class _Reader:
     """Asks one server for one span."""
 
-    def __init__(self, api: PrometheusApi, at_s: float, queries: FleetQueries) -> None:
+    def __init__(self, api: PrometheusApi, at_s: float, since_s: float | None) -> None:
         self._api = api
         self._at_s = at_s
-        self._queries = queries
+        self._queries = FleetQueries(since_s or _DEFAULT_DAYS * _DAY_S)
+        self._may_shorten = since_s is None
         self._notes: list[str] = []
 
     def report(self, dimensions: Sequence[Dimension]) -> FleetReport:
-        observed = self._of_servers(self._ask(self._queries.tiles_of(promql.OBSERVED.record)))
+        observed = self._observed_tiles()
+        if not observed and self._may_shorten:
+            self._queries = FleetQueries(_DAY_S)
+            observed = self._observed_tiles()
+            self._notes.append(
+                "The server has no hourly figures yet, so this is the last day instead of "
+                f"{_DEFAULT_DAYS} days."
+            )
         if not observed:
             self._read_raw()
+        busy_s, unused_s = self._whole(promql.BUSY), self._whole(promql.NOT_IN_USE)
+        lost = self._by("cause", promql.LOST)
         report = FleetReport(
             source=self._api.address,
             started_at=self._at_s - self._queries.span_s,
             ended_at=self._at_s,
-            observed_seconds=self._whole(promql.OBSERVED),
-            busy_seconds=self._whole(promql.BUSY),
-            not_in_use_seconds=self._whole(promql.NOT_IN_USE),
-            lost_by_cause=self._by("cause", promql.LOST),
+            # What was pending when the span began is attributed in it, and so may exceed it.
+            observed_seconds=max(
+                self._whole(promql.OBSERVED), busy_s + unused_s + sum(lost.values())
+            ),
+            busy_seconds=busy_s,
+            not_in_use_seconds=unused_s,
+            lost_by_cause=lost,
             input_wait_by_reason=self._by("reason", promql.INPUT_WAIT),
             energy_by_use=self._by("use", promql.ENERGY),
             gpus=self._count(self._queries.latest(promql.GPUS)),
             hosts=self._count(self._queries.latest(promql.HOSTS_UP)),
         )
         report = self._with_coverage(report, observed)
+        if report.has_low_coverage:
+            report = replace(report, unscraped_daemons=self._unscraped())
         self._compare_hosts(report)
         rankings = [found for one in dimensions if (found := self._ranking(one))]
+        if report.lost_seconds:
+            self._explain_missing(dimensions, rankings)
         return replace(
             report,
             rankings=tuple(rankings),
@@ -137,6 +172,9 @@ class _Reader:
 
     # -- coverage ----------------------------------------------------------------
 
+    def _observed_tiles(self) -> dict[str, Sample]:
+        return self._of_servers(self._ask(self._queries.tiles_of(promql.OBSERVED.record)))
+
     def _read_raw(self) -> None:
         """Read raw counters from now on.
 
@@ -149,22 +187,17 @@ class _Reader:
                 f"{address} has no figures of gpumon: let it scrape `gpumon serve`, and load "
                 f"{_RULES} there"
             )
-        if self._queries.is_short:
-            self._queries.is_raw = True
-            self._notes.append(
-                f"The server has no figures of {_RULES}, so raw counters were read. They lack "
-                "what a run or a cause lost before its second scrape."
-            )
-        elif self._ask(self._queries.has_short_tiles()):
+        if not self._queries.is_short:
             raise PrometheusError(
-                f"the rules of {_RULES} have recorded no hour at {address} yet: ask for less, with "
-                "--since 1d"
+                f"{address} has no hourly figures of gpumon, which more than a day needs: they "
+                f"come about an hour after {_RULES} is loaded; until then, ask for --since 1d"
             )
-        else:
-            raise PrometheusError(
-                f"{address} has no hourly figures of gpumon, which more than a day needs: load "
-                f"{_RULES} there and wait an hour, or ask for less, with --since 1d"
-            )
+        self._queries.is_raw = True
+        self._notes.append(
+            f"The server has no figures of {_RULES}, which come within ten minutes after it is "
+            "loaded. So raw counters were read, which lack what a run or a cause lost before its "
+            "second scrape."
+        )
 
     def _of_servers(self, samples: Sequence[Sample]) -> dict[str, Sample]:
         """The tiles of each server; of two that scrape the same, those with the larger sum."""
@@ -204,13 +237,36 @@ class _Reader:
             expected_seconds=queries.tiles * sum(means) or None,
         )
 
+    def _unscraped(self) -> int | None:
+        """How many daemons did not answer a scrape; ``None``: unknown."""
+        try:
+            return self._count(self._queries.unscraped())
+        except PrometheusError:  # more samples than the server reads for one query
+            return None
+
     def _compare_hosts(self, report: FleetReport) -> None:
+        for sample in self._ask(self._queries.shared_hosts(_MAX_SHARED)):
+            host = label_text(sample.labels.get("host", ""), 60)
+            self._notes.append(
+                f"The host {host} has {sample.value:.0f} daemons, whose instances differ only in "
+                "their ports. Its figures are of all of them."
+            )
         hosts = self._count(self._queries.count_of("host", promql.HOSTS_OBSERVED))
         if hosts is not None and report.hosts is not None and hosts > report.hosts:
             self._notes.append(
                 f"{hosts:,} hosts have figures, {report.hosts:,} are there now. A host that was "
                 "renamed has both of its names."
             )
+
+    def _explain_missing(
+        self, dimensions: Sequence[Dimension], rankings: Sequence[Ranking]
+    ) -> None:
+        found = [one.dimension for one in rankings]
+        self._notes += [
+            f"There is no table of {one.many}, because {_WHY_NO_TABLE[one]}."
+            for one in dimensions
+            if one not in found
+        ]
 
     # -- who lost ----------------------------------------------------------------
 

@@ -75,6 +75,21 @@ class TestJson:
         ):  # fmt: skip
             assert found[key] is None
         assert found["worst"]["run"]["worst"][0]["users"] is None
+        assert (found["worst"]["user"], found["worst"]["host"]) == (None, None)
+
+
+class TestSince:
+    def test_is_a_week_if_there_are_hourly_figures(
+        self, gpumon: Shell, fake: FakePrometheus
+    ) -> None:
+        out = gpumon("report", "--prometheus", fake.address).out
+
+        assert "The 7 days until" in out
+        fake.counters["increase1h"] = []
+        fake.counters["count (gpumon_gpu_observed_seconds_total)"] = [({}, 8.0)]
+        ended = gpumon("report", "--prometheus", fake.address)
+        assert (ended.code, ended.err) == (0, "")
+        assert "The 24 hours until" in ended.out
 
 
 class TestBy:

@@ -49,6 +49,14 @@ class TestWhereTheTimeWent:
     def test_adds_up_to_what_was_observed(self) -> None:
         assert sum(row[1] for row in time_rows(SHOWN)) == pytest.approx(SHOWN.observed_seconds)
 
+    def test_leaves_out_what_would_be_shown_as_zero(self) -> None:
+        short = replace(
+            SHOWN, observed_seconds=1_290.0, busy_seconds=1_288.8, not_in_use_seconds=0.0,
+            lost_by_cause={},
+        )  # fmt: skip
+
+        assert [title for title, *_ in time_rows(short)] == ["busy"]
+
     def test_leaves_out_what_is_next_to_nothing(self) -> None:
         few = replace(SHOWN, lost_by_cause={"compile": 1.0})
 

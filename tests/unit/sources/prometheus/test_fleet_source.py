@@ -7,7 +7,15 @@ from email.utils import formatdate
 
 import pytest
 
-from gpumon.core.fleet.fleet_report import RUNS, USERS, Dimension, FleetReport, Ranking
+from gpumon.core.fleet.fleet_report import (
+    NO_PRICES,
+    RUNS,
+    USERS,
+    Dimension,
+    FleetReport,
+    Prices,
+    Ranking,
+)
 from gpumon.errors import PrometheusError
 from gpumon.sources.prometheus.api import PrometheusApi
 from gpumon.sources.prometheus.fleet_source import read_fleet_report
@@ -17,6 +25,7 @@ from tests.fake_prometheus import NOW_S, WEEK_S, FakePrometheus, Reply, Series, 
 
 WHOLE_S = 20 * 8 * WEEK_S
 LOST_BY_RUN = "run_cause:gpumon_training_gpu_lost_seconds"
+EMPTY = Reply(b'{"status": "success", "data": {"resultType": "vector", "result": []}}')
 OBSERVED, EXPECTED = "gpumon:gpu_observed_seconds", "gpumon:gpu_expected_seconds"
 
 
@@ -26,10 +35,12 @@ def fake() -> Iterator[FakePrometheus]:
         yield fake
 
 
-def read(fake: FakePrometheus, since_s: float = WEEK_S) -> FleetReport:
+def read(
+    fake: FakePrometheus, since_s: float | None = WEEK_S, *, prices: Prices = NO_PRICES
+) -> FleetReport:
     api = PrometheusApi(fake.address)
     try:
-        return read_fleet_report(api, since_s, StoppedClock())
+        return read_fleet_report(api, since_s, StoppedClock(), prices=prices)
     finally:
         api.close()
 
@@ -37,6 +48,10 @@ def read(fake: FakePrometheus, since_s: float = WEEK_S) -> FleetReport:
 def ranking(report: FleetReport, dimension: Dimension) -> Ranking:
     (found,) = [one for one in report.rankings if one.dimension is dimension]
     return found
+
+
+def lost_by_cause(lost_s: float) -> Series:
+    return Series("cause:gpumon_gpu_lost_seconds", {"cause": "compile"}, lost_s)
 
 
 def lost_by_run(labels: dict[str, str], lost_s: float) -> Series:
@@ -101,6 +116,40 @@ class TestTheReport:
 
         assert f":increase{tile}[" in fake.queries[1]
         assert report.all_tiles == -(-days * 86_400 // {"5m": 300, "1h": 3_600}[tile])
+
+
+class TestAServerWithoutHourlyTiles:
+    """Its rules were loaded less than an hour ago."""
+
+    @pytest.fixture(autouse=True)
+    def _forget_hours(self, fake: FakePrometheus) -> None:
+        fake.misbehave = lambda query: EMPTY if "increase1h" in query else None
+
+    def test_gives_a_day_unless_more_was_asked_for(self, fake: FakePrometheus) -> None:
+        fake.counters["count (gpumon_gpu_observed_seconds_total)"] = [({}, 8.0)]
+        report = read(fake, None)
+
+        assert report.ended_at - report.started_at == 86_400
+        assert report.tile_seconds == 300
+        assert report.notes == (
+            "The server has no hourly figures yet, so this is the last day instead of 7 days.",
+        )
+
+    def test_has_no_week(self, fake: FakePrometheus) -> None:
+        fake.counters["count (gpumon_gpu_observed_seconds_total)"] = [({}, 8.0)]
+
+        with pytest.raises(PrometheusError, match=r"no hourly figures .* ask for --since 1d"):
+            read(fake)
+
+
+class TestTimeThatWasPendingBefore:
+    def test_is_observed(self, fake: FakePrometheus) -> None:
+        fake.series.append(lost_by_cause(0.2 * WHOLE_S))
+
+        report = read(fake)
+
+        parts = report.in_use_seconds + (report.not_in_use_seconds or 0.0)
+        assert report.observed_seconds == pytest.approx(parts)
 
 
 class TestRanks:
@@ -177,6 +226,20 @@ class TestCoverage:
 
         assert read(fake).coverage_ratio == pytest.approx(0.8)
 
+    def test_says_who_was_down_only_where_it_is_low(self, fake: FakePrometheus) -> None:
+        fake.counters["min_over_time(up["] = [({}, 3.0)]
+        assert read(fake).unscraped_daemons is None
+        fake.missing = frozenset(range(84))
+
+        assert read(fake).unscraped_daemons == 3
+
+    def test_does_not_need_to_know_who_was_down(self, fake: FakePrometheus) -> None:
+        refused = Reply(b'{"status": "error", "error": "too many samples"}', 422)
+        fake.misbehave = lambda query: refused if "(up[" in query else None
+        fake.missing = frozenset(range(84))
+
+        assert read(fake).unscraped_daemons is None
+
     def test_is_unknown_without_its_rule(self, fake: FakePrometheus) -> None:
         fake.series = [one for one in fake.series if one.record != EXPECTED]
 
@@ -233,6 +296,34 @@ class TestNotes:
 
         assert note.startswith("21 hosts have figures, 20 are there now.")
 
+    def test_say_which_host_is_several_daemons(self, fake: FakePrometheus) -> None:
+        fake.counters["count by (instance) (gpumon_build_info)"] = [({"host": "node-1"}, 2.0)]
+
+        assert read(fake).notes == (
+            "The host node-1 has 2 daemons, whose instances differ only in their ports. Its "
+            "figures are of all of them.",
+        )
+
+    def test_say_why_a_table_is_missing(self, fake: FakePrometheus) -> None:
+        fake.series = [one for one in fake.series if not one.record.startswith(("run", "user"))]
+
+        notes = read(fake).notes
+
+        assert [note.partition(",")[0] for note in notes] == [
+            "There is no table of runs", "There is no table of users",
+        ]  # fmt: skip
+        fake.series = [one for one in fake.series if not one.record.startswith("cause")]
+        assert read(fake).notes == ()
+
+    def test_say_where_energy_has_no_price(self, fake: FakePrometheus) -> None:
+        assert read(fake, prices=Prices(kwh=0.3)).notes == ()
+        fake.series = [one for one in fake.series if not one.record.startswith("use:")]
+        assert read(fake).notes == ()
+
+        (note,) = read(fake, prices=Prices(kwh=0.3)).notes
+
+        assert note.startswith("The energy is unknown, and so is its price")
+
     def test_say_why_users_are_unknown(self, fake: FakePrometheus) -> None:
         refused = Reply(b'{"status": "error", "error": "too many samples"}', 422)
         fake.misbehave = lambda query: refused if "job_info" in query else None
@@ -260,7 +351,7 @@ class TestAServerWithoutOurRules:
 
     def test_is_asked_for_counters_up_to_a_day(self, raw: FakePrometheus) -> None:
         raw.counters["last_over_time(gpumon_gpu_observed_seconds_total"] = [({}, 8.0)]
-        raw.counters["sum (max without"] = [({}, 4 * 86_400.0)]
+        raw.counters["increase(gpumon_gpu_observed_seconds_total"] = [({}, 4 * 86_400.0)]
 
         report = read(raw, 86_400)
 
@@ -269,14 +360,15 @@ class TestAServerWithoutOurRules:
         assert "no figures of prometheus/rules.yml" in report.notes[0]
         assert any("increase(gpumon_gpu_idle_seconds_total" in query for query in raw.queries)
 
+    def test_gives_a_day_unless_more_was_asked_for(self, raw: FakePrometheus) -> None:
+        report = read(raw, None)
+
+        assert report.ended_at - report.started_at == 86_400
+        assert "the last day instead of 7 days" in report.notes[0]
+        assert "raw counters were read" in report.notes[1]
+
     def test_is_refused_beyond_a_day(self, raw: FakePrometheus) -> None:
         with pytest.raises(PrometheusError, match="which more than a day needs"):
-            read(raw)
-
-    def test_is_refused_before_the_first_hour(self, raw: FakePrometheus) -> None:
-        raw.counters["count_over_time"] = [({}, 3.0)]
-
-        with pytest.raises(PrometheusError, match="have recorded no hour"):
             read(raw)
 
     def test_is_refused_where_nothing_is_scraped(self) -> None:
