@@ -221,7 +221,7 @@ def use_of_time() -> timeseries.Panel:
 def causes() -> timeseries.Panel:
     """Causes of the lost time."""
     panel = (
-        stacked(curves("What the lost time went to", GPUS))
+        stacked(curves("What the lost time went to", "none", GPUS))
         .span(THIRD)
         .decimals(2)
         .description(
@@ -237,7 +237,7 @@ def causes() -> timeseries.Panel:
 def reasons() -> timeseries.Panel:
     """Reasons of input waits."""
     panel = (
-        stacked(curves("Why batches are late", GPUS))
+        stacked(curves("Why batches are late", "none", GPUS))
         .span(THIRD)
         .decimals(2)
         .description(

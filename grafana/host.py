@@ -110,7 +110,7 @@ def use_of_time() -> timeseries.Panel:
 def causes() -> timeseries.Panel:
     """Causes of the lost time."""
     panel = (
-        stacked(curves("What the lost time went to", GPUS))
+        stacked(curves("What the lost time went to", "none", GPUS))
         .description(
             "GPUs lost to each cause, summed over the selected ones: 1 is one idle GPU. Time "
             "outside jobs is left out. 'nothing lost': the GPUs answer and lose nothing. "
@@ -125,7 +125,7 @@ def causes() -> timeseries.Panel:
 def reasons() -> timeseries.Panel:
     """Reasons of input waits."""
     panel = (
-        stacked(curves("Why batches are late", GPUS))
+        stacked(curves("Why batches are late", "none", GPUS))
         .description(
             "GPUs that wait for input, by reason: 1 is one idle GPU. 'reasons unknown': no "
             "evidence. Together they are the band 'waiting for input' beside this. The runbook of "

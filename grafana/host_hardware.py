@@ -106,7 +106,7 @@ def held_down() -> statetimeline.Panel:
 def throttled() -> timeseries.Panel:
     """Time with reduced clocks, by reason."""
     panel = (
-        stacked(curves("Clocks held down, by reason", GPUS))
+        stacked(curves("Clocks held down, by reason", "none", GPUS))
         .height(8)
         .decimals(2)
         .description(
@@ -116,7 +116,8 @@ def throttled() -> timeseries.Panel:
         )
         .with_target(over_time(queries.THROTTLED, "{{reason}}", "A"))
     )
-    return worded(panel, {"none": "text"}, CLOCK_WORDS)
+    as_beside = {"sw_power_cap": "yellow", "sw_thermal_slowdown": "orange", "hw_slowdown": "red"}
+    return worded(panel, {"none": "text", **as_beside}, CLOCK_WORDS)
 
 
 # -- the boards -------------------------------------------------------------------
@@ -192,7 +193,7 @@ def clocks() -> timeseries.Panel:
 def ecc_errors() -> timeseries.Panel:
     """Memory errors of each board."""
     return (
-        curves("Memory errors (ECC)", "suffix:errors")
+        curves("Memory errors (ECC)", "none", "errors")
         .span(THIRD)
         .decimals(0)
         .description(
@@ -208,7 +209,7 @@ def ecc_errors() -> timeseries.Panel:
 def xid_errors() -> timeseries.Panel:
     """Errors that the driver reported."""
     return (
-        curves("XID errors", "suffix:errors")
+        curves("XID errors", "none", "errors")
         .height(8)
         .decimals(0)
         .description(

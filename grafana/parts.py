@@ -42,7 +42,8 @@ NO_PAUSE: Final = model.SpecialValueMap(
 NAMED_GPU: Final = "GPU {{gpu}} {{name}}"
 NO_ANSWER: Final = "'No data': nothing is scraped from this host; check its daemon."
 GPU_HOURS: Final = "suffix:GPU-h"
-GPUS: Final = "suffix:GPUs"
+GPUS: Final = "GPUs"
+"""What an axis counts."""
 MONEY: Final = "locale"
 """With separators of thousands; the currency is that of the variable."""
 
@@ -199,9 +200,15 @@ def culprit(expr: str) -> stat.Panel:
     return worded(panel, {}, CAUSE_WORDS)
 
 
-def curves(title: str, unit_name: str) -> timeseries.Panel:
-    """Lines over the time shown, in half the width."""
-    return (
+def curves(title: str, unit_name: str, counted: str = "") -> timeseries.Panel:
+    """Lines over the time shown, in half the width.
+
+    Args:
+        title: What they show.
+        unit_name: The unit of the values.
+        counted: What the axis counts, for values without a unit.
+    """
+    panel = (
         timeseries.Panel()
         .title(title)
         .height(9)
@@ -216,6 +223,7 @@ def curves(title: str, unit_name: str) -> timeseries.Panel:
         )
         .tooltip(options.VizTooltipOptions().mode(common.TooltipDisplayMode.MULTI))
     )
+    return panel.axis_label(counted) if counted else panel
 
 
 def stacked(panel: timeseries.Panel) -> timeseries.Panel:

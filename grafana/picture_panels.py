@@ -15,12 +15,15 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.dates import DateFormatter
 from matplotlib.patches import Rectangle
+from matplotlib.ticker import MaxNLocator, MultipleLocator
 
 Sample: TypeAlias = dict[str, Any]
 Answers: TypeAlias = Mapping[str, list[Sample]]
 """Results of Prometheus by the reference of the query."""
 Row: TypeAlias = dict[str, Any]
 
+MINUTES: Final = 300
+"""Seconds between two ticks of a length of time."""
 INK: Final = "#24292e"
 QUIET: Final = "#6a737d"
 RULE: Final = "#d8dee4"
@@ -44,6 +47,8 @@ _SCALED: Final = {
     "kwatth": ("Wh", 1000),
     "massg": ("g", 1000),
 }
+POINTS: Final = 0.72
+"""Of one pixel."""
 _PREFIXES: Final = {1000: ("", "k", "M", "G"), 1024: ("", "Ki", "Mi", "Gi")}
 
 
@@ -84,7 +89,10 @@ def _duration(seconds: float, decimals: int | None) -> str:
         if abs(seconds) >= length:
             text = _number(seconds / length, decimals)
             return f"{text} {name}{'s' if name != 's' and text != '1' else ''}"
-    return f"{seconds * 1000:.0f} ms" if seconds else "0 s"
+    if not seconds:
+        return "0 s"
+    is_ms = abs(seconds) >= 1e-3
+    return f"{_number(seconds * (1e3 if is_ms else 1e6), decimals)} {'ms' if is_ms else 'µs'}"
 
 
 # -- settings of fields -------------------------------------------------------------
@@ -165,20 +173,31 @@ def draw(axes: Axes, panel: dict[str, Any], answers: Answers, shown_s: tuple[flo
 
 
 def _draw_figures(axes: Axes, panel: dict[str, Any], answers: Answers) -> None:
+    """Each value below its name, as Grafana shows both."""
     axes.axis("off")
+    sizes = panel["options"].get("text", {})
     shown = [
         (legend(target, one["metric"]), float(one["value"][1]))
         for target in panel["targets"]
         for one in answers[target["refId"]]
     ]
-    for number, (name, value) in enumerate(shown):
-        text, colour = text_and_colour(settings_of(panel, name), value)
-        middle = (number + 0.5) / len(shown)
-        size = min(22, 15 * axes.bbox.width / len(shown) / (12 * max(len(text), 4)))
-        axes.text(middle, 0.55, text, ha="center", va="center", color=colour, fontsize=size)
-        axes.text(
-            middle, 0.15, word_of(panel, name), ha="center", va="center", color=QUIET, fontsize=8
-        )
+    cells = [
+        (word_of(panel, name), *text_and_colour(settings_of(panel, name), value))
+        for name, value in shown
+    ]
+    room = 1.1 * axes.bbox.width / len(cells)
+    of_words = _fitting(sizes.get("titleSize", 11), room, [word for word, _, _ in cells])
+    of_values = _fitting(sizes.get("valueSize", 30), room, [text for _, text, _ in cells])
+    for number, (word, text, colour) in enumerate(cells):
+        middle = (number + 0.5) / len(cells)
+        ink = INK if sizes else QUIET
+        axes.text(middle, 0.7, word, ha="center", va="center", color=ink, fontsize=of_words)
+        axes.text(middle, 0.3, text, ha="center", va="center", color=colour, fontsize=of_values)
+
+
+def _fitting(pixels: float, room: float, texts: Sequence[str]) -> float:
+    """A size in points at which all of the texts fit."""
+    return min(pixels * POINTS, room / max(4, *map(len, texts)))
 
 
 def table_rows(panel: dict[str, Any], answers: Answers) -> list[Row]:
@@ -215,7 +234,7 @@ def _draw_table(axes: Axes, panel: dict[str, Any], answers: Answers) -> None:
     headings = list(rows[0])
     cells = [[_cell(panel, heading, row[heading]) for heading in headings] for row in rows]
     texts = [headings, *cells]
-    widths = [max(len(line[place]) for line in texts) + 2 for place in range(len(headings))]
+    widths = [max(len(line[place]) for line in texts) + 3 for place in range(len(headings))]
     starts = np.cumsum([0, *widths]) / max(sum(widths), axes.bbox.width / 7)
     height = min(0.12, 1 / max(len(texts), 1))
     for number, line in enumerate(texts):
@@ -262,6 +281,7 @@ def _draw_bars(axes: Axes, panel: dict[str, Any], answers: Answers) -> None:
         )  # fmt: skip
         starts = {name: starts[name] + lengths[name] for name in names}
     axes.xaxis.set_major_formatter(lambda value, _: written(panel_unit(panel), value, 0))
+    axes.xaxis.set_major_locator(MultipleLocator(MINUTES))
     _finish(axes, len(causes))
 
 
@@ -294,10 +314,12 @@ def _draw_curves(axes: Axes, panel: dict[str, Any], answers: Answers) -> None:
     every = sorted({at for _, one in series for at, _ in one["values"]})
     times = [datetime.fromtimestamp(at, timezone.utc) for at in every]
     bottom = np.zeros(len(every))
+    highest = 0.0
     for place, (name, one) in enumerate(series):
         colour = _colour(panel, name, place)
         values = dict(one["values"])
         line = np.array([float(values.get(at, "nan")) for at in every])
+        highest = max(highest, *np.nan_to_num(line))
         if is_stacked:
             top = bottom + np.nan_to_num(line)
             axes.fill_between(
@@ -313,9 +335,22 @@ def _draw_curves(axes: Axes, panel: dict[str, Any], answers: Answers) -> None:
         else:
             is_dashed = "custom.lineStyle" in settings_of(panel, name)
             style = "--" if is_dashed else "-"
-            axes.plot(times, line, style, color=colour, linewidth=1.3, label=word_of(panel, name))
-    axes.set_ylim(0, panel["fieldConfig"]["defaults"].get("max"))
+            # Equal lines are all visible: the first is the widest.
+            width = 1.3 + 1.4 * sum(
+                one["values"] == other["values"] for _, other in series[place + 1 :]
+            )
+            axes.plot(
+                times, line, style, color=colour, linewidth=width, label=word_of(panel, name),
+                clip_on=False,
+            )  # fmt: skip
+    defaults = panel["fieldConfig"]["defaults"]
+    axes.set_ylim(0, defaults.get("max", None if highest else 1))
+    if defaults.get("decimals") == 0:
+        axes.yaxis.set_major_locator(MaxNLocator(5, integer=True))
+    elif panel_unit(panel) == "bytes":
+        axes.yaxis.set_major_locator(MultipleLocator(2 ** math.floor(math.log2(highest / 3))))
     axes.yaxis.set_major_formatter(lambda value, _: written(panel_unit(panel), value, None))
+    axes.set_ylabel(custom.get("axisLabel", ""), fontsize=7, color=QUIET)
     axes.grid(color=RULE, linewidth=0.5)
     _finish(axes, len(series))
 
@@ -347,18 +382,23 @@ def _finish(axes: Axes, entries: int) -> None:
     for side in axes.spines.values():
         side.set_visible(False)
     handles, names = axes.get_legend_handles_labels()
-    longest = max((len(name) for name in names), default=0) + 6
-    columns = max(1, min(entries, int(axes.bbox.width / (longest * 5))))
+    longest = max((len(name) for name in names), default=0) + 5
+    columns = max(1, min(entries, int(axes.bbox.width / (longest * 4.8))))
+    # Ticks and names are below the axes, which become so much smaller.
+    whole, box = axes.figure.bbox.height, axes.get_position()
+    below = (14 + 13 * math.ceil(entries / columns)) / whole
+    axes.set_position((box.x0, box.y0 + below, box.width, box.height - below))
     axes.legend(
-        handles, names, loc="upper center", bbox_to_anchor=(0.5, -0.13), fontsize=6.5,
+        handles, names, loc="upper center", bbox_to_anchor=(0.5, -18 / axes.bbox.height),
+        fontsize=6.5, borderpad=0, labelspacing=0.3,
         ncols=columns, frameon=False, labelcolor=INK, handlelength=1.2, columnspacing=1,
     )  # fmt: skip
 
 
 def marks(axes: Axes, times: Sequence[tuple[float, str]]) -> None:
-    """Dashed lines of annotations: Unix seconds and colours."""
-    for at, colour in times:
+    """Dotted lines of annotations: Unix seconds and colours; those of one moment alternate."""
+    for number, (at, colour) in enumerate(times):
         axes.axvline(
             datetime.fromtimestamp(at, timezone.utc),
-            color=COLOURS[colour], linewidth=0.8, linestyle=":",
+            color=COLOURS[colour], linewidth=1.2, linestyle=(3 * number, (3, 6)),
         )  # fmt: skip

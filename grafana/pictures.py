@@ -15,6 +15,7 @@ from typing import Any, Final
 import matplotlib as mpl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 from matplotlib.patches import Rectangle
 from PIL import Image
 
@@ -25,10 +26,10 @@ from tests.e2e.prometheus_server import Prometheus
 from tests.e2e.scripted_prometheus import NOW_S, SENT, SHOWN_S, prometheus_after
 
 FOLDER: Final = Path(__file__).resolve().parents[1] / "docs" / "images"
-WIDTH: Final = 1400
+WIDTH: Final = 1120
 UNIT: Final = 30
 """Pixels of one line of the grid."""
-HEAD: Final = 50
+HEAD: Final = 66
 GAP: Final = 4
 DPI: Final = 100
 STEP_S: Final = 15
@@ -36,18 +37,34 @@ TILE_S: Final = 300
 NOTE: Final = "not Grafana: drawn by matplotlib from the same queries, after a scripted half hour"
 
 
-def picture(uid: str, server: Prometheus) -> bytes:
-    """A dashboard as a PNG."""
-    board = BOARDS[uid]
-    lines = max(one["gridPos"]["y"] + one["gridPos"]["h"] for one in board["panels"])
+def pictures_of(uid: str) -> dict[str, list[dict[str, Any]]]:
+    """Panels by name of the picture: those before the first row, and from there on."""
+    panels = BOARDS[uid]["panels"]
+    first = next((at for at, one in enumerate(panels) if one["type"] == "row"), len(panels))
+    found = {uid: panels[:first], f"{uid}-boards": panels[first:]}
+    return {name: some for name, some in found.items() if some}
+
+
+PICTURES: Final = {name: uid for uid in BOARDS for name in pictures_of(uid)}
+"""The dashboard of each picture."""
+
+
+def picture(name: str, server: Prometheus) -> bytes:
+    """A dashboard, or a part of it, as a PNG."""
+    uid = PICTURES[name]
+    board, panels = BOARDS[uid], pictures_of(uid)[name]
+    first = min(one["gridPos"]["y"] for one in panels)
+    lines = max(one["gridPos"]["y"] + one["gridPos"]["h"] for one in panels) - first
     height = HEAD + lines * UNIT
     figure = Figure(figsize=(WIDTH / DPI, height / DPI), dpi=DPI, facecolor="#f4f5f5")
-    figure.text(0.008, 1 - 18 / height, board["title"], fontsize=14, va="center", weight="bold")
-    figure.text(0.008, 1 - 38 / height, NOTE, fontsize=9, va="center", color="#c4162a")
-    figure.text(1 - 0.008, 1 - 18 / height, chosen(board), va="center", ha="right", fontsize=9)
+    title = board["title"] if name == uid else f"{board['title']}, continued"
+    figure.text(0.008, 1 - 18 / height, title, fontsize=14, va="center", weight="bold")
+    figure.text(0.008, 1 - 38 / height, chosen(board), va="center", fontsize=9)
+    figure.text(0.008, 1 - 55 / height, NOTE, fontsize=9, va="center", color="#c4162a")
     notes = marks_of(board, server)
-    for panel in board["panels"]:
-        place = panel["gridPos"]
+    _explain(figure, board, {colour for _, colour in notes})
+    for panel in panels:
+        place = {**panel["gridPos"], "y": panel["gridPos"]["y"] - first}
         left, width = place["x"] / 24 * WIDTH + GAP, place["w"] / 24 * WIDTH - 2 * GAP
         top = HEAD + place["y"] * UNIT + GAP
         tall = place["h"] * UNIT - 2 * GAP
@@ -68,7 +85,21 @@ def chosen(board: dict[str, Any]) -> str:
     values = {**VARIABLES, **SENT, "gpu": "All", "job": "All", "datasource": "Prometheus"}
     shown = [one for one in board["templating"]["list"] if one.get("hide", 0) != 2]
     texts = [f"{one['label']}: {values[one['name']]}" for one in shown]
-    return "     ".join([*texts, "Last 30 minutes"])
+    return "    ".join([*texts, "Last 30 minutes"])
+
+
+def _explain(figure: Figure, board: dict[str, Any], colours: set[str]) -> None:
+    """Say what the dotted lines mean."""
+    _, height = figure.get_size_inches() * DPI
+    notes = [one for one in board["annotations"]["list"] if one["iconColor"] in colours]
+    lines = [
+        Line2D([], [], color=picture_panels.COLOURS[one["iconColor"]], linestyle=":")
+        for one in notes
+    ]
+    figure.legend(
+        lines, [one["name"].lower() for one in notes], loc="center right", frameon=False,
+        bbox_to_anchor=(1, 1 - 55 / height), ncols=len(notes), fontsize=8.5, borderpad=0,
+    )  # fmt: skip
 
 
 def _paper(figure: Figure, box: tuple[float, float, float, float], title: str) -> None:
@@ -80,9 +111,11 @@ def _paper(figure: Figure, box: tuple[float, float, float, float], title: str) -
             facecolor="white", edgecolor="#d8dee4", linewidth=0.8, zorder=-1,
         )
     )  # fmt: skip
+    size = min(9, 1.02 * width / len(title))
     figure.text(
-        (left + 8) / WIDTH, 1 - (top + 14) / height, title, fontsize=9, va="center", weight="bold"
-    )
+        (left + 8) / WIDTH, 1 - (top + 14) / height, title,
+        fontsize=size, va="center", weight="bold",
+    )  # fmt: skip
 
 
 def _axes(figure: Figure, kind: str, box: tuple[float, float, float, float]) -> Axes:
@@ -91,7 +124,7 @@ def _axes(figure: Figure, kind: str, box: tuple[float, float, float, float]) -> 
     _, height = figure.get_size_inches() * DPI
     margins = {"stat": (8, 8, 8), "table": (10, 10, 8)}
     has_names = kind in ("barchart", "state-timeline")
-    before, after, below = margins.get(kind, (125 if has_names else 80, 14, 62))
+    before, after, below = margins.get(kind, (125 if has_names else 80, 14, 24))
     return figure.add_axes(
         (
             (left + before) / WIDTH,
@@ -121,9 +154,13 @@ def marks_of(board: dict[str, Any], server: Prometheus) -> list[tuple[float, str
     for note in board["annotations"]["list"]:
         expr = as_grafana_sends_it(note["expr"], SENT)
         for one in server.over_time(expr, seconds=SHOWN_S, step=60, end=NOW_S):
-            at, value = one["values"][0]
-            found.append((float(value) / 1000 if note.get("useValueForTime") else at, note))
-    return [(at, note["iconColor"]) for at, note in found]
+            if note.get("useValueForTime"):
+                times = {float(value) / 1000 for _, value in one["values"]}
+            else:  # Grafana makes one mark of consecutive points
+                every = {at for at, _ in one["values"]}
+                times = {at for at in every if at - 60 not in every}
+            found += [(at, note["iconColor"]) for at in times]
+    return sorted(set(found))
 
 
 def _png(figure: Figure) -> bytes:
@@ -135,15 +172,15 @@ def _png(figure: Figure) -> bytes:
 
 
 def main() -> None:
-    """Write one picture for each dashboard."""
+    """Write all pictures."""
     mpl.rcParams["text.parse_math"] = False
     with (
         tempfile.TemporaryDirectory() as folder,
         prometheus_after(Hours(), Path(folder)) as server,
     ):
-        for uid in BOARDS:
-            path = FOLDER / f"{uid}.png"
-            path.write_bytes(picture(uid, server))
+        for name in PICTURES:
+            path = FOLDER / f"{name}.png"
+            path.write_bytes(picture(name, server))
             print(f"wrote {path}: {path.stat().st_size / 1000:.0f} kB")
 
 

@@ -58,7 +58,7 @@ def lost() -> stat.Panel:
     """What the run lost."""
     return (
         figures("Lost by this run", "percentunit")
-        .span(HALF)
+        .span(10)
         .decimals(1)
         .description(
             "Time in which its GPUs were in use and no kernel ran, over the time shown: in "
@@ -80,7 +80,7 @@ def main_cause() -> stat.Panel:
     """The cause to look at first."""
     return (
         culprit(queries.CULPRIT)
-        .span(4)
+        .span(6)
         .description(
             "The cause with the most lost GPU time over the time shown, and how much it took. "
             f"'nothing lost': the run used GPUs and lost nothing. {_NO_RUN}"
@@ -127,7 +127,7 @@ def state() -> stat.Panel:
 def causes() -> timeseries.Panel:
     """Busy and lost time of its GPUs, in GPUs."""
     panel = (
-        stacked(curves("Where its GPU time went", GPUS))
+        stacked(curves("Where its GPU time went", "none", GPUS))
         .decimals(2)
         .description(
             "GPUs busy for this run, and lost to each cause: 1 is one GPU all the time. On a "
@@ -142,7 +142,7 @@ def causes() -> timeseries.Panel:
 def reasons() -> timeseries.Panel:
     """Reasons of input waits on its GPUs."""
     panel = (
-        stacked(curves("Why its batches are late", GPUS))
+        stacked(curves("Why its batches are late", "none", GPUS))
         .decimals(2)
         .description(
             "GPUs of this run that wait for input, by reason: 1 is one idle GPU. Reasons are "

@@ -213,11 +213,11 @@ class TestTheTables:
 
 
 class TestThePictures:
-    @pytest.mark.parametrize("uid", sorted(BOARDS))
-    def test_are_small_and_can_be_drawn_again(self, prometheus: Prometheus, uid: str) -> None:
-        shown = pictures.FOLDER / f"{uid}.png"
+    @pytest.mark.parametrize("name", sorted(pictures.PICTURES))
+    def test_are_small_and_can_be_drawn_again(self, prometheus: Prometheus, name: str) -> None:
+        shown = pictures.FOLDER / f"{name}.png"
 
-        drawn = pictures.picture(uid, prometheus)
+        drawn = pictures.picture(name, prometheus)
 
         assert drawn.startswith(b"\x89PNG")
         assert len(drawn) < MOST_BYTES
