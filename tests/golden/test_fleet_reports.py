@@ -127,6 +127,14 @@ def raw(fake: FakePrometheus) -> None:
     fake.counters["sum (max without"] = [({}, 86_400.0)]
 
 
+def newly_scraped(fake: FakePrometheus) -> None:
+    raw(fake)
+    fake.counters["increase(gpumon_gpu_observed_seconds_total"] = [({}, 30.0)]
+    fake.counters["increase(gpumon_gpu_busy_seconds_total"] = [({}, 20.0)]
+    fake.counters["sum by (cause)"] = [({"cause": "input_wait"}, 8.0)]
+    fake.counters["sum (max without"] = [({}, 0.0)]
+
+
 HEADS: dict[str, tuple[Callable[[FakePrometheus], object], str]] = {
     "few runs of known users": (with_owners, ""),
     "a cause of many runs": (lambda fake: lost_to(fake, checkpoint=0.1, input_wait=0.05), ""),
@@ -164,6 +172,7 @@ HEADS: dict[str, tuple[Callable[[FakePrometheus], object], str]] = {
     ),
     "hosts that did not answer": (unscraped, ""),
     "new rules": (newly_loaded, ""),
+    "newly scraped": (newly_scraped, "--since 1d"),
     "an unknown energy": (lambda fake: without(fake, "use:"), "--price-kwh 0.30"),
     "two daemons of one host": (
         lambda fake: fake.counters.update(

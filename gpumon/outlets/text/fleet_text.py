@@ -54,6 +54,8 @@ _MAX_REASONS: Final = 3
 _WHOLE_MONEY: Final = 1_000
 """From here on, amounts have no decimals."""
 _HOUR_S: Final = 3_600.0
+_LEAST_SHOWN: Final = 0.001
+"""Of the time that was observed."""
 _MINUTES_OF_DAY: Final = 1_440
 
 
@@ -142,8 +144,7 @@ def to_cause(cause: str) -> str:
 
 def coverage_sentence(report: FleetReport) -> str:
     """How much was not observed, and why as far as that is known."""
-    coverage = in_percent(report.coverage_ratio, MIN_COVERAGE)
-    sentences = [f"Only {coverage} of the time was observed; what was lost in the rest is unknown."]
+    sentences = [f"{_observed(report)}; what was lost in the rest is unknown."]
     if report.tile_seconds is None or report.first_tile_at is None:
         sentences.append(_unscraped(report) or "The counters begin later, or scrapes are missing.")
         return " ".join(sentences)
@@ -168,6 +169,13 @@ def coverage_sentence(report: FleetReport) -> str:
     if gaps > 0 or is_partial:
         missing.append(_unscraped(report) or "Evaluations or scrapes are missing.")
     return " ".join([*sentences, *missing])
+
+
+def _observed(report: FleetReport) -> str:
+    """How much was observed, of a low coverage."""
+    if (report.coverage_ratio or 0.0) < _LEAST_SHOWN:
+        return f"Less than {in_percent(_LEAST_SHOWN)} of the time was observed"
+    return f"Only {in_percent(report.coverage_ratio, MIN_COVERAGE)} of the time was observed"
 
 
 def _unscraped(report: FleetReport) -> str:
@@ -286,13 +294,13 @@ def scope_sentence(report: FleetReport) -> str:
         if count is not None
     ]
     now = f" The fleet has {listed(things)} now." if things else ""
-    coverage = (
-        f"{in_percent(report.coverage_ratio, MIN_COVERAGE)} of the time was observed."
-        if report.coverage_ratio is not None
-        else "How much of the time was observed is unknown."
-    )
+    coverage = ""
+    if report.coverage_ratio is None:
+        coverage = " How much of the time was observed is unknown."
+    elif not report.has_low_coverage:
+        coverage = f" {in_percent(report.coverage_ratio, MIN_COVERAGE)} of the time was observed."
     return (
-        f"The {span} until {moment(report.ended_at)}, by {label_text(report.source, 200)}. "
+        f"The {span} until {moment(report.ended_at)}, by {label_text(report.source, 200)}."
         f"{coverage}{now}"
     )
 
