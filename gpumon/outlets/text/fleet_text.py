@@ -167,7 +167,9 @@ def coverage_sentence(report: FleetReport) -> str:
     known_s = (report.expected_seconds or 0.0) * whole_tiles / report.all_tiles
     is_partial = report.observed_seconds < MIN_COVERAGE * known_s
     if gaps > 0 or is_partial:
-        missing.append(_unscraped(report) or "Evaluations or scrapes are missing.")
+        missing.append(
+            _unscraped(report) or "Evaluations or scrapes are missing, or began in that time."
+        )
     return " ".join([*sentences, *missing])
 
 
