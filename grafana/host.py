@@ -177,8 +177,8 @@ def per_gpu() -> table.Panel:
         .description(
             "Over the time shown: shares of observed time; Lost: in-use GPU time in which no "
             "kernel ran; Pause 95 %: 95th percentile of the pauses, 'none' without any; Memory: "
-            "present share in use; Starved now: 5 % of the last minute in use were. A GPU that is "
-            f"not in use has a row with busy 0 %. {NO_ANSWER}"
+            "present share in use; Starved now: whether 5 % or more of the last minute in use was "
+            f"starved. A GPU that is not in use has a row with busy 0 %. {NO_ANSWER}"
         )
         .unit("none")
         .height(9)
@@ -194,8 +194,8 @@ def use_by_cause() -> barchart.Panel:
         barchart.Panel()
         .title("Use of each GPU, by cause")
         .description(
-            "Time of each GPU over the time shown: busy, and idle by cause; the bars of GPUs that "
-            "were observed all the time are as long as that. 'not in use': no job was on the GPU. "
+            "Time of each GPU over the time shown: busy, and idle by cause; a GPU that was "
+            "observed all the time has a bar of that length. 'not in use': no job was on the GPU. "
             f"{NO_ANSWER}"
         )
         .height(9)
@@ -235,7 +235,7 @@ def runs() -> table.Panel:
         table.Panel()
         .title("Runs on each GPU now")
         .description(
-            "Tagged runs that use each GPU now, and their job of Slurm or another scheduler where "
+            "Tagged runs that use each GPU now, and their job in Slurm or another scheduler where "
             "there is one. A click on a run shows why it loses time. 'no tagged run': the GPU "
             f"answers. {NO_ANSWER}"
         )

@@ -48,9 +48,9 @@ from grafana.parts import (
 _NO_RUN: Final = "'No data': no daemon reported this run in the time shown."
 _UNUSED: Final = "'not in use': the run was seen and used no GPU."
 _UPPER_BOUND: Final = (
-    "1 / (1 - share of waits for input). It is an upper bound: it assumes that the run never "
-    "waits for input and that nothing else becomes slower. The report of the host gives the bound "
-    "of each advice."
+    "It is 1 / (1 - share of waits for input), an upper bound: it assumes that the run never waits "
+    "for input and that nothing else becomes slower. The report of the host gives a bound for each "
+    "piece of advice."
 )
 
 
