@@ -83,7 +83,7 @@ truth: tools .venv/.dev .venv-jax/.dev .venv-tensorflow/.dev $(if $(TORCH),.venv
 	$(BIN)/python -m tests.truth.host
 	$(BIN)/python -m tests.truth.advice
 	$(BIN)/python -m tests.truth.untagged
-	GPUMON_WHOLE_TABLE=1 $(BIN)/python -m pytest -q tests/unit/prometheus \
+	GPUMON_WHOLE_TABLE=1 $(BIN)/python -m pytest -q tests/unit/prometheus tests/unit/pipeline \
 		tests/unit/trainer_hooks/balance tests/faults/test_every_answer_of_the_driver.py \
 		tests/faults/test_any_sequence_of_faults.py \
 		tests/faults/test_gpu_lost_half_of_the_time.py $(ARGS)
