@@ -93,7 +93,8 @@ truth: tools .venv/.dev .venv-jax/.dev .venv-tensorflow/.dev $(if $(TORCH),.venv
 		-m keras_tensorflow tests/keras tests/stacks tests/e2e/test_run_with_frameworks.py \
 		tests/e2e/test_trainer_bench.py $(ARGS)
 	GPUMON_WHOLE_TABLE=1 GPUMON_REQUIRE_KERAS=1 KERAS_BACKEND=jax $(JAX_BIN)/python -m pytest -q \
-		-m keras_jax tests/keras tests/loops tests/stacks tests/e2e/test_run_with_frameworks.py $(ARGS)
+		-m keras_jax tests/keras tests/loops tests/stacks tests/e2e/test_run_with_frameworks.py \
+		tests/e2e/test_keras_under_serve.py tests/truth/test_phases_of_keras.py $(ARGS)
 ifneq ($(TORCH),)
 	GPUMON_WHOLE_TABLE=1 GPUMON_REQUIRE_KERAS=1 KERAS_BACKEND=torch .venv-torch/bin/python -m pytest -q \
 		-m keras_torch tests/keras tests/loops tests/stacks tests/e2e/test_run_with_frameworks.py $(ARGS)

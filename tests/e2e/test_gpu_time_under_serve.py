@@ -5,13 +5,15 @@ from __future__ import annotations
 import time
 from collections import Counter
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import pytest
-from prometheus_client.parser import text_string_to_metric_families
 
 from tests.daemon import RunningDaemon
+from tests.imported_later import ImportedLater
 from tests.training_processes import process
+
+parser: Any = ImportedLater("prometheus_client.parser")
 
 GPU, RUN = "gpumon_gpu", "gpumon_training_gpu"
 WATCHED_S: Final = 6.0
@@ -37,7 +39,7 @@ def scraped(daemon: RunningDaemon) -> dict[str, dict[tuple[str, ...], float]]:
     status, text = daemon.get("/metrics")
     assert status == 200
     found: dict[str, dict[tuple[str, ...], float]] = {}
-    for family in text_string_to_metric_families(text):
+    for family in parser.text_string_to_metric_families(text):
         if family.name.startswith((f"{GPU}_busy", f"{GPU}_idle_s", f"{RUN}_busy", f"{RUN}_idle")):
             found[family.name] = {
                 (one.labels.get("uuid") or one.labels.get("run", ""), one.labels.get("cause", "")):

@@ -9,6 +9,7 @@ import pytest
 
 from tests.daemon import FollowingDaemon
 from tests.e2e.runs_under_serve import Watched, WatchedRuns, training
+from tests.needs import in_make_truth
 
 CAUSE_OF = {"input": "input_wait", "checkpoint": "checkpoint"}
 AMOUNT_OF = {
@@ -28,7 +29,14 @@ def pairs() -> list[Any]:
         ("torch", "input"),
     ]
     return [
-        pytest.param(pair, marks=getattr(pytest.mark, f"keras_{pair[0]}"), id="-".join(pair))
+        pytest.param(
+            pair,
+            marks=[
+                getattr(pytest.mark, f"keras_{pair[0]}"),
+                *([] if pair[1] == "input" else [in_make_truth]),
+            ],
+            id="-".join(pair),
+        )
         for pair in pairs
     ]
 

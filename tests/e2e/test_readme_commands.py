@@ -43,9 +43,10 @@ def commands_of(program: str) -> list[str]:
 
 
 def reports() -> list[str]:
-    """Commands for a running daemon, in blocks and in sentences."""
+    """Commands for a running daemon, in blocks and in sentences; those for a server have tests."""
     in_sentences = re.findall(r"`(gpumon report [^`]+)`", README)
-    return [*(line for line in commands_of("gpumon") if " report" in line), *in_sentences]
+    all_of_them = [*(line for line in commands_of("gpumon") if " report" in line), *in_sentences]
+    return [command for command in all_of_them if "--prometheus" not in command]
 
 
 def output_of(command: str) -> list[str]:

@@ -192,7 +192,8 @@ class TestAModelOfKeras:
         assert ring.steps == 16
         assert phases(ring) >= {"input_wait", "train_step", "validation", "predict"}
 
-    @pytest.mark.parametrize("backend", [on(name, in_ci_on_jax) for name in BACKENDS])
+    @in_make_truth
+    @pytest.mark.parametrize("backend", [on(name) for name in BACKENDS])
     def test_keeps_its_own_tagger(self, backend: str, folder: Folder) -> None:
         folder.run(KERAS, "tagger", backend=backend)
 

@@ -17,7 +17,7 @@ from gpumon.errors import PrometheusError
 from gpumon.outlets.plot.fleet_html import fleet_page
 from gpumon.outlets.text.fleet_text import render_fleet_report
 from gpumon.outlets.text.style import TextStyle
-from gpumon.sources.prometheus.api import Answer, PrometheusApi
+from gpumon.sources.prometheus.api import PrometheusApi, ServerAnswer
 from gpumon.sources.prometheus.fleet_source import read_fleet_report
 from tests.builders.state import StoppedClock
 from tests.fake_prometheus import WEEK_S, FakePrometheus, fleet
@@ -40,12 +40,12 @@ class TestAnswersOfAPrometheus:
 
 
 def report(monkeypatch: pytest.MonkeyPatch, case: Case) -> None:
-    def answer(_: PrometheusApi, words: str) -> Answer:
+    def answer(_: PrometheusApi, words: str) -> ServerAnswer:
         body = _SERVER.reply(parse_qs(words)["query"][0]).body
         if case.random.random() < _DAMAGED_SHARE:
             body = case.tries(damaged(case.random, body))
         status = 503 if case.random.random() < _FAILED_SHARE else 200
-        return Answer(status, "application/json", "", body)
+        return ServerAnswer(status, "application/json", "", body)
 
     monkeypatch.setattr(PrometheusApi, "_fetch", answer)
     with no_hang():

@@ -28,7 +28,7 @@ WAYS: dict[str, dict[str, Any]] = {
 IS_WHOLE = bool(os.environ.get("GPUMON_WHOLE_TABLE"))
 ON_EACH = ("arrays", "a generator", "a PyDataset")
 CELLS = [
-    *[("tensorflow", way) for way in WAYS if IS_WHOLE or way in ("arrays", "several steps")],
+    *[("tensorflow", way) for way in WAYS if IS_WHOLE or way == "arrays"],
     *[("jax", way) for way in (*ON_EACH, "several steps") if IS_WHOLE or way != "a generator"],
     *[("torch", way) for way in ON_EACH if IS_WHOLE or way != "a generator"],
 ]

@@ -12,6 +12,7 @@ import pytest
 from tests.daemon import FollowingDaemon
 from tests.imported_later import ImportedLater
 from tests.keras.conftest import framework, own_runtime_folder
+from tests.needs import in_make_truth
 from tests.truth.keras_cells import BACKENDS, CELLS, is_possible, run
 
 if TYPE_CHECKING:
@@ -64,6 +65,7 @@ def daemon(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Followin
         yield running
 
 
+@in_make_truth
 @on("jax")
 @pytest.mark.measured
 def test_a_host_that_waits_while_the_device_is_busy_loses_nothing_to_input(

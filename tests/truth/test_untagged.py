@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from gpumon.sources.stacks.py_spy import find_py_spy
-from tests.needs import missing
+from tests.needs import in_make_truth, missing
 from tests.truth.untagged.catalog import LOOPS
 from tests.truth.untagged.measured import Measured, measured
 
 SECONDS = 4.0
-SOME = ("a plain generator", "a reader of another program")
+SOME = ("a plain generator", pytest.param("a reader of another program", marks=in_make_truth))
 """They need no framework, and pause often."""
 
 

@@ -48,7 +48,7 @@ _LEAST: Final = -1.0
 _MOST: Final = 1e18
 
 
-class Answer(NamedTuple):
+class ServerAnswer(NamedTuple):
     """An answer as it came.
 
     Attributes:
@@ -181,7 +181,7 @@ class PrometheusApi:
 
     # -- one exchange ------------------------------------------------------------
 
-    def _fetch(self, words: str) -> Answer:
+    def _fetch(self, words: str) -> ServerAnswer:
         """The answer to a query."""
         is_reused = self._connection is not None
         try:
@@ -206,7 +206,7 @@ class PrometheusApi:
                 "the address, and that the server runs"
             ) from error
 
-    def _exchange(self, words: str) -> Answer:
+    def _exchange(self, words: str) -> ServerAnswer:
         # A socket's timeout is for one read, which a server that sends single bytes never exceeds:
         # so the connection is shut down at the deadline.
         deadline_s = time.monotonic() + self._patience_s
@@ -233,7 +233,7 @@ class PrometheusApi:
                 if answer.will_close:
                     self.close()
                 kind, server = (answer.getheader(name) or "" for name in ("Content-Type", "Server"))
-                return Answer(answer.status, kind, server, body)
+                return ServerAnswer(answer.status, kind, server, body)
         except (OSError, HTTPException) as error:
             if time.monotonic() >= deadline_s:  # the error comes from being shut down
                 raise TimeoutError from error
@@ -297,7 +297,7 @@ class PrometheusApi:
 
     # -- what came ---------------------------------------------------------------
 
-    def _document(self, answer: Answer) -> Any:  # noqa: ANN401  (JSON)
+    def _document(self, answer: ServerAnswer) -> Any:  # noqa: ANN401  (JSON)
         if answer.status in (_UNKNOWN_CLIENT, _FORBIDDEN):
             raise self._not_let_in(answer.status)
         try:
@@ -332,7 +332,7 @@ class PrometheusApi:
             f"{self.address} wants credentials (status {status}): {put_into_file}"
         )
 
-    def _without_json(self, answer: Answer) -> PrometheusError:
+    def _without_json(self, answer: ServerAnswer) -> PrometheusError:
         status = answer.status
         if answer.server == _DAEMON:
             return PrometheusError(
