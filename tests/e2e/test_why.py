@@ -106,6 +106,7 @@ def training(folder: Path, script: str) -> Iterator[subprocess.Popen[bytes]]:
 
 
 class TestAPlainGenerator:
+    @pytest.mark.measured  # on a busy machine the spans come late, and no sample is of work alone
     def test_is_named_with_its_caller_and_its_stacks_are_kept(self, tmp_path: Path) -> None:
         record, plot = tmp_path / "stacks.json", tmp_path / "stacks.svg"
         with training(tmp_path, GENERATOR) as process:
@@ -121,9 +122,7 @@ class TestAPlainGenerator:
         assert f"is in read_shard (train.py:{sleeps}), called from train.py:{loops}" in text
         assert record.stat().st_mode & 0o777 == 0o600
         profiles = json.loads(record.read_bytes())["profiles"]
-        names = {profile["name"] for profile in profiles}
-        assert "GPU idle" in names
-        assert len(names) >= 2  # where others delay the spans, busy samples are mixed
+        assert {profile["name"] for profile in profiles} >= {"GPU idle", "GPU busy"}
         assert plot.read_text().startswith("<?xml")
 
 

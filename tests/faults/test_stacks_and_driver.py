@@ -79,6 +79,8 @@ class TestADriver:
             wait_until(lambda: daemon.get("/-/ready")[0] == 200)
             wait_until(lambda: idle_samples(daemon)[0] > 0, 60)
 
+            assert closes(daemon.state())
+
 
 @pytest.mark.soak
 class TestSixteenGpusWithAHundredProcesses:

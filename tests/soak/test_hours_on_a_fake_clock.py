@@ -27,7 +27,6 @@ def held() -> tuple[int, int, int]:
     return sys.getallocatedblocks(), descriptors(), threads()
 
 
-@pytest.mark.soak
 def test_a_daemon_holds_after_hours_what_it_held_before(
     fake_nvml: FakeNvml, tmp_path: Path
 ) -> None:
