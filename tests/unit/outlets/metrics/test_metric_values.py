@@ -10,7 +10,7 @@ import pytest
 
 from gpumon.core.accounting.totals import GpuTotals
 from gpumon.core.device.board_counters import ACTIVITIES, TRANSFERS, BoardCounters
-from gpumon.core.device.driver_codes import MAX_XIDS
+from gpumon.core.device.driver_codes import MAX_XIDS, THROTTLE_REASONS
 from gpumon.core.owner_quotas import MAX_RUNS_SHOWN
 from gpumon.core.phase import CAUSES, PHASES, IdleCause, InputWaitReason, TrainingPhase
 from gpumon.core.sample import ActivitySample, GpuDetails
@@ -240,32 +240,54 @@ OPT_IN_DETAILS = (
 
 class TestHowManySeries:
     def busy_gpu(self) -> GpuState:
-        """A GPU with every cause and reason, every field that is on by default, and three XIDs."""
+        """A GPU with every cause, every reason for a wait, and all fields that are on."""
         gpu = detailed_gpu(
             fill=gpm_fill(0.9),
-            xid_errors=tuple((number, 1) for number in range(3)),
+            xid_errors=(),
             device=device(0, "MIG-a", parent_uuid="GPU-a", gpu_instance=1, compute_instance=0),
         )
         assert gpu.latest is not None
-        assert gpu.latest.details is not None
         reasons = {reason.value: S for reason in InputWaitReason}
         idle_ns = dict.fromkeys(CAUSES, S) | {IdleCause.INPUT_WAIT: len(reasons) * S}
         return gpu._replace(
             totals=gpu.totals._replace(idle_ns=idle_ns, input_wait_by_reason_ns=reasons),
             latest=gpu.latest._replace(
                 processes=(),
-                details=gpu.latest.details._replace(**dict.fromkeys(OPT_IN_DETAILS)),  # type: ignore[arg-type]
+                details=GpuDetails(**self.details_of(gpu, throttle_reasons=())),
             ),
-            board=BoardCounters(
-                throttled_ns={"sw_power_cap": S, "hw_thermal_slowdown": S},
-                activity_ns=dict.fromkeys(ACTIVITIES, S),
-            ),
+            board=BoardCounters(activity_ns=dict.fromkeys(ACTIVITIES, S)),
         )
 
-    def test_a_gpu_has_is_90_at_most(self) -> None:
-        state = monitor_state(gpus=(self.busy_gpu(),), runs=())
+    @staticmethod
+    def details_of(gpu: GpuState, **changes: Any) -> dict[str, Any]:
+        assert gpu.latest is not None
+        assert gpu.latest.details is not None
+        return gpu.latest.details._asdict() | dict.fromkeys(OPT_IN_DETAILS) | changes
 
-        assert 80 < series_with('"MIG-a"', state) <= 90
+    def count(self, gpu: GpuState) -> int:
+        return series_with('"MIG-a"', monitor_state(gpus=(gpu,), runs=()))
+
+    def test_a_gpu_has_is_78_at_most_if_its_board_is_in_no_trouble(self) -> None:
+        assert self.count(self.busy_gpu()) == 78
+
+    def test_a_gpu_has_is_90_at_most_with_four_reasons_for_reduced_clocks_and_four_xids(
+        self,
+    ) -> None:
+        gpu = self.busy_gpu()
+        reasons = [*THROTTLE_REASONS.values()][:4]
+        board = gpu.board._replace(throttled_ns=dict.fromkeys(reasons, S))
+        xids = tuple((number, 1) for number in range(4))
+
+        assert self.count(gpu._replace(board=board, xid_errors=xids)) == 78 + 2 * 4 + 4
+
+    def test_a_gpu_has_is_11_more_with_the_fields_of_nvml_on(self) -> None:
+        gpu = self.busy_gpu()
+        assert gpu.latest is not None
+        details = GpuDetails(**self.details_of(gpu, **dict.fromkeys(OPT_IN_DETAILS, 1.0)))
+        board = gpu.board._replace(transferred_bytes=dict.fromkeys(TRANSFERS, 1))
+        gpu = gpu._replace(latest=gpu.latest._replace(details=details), board=board)
+
+        assert self.count(gpu) == 78 + 11
 
     def test_an_unused_gpu_has_is_half_of_that(self) -> None:
         totals = GpuTotals(observed_ns=S, idle_ns={IdleCause.NOT_IN_USE: S})
