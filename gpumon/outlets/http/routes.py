@@ -64,6 +64,8 @@ SHORTEST_SINCE_S: Final = 0.001
 LONGEST_RUN: Final = 512
 _NUMBER: Final = re.compile(r"[0-9.eE+-]{1,40}")
 _LONGEST_SHOWN: Final = 60
+_FORWARDED: Final = frozenset({"forwarded", "via", "x-forwarded-for", "x-real-ip"})
+"""Fields that proxies add."""
 
 
 class ReportScope(NamedTuple):
@@ -142,6 +144,8 @@ class Routes:
         shown = request.fields.get("authorization", "")
         if self._token is not None and self._token.is_shown(shown):
             return TRUSTED
+        if not _FORWARDED.isdisjoint(request.fields):  # the connection is a proxy's
+            return ANYBODY
         uid = client.user()
         return Viewer(uid, is_trusted=uid == os.geteuid())
 

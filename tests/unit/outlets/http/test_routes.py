@@ -80,18 +80,27 @@ class TestWhoComesFromBeyond:
 
 
 class TestWhoMaySeeWholePaths:
-    def viewer(self, client: Client, uid: int | None, authorization: str = "") -> Viewer:
+    def viewer(
+        self, client: Client, uid: int | None, authorization: str = "", **fields: str
+    ) -> Viewer:
         ends = ("127.0.0.1", 50_000), ("127.0.0.1", 19_835)
         with pytest.MonkeyPatch.context() as patched:
             patched.setattr(clients, "peer_user", lambda peer, own: uid)
             one = routes(token=WebToken(TOKEN.encode()))
-            request = asking("/api/v1/state", authorization=authorization)
+            request = asking("/api/v1/state", authorization=authorization, **fields)
             return one.viewer(request, client._replace(ends=ends))
 
     def test_the_user_of_the_daemon_and_who_shows_the_token_see_all(self) -> None:
         assert self.viewer(HERE, os.geteuid()).is_trusted
         assert self.viewer(HERE, None, f"Bearer {TOKEN}").is_trusted
         assert self.viewer(FROM_ELSEWHERE, None, f"Bearer {TOKEN}").is_trusted
+
+    @pytest.mark.parametrize("field", ["forwarded", "via", "x-forwarded-for", "x-real-ip"])
+    def test_who_comes_through_a_proxy_sees_them_with_the_token_alone(self, field: str) -> None:
+        through = {field: "192.0.2.7"}
+
+        assert self.viewer(HERE, os.geteuid(), **through) == Viewer()
+        assert self.viewer(HERE, os.geteuid(), f"Bearer {TOKEN}", **through).is_trusted
 
     def test_others_see_at_most_their_own(self) -> None:
         other = os.geteuid() + 1
