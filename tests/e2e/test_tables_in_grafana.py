@@ -25,6 +25,7 @@ pytestmark = pytest.mark.prometheus
 ROOT: Final = Path(__file__).resolve().parents[2]
 DRAWN: Final = sorted(path.stem for path in (ROOT / "docs" / "images").glob("gpumon-*.png"))
 MODULES: Final = ROOT / ".venv-node"
+OLDEST_NODE: Final = 20
 H200: Final = "NVIDIA H200"
 EACH_GPU: Final = (1020 / 1800, 660 / 1800, 0, 780, 1.475, 90 / 141, 1)
 WITHOUT_UNUSED: Final = {"run", "epoch"}
@@ -129,6 +130,9 @@ def in_grafana(
 ) -> Any:
     """The answer of ``tests/grafana_data/transform.cjs``."""
     node = needed("node", "nodejs")
+    version = subprocess.run([node, "--version"], capture_output=True, text=True, check=True).stdout
+    if int(version.removeprefix("v").partition(".")[0]) < OLDEST_NODE:
+        missing(f"@grafana/data needs Node {OLDEST_NODE} or newer, and this is {version.strip()}")
     if not (MODULES / "node_modules" / "@grafana").is_dir():
         missing("@grafana/data is not installed: make tools")
     done = subprocess.run(
