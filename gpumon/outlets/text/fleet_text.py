@@ -224,7 +224,10 @@ def reason_sentence(report: FleetReport) -> str:
         f"{WORD_OF_REASON.get(name, label_text(name, 40))} ({in_percent(part / waited)})"
         for name, part in known[:_MAX_REASONS]
     ]
-    return f"Input was late due to {listed(parts)}."
+    if report.known_causes[0] == IdleCause.INPUT_WAIT.value:
+        return f"Input was late due to {listed(parts)}."
+    share = in_percent(report.lost_by_cause[IdleCause.INPUT_WAIT.value] / report.lost_seconds)
+    return f"The waits for input, {share} of the loss, were due to {listed(parts)}."
 
 
 def next_sentence(report: FleetReport) -> str:
