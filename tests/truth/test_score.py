@@ -28,8 +28,8 @@ SEED = DEVELOPMENT_SEEDS[3]
 VISIBLE = [name for name, kind in KINDS.items() if kind.is_visible]
 AT_A_SECOND = Row(LOG, 1.0)
 TRAINING_KINDS = [name for name in KINDS if name not in UNTAGGED]
-WATCHED = list(KINDS) if os.environ.get("GPUMON_WHOLE_TABLE") else [*KINDS][::4]
-"""The kinds that daemons watch: a quarter of them in CI, all in ``make truth``."""
+WATCHED = list(KINDS) if os.environ.get("GPUMON_WHOLE_TABLE") else [*KINDS][::3]
+"""The kinds that daemons watch: a third of them in CI, all in ``make truth``."""
 INDISTINGUISHABLE = {"rounds", "checkpoints", "many_gpus", "validation"}
 """Idle in the pattern of starvation, for another cause."""
 
