@@ -19,7 +19,7 @@ PACKAGES_UPWARDS = {
     "gpumon.core": (
         "clock", "phase", "verdict", "settings", "wording", "owner_quotas", "ring_format", "waits",
         "sample", "stacks", "reading", "attribution", "accounting", "device", "log_summary",
-        "report", "state", "diagnosis", "fleet", "codecs",
+        "report", "state", "diagnosis", "fleet", "view", "codecs",
     ),
     "gpumon.sources.nvml": (
         "pynvml_module", "codes", "binding", "stamp_clock", "fields", "busy", "drain_schedule",

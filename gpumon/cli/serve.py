@@ -42,7 +42,7 @@ from gpumon.outlets.http.routes import ReportScope
 from gpumon.outlets.http.server import DEFAULT_LISTEN, HttpServer, parse_listen
 from gpumon.outlets.metrics.prometheus import MetricsExporter
 from gpumon.outlets.state_file import StateFile
-from gpumon.outlets.text.page_text import page_text
+from gpumon.outlets.text.monitor_view import ViewBuilder
 from gpumon.pipeline.monitor import Monitor
 from gpumon.pipeline.report_builder import Reports
 from gpumon.pipeline.watch import MachineWatch, Watch
@@ -190,7 +190,7 @@ class Daemon:
         self._wait, self._has_token = wait, token is not None
         self._clock = SystemClock()
         self._stopped = False
-        self._reports = Reports()
+        self._reports, views = Reports(), ViewBuilder()
         self._log, self._xid_log = CollectorLog(_LOG), XidLog(_LOG)
         self._field_log, self._price_log = FieldLog(_LOG), PriceLog(_LOG)
         replay = replay_of(source)
@@ -203,7 +203,7 @@ class Daemon:
             clock=clock,
             token=token,
             report=self._report_document,
-            texts=lambda state: page_text(self._reports.report_on(state)),
+            view=lambda state, cells: views.view(state, self._reports.report_on(state), cells),
         )
         try:
             self._folder = LockedFolder()

@@ -157,11 +157,6 @@ def encode_report(report: Report, viewer: Viewer = ANYBODY) -> dict[str, Any]:
     }
 
 
-def encode_sentences(report: Report) -> dict[str, Any]:
-    """Only the sentences of a report: its ``notes`` and its ``advice``."""
-    return {"notes": _REPORT.encode(report)["notes"], "advice": _encode_advice(report)}
-
-
 def decode_report(document: object) -> Report:
     """The report that a document describes; its intervals count from 0.
 

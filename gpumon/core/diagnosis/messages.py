@@ -749,6 +749,7 @@ NO_GPU_USED: Final = Counted(
     "no GPU: the run {runs} used none.", "no GPU: the runs {runs} used none."
 )
 MIG_IN_LOG: Final = "unknown: MIG is on, and the log has no utilisation of {gpus}."
+MIG_BELOW: Final = "MIG is on: its instances have the work."
 MIG_EMPTY: Final = "unknown: MIG is on for {gpus}, without an instance."
 NO_DATA: Final = Counted(
     "unknown: {gpus} does not report how busy it is.",

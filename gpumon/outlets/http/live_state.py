@@ -14,6 +14,7 @@ from gpumon.core.codecs.gpu_codec import encode_held, encode_troubles
 from gpumon.core.codecs.report_codec import encode_reasons, encode_standstill
 from gpumon.core.codecs.stack_codec import ANYBODY, Viewer
 from gpumon.core.codecs.state_codec import board_document, state_document
+from gpumon.core.codecs.view_codec import encode_view
 from gpumon.core.device.troubles import all_troubles, error_of
 from gpumon.core.ring_format.runtime_paths import stale_after_ns
 from gpumon.core.sample import Device
@@ -25,11 +26,12 @@ from gpumon.core.state import (
     source_message,
     unknown_gpu,
 )
+from gpumon.core.view.view import Cells, MonitorView
 from gpumon.core.wording import label_text
 from gpumon.outlets.http.page_history import PageHistory
 
-TextsReader = Callable[[MonitorState], Mapping[str, Any]]
-"""Returns the ``headline``, the ``notes`` and the ``advice`` of the report on a state."""
+ViewReader = Callable[[MonitorState, Mapping[str, Cells]], MonitorView]
+"""Returns the view of a state, whose GPUs have these last minutes by UUID."""
 
 
 class LiveState:
@@ -39,16 +41,17 @@ class LiveState:
     once for all who may see the same.
     """
 
-    def __init__(self, clock: Clock, texts: TextsReader) -> None:
+    def __init__(self, clock: Clock, view: ViewReader) -> None:
         self._clock = clock
-        self._texts = texts
+        self._read_view = view
         self.history = PageHistory()
         self.address: str | None = None
         self._changed = threading.Condition()
         self._encoding = threading.Lock()
         self._state: MonitorState | None = None
         self._tick = 0
-        self._events_of = 0
+        self._encoded_of = 0
+        self._view: MonitorView | None = None
         self._events: dict[Viewer, bytes] = {}
         self._closed = False
 
@@ -115,22 +118,38 @@ class LiveState:
             return None if self._closed else self._tick
 
     def event(self, viewer: Viewer = ANYBODY) -> bytes:
-        """The newest tick as a server-sent event: state, texts, and changed points."""
+        """The newest tick as a server-sent event: its view, and changed points."""
         with self._encoding:
-            with self._changed:
-                tick, state = self._tick, self._state
-            if self._events_of != tick:
-                self._events_of, self._events = tick, {}
-            gpus = () if state is None else state.gpus
-            if not any(viewer.may_see_paths(gpu.stacks) for gpu in gpus):
-                viewer = ANYBODY
+            tick, view, viewer = self._newest_view(viewer)
             if viewer not in self._events:
-                document: dict[str, Any] = {"state": None, "history": self.history.newest()}
-                if state is not None:
-                    document |= {"state": self._document(state, viewer), **self._texts(state)}
+                document = {
+                    "view": None if view is None else encode_view(view),
+                    "history": self.history.newest(),
+                }
                 body = encode_document(document)
                 self._events[viewer] = b"event: tick\nid: %d\ndata: %s\n" % (tick, body)
             return self._events[viewer]
+
+    def view(self, viewer: Viewer = ANYBODY) -> MonitorView | None:
+        """The view of the newest tick; ``None`` before the first."""
+        with self._encoding:
+            return self._newest_view(viewer)[1]
+
+    def _newest_view(self, viewer: Viewer) -> tuple[int, MonitorView | None, Viewer]:
+        """The newest tick, its view for this viewer, and who may see no more than that."""
+        with self._changed:
+            tick, state = self._tick, self._state
+        if self._encoded_of != tick:
+            self._encoded_of, self._events = tick, {}
+            self._view = None if state is None else self._read_view(state, self.history.cells())
+        view = self._view
+        if view is None or state is None:
+            return tick, None, ANYBODY
+        hidden = {gpu.device.uuid for gpu in state.gpus if not viewer.may_see_paths(gpu.stacks)}
+        if len(hidden) == len(state.gpus):
+            viewer = ANYBODY
+        gpus = [gpu._replace(seen_files=()) if gpu.uuid in hidden else gpu for gpu in view.gpus]
+        return tick, view._replace(gpus=tuple(gpus)), viewer
 
     def age_event(self) -> bytes:
         """The age of the newest tick in seconds, for a page that just connected."""

@@ -10,20 +10,25 @@ from __future__ import annotations
 
 import threading
 from array import array
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
 from math import isnan, nan
 from typing import Any, Final, NamedTuple
 
 from gpumon.core.accounting.totals import GpuTotals
+from gpumon.core.clock import seconds
 from gpumon.core.codecs.field_codec import encode_document
 from gpumon.core.phase import CAUSES, IdleCause
 from gpumon.core.state import GpuState, MonitorState, Stretch, grown_stretches
+from gpumon.core.view.view import BUSY, PARTS, PENDING, SUSPECTED, Cells
 from gpumon.core.wording import label_text
 
 KEPT_PERIODS: Final = 600
 """How many periods are kept: ten minutes at one tick a second."""
 
+_PERIODS_IN_CELL: Final = 10
+_CELLS: Final = KEPT_PERIODS // _PERIODS_IN_CELL
 _MAX_POINTS: Final = KEPT_PERIODS + 12
 """Room for a few more, as ticks may come a little early."""
 
@@ -88,6 +93,16 @@ class PageHistory:
             }
             return {**self._head(), "gpus": gpus}
 
+    def cells(self) -> dict[str, Cells]:
+        """The same time of each GPU in sixty cells, by UUID."""
+        with self._lock:
+            state = self._state
+            if state is None:
+                return {}
+            cell_ns = _PERIODS_IN_CELL * state.period_ns
+            last = state.taken_at_ns // cell_ns
+            return {uuid: lane.cells(last, cell_ns) for uuid, lane in self._lanes.items()}
+
     def _head(self) -> dict[str, Any]:
         """Values for all lanes.
 
@@ -126,6 +141,15 @@ class _Point(NamedTuple):
             "utilization_ratio": self.utilization_ratio,
         }
 
+    def parts_ns(self) -> dict[str, int]:
+        """Its time by part of ``PARTS``, without parts that have none."""
+        cells, suspected_ns = self.cells, self.cells[_SUSPECTED]
+        parts = {cause.value: cells[at] for cause, at in _COLUMN.items() if cells[at]}
+        parts |= {BUSY: cells[_BUSY], PENDING: cells[_PENDING], SUSPECTED: suspected_ns}
+        if suspected_ns:
+            parts[IdleCause.UNKNOWN.value] -= suspected_ns
+        return {part: ns for part, ns in parts.items() if ns > 0}
+
     def settle(self, released_ns: int, grown: array[int]) -> int:
         """Move pending time to the causes that a later tick settled; return how much."""
         left_ns = released_ns
@@ -157,6 +181,7 @@ class _Lane:
         self._settled_ns = 0
         self._totals: GpuTotals | None = None
         self._is_newest_empty = False
+        self._summed: dict[int, Mapping[str, int]] = {}  # by number: nanoseconds by part
 
     def points(self, *, newest_first: bool = False) -> Iterator[_Point]:
         """All points, the oldest first by default."""
@@ -176,6 +201,32 @@ class _Lane:
         self._oldest, self._count = (self._oldest + 1) % _MAX_POINTS, self._count - 1
 
     def append(self, state: MonitorState, gpu: GpuState) -> None:
+        self._follow(state, gpu)
+        cell_ns = _PERIODS_IN_CELL * state.period_ns
+        for point in self.touched.values():
+            self._summed.pop(point.cells[_END] // cell_ns, None)
+
+    def cells(self, last: int, cell_ns: int) -> Cells:
+        """Its time in cells of that length, of which ``last`` is the number of the newest."""
+        numbers = range(last - _CELLS + 1, last + 1)
+        self._summed = {at: self._summed[at] for at in numbers if at in self._summed}
+        missing = {at: Counter[str]() for at in numbers if at not in self._summed}
+        oldest = min(missing, default=last + 1)
+        for point in self.points(newest_first=True):
+            number = point.cells[_END] // cell_ns
+            if number < oldest:
+                break
+            if number in missing:
+                missing[number].update(point.parts_ns())
+        self._summed |= missing
+        parts = {
+            part: tuple(seconds(self._summed[at].get(part, 0)) for at in numbers)
+            for part in PARTS
+            if any(part in cell for cell in self._summed.values())
+        }
+        return Cells(seconds(numbers[0] * cell_ns), seconds(cell_ns), parts)
+
+    def _follow(self, state: MonitorState, gpu: GpuState) -> None:
         if gpu.totals is self._totals:  # as in most ticks between two drains
             self._add_empty(state, gpu)
             return

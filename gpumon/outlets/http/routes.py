@@ -21,6 +21,7 @@ from urllib.parse import unquote
 from gpumon.core.clock import LONGEST_LOOK_BACK_S
 from gpumon.core.codecs.field_codec import encode_document
 from gpumon.core.codecs.stack_codec import ANYBODY, TRUSTED, Viewer
+from gpumon.core.codecs.view_codec import encode_view
 from gpumon.core.wording import label_text
 from gpumon.errors import GpumonError, UsageError
 from gpumon.outlets.http.clients import Client, WebToken, host_name, is_loopback
@@ -160,6 +161,9 @@ class Routes:
                 return self._metrics(request)
             case "/api/v1/state":
                 return self._document(self._live.document(self.viewer(request, client)))
+            case "/api/v1/view":
+                view = self._live.view(self.viewer(request, client))
+                return self._document(None if view is None else encode_view(view))
             case "/api/v1/history":
                 return Response(200, _JSON, self._live.history.encode())
             case "/api/v1/report" | "/api/v1/report/lanes":

@@ -19,7 +19,7 @@ from gpumon.errors import GpumonError, UsageError
 from gpumon.outlets.http.bounded_server import BoundedServer, Job, PoolKind, Reply, ServerLimits
 from gpumon.outlets.http.clients import Client, WebToken, is_loopback
 from gpumon.outlets.http.faults import FaultLog
-from gpumon.outlets.http.live_state import LiveState, TextsReader
+from gpumon.outlets.http.live_state import LiveState, ViewReader
 from gpumon.outlets.http.request import Refused, Request, read_head
 from gpumon.outlets.http.routes import (
     PUBLIC_PATHS,
@@ -87,7 +87,7 @@ class HttpServer:
         exporter: MetricsExporter,
         clock: Clock,
         report: ReportReader,
-        texts: TextsReader,
+        view: ViewReader,
         token: WebToken | None = None,
         limits: ServerLimits = _LIMITS,
     ) -> None:
@@ -100,8 +100,7 @@ class HttpServer:
             report: Returns the body of ``/api/v1/report`` for a scope, or
                 ``None`` before there is one; raises ``UsageError``
                 for an unknown run. Called on a thread of the server.
-            texts: Returns the texts of the report on a tick, for the page. Called on a thread of
-                the server.
+            view: Returns the view of a tick. Called on a thread of the server, one at a time.
             token: Token with which other machines get everything.
             limits: Limits on what clients may use.
 
@@ -110,7 +109,7 @@ class HttpServer:
             GpumonError: A port is not available; says who uses it. Then none is bound.
         """
         self._exporter = exporter
-        self._live = LiveState(clock, texts)
+        self._live = LiveState(clock, view)
         listeners = _bound([parse_listen(word) for word in listen or (DEFAULT_LISTEN,)])
         self.endpoints = tuple(Endpoint(*listener.getsockname()[:2]) for listener in listeners)
         reached = [Endpoint(_LOOPBACK_OF.get(host, host), port) for host, port in self.endpoints]

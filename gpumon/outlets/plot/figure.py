@@ -48,7 +48,7 @@ from gpumon.outlets.plot.lane_drawing import (
     set_axes,
     unobserved_runs,
 )
-from gpumon.outlets.plot.palette import LIGHT, Palette
+from gpumon.core.view.palette import LIGHT, Palette
 from gpumon.outlets.text.headline import verdict_line, why_line
 from gpumon.outlets.text.report_lines import in_all, observed
 from gpumon.outlets.text.statements import word_in_table

@@ -26,7 +26,7 @@ from gpumon.core.wording import (
 )
 from gpumon.outlets.plot.figure import description, picture
 from gpumon.outlets.plot.page_frame import framed
-from gpumon.outlets.plot.palette import DARK, LIGHT
+from gpumon.core.view.palette import DARK, LIGHT
 from gpumon.outlets.text.headline import verdict_line, why_line
 from gpumon.outlets.text.report_lines import (
     machine_line,

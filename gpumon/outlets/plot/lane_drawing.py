@@ -24,7 +24,7 @@ from gpumon.core.phase import InputWaitReason, TrainingPhase
 from gpumon.core.report.lanes import RunLane
 from gpumon.core.report.report import Report
 from gpumon.core.settings.detector import DEFAULT_SETTINGS
-from gpumon.outlets.plot.palette import Palette
+from gpumon.core.view.palette import Palette
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,7 +237,7 @@ PAINTED: Final = (
     PaintedPhase("callbacks", "callbacks", (TrainingPhase.CALLBACKS,)),
     PaintedPhase("validation", "validation", (TrainingPhase.VALIDATION, TrainingPhase.PREDICT)),
     PaintedPhase("checkpoint", "checkpoint", (TrainingPhase.CHECKPOINT,)),
-    PaintedPhase("compiling", "compiling", (TrainingPhase.COMPILE,)),
+    PaintedPhase("compile", "compiling", (TrainingPhase.COMPILE,)),
     PaintedPhase("start-up", "start_up", (TrainingPhase.START_UP,)),
     PaintedPhase("between epochs", "between_epochs", (TrainingPhase.BETWEEN_EPOCHS,)),
     PaintedPhase("other", "other", (TrainingPhase.OTHER,)),

@@ -9,7 +9,7 @@ from html import escape
 from typing import Final
 
 from gpumon import __version__
-from gpumon.outlets.plot.palette import DARK, LIGHT, Palette
+from gpumon.core.view.palette import DARK, LIGHT, Palette
 
 
 def _variables(palette: Palette) -> str:

@@ -22,7 +22,7 @@ from gpumon.core.stacks.stack import StackFrame
 from gpumon.core.stacks.stack_counts import StackCounts
 from gpumon.core.wording import counted, label_text
 from gpumon.outlets.plot.figure import STYLE
-from gpumon.outlets.plot.palette import LIGHT, Palette
+from gpumon.core.view.palette import LIGHT, Palette
 
 _WIDTH: Final = 13.6
 _ROW: Final = 0.26

@@ -15,7 +15,7 @@ from gpumon.core.phase import IdleCause, TrainingPhase
 from gpumon.core.report.lanes import Lanes, RunLane
 from gpumon.core.report.report import Report
 from gpumon.outlets.plot.html import html_page
-from gpumon.outlets.plot.palette import DARK, LIGHT
+from gpumon.core.view.palette import DARK, LIGHT
 from gpumon.outlets.text.headline import verdict_line, why_line
 from gpumon.outlets.text.report_lines import next_line
 from tests.builders.plot import Logged, logged

@@ -1,4 +1,4 @@
-"""The colours of a picture and its page, for light and dark paper."""
+"""The one palette: page, ``gpumon top``, pictures and the report as a page, on light and dark."""
 
 from __future__ import annotations
 
@@ -6,8 +6,12 @@ from typing import Final, NamedTuple
 
 
 class Palette(NamedTuple):
-    """The colours of what is shown, as ``#rrggbb``."""
+    """The colours of what is shown, as ``#rrggbb``.
 
+    Each part of ``PARTS``, each ``InputWaitReason`` and each ``Tone`` has the field of its name.
+    """
+
+    ground: str
     paper: str
     text: str
     quiet: str
@@ -22,7 +26,7 @@ class Palette(NamedTuple):
     callbacks: str
     validation: str
     checkpoint: str
-    compiling: str
+    compile: str
     start_up: str
     between_epochs: str
     other: str
@@ -33,11 +37,20 @@ class Palette(NamedTuple):
     memory_pressure: str
     latency_bound: str
     unknown: str
+    input_wait: str
+    suspected: str
+    within_step: str
+    imbalance: str
+    pending: str
+    good: str
+    warn: str
+    bad: str
 
 
 # Reasons have the colours of Okabe and Ito, which colour-blind people can distinguish. Blue and
 # dark vermilion differ in hue for all of them, and in lightness without hue.
 LIGHT: Final = Palette(
+    ground="#f6f7f9",
     paper="#ffffff",
     text="#17202b",
     quiet="#566273",
@@ -52,7 +65,7 @@ LIGHT: Final = Palette(
     callbacks="#a8922f",
     validation="#3d9c88",
     checkpoint="#7d62b8",
-    compiling="#e3c34f",
+    compile="#e3c34f",
     start_up="#efe3b4",
     between_epochs="#8d97b5",
     other="#d3d8de",
@@ -63,8 +76,17 @@ LIGHT: Final = Palette(
     memory_pressure="#e6c700",
     latency_bound="#56b4e9",
     unknown="#98a2ae",
+    input_wait="#b93600",
+    suspected="#f0903c",
+    within_step="#a9cbe0",
+    imbalance="#8a5a2b",
+    pending="#c3cbd5",
+    good="#1b7f5c",
+    warn="#9a5a00",
+    bad="#b3261e",
 )
 DARK: Final = Palette(
+    ground="#10151c",
     paper="#18202a",
     text="#e8edf3",
     quiet="#9aa7b6",
@@ -79,7 +101,7 @@ DARK: Final = Palette(
     callbacks="#b8a13a",
     validation="#3d8f7e",
     checkpoint="#8f76cc",
-    compiling="#cfae3a",
+    compile="#cfae3a",
     start_up="#75693a",
     between_epochs="#77829f",
     other="#3a4553",
@@ -90,4 +112,12 @@ DARK: Final = Palette(
     memory_pressure="#f0e442",
     latency_bound="#7cc6f0",
     unknown="#66748a",
+    input_wait="#ff7a45",
+    suspected="#ffb366",
+    within_step="#27506b",
+    imbalance="#b98452",
+    pending="#445264",
+    good="#59c69c",
+    warn="#f0a04b",
+    bad="#ff7a6b",
 )
