@@ -42,6 +42,11 @@ class CommandParser(argparse.ArgumentParser):
             self.options.append(action)
         return action
 
+    @property
+    def option_names(self) -> tuple[str, ...]:
+        """Those that begin with ``--``, also of its groups."""
+        return tuple(name for name in self._option_string_actions if name.startswith("--"))
+
     def error(self, message: str) -> NoReturn:
         """Exit with 2, usage and example; raise ``UsageError`` for a variable."""
         if self._reads_variable:

@@ -13,7 +13,7 @@ from pathlib import Path
 from gpumon import __version__
 from gpumon.cli.command import Command, print_error
 from gpumon.cli.environment import CommandParser
-from gpumon.errors import GpumonError
+from gpumon.errors import GpumonError, UsageError
 
 _COMMANDS = {
     "serve": (
@@ -86,8 +86,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         if arguments[:1] == [_CONFIGURED]:
             arguments[1:1] = parser.commands[_CONFIGURED].arguments_of(os.environ, arguments[1:])
+        if arguments[0] not in _COMMANDS and not arguments[0].startswith("-"):
+            from gpumon.cli.did_you_mean import about_command
+
+            raise UsageError(about_command(arguments[0], _COMMANDS))
         args, unknown = parser.parse_known_args(arguments)
         if unknown:
+            _check_options(arguments, unknown, args.command)
             args.fail(f"unrecognized arguments: {' '.join(unknown)}")
         code: int = args.run(args)
         sys.stdout.flush()
@@ -105,6 +110,17 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return 130
     return code
+
+
+def _check_options(arguments: Sequence[str], unknown: Sequence[str], command: str) -> None:
+    """Raise ``UsageError`` if it is known which option was meant."""
+    from gpumon.cli.did_you_mean import about_options
+
+    commands = build_parser(_COMMANDS).commands
+    options = {name: parser.option_names for name, parser in commands.items()}
+    meant = about_options(arguments, unknown, command, options)
+    if meant is not None:
+        raise UsageError(meant)
 
 
 def build_parser(loaded: Collection[str]) -> CommandParser:

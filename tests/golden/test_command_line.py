@@ -123,6 +123,41 @@ def test_refusals_of_report(gpumon: Shell, here: Path) -> Chapters:
 
 
 @golden_story
+def test_words_that_do_not_exist(gpumon: Shell, here: Path) -> Chapters:
+    return refusals(
+        gpumon,
+        [
+            "serv",
+            "statsu",
+            "Analyse gpu.csv",
+            "plot gpu.csv",
+            "frobnicate",
+            "--versoin",
+            "serve --port 9000",
+            "serve --port=9000",
+            "serve -p",
+            "serve --bind 0.0.0.0",
+            "serve --lisen 127.0.0.1:0",
+            "serve --json",
+            "serve --gpu 0 --period 2",
+            "serve something",
+            "report --gpu 1",
+            "report --gpus=0,1",
+            "report --prometheos http://prometheus:9090",
+            "report --last 2h",
+            "--json report",
+            "why -i 3",
+            "why --gpus 3",
+            "why --follow",
+            "record night.gpumon --gpu \033[31mred",
+            "run --gpu 1 python train.py",
+            "doctor --output",
+            "demo --frobnicate",
+        ],
+    )
+
+
+@golden_story
 def test_refusals_of_analyze(gpumon: Shell, here: Path) -> Chapters:
     builders_recording.record(here / "night.gpumon", builders_recording.plain_readings(3))
     write(
