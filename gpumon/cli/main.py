@@ -53,6 +53,10 @@ _COMMANDS = {
         "gpumon.cli.dstat:DstatCommand",
         "install `dstat --gpu` and `dool --gpu`",
     ),
+    "completion": (
+        "gpumon.cli.completion:CompletionCommand",
+        "complete commands and options in bash and zsh",
+    ),
 }
 """Each command's class and its line in the list, which is shown without importing any."""
 
@@ -116,14 +120,14 @@ def _check_options(arguments: Sequence[str], unknown: Sequence[str], command: st
     """Raise ``UsageError`` if it is known which option was meant."""
     from gpumon.cli.did_you_mean import about_options
 
-    commands = build_parser(_COMMANDS).commands
+    commands = build_parser().commands
     options = {name: parser.option_names for name, parser in commands.items()}
     meant = about_options(arguments, unknown, command, options)
     if meant is not None:
         raise UsageError(meant)
 
 
-def build_parser(loaded: Collection[str]) -> CommandParser:
+def build_parser(loaded: Collection[str] = tuple(_COMMANDS)) -> CommandParser:
     """The parser of the command line: lists all commands, and imports only those loaded."""
     parser = CommandParser(
         prog="gpumon",

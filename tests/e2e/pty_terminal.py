@@ -51,6 +51,7 @@ def on_a_terminal(
     columns: int = 120,
     timeout_s: float = 30,
     ctrl_c_at: str | None = None,
+    typed: str = "",
 ) -> Written:
     """Run a program on a colour terminal of 50 lines until it ends by itself.
 
@@ -60,6 +61,7 @@ def on_a_terminal(
         columns: Width of the terminal.
         timeout_s: How long it may take.
         ctrl_c_at: A pattern; once the terminal shows it, every process there gets a SIGINT.
+        typed: Keys that its user presses at the start.
 
     Raises:
         TimeoutError: It did not end in time; it was killed.
@@ -75,6 +77,7 @@ def on_a_terminal(
         start_new_session=True,
     )
     os.close(terminal)
+    os.write(controller, typed.encode())
     try:
         with ending(process):
             deadline_s = time.monotonic() + timeout_s
