@@ -35,7 +35,7 @@ _VIEW: Final = FieldCodec(
     "monotonic_seconds wall_time_s started_at period_seconds source simulated replayed boot_id"
     " headline notes advice gpus runs",
     {
-        Headline: "tone title verdict why next advice",
+        Headline: "tone title line verdict why next advice",
         AdviceView: "cause cause_text gpus lost_seconds speedup_upper_bound may_be_more heading"
         " text evidence reason",
         GpuView: "label uuid index=number parent_uuid name status since since_text line cause cause_text"

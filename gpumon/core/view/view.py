@@ -148,15 +148,17 @@ class GpuView(NamedTuple):
 
 
 class Headline(NamedTuple):
-    """The three lines on the machine.
+    """The lines on the machine.
 
     Attributes:
         title: For a window's title.
+        line: ``verdict`` if that is short, else what is the matter with which GPUs, and since when.
         advice: The index in ``MonitorView.advice`` that ``next`` gives; ``None``: none.
     """
 
     tone: Tone
     title: str
+    line: str
     verdict: str
     why: str
     next: str

@@ -13,8 +13,6 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Mapping
-from functools import cache
-from pathlib import Path
 from typing import Any, Final, NamedTuple
 from urllib.parse import unquote
 
@@ -26,6 +24,7 @@ from gpumon.core.wording import label_text
 from gpumon.errors import GpumonError, UsageError
 from gpumon.outlets.http.clients import Client, WebToken, host_name, is_loopback
 from gpumon.outlets.http.live_state import LiveState
+from gpumon.outlets.http.page_files import PAGE_PATHS, page_file
 from gpumon.outlets.http.request import Request
 from gpumon.outlets.metrics.prometheus import MetricsExporter
 
@@ -39,23 +38,6 @@ SECURITY_HEADERS: Final = (
     ("Cross-Origin-Resource-Policy", "same-origin"),
     ("Cache-Control", "no-store"),
 )
-
-_WEB: Final = Path(__file__).parent.with_name("web")
-_PAGE_TYPES: Final = {
-    ".html": "text/html; charset=utf-8",
-    ".css": "text/css; charset=utf-8",
-    ".js": "text/javascript; charset=utf-8",
-    ".svg": "image/svg+xml",
-}
-_SCRIPTS: Final = ("page", "figures", "gpus", "lanes", "order", "tables", "troubles", "words")
-_PAGE_FILES: Final = {
-    "/": "index.html",
-    "/page.css": "page.css",
-    **{f"/{name}.js": f"{name}.js" for name in _SCRIPTS},
-    "/favicon.svg": "favicon.svg",
-    "/favicon.ico": "favicon.svg",
-}
-"""All files of the live page: no part of a request is ever used as a path."""
 
 _NO_GPU: Final = "no GPU can be read now"
 _TEXT: Final = "text/plain; charset=utf-8"
@@ -168,8 +150,10 @@ class Routes:
                 return Response(200, _JSON, self._live.history.encode())
             case "/api/v1/report" | "/api/v1/report/lanes":
                 return self._reported(request, client)
-            case path if path in _PAGE_FILES:
-                return _page_file(_PAGE_FILES[path])
+            case path if path in PAGE_PATHS:
+                is_document = path == "/"
+                view = self._live.view(self.viewer(request, client)) if is_document else None
+                return Response(200, *page_file(path, view))
         return sentence(404, "Nothing here: try /, /metrics, /api/v1/state or /api/v1/report.")
 
     def _metrics(self, request: Request) -> Response:
@@ -203,12 +187,6 @@ class Routes:
         if document is None:
             return sentence(503, "nothing yet: no GPU has been read")
         return Response(200, _JSON, encode_document(dict(document)))
-
-
-@cache
-def _page_file(name: str) -> Response:
-    file = _WEB / name
-    return Response(200, _PAGE_TYPES[file.suffix], file.read_bytes())
 
 
 def report_scope(query: str) -> ReportScope | str:

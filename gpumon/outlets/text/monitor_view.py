@@ -34,7 +34,7 @@ from gpumon.core.report.report import (
 from gpumon.core.sample import GpuSample
 from gpumon.core.state import GpuState, MonitorState, RunState, origin_of
 from gpumon.core.verdict import Severity, VerdictName
-from gpumon.core.view.status import GpuStatus, NeedOrder, Standing, Tone, status_of
+from gpumon.core.view.status import GpuStatus, Need, NeedOrder, Standing, Tone, status_of
 from gpumon.core.view.view import (
     SUSPECTED,
     AdviceView,
@@ -72,6 +72,8 @@ from gpumon.outlets.text.trouble_lines import trouble_words, worst_of
 
 MAX_PROCESSES: Final = 64
 """Processes shown of one GPU: those with the most memory."""
+_LINE_LENGTH: Final = 100
+"""As many characters of a headline fit on one line of a page."""
 _NO_CELLS: Final = Cells(0.0, 1.0, {})
 _TONES: Final = {
     Severity.NONE: Tone.QUIET,
@@ -127,7 +129,7 @@ class ViewBuilder:
             simulated=state.simulated,
             replayed=state.replayed,
             boot_id=label_text(state.boot_id),
-            headline=headline_of(report),
+            headline=_on_one_line(headline_of(report), gpus),
             notes=tuple(shown_notes(report)),
             advice=tuple(map(_advice, report.advice)),
             gpus=tuple(gpus),
@@ -138,14 +140,34 @@ class ViewBuilder:
 def headline_of(report: Report) -> Headline:
     """The three lines of a report, as in the terminal, with their tone and a short title."""
     advice = next_advice(report)
+    verdict = capital(verdict_line(report))
     return Headline(
         tone=_tone(report),
         title=_title(report),
-        verdict=capital(verdict_line(report)),
+        line=verdict,
+        verdict=verdict,
         why=capital(why_line(report)),
         next=capital(next_line(report)),
         advice=None if advice is None else report.advice.index(advice),
     )
+
+
+def _on_one_line(headline: Headline, gpus: Sequence[GpuView]) -> Headline:
+    """Names the GPUs that need help by their status, and counts the others."""
+    if len(headline.verdict) <= _LINE_LENGTH:
+        return headline
+    statuses: dict[GpuStatus, list[GpuView]] = {}
+    for gpu in gpus:
+        statuses.setdefault(gpu.status, []).append(gpu)
+    groups = []
+    for status, members in statuses.items():
+        words = [gpus_named([gpu.label for gpu in members]), status.word]
+        if status.need >= Need.WELL:
+            words[0] = str(len(members))
+        elif len({gpu.since_text for gpu in members}) == 1:
+            words.append(members[0].since_text)
+        groups.append(" ".join(filter(None, words)))
+    return headline._replace(line=" · ".join(groups))
 
 
 def _standing(gpu: GpuReport, status: GpuStatus) -> Standing:

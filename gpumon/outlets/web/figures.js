@@ -12,7 +12,6 @@ function unitOf(ns) {
   return about / 60 < 119.5 ? [60e9, "min"] : [3600e9, "h"];
 }
 
-const threeDigits = (value) => (value >= 99.95 ? WHOLE.format(value) : String(Number(value.toPrecision(3))));
 const secondsText = (value) =>
   String(value < 1 ? Number((Number(value.toFixed(2)) || value).toPrecision(2)) : Number(value.toPrecision(3)));
 
@@ -24,15 +23,6 @@ export function duration(ns) {
     value < 5399.5 ? [Math.round(value), "min", "s"] : [Math.round(value / 60), "h", "min"];
   const rest = count % 60 && value < 360000 ? [count % 60, second] : [];
   return [WHOLE.format(Math.floor(count / 60)), first, ...rest].join(NBSP);
-}
-
-// Time summed over GPUs.
-export function gpuTime(ns) {
-  const value = ns / 1e9;
-  if (value < 90) return `${secondsText(value)}${NBSP}GPU-seconds`;
-  return value < 5400
-    ? `${Number((value / 60).toPrecision(3))}${NBSP}GPU-minutes`
-    : `${threeDigits(value / 3600)}${NBSP}GPU-hours`;
 }
 
 // An amount for a column, whose cells have one unit and as many decimals.
@@ -71,4 +61,10 @@ export function share(part, whole) {
   // Never rounded to a whole that was not reached.
   if (percent >= 99.5 && percent < 100) return `${Math.min(percent, 99.99).toFixed(2)}${NBSP}%`;
   return `${percent.toFixed(percent > 0 && percent < 9.95 ? 1 : 0)}${NBSP}%`;
+}
+
+// Memory: "20.0 GiB", or "20 of 141 GiB".
+export function gib(bytes, whole = null) {
+  const size = (value) => (value / 2 ** 30).toFixed(value < 10 * 2 ** 30 ? 1 : 0);
+  return `${size(bytes)}${whole === null ? "" : ` of ${size(whole)}`}${NBSP}GiB`;
 }

@@ -1,158 +1,339 @@
-// Draws one lane: time from left to right, each tick stacked by what its seconds were for.
+// The open lanes: the GPUs that need something, as many as fit, and those that a reader chose.
 
-import { roughly, share } from "/figures.js";
-import { LABELS, PARTS } from "/words.js";
+import { sumOf } from "/cells.js";
+import { Children, copyOf, setAttribute, setText, showText } from "/dom.js";
+import { drawCells } from "/drawing.js";
+import { NBSP, gib, share } from "/figures.js";
+import { Details } from "/details.js";
+import { clockText } from "/window.js";
 
-const MARK_HEIGHT = 5;
-const WINDOWS_S = [60, 120, 180, 300, 420, 600, 1800, 3600, 7200];
+const FEW = 4; // on so few GPUs, all lanes are open
+const STAYS_MS = 10_000; // an open lane closes when its GPU has been well for so long
+const MOST = 6; // as many lanes open by themselves
+const NEEDY = new Set(["bad", "warn"]);
 
-// One tick's nanoseconds by part of the lane; the suspected part is taken out of "unknown".
-export function partsOf(point) {
-  const parts = { busy: point.busy_ns, pending: point.pending_ns, suspected: point.suspected_ns };
-  for (const [cause, ns] of Object.entries(point.idle_ns)) parts[cause] = ns;
-  if (parts.unknown) parts.unknown = Math.max(0, parts.unknown - point.suspected_ns);
-  return parts;
-}
+// Which lanes are open.
+export class Openings {
+  #chosen = new Map(); // uuid -> whether a reader wants it open
+  #needyUntil = new Map(); // uuid -> until when it counts as in need, in ms
+  #open = new Set();
+  #needs = ""; // the sizes and statuses on which it depends how many fit
+  #most = MOST;
 
-export const sumOf = (parts) => Object.values(parts).reduce((sum, ns) => sum + ns, 0);
-
-// The smallest round stretch that holds all points, and no longer than they are kept: the oldest
-// may reach a little beyond that.
-export function windowNs(points, keptNs) {
-  const [oldest, newest] = [points[0], points.at(-1)];
-  const spanS = points.length > 0 ? (newest.end_ns - oldest.end_ns + oldest.observed_ns) / 1e9 : 0;
-  return Math.min(1e9 * (WINDOWS_S.find((seconds) => seconds >= spanS) ?? Infinity), keptNs);
-}
-
-// Where each point lies. A tick may come before the last sample of its time, which the next one
-// then brings: such a point ended where the next begins, and left no hole before it.
-export function placed(points) {
-  let next = Infinity;
-  return [...points]
-    .reverse()
-    .map((point) => {
-      const end = Math.min(point.end_ns, next);
-      next = end - point.observed_ns;
-      return { point, start: next, end };
-    })
-    .reverse();
-}
-
-export class Palette {
-  constructor(root) {
-    const style = getComputedStyle(root);
-    this.colours = new Map(
-      PARTS.map(({ key }) => [key, style.getPropertyValue(`--part-${key.replaceAll("_", "-")}`).trim()]),
-    );
-    this.unobserved = style.getPropertyValue("--unobserved").trim();
-    this.ground = style.getPropertyValue("--lane-ground").trim();
-  }
-}
-
-function hatch(context, colour, ground) {
-  const tile = document.createElement("canvas");
-  tile.width = tile.height = 6;
-  const pen = tile.getContext("2d");
-  pen.fillStyle = ground;
-  pen.fillRect(0, 0, 6, 6);
-  pen.strokeStyle = colour;
-  pen.lineWidth = 2;
-  for (const shift of [-6, 0, 6]) {
-    pen.beginPath();
-    pen.moveTo(shift - 1, 7);
-    pen.lineTo(shift + 7, -1);
-    pen.stroke();
-  }
-  return context.createPattern(tile, "repeat");
-}
-
-export class Lane {
-  constructor(canvas, readout) {
-    this.canvas = canvas;
-    this.readout = readout;
-    this.points = [];
-    this.endNs = 0;
-    this.widthNs = 1;
-    this.goneUntilNs = null;
-    canvas.addEventListener("pointermove", (event) => this.#describe(event.offsetX));
-    canvas.addEventListener("pointerleave", () => (readout.textContent = ""));
+  // As many as fit by themselves, until one more is too many: asked after each drawing.
+  areTooMany(bottomOf) {
+    const count = this.opened.length;
+    if (this.isSmall || count < 2 || bottomOf(this.opened.at(-1)) <= innerHeight) return false;
+    this.#most = count - 1;
+    return true;
   }
 
-  // What was observed before goneUntilNs is no longer known; null: all is kept.
-  draw(points, { endNs, widthNs, goneUntilNs, palette }) {
-    Object.assign(this, { points: placed(points), endNs, widthNs, goneUntilNs });
-    const scale = window.devicePixelRatio || 1;
-    const { clientWidth, clientHeight } = this.canvas;
-    const width = Math.round(clientWidth * scale);
-    const height = Math.round(clientHeight * scale);
-    if (width === 0) return;
-    if (this.canvas.width !== width || this.canvas.height !== height) {
-      this.canvas.width = width;
-      this.canvas.height = height;
+  toggle(uuid) {
+    this.#chosen.set(uuid, !this.#open.has(uuid));
+  }
+
+  open(uuid) {
+    this.#chosen.set(uuid, true);
+  }
+
+  isOpen(uuid) {
+    return this.#open.has(uuid);
+  }
+
+  // The GPUs whose lanes are open, in their order.
+  take(gpus, nowMs) {
+    for (const { uuid, status } of gpus) {
+      if (!NEEDY.has(status.tone)) continue;
+      if (!this.#isNeedy(uuid, nowMs)) this.#chosen.delete(uuid); // a new need opens it again
+      this.#needyUntil.set(uuid, nowMs + STAYS_MS);
     }
-    const context = this.canvas.getContext("2d");
-    context.setTransform(1, 0, 0, 1, 0, 0);
-    context.fillStyle = hatch(context, palette.unobserved, palette.ground);
-    context.fillRect(0, 0, width, height);
-    const patterns = {
-      suspected: hatch(context, palette.colours.get("suspected"), palette.ground),
-      pending: hatch(context, palette.colours.get("pending"), palette.ground),
-    };
-    const paint = (key) => patterns[key] ?? palette.colours.get(key);
-    const x = (ns) => Math.round(width * (1 - (endNs - ns) / widthNs));
-    if (goneUntilNs !== null) context.clearRect(0, 0, x(goneUntilNs), height);
-    for (const { point, start, end } of this.points) {
-      const left = Math.max(0, x(start));
-      const right = Math.max(x(end), left + 1);
-      if (right > 0 && point.observed_ns > 0) {
-        this.#drawTick(context, point, { left, right, height, scale, paint });
+    this.isSmall = gpus.length <= FEW;
+    const wanted = gpus.filter(({ uuid }) => this.isSmall || this.#isNeedy(uuid, nowMs));
+    const needs = [innerWidth, innerHeight, ...wanted.map(({ uuid, status }) => `${uuid} ${status.key}`).sort()].join();
+    if (needs !== this.#needs) [this.#needs, this.#most] = [needs, MOST];
+    this.opened = wanted.slice(0, this.isSmall ? FEW : this.#most).map(({ uuid }) => uuid);
+    this.#open = new Set(this.opened);
+    for (const [uuid, isWanted] of this.#chosen) {
+      if (isWanted) this.#open.add(uuid);
+      else this.#open.delete(uuid);
+    }
+    return gpus.filter(({ uuid }) => this.#open.has(uuid));
+  }
+
+  #isNeedy(uuid, nowMs) {
+    return this.#needyUntil.get(uuid) > nowMs;
+  }
+}
+
+export class Lanes {
+  #shown = null; // what was drawn last
+  #cursorS = null;
+  #markedS = null; // the other end of a marked span
+
+  constructor(target, template, paint, actions) {
+    Object.assign(this, { target, paint, actions });
+    this.list = new Children(target, (gpu) => gpu.uuid, () => this.#make(template), (lane, gpu) => this.#update(lane, gpu));
+  }
+
+  // shown: the view, its open GPUs, the window, and cellsOf, gapsOf, runAt, levelsOf of a GPU.
+  draw(shown) {
+    this.#shown = { ...shown, advised: new Map() };
+    this.list.draw(shown.gpus);
+    for (const gpu of shown.gpus) this.#drawPlot(this.list.get(gpu.uuid), gpu);
+    this.#drawCursor();
+  }
+
+  // Which advice is beside an open lane.
+  get advised() {
+    return this.#shown?.advised ?? new Map();
+  }
+
+  // Which parts of time and which gaps can be seen.
+  get seen() {
+    const { window } = this.#shown;
+    const [parts, gaps] = [new Set(["busy"]), new Set()];
+    for (const lane of this.list.values()) {
+      for (const cell of lane.cells) {
+        if (cell.endS > window.fromS && cell.startS < window.toS) Object.keys(cell.parts).forEach((part) => parts.add(part));
       }
+      for (const { kind } of lane.gaps) gaps.add(kind);
+    }
+    return [parts, gaps];
+  }
+
+  bottomOf(uuid) {
+    return (this.list.get(uuid)?.whole.getBoundingClientRect().bottom ?? 0) + scrollY;
+  }
+
+  focus(uuid) {
+    const lane = this.list.get(uuid);
+    lane?.plot.focus();
+    lane?.whole.scrollIntoView({ block: "nearest" });
+  }
+
+  #make(template) {
+    const { whole, part } = copyOf(template);
+    const names = ["gpu", "name", "shape", "word", "since", "cause", "figures", "line", "user", "command", "pid", "who", "plot", "cursor", "marked", "readout", "hint", "seen", "close"];
+    const lane = { whole, ...Object.fromEntries(names.map((name) => [name, part(name)])) };
+    lane.canvas = lane.plot.querySelector("canvas");
+    lane.advice = new Children(part("advice"), (one) => one.key, makeAdvice, updateAdvice);
+    lane.runs = new Children(part("runs-of"), (run) => run, () => makeRun(this.actions), updateRun);
+    lane.details = new Details(part("details"), part("open-details"), this.paint, this.actions.redraw);
+    lane.close.addEventListener("click", () => this.actions.close(lane.uuid));
+    this.#listen(lane);
+    return lane;
+  }
+
+  #update(lane, gpu) {
+    const { advised } = this.#shown;
+    lane.uuid = gpu.uuid;
+    setAttribute(lane.whole, "data-tone", gpu.status.tone);
+    setAttribute(lane.whole, "data-uuid", gpu.uuid);
+    setText(lane.gpu, `GPU ${gpu.label}`);
+    setText(lane.name, gpu.name ?? "");
+    setText(lane.shape, gpu.status.shape);
+    setText(lane.word, gpu.status.word);
+    showText(lane.since, gpu.since_text);
+    showText(lane.cause, causeOf(gpu));
+    setText(lane.figures, figuresOf(gpu));
+    showText(lane.line, gpu.line);
+    showText(lane.hint, gpu.hint);
+    const files = gpu.seen_files.length > 0 ? `Files: ${gpu.seen_files.join(", ")}.` : "";
+    showText(lane.seen, `${gpu.seen_text} ${files}`.trim());
+    updateWho(lane, gpu);
+    lane.runs.draw(gpu.runs);
+    lane.advice.draw(adviceOf(gpu, this.#shown.view, advised));
+  }
+
+  #drawPlot(lane, gpu) {
+    const { window, cellsOf, gapsOf, nowS } = this.#shown;
+    lane.cells = cellsOf(gpu.uuid);
+    lane.gaps = gapsOf(gpu.uuid);
+    drawCells(lane.canvas, lane.cells, window, lane.gaps, this.paint);
+    setAttribute(lane.plot, "aria-label", `GPU ${gpu.label}`);
+    setAttribute(lane.plot, "aria-valuemin", Math.round(window.fromS));
+    setAttribute(lane.plot, "aria-valuemax", Math.round(window.toS));
+    setAttribute(lane.plot, "aria-valuenow", Math.round(this.#cursorS ?? window.toS));
+    setAttribute(lane.plot, "aria-valuetext", this.#textAt(lane, this.#cursorS ?? nowS));
+    lane.details.draw(gpu, this.#shown);
+  }
+
+  // --- the cursor: one moment in all lanes -------------------------------------------------------
+
+  #listen(lane) {
+    const { plot } = lane;
+    const atS = (event) => {
+      const { fromS, toS } = this.#shown.window;
+      const { left, width } = plot.getBoundingClientRect();
+      return fromS + ((toS - fromS) * Math.min(width, Math.max(0, event.clientX - left))) / width;
+    };
+    plot.addEventListener("pointermove", (event) => this.#setCursor(atS(event)));
+    plot.addEventListener("pointerleave", () => {
+      if (this.#markedS === null) this.#setCursor(null);
+    });
+    plot.addEventListener("pointerdown", (event) => {
+      if (event.button !== 0) return;
+      plot.setPointerCapture(event.pointerId);
+      this.#markedS = atS(event);
+      this.#setCursor(this.#markedS);
+    });
+    plot.addEventListener("pointerup", () => this.#choose(5 / plot.clientWidth));
+    plot.addEventListener("pointercancel", () => this.#unmark());
+    plot.addEventListener("keydown", (event) => this.#onKey(lane, event));
+    plot.addEventListener("focus", () => plot.matches(":focus-visible") && this.#setCursor(this.#cursorS ?? this.#shown.window.toS));
+  }
+
+  #onKey(lane, event) {
+    const { fromS, toS } = this.#shown.window;
+    const stepS = (toS - fromS) / (event.key.startsWith("Page") ? 10 : 120);
+    const nowS = this.#cursorS ?? toS;
+    const target = {
+      ArrowLeft: nowS - stepS, ArrowRight: nowS + stepS, ArrowDown: nowS - stepS, ArrowUp: nowS + stepS,
+      PageDown: nowS - stepS, PageUp: nowS + stepS, Home: fromS, End: toS,
+    }[event.key];
+    if (target !== undefined) {
+      if (event.shiftKey) this.#markedS ??= nowS;
+      else this.#markedS = null;
+      this.#setCursor(Math.min(toS, Math.max(fromS, target)));
+    } else if (event.key === "Enter") this.#choose(0);
+    else if (event.key === "Escape") {
+      if (this.#markedS === null && this.#cursorS === null) this.actions.live();
+      this.#unmark();
+      this.#setCursor(null);
+    } else return;
+    event.preventDefault();
+  }
+
+  #unmark() {
+    this.#markedS = null;
+    this.#drawCursor();
+  }
+
+  // Shows the marked span, if it is more than a click.
+  #choose(leastRatio) {
+    const { fromS, toS } = this.#shown.window;
+    const ends = [this.#markedS, this.#cursorS];
+    this.#unmark();
+    if (ends.includes(null)) return;
+    const lengthS = Math.abs(ends[1] - ends[0]);
+    if (lengthS > leastRatio * (toS - fromS) && lengthS >= 1) {
+      this.actions.span(Math.min(...ends), Math.max(...ends));
     }
   }
 
-  #drawTick(context, point, { left, right, height, scale, paint }) {
-    const mark = Math.round(MARK_HEIGHT * scale);
-    const parts = partsOf(point);
-    const whole = Math.max(point.observed_ns, sumOf(parts));
-    const room = height - mark - scale;
-    let bottom = height;
-    let drawn = 0;
-    for (const { key } of PARTS) {
-      if (!parts[key]) continue;
-      drawn += parts[key];
-      const top = Math.round(height - (room * drawn) / whole);
-      context.fillStyle = paint(key);
-      context.fillRect(left, top, right - left, bottom - top);
-      bottom = top;
-    }
-    // The strip above the lane: here the GPU went hungry.
-    const hungry = point.starved_ns + point.suspected_ns;
-    context.clearRect(left, 0, right - left, mark + scale);
-    if (hungry >= 0.05 * whole) {
-      context.fillStyle = paint(point.starved_ns >= point.suspected_ns ? "input_wait" : "suspected");
-      context.fillRect(left, 0, right - left, mark);
+  #setCursor(atS) {
+    this.#cursorS = atS;
+    this.#drawCursor();
+  }
+
+  #drawCursor() {
+    if (this.#shown === null) return;
+    const { fromS, toS } = this.#shown.window;
+    const inWindow = this.#cursorS !== null && this.#cursorS >= fromS && this.#cursorS <= toS;
+    const place = (atS) => `${(100 * (atS - fromS)) / (toS - fromS)}%`;
+    for (const lane of this.list.values()) {
+      lane.cursor.hidden = !inWindow;
+      lane.marked.hidden = !inWindow || this.#markedS === null;
+      if (!inWindow) {
+        setText(lane.readout, "");
+        continue;
+      }
+      lane.cursor.style.left = place(this.#cursorS);
+      if (this.#markedS !== null) {
+        const [first, last] = [this.#markedS, this.#cursorS].sort((a, b) => a - b);
+        lane.marked.style.left = place(Math.max(fromS, first));
+        lane.marked.style.width = `${(100 * (last - Math.max(fromS, first))) / (toS - fromS)}%`;
+      }
+      const text = this.#textAt(lane, this.#cursorS);
+      setText(lane.readout, text);
+      setAttribute(lane.plot, "aria-valuetext", text);
+      setAttribute(lane.plot, "aria-valuenow", Math.round(this.#cursorS));
     }
   }
 
-  #describe(offsetX) {
-    const atNs = this.endNs - this.widthNs * (1 - offsetX / this.canvas.clientWidth);
-    const point = this.points.find(({ start, end }) => end >= atNs && start <= atNs)?.point;
-    const ago = `${roughly(Math.max(0, this.endNs - atNs))} ago`;
-    if (!point) {
-      this.readout.textContent = `${ago}: ${this.#why(atNs)}`;
-      return;
-    }
-    const parts = partsOf(point);
-    const whole = sumOf(parts);
-    const shares = PARTS.filter(({ key }) => parts[key] > 0.005 * whole)
-      .sort((a, b) => parts[b.key] - parts[a.key])
-      .map(({ key }) => `${LABELS.get(key)} ${share(parts[key], whole)}`);
-    this.readout.textContent = `${ago}: ${shares.join(", ")}`;
+  // What was true there.
+  #textAt(lane, atS) {
+    const { nowS, runAt } = this.#shown;
+    const time = `${clockText(atS, { nowS })}${NBSP}UTC`;
+    const run = runAt(lane.uuid, atS);
+    return [`${time}: ${this.#whatAt(lane, atS)}`, ...(run === null ? [] : [run])].join(" · ");
   }
 
-  // Why there is no data at a time.
-  #why(atNs) {
-    if (this.goneUntilNs !== null && atNs < this.goneUntilNs) return "no longer kept";
-    return atNs > (this.points.at(-1)?.end ?? Infinity) ? "not observed yet" : "not observed";
+  #whatAt({ cells, gaps }, atS) {
+    const cell = cells.find(({ startS, endS, observedS }) => startS <= atS && atS <= endS && observedS > 0);
+    if (cell === undefined) {
+      const gap = gaps.findLast(({ startS, endS }) => startS <= atS && atS < endS);
+      return gap === undefined ? "…" : this.paint.gaps.get(gap.kind);
+    }
+    const whole = sumOf(cell.parts);
+    return this.paint.parts
+      .filter((part) => cell.parts[part] > 0.005 * whole)
+      .sort((a, b) => cell.parts[b] - cell.parts[a])
+      .map((part) => `${this.paint.words.get(part)} ${share(cell.parts[part], whole)}`)
+      .join(", ");
   }
+}
+
+const causeOf = ({ cause_text: cause, reason_text: reason }) => (reason === "" ? cause : `${cause}: ${reason}`);
+
+function figuresOf(gpu) {
+  const figures = [];
+  if (gpu.utilization_ratio !== null) figures.push(`${share(gpu.utilization_ratio, 1)} busy`);
+  if (gpu.memory_used_bytes !== null) figures.push(gib(gpu.memory_used_bytes, gpu.memory_capacity_bytes));
+  if (gpu.power_watts !== null) figures.push(`${Math.round(gpu.power_watts)}${NBSP}W`);
+  if (gpu.temperature_celsius !== null) figures.push(`${Math.round(gpu.temperature_celsius)}${NBSP}°C`);
+  return figures.join(" · ");
+}
+
+// Whose it is: its holder, else its process with the most memory, which comes first.
+function updateWho(lane, gpu) {
+  const who = gpu.held_by ?? gpu.processes?.[0] ?? null;
+  lane.who.hidden = who === null && gpu.runs.length === 0;
+  setText(lane.user, who?.user ?? "");
+  setText(lane.command, who?.command ?? "");
+  setText(lane.pid, who === null ? "" : `pid${NBSP}${who.pid}`);
+}
+
+// What to do about a GPU: what the view names first, and what its troubles need. What an open lane
+// above it shows is only named; the report's other advice is below the lanes.
+function adviceOf(gpu, view, advised) {
+  const first = gpu.first_advice;
+  const shown = gpu.troubles
+    .filter(({ severity, advice }) => severity !== "none" && advice !== "" && !begins(first, advice))
+    .map(({ short_name: key, text, advice }) => ({ key, heading: text, text: advice }));
+  if (first === "") return shown;
+  const place = gpu.advice.find((at) => begins(first, view.advice[at].text));
+  if (place === undefined) return [{ key: "first", heading: "", text: first }, ...shown];
+  const { cause, heading, text } = view.advice[place];
+  const above = advised.get(place) ?? gpu.label;
+  advised.set(place, above);
+  const about = heading.replace(`GPU ${gpu.label}: `, "");
+  return [{ key: cause, heading: about, text: above === gpu.label ? text : `As for GPU ${above}.` }, ...shown];
+}
+
+const begins = (text, start) => text.toLowerCase().startsWith(start.toLowerCase());
+
+export function makeAdvice() {
+  const whole = document.createElement("li");
+  const [heading, text, evidence] = ["b", "span", "small"].map((tag) => document.createElement(tag));
+  whole.append(heading, " ", text, " ", evidence);
+  return { whole, heading, text, evidence };
+}
+
+export function updateAdvice(item, { heading, text, evidence = "" }) {
+  setText(item.heading, heading);
+  setText(item.text, text);
+  showText(item.evidence, evidence);
+}
+
+function makeRun(actions) {
+  const whole = document.createElement("button");
+  whole.type = "button";
+  whole.className = "link";
+  whole.addEventListener("click", () => actions.showRun(whole.textContent));
+  return { whole };
+}
+
+function updateRun({ whole }, run) {
+  setText(whole, run);
 }

@@ -1,66 +1,77 @@
 // Keeps the page in step with the daemon: history once, then one event a tick.
 
+import { Points, Spans } from "/cells.js";
+import { Children, element, setAttribute, setText, showText } from "/dom.js";
+import { Paint } from "/drawing.js";
 import { NBSP, roughly } from "/figures.js";
-import { Cards, setText } from "/gpus.js";
-import { Palette } from "/lanes.js";
-import { drawAdvice, drawCauses, drawLegend, drawNotes, drawRuns } from "/tables.js";
-import { hasTime } from "/words.js";
+import { Lanes, Openings, makeAdvice, updateAdvice } from "/lanes.js";
+import { Runs } from "/runs.js";
+import { Tiles } from "/tiles.js";
+import { LIVE, choiceOf, clockText, fragmentOf, ticksOf, windowOf } from "/window.js";
 
-const AGE_EVERY_MS = 200;
+const AGE_EVERY_MS = 500;
 const RECONNECT_MS = 3_000;
-
-const element = (id) => document.getElementById(id);
+const ASLEEP_MS = 30_000; // a clock that jumped by so much: the machine was asleep
 
 const page = {
-  tick: null, // the newest: its state, and the words on that same state
-  history: { points: new Map(), sequence: 0, keptNs: Infinity, goneUntilNs: null }, // points by uuid
-  palette: new Palette(document.documentElement),
+  view: null, // the newest
+  choice: LIVE, // the time that the lanes show
   tickSeenAt: null, // performance.now() at which the newest tick was new
-  lostSince: null,
+  lostSince: null, // Date.now() since when the daemon does not answer
+  agedAt: Date.now(),
+  stream: null,
 };
 
-const cards = new Cards(element("lanes"), element("lane-template"), () => draw());
+const points = new Points();
+const spans = new Spans(draw, refuse);
+const paint = new Paint(element("legend"));
+const openings = new Openings();
+const tiles = new Tiles(element("tiles"), element("tile-template"), paint, (uuid) => {
+  openings.toggle(uuid);
+  draw();
+});
+const lanes = new Lanes(element("lanes"), element("lane-template"), paint, {
+  close(uuid) {
+    openings.toggle(uuid);
+    draw();
+    tiles.focus(uuid);
+  },
+  span: (fromS, toS) => choose({ kind: "span", fromS, toS }),
+  live: () => choose(LIVE),
+  showRun: (run) => runs.show(run),
+  redraw: draw,
+});
+const runs = new Runs(element("run-table"), (uuid) => {
+  openings.open(uuid);
+  draw();
+  lanes.focus(uuid);
+});
+const notes = new Children(element("notes"), (note) => note, makeNote, () => {});
+const advice = new Children(element("advice"), ({ key }) => key, makeAdvice, updateAdvice);
+const axis = new Children(element("axis"), ({ key }) => key, makeMark, updateMark);
 
-// --- what comes in -----------------------------------------------------------------------------
+// --- what comes in -------------------------------------------------------------------------------
 
 async function loadHistory() {
   try {
     const response = await fetch("/api/v1/history");
-    if (!response.ok) return;
-    const history = await response.json();
-    page.history.points = new Map(Object.entries(history.gpus));
-    takeExtent(history);
+    if (response.ok) points.replace(await response.json());
   } catch {
     // the stream says that the connection is lost, and the next tick asks again
   }
 }
 
-function takeExtent({ sequence, kept_ns: keptNs, kept_from_ns: goneUntilNs }) {
-  Object.assign(page.history, { sequence, keptNs, goneUntilNs });
-}
-
-function takePoints(history) {
-  takeExtent(history);
-  const { points, keptNs } = page.history;
-  for (const uuid of points.keys()) if (!(uuid in history.gpus)) points.delete(uuid);
-  for (const [uuid, fresh] of Object.entries(history.gpus)) {
-    const kept = points.get(uuid) ?? [];
-    for (const point of fresh) {
-      const at = kept.findIndex((one) => one.sequence >= point.sequence);
-      if (at < 0) kept.push(point);
-      else kept.splice(at, kept[at].sequence === point.sequence ? 1 : 0, point);
-    }
-    const oldestNs = kept.at(-1).end_ns - keptNs;
-    points.set(uuid, kept.filter((point) => point.end_ns > oldestNs));
-  }
-}
-
-async function takeTick(tick) {
-  if (tick.state === null) return;
+async function takeTick({ view, history }) {
+  if (view === null) return;
   // Ticks were skipped, or the daemon is another one: ask for the whole picture.
-  if (tick.history.sequence === page.history.sequence + 1) takePoints(tick.history);
+  if (points.follows(history)) points.add(history);
   else await loadHistory();
-  page.tick = tick;
+  if (page.view === null) {
+    page.view = view;
+    readAddress();
+  }
+  page.view = view;
+  points.setClock(view);
   draw();
 }
 
@@ -83,83 +94,218 @@ function onAlive() {
 }
 
 function connect() {
+  page.stream?.close();
   const stream = new EventSource("/api/v1/stream");
-  stream.addEventListener("open", onAlive);
+  page.stream = stream;
+  stream.addEventListener("open", () => {
+    spans.forget();
+    onAlive();
+  });
   stream.addEventListener("tick", onTick);
   stream.addEventListener("age", onAge);
   stream.addEventListener("error", () => {
-    page.lostSince ??= performance.now();
+    page.lostSince ??= Date.now();
     drawAge();
     // The browser tries again by itself, but gives up for good on an answer such as 503.
-    if (stream.readyState === EventSource.CLOSED) setTimeout(connect, RECONNECT_MS);
+    if (stream.readyState === EventSource.CLOSED) setTimeout(() => stream === page.stream && connect(), RECONNECT_MS);
   });
 }
 
-// --- what is shown -----------------------------------------------------------------------------
+// --- which time is shown -------------------------------------------------------------------------
+
+const now = () => page.view.wall_time_s;
+
+function choose(choice) {
+  page.choice = choice;
+  showText(element("refused"), "");
+  history.replaceState(null, "", fragmentOf(choice));
+  spans.forget();
+  draw();
+}
+
+function refuse(sentence) {
+  choose(LIVE);
+  showText(element("refused"), sentence);
+}
+
+function readAddress() {
+  const choice = choiceOf(location.hash, now());
+  if (choice.refused) refuse(choice.refused);
+  else if (fragmentOf(choice) !== fragmentOf(page.choice)) choose(choice);
+}
+
+for (const button of element("choices").querySelectorAll("[data-choice]:not(#own-span)")) {
+  button.addEventListener("click", () => choose(choiceOf(button.dataset.choice, now())));
+}
+element("own-span").addEventListener("click", () => choose(LIVE));
+
+function drawChoices(window) {
+  const shown = fragmentOf(page.choice).slice(1);
+  const own = element("own-span");
+  const isListed = [...element("choices").children].some((button) => {
+    const isChosen = button.dataset.choice === shown;
+    setAttribute(button, "aria-pressed", isChosen);
+    return isChosen;
+  });
+  own.hidden = isListed;
+  if (isListed) return;
+  const text = (atS) => clockText(atS, { nowS: now(), withSeconds: window.toS - window.fromS < 600 });
+  setText(own, `${text(window.fromS)}–${text(window.toS)} ✕`);
+  setAttribute(own, "aria-pressed", true);
+  setAttribute(own, "aria-label", `${own.textContent.slice(0, -2)}: back to live`);
+}
+
+// --- what is known of that time ------------------------------------------------------------------
+
+function cellsOf(uuid, window) {
+  const newest = points.cells(uuid);
+  if (points.fromS !== null && window.fromS >= points.fromS - 1) return newest;
+  if (page.choice.kind !== "live") {
+    const kept = spans.cells(uuid);
+    return kept.length > 0 ? kept : newest;
+  }
+  const older = spans.cells(uuid).filter(({ endS }) => endS <= (points.fromS ?? Infinity));
+  return [...older, ...newest];
+}
+
+// Why there may be nothing: on top of one another, the surest last.
+function gapsOf(window) {
+  const seenUntilS = Math.min(window.toS, points.newestS ?? window.toS);
+  const isHere = spans.keptFromS !== null;
+  const keptFromS = Math.min(isHere ? spans.keptFromS : Infinity, points.fromS ?? Infinity);
+  return [
+    { kind: "not_watched", startS: window.fromS, endS: seenUntilS },
+    { kind: "not_kept", startS: window.fromS, endS: Math.min(keptFromS, window.toS) },
+    ...spans.notRunning.map(([startS, endS]) => ({ kind: "not_running", startS, endS })),
+  ].filter(({ startS, endS }) => endS > startS && endS > window.fromS && startS < window.toS);
+}
+
+// --- what is shown -------------------------------------------------------------------------------
 
 function draw() {
-  const { state, notes } = page.tick;
-  element("simulated").hidden = !state.simulated;
-  element("replayed").hidden = !state.replayed;
-  setText(element("source"), `${state.source}, every ${roughly(state.period_ns)}`);
-  drawVerdict(page.tick);
-  const gpus = cards.draw(state, page.history, page.palette);
-  drawLegend(element("legend"), page.history.points.values());
-  drawCauses(element("causes"), gpus.filter((gpu) => cards.isOpen(gpu)));
-  const folded = gpus.filter((gpu) => hasTime(gpu) && !cards.isOpen(gpu)).length;
-  element("folded").hidden = folded === 0;
-  setText(element("folded"), `${folded} more, folded above: each shows its seconds here when it is opened.`);
-  drawNotes(element("notes"), notes);
-  drawRuns(element("runs"), state);
+  const { view } = page;
+  if (view === null) return;
+  for (const id of ["grid", "lanes-part", "runs-part"]) element(id).hidden = false;
+  element("plain").hidden = true;
+  element("simulated").hidden = !view.simulated;
+  element("replayed").hidden = !view.replayed;
+  setText(element("source"), `${view.source}, every ${roughly(1e9 * view.period_seconds)}`);
+  drawVerdict(view);
+  do drawLanes(openings.take(view.gpus, performance.now()));
+  while (openings.areTooMany((uuid) => lanes.bottomOf(uuid)));
+  tiles.draw(view, (uuid) => openings.isOpen(uuid));
+  const beside = lanes.advised;
+  const others = view.advice.map((one, place) => ({ ...one, key: `${one.cause} ${place}` }));
+  advice.draw(others.filter((_, place) => !beside.has(place) && place !== view.headline.advice));
+  element("more").hidden = element("advice").childElementCount === 0;
+  runs.draw(view);
+  notes.draw(view.notes);
   drawAge();
 }
 
+function drawLanes(gpus) {
+  const { view } = page;
+  const startedS = Date.parse(view.started_at) / 1000;
+  const window = windowOf(page.choice, { nowS: now(), startedS, liveS: points.lengthS(now()) });
+  const isNew = points.fromS !== null && window.fromS >= points.fromS - 1;
+  const hasLevels = gpus.length > 0 && document.querySelector(".details:not([hidden])") !== null;
+  if (!isNew || hasLevels) spans.need(window);
+  drawChoices(window);
+  const needy = view.gpus.filter(({ status }) => status.tone === "bad" || status.tone === "warn");
+  const closed = needy.filter(({ uuid }) => !openings.isOpen(uuid)).map(({ label }) => `GPU ${label}`);
+  element("all-well").hidden = gpus.length > 0;
+  element("not-open").hidden = closed.length === 0;
+  setText(element("not-open").querySelector("span"), closed.join(", "));
+  element("axis").hidden = gpus.length === 0;
+  const gaps = gapsOf(window);
+  lanes.draw({
+    view,
+    gpus,
+    window,
+    nowS: now(),
+    cellsOf: (uuid) => cellsOf(uuid, window),
+    gapsOf: () => gaps,
+    runAt: (uuid, atS) => spans.runAt(uuid, atS),
+    levelsOf: (uuid, name) => spans.levels(uuid, name),
+  });
+  paint.show(...lanes.seen);
+  const drawn = document.querySelector(".plot");
+  if (drawn === null) return;
+  const { left, width } = drawn.getBoundingClientRect();
+  const from = element("axis").getBoundingClientRect();
+  const ticks = ticksOf(window, now(), Math.max(2, Math.floor(width / 90)));
+  const place = (atS) => left - from.left + (width * (atS - window.fromS)) / (window.toS - window.fromS);
+  axis.draw(ticks.map(({ atS, text }) => ({ key: atS, text, left: place(atS) })));
+}
+
+function makeMark() {
+  return { whole: document.createElement("span") };
+}
+
+function updateMark({ whole }, { text, left }) {
+  setText(whole, text);
+  whole.style.left = `${left}px`;
+}
+
+function makeNote(note) {
+  const whole = document.createElement("li");
+  whole.textContent = note;
+  return { whole };
+}
+
 // The daemon's own words, all of one tick: a figure in one sentence is the same in the next.
-function drawVerdict({ headline, advice }) {
-  element("verdict").dataset.tone = headline.tone;
+function drawVerdict({ headline }) {
+  setAttribute(element("verdict"), "data-tone", headline.tone);
   // Large letters break early: a GPU keeps its number.
-  setText(element("sentence"), headline.verdict.replace(/\b(GPUs?|rank) (?=\d)/g, `$1${NBSP}`));
+  setText(element("sentence"), headline.line.replace(/\b(GPUs?|rank) (?=\d)/g, `$1${NBSP}`));
   setText(element("why"), headline.why);
   setText(element("next"), headline.next);
-  drawAdvice(element("more"), element("advice"), advice.filter((_, place) => place !== headline.advice));
-  document.title = headline.title ? `${headline.title} · gpumon` : "gpumon";
 }
 
 function drawAge() {
-  const { tickSeenAt, lostSince } = page;
-  const state = page.tick?.state ?? null;
-  const sinceTickNs = tickSeenAt === null ? null : 1e6 * (performance.now() - tickSeenAt);
-  const samples = (state?.gpus ?? []).map((gpu) => gpu.last_sample_ns).filter((ns) => ns !== null);
-  if (sinceTickNs !== null && samples.length > 0) {
-    const ageNs = sinceTickNs + state.monotonic_ns - Math.max(...samples);
-    setText(element("age"), `last sample ${roughly(Math.max(0, ageNs))} ago`);
+  const { tickSeenAt, lostSince, view } = page;
+  const sinceTickS = tickSeenAt === null ? null : (performance.now() - tickSeenAt) / 1000;
+  if (sinceTickS !== null && view !== null && points.newestS !== null) {
+    const ageS = sinceTickS + Math.max(0, view.wall_time_s - points.newestS);
+    setText(element("age"), `last sample ${roughly(1e9 * ageS)} ago`);
   }
-  const silent = state !== null && sinceTickNs > Math.max(3 * state.period_ns, 3e9);
-  const banner = element("banner");
-  banner.hidden = lostSince === null && !silent;
-  document.body.classList.toggle("old", !banner.hidden);
+  const isSilent = view !== null && sinceTickS > Math.max(3 * view.period_seconds, 3);
+  const isOld = lostSince !== null || isSilent;
+  showText(element("banner"), isOld ? whyOld(isSilent ? sinceTickS : 0) : "");
+  document.body.classList.toggle("old", isOld);
+  const title = isOld ? "no connection" : (view?.headline.title ?? "");
+  document.title = [lostSince !== null ? title : isSilent ? "no sample" : title, "gpumon"].filter(Boolean).join(" · ");
+  setAttribute(element("icon"), "href", `/favicon-${isOld ? "gone" : (view?.headline.tone ?? "quiet")}.svg`);
+}
+
+function whyOld(silentS) {
+  const { lostSince, view } = page;
   if (lostSince !== null) {
-    const since = roughly(1e6 * (performance.now() - lostSince));
-    setText(
-      banner,
-      `Connection to the daemon lost ${since} ago. Is gpumon serve still running? ${state ? "What you see is old." : ""}`,
-    );
-  } else if (silent) {
-    setText(
-      banner,
-      state.replayed
-        ? "The recording is over, or has a gap here: what you see is the last of it."
-        : `The daemon answers, but has not sampled for ${roughly(sinceTickNs)}. What you see is old.`,
-    );
+    const old = view === null ? "" : " What you see is old.";
+    return `Connection to the daemon lost ${roughly(1e6 * (Date.now() - lostSince))} ago. Is gpumon serve still running?${old}`;
   }
+  if (view.replayed) return "The recording is over, or has a gap here: what you see is the last of it.";
+  return `The daemon answers, but has not sampled for ${roughly(1e9 * silentS)}. What you see is old.`;
+}
+
+// What was missed while this machine was asleep is asked for again.
+function onAgeTimer() {
+  const nowMs = Date.now();
+  if (Math.abs(nowMs - page.agedAt - AGE_EVERY_MS) > ASLEEP_MS) {
+    spans.forget();
+    connect();
+  }
+  page.agedAt = nowMs;
+  drawAge();
 }
 
 function redraw() {
-  page.palette = new Palette(document.documentElement);
-  if (page.tick !== null) draw();
+  paint.renew();
+  draw();
 }
 
 window.addEventListener("resize", redraw);
+window.addEventListener("hashchange", () => page.view !== null && readAddress());
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redraw);
-setInterval(drawAge, AGE_EVERY_MS);
+setInterval(onAgeTimer, AGE_EVERY_MS);
 connect();
