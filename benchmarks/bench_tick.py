@@ -108,7 +108,9 @@ def watched_cycle(
     from gpumon.outlets.http.server import HttpServer
     from gpumon.outlets.metrics.prometheus import MetricsExporter
     from gpumon.outlets.state_file import StateFile
+    from gpumon.outlets.text.monitor_view import ViewBuilder
     from gpumon.pipeline.report_builder import Reports
+    from gpumon.pipeline.state_report import report_of
     from gpumon.sources.ring_reader.phase_rings import PhaseRingReader
 
     tick, clock = tick_cycle(fake, rings, read_now).call, DriverClock(fake)
@@ -117,13 +119,13 @@ def watched_cycle(
     (folder / "phases").mkdir()
     folders = PhaseRingReader((str(folder),), boot_id="")
     state_file = StateFile(folder / "state.json")
-    exporter = MetricsExporter(clock=clock, version="0")
+    exporter, views = MetricsExporter(clock=clock, version="0"), ViewBuilder()
     server = HttpServer(
         "127.0.0.1:0",
         exporter=exporter,
         clock=clock,
         report=lambda _: None,
-        texts=lambda _: {"notes": [], "advice": []},
+        view=lambda state, cells: views.view(state, report_of(state), cells),
     )
 
     def cycle() -> object:

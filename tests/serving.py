@@ -15,13 +15,13 @@ from gpumon.core.clock import Clock
 from gpumon.core.state import MonitorState
 from gpumon.outlets.http.bounded_server import ServerLimits
 from gpumon.outlets.http.clients import WebToken
-from gpumon.outlets.http.live_state import TextsReader
+from gpumon.outlets.http.live_state import ViewReader
 from gpumon.outlets.http.routes import ReportReader, ReportScope
 from gpumon.outlets.http.server import HttpServer
 from gpumon.outlets.metrics.metric_table import METRICS, MetricSpec
 from gpumon.outlets.metrics.metric_values import Reader
 from gpumon.outlets.metrics.prometheus import MetricsExporter
-from gpumon.outlets.text.page_text import page_text
+from gpumon.outlets.text.monitor_view import ViewBuilder
 from gpumon.pipeline.state_report import report_of
 from tests.builders.state import StoppedClock
 from tests.needs import missing
@@ -30,8 +30,10 @@ from tests.waiting import PATIENCE_S
 _LIMITS = ServerLimits()
 
 
-def no_texts(state: MonitorState) -> Mapping[str, Any]:
-    return {"notes": [], "advice": []}
+def new_views() -> ViewReader:
+    """Builds the views of successive states, of the report on each."""
+    builder = ViewBuilder()
+    return lambda state, cells: builder.view(state, report_of(state), cells)
 
 
 def no_report(scope: ReportScope) -> None:
@@ -84,12 +86,12 @@ def serving(
     *states: MonitorState,
     listen: str | Sequence[str] = "127.0.0.1:0",
     report: ReportReader | None = None,
-    texts: TextsReader | None = None,
+    view: ViewReader | None = None,
     limits: ServerLimits = _LIMITS,
     token: WebToken | None = None,
     clock: Clock | None = None,
 ) -> Iterator[HttpServer]:
-    """A server with these states; ``texts``: by default of the report on each state."""
+    """A server with these states; ``view``: by default of the report on each state."""
     clock = clock or StoppedClock()
     exporter = MetricsExporter(clock=clock, version="0.1.0")
 
@@ -98,7 +100,7 @@ def serving(
         exporter=exporter,
         clock=clock,
         report=report or no_report,
-        texts=texts or (lambda state: page_text(report_of(state))),
+        view=view or new_views(),
         limits=limits,
         token=token,
     )

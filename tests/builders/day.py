@@ -29,7 +29,7 @@ from gpumon.sources.nvml.source import NvmlSource
 from tests.builders.monitor import reading, ring_reading
 from tests.builders.nvml import DriverClock
 from tests.fakenvml.control import FakeNvml
-from tests.serving import no_texts
+from tests.serving import new_views
 
 _SCRAPE_EVERY_S: Final = 60.0
 _REPORT_EVERY_S: Final = 300.0
@@ -58,7 +58,7 @@ class Day:
         )  # fmt: skip
         self._runs = RunsInTurn(run_s)
         self._reports = Reports()
-        self._live = LiveState(self._clock, no_texts)
+        self._live = LiveState(self._clock, new_views())
         self._exporter = MetricsExporter(clock=self._clock, version="0")
         self._file = StateFile(folder / "state.json")
         self._every = {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from gpumon.core.report.report import Advice, Report
 from gpumon.core.state import GpuState, MonitorState
 from gpumon.outlets.http.server import HttpServer
-from gpumon.outlets.text.page_text import page_text
+from gpumon.outlets.text.monitor_view import ViewBuilder
 from gpumon.pipeline.state_report import report_of
 from tests.builders.state import RunningClock, S, monitor_state
 from tests.serving import serving
@@ -94,10 +94,13 @@ def showing(
 ) -> AbstractContextManager[HttpServer]:
     """A server with a running clock; ``change`` is applied to each report."""
 
-    def texts(state: MonitorState) -> Mapping[str, Any]:
-        return page_text(change(report_of(state)))
-
-    return serving(*states, texts=texts, listen=listen, clock=RunningClock())
+    builder = ViewBuilder()
+    return serving(
+        *states,
+        view=lambda state, cells: builder.view(state, change(report_of(state)), cells),
+        listen=listen,
+        clock=RunningClock(),
+    )
 
 
 def recent(state: MonitorState) -> MonitorState:

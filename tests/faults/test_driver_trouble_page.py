@@ -11,9 +11,10 @@ import pytest
 from gpumon.core.device.driver_codes import OF_PROGRAMS
 from gpumon.core.report.report import Report
 from gpumon.core.state import CollectorState
+from gpumon.core.view.status import Tone
 from gpumon.errors import SourceUnavailableError
 from gpumon.outlets.text.headline import verdict_line
-from gpumon.outlets.text.page_text import page_text
+from gpumon.outlets.text.monitor_view import headline_of
 from gpumon.outlets.text.report_lines import next_line
 from gpumon.pipeline.state_report import report_of
 from tests.builders.driver import DriverStory
@@ -108,7 +109,7 @@ class TestADriverThatFails:
         assert what == sentence
         assert verdict_line(report) == f"no GPU can be read: {sentence}."
         assert next_line(report) == f"{todo.rstrip('.')}."
-        assert page_text(report)["headline"]["tone"] == "bad"
+        assert headline_of(report).tone is Tone.BAD
 
     def test_is_named_for_each_gpu_that_was_read_before(self, story: DriverStory) -> None:
         REPLACED.begin(story.fake)

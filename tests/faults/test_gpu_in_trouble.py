@@ -23,7 +23,7 @@ from tests.builders.driver_faults import FIRST, SECOND, Change
 from tests.daemon import RunningDaemon
 from tests.faults.faulty_machine import Machine, gpu
 from tests.processes import ending
-from tests.serving import no_texts
+from tests.serving import new_views
 from tests.waiting import wait_until
 
 Troubles = list[list[tuple[str, str]]]
@@ -65,7 +65,7 @@ def reported(story: DriverStory) -> Headline:
 
 def troubles(story: DriverStory) -> Troubles:
     """The troubles in ``/api/v1/state``."""
-    live = LiveState(story.clock, no_texts)
+    live = LiveState(story.clock, new_views())
     live.publish(story.state)
     gpus = (live.document() or {})["gpus"]
     return [[(one["kind"], one["severity"]) for one in gpu["troubles"]] for gpu in gpus]

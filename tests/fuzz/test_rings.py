@@ -34,7 +34,7 @@ from tests.builders.ring import BOOT_ID, now, phases_folder
 from tests.fuzz.checks import check_report, parsed
 from tests.fuzz.forged_rings import HONEST_PID, other_user, valid_run
 from tests.fuzz.fuzzing import Case, Fuzz, Growth, for_seconds_and_minutes
-from tests.serving import no_texts
+from tests.serving import new_views
 from tests.waiting import no_hang
 
 _MOST_GROWTH_KIB = 32_768
@@ -70,7 +70,7 @@ class Daemon:
         self.monitor = Monitor(replace(facts(), boot_id=BOOT_ID))
         self.reports = Reports()
         self.exporter = MetricsExporter(clock=self.clock, version="0")
-        self.live = LiveState(self.clock, no_texts)
+        self.live = LiveState(self.clock, new_views())
         self.file = StateFile(folder / "state.json")
         self.rings: tuple[RingReading, ...] = ()
         self.forged = 0

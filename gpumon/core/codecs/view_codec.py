@@ -38,12 +38,13 @@ _VIEW: Final = FieldCodec(
         Headline: "tone title line verdict why next advice",
         AdviceView: "cause cause_text gpus lost_seconds speedup_upper_bound may_be_more heading"
         " text evidence reason",
-        GpuView: "label uuid index=number parent_uuid name status since since_text line cause cause_text"
-        " reason reason_text lost_ratio lost_by_cause utilization_ratio memory_used_bytes"
-        " memory_capacity_bytes power_watts power_limit_watts temperature_celsius sm_clock_hertz"
-        " advice first_advice troubles seen_text seen_files hint runs held_by processes user"
-        " observed_seconds busy_seconds pending_seconds in_use_seconds idle_by_cause=idle_ns"
-        " input_wait_by_reason=input_wait_by_reason_ns cells",
+        GpuView: "label uuid index=number parent_uuid name status since since_text line cause"
+        " cause_text reason reason_text lost_ratio lost_by_cause utilization_ratio"
+        " memory_used_bytes memory_capacity_bytes power_watts power_limit_watts"
+        " temperature_celsius sm_clock_hertz advice first_advice troubles seen_text seen_files"
+        " hint runs held_by processes user observed_seconds busy_seconds pending_seconds"
+        " in_use_seconds idle_by_cause=idle_ns input_wait_by_reason=input_wait_by_reason_ns"
+        " cells",
         GpuStatus: "key word shape tone need",
         TroubleView: "short_name severity text advice",
         HolderView: "pid user command memory_used_bytes since",

@@ -140,8 +140,8 @@ class LiveState:
         with self._changed:
             tick, state = self._tick, self._state
         if self._encoded_of != tick:
-            self._encoded_of, self._events = tick, {}
             self._view = None if state is None else self._read_view(state, self.history.cells())
+            self._encoded_of, self._events = tick, {}
         view = self._view
         if view is None or state is None:
             return tick, None, ANYBODY

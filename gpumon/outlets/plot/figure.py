@@ -32,6 +32,7 @@ from gpumon.core.phase import IdleCause, InputWaitReason
 from gpumon.core.report.lanes import Lanes, RunLane
 from gpumon.core.report.report import GpuReport, Report, RunReport, runs_on
 from gpumon.core.verdict import Severity
+from gpumon.core.view.palette import LIGHT, Palette
 from gpumon.core.wording import capital, counted, in_percent, label_text
 from gpumon.outlets.plot.lane_drawing import (
     PAINTED,
@@ -48,7 +49,6 @@ from gpumon.outlets.plot.lane_drawing import (
     set_axes,
     unobserved_runs,
 )
-from gpumon.core.view.palette import LIGHT, Palette
 from gpumon.outlets.text.headline import verdict_line, why_line
 from gpumon.outlets.text.report_lines import in_all, observed
 from gpumon.outlets.text.statements import word_in_table

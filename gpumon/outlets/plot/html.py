@@ -14,6 +14,7 @@ from gpumon.core.diagnosis.messages import WORD_OF_CAUSE, WORD_OF_REASON
 from gpumon.core.phase import CAUSES, IdleCause, InputWaitReason
 from gpumon.core.report.lanes import Lanes
 from gpumon.core.report.report import GpuReport, Report
+from gpumon.core.view.palette import DARK, LIGHT
 from gpumon.core.wording import (
     capital,
     in_about,
@@ -26,7 +27,6 @@ from gpumon.core.wording import (
 )
 from gpumon.outlets.plot.figure import description, picture
 from gpumon.outlets.plot.page_frame import framed
-from gpumon.core.view.palette import DARK, LIGHT
 from gpumon.outlets.text.headline import verdict_line, why_line
 from gpumon.outlets.text.report_lines import (
     machine_line,

@@ -237,7 +237,7 @@ PAINTED: Final = (
     PaintedPhase("callbacks", "callbacks", (TrainingPhase.CALLBACKS,)),
     PaintedPhase("validation", "validation", (TrainingPhase.VALIDATION, TrainingPhase.PREDICT)),
     PaintedPhase("checkpoint", "checkpoint", (TrainingPhase.CHECKPOINT,)),
-    PaintedPhase("compile", "compiling", (TrainingPhase.COMPILE,)),
+    PaintedPhase("compiling", "compile", (TrainingPhase.COMPILE,)),
     PaintedPhase("start-up", "start_up", (TrainingPhase.START_UP,)),
     PaintedPhase("between epochs", "between_epochs", (TrainingPhase.BETWEEN_EPOCHS,)),
     PaintedPhase("other", "other", (TrainingPhase.OTHER,)),

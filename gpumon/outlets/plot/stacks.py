@@ -20,9 +20,9 @@ from gpumon.core.stacks.frames import is_user_code
 from gpumon.core.stacks.sample_join import SampleKind
 from gpumon.core.stacks.stack import StackFrame
 from gpumon.core.stacks.stack_counts import StackCounts
+from gpumon.core.view.palette import LIGHT, Palette
 from gpumon.core.wording import counted, label_text
 from gpumon.outlets.plot.figure import STYLE
-from gpumon.core.view.palette import LIGHT, Palette
 
 _WIDTH: Final = 13.6
 _ROW: Final = 0.26

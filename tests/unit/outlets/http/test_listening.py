@@ -15,7 +15,7 @@ from gpumon.outlets.http.clients import WebToken, is_loopback
 from gpumon.outlets.http.server import DEFAULT_LISTEN, HttpServer, parse_listen
 from gpumon.outlets.metrics.prometheus import MetricsExporter
 from tests.builders.state import StoppedClock, monitor_state
-from tests.serving import ask, dial, no_report, no_texts, own_address, serving
+from tests.serving import ask, dial, new_views, no_report, own_address, serving
 from tests.waiting import PATIENCE_S, until
 
 TOKEN = "correct-horse-battery-staple"
@@ -107,7 +107,7 @@ class TestListening:
         clock = StoppedClock()
         exporter = MetricsExporter(clock=clock, version="0")
         server = HttpServer(
-            "127.0.0.1:0", exporter=exporter, clock=clock, report=no_report, texts=no_texts
+            "127.0.0.1:0", exporter=exporter, clock=clock, report=no_report, view=new_views()
         )
 
         server.close()

@@ -17,7 +17,7 @@ from gpumon.outlets.http.request import Request
 from gpumon.outlets.http.routes import ReportReader, ReportScope, Response, Routes
 from gpumon.outlets.metrics.prometheus import MetricsExporter
 from tests.builders.state import StoppedClock
-from tests.serving import no_report, no_texts
+from tests.serving import new_views, no_report
 
 TOKEN = "correct-horse-battery-staple"
 ONLY_HERE = client_of("127.0.0.1", "127.0.0.1")
@@ -31,7 +31,7 @@ OPEN = ["/metrics", "/-/healthy", "/-/ready"]
 def routes(report: ReportReader = no_report, token: WebToken | None = None) -> Routes:
     clock = StoppedClock()
     exporter = MetricsExporter(clock=clock, version="0")
-    return Routes(live=LiveState(clock, no_texts), exporter=exporter, report=report, token=token)
+    return Routes(live=LiveState(clock, new_views()), exporter=exporter, report=report, token=token)
 
 
 def asking(path: str, host: str | None = None, query: str = "", **fields: str) -> Request:

@@ -11,6 +11,7 @@ import json
 import os
 import socket
 import threading
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ import pytest
 from gpumon.core.diagnosis.input_advice import reason_seen
 from gpumon.core.phase import InputWaitReason
 from gpumon.core.state import CollectorState, GpuState, MonitorState
+from gpumon.core.view.view import Cells, MonitorView
 from gpumon.outlets.http.bounded_server import ServerLimits
 from tests.builders.report import wait
 from tests.builders.state import (
@@ -29,7 +31,7 @@ from tests.builders.state import (
     run,
     starved_gpu,
 )
-from tests.serving import ask, dial, got, own_address, read_events, serving
+from tests.serving import ask, dial, got, new_views, own_address, read_events, serving
 from tests.waiting import PATIENCE_S, until
 
 SCRIPTS = ["page", "figures", "gpus", "lanes", "order", "tables", "troubles", "words"]
@@ -150,21 +152,20 @@ class TestReady:
 
 
 class TestTheStream:
-    def test_sends_the_newest_state_at_once_and_each_tick_after_with_its_texts(
-        self,
-    ) -> None:
-        def texts(state: MonitorState) -> dict[str, object]:
-            return {"notes": [], "advice": [f"on tick {state.samples_total}"]}
+    def test_sends_the_view_of_the_newest_state_at_once_and_of_each_tick_after(self) -> None:
+        def view(state: MonitorState, cells: Mapping[str, Cells]) -> MonitorView:
+            shown = new_views()(state, cells)
+            return shown._replace(notes=(f"on tick {state.samples_total}",))
 
-        with serving(monitor_state(samples_total=1), texts=texts) as server:
+        with serving(monitor_state(samples_total=1), view=view) as server:
             timer = threading.Timer(0.2, server.publish, [monitor_state(samples_total=2)])
             timer.start()
             events = [json.loads(data) for data in read_events(server, 2)]
             timer.join()
 
-        assert events[0]["state"]["schema"] == "gpumon.state/1"
+        assert events[0]["view"]["schema"] == "gpumon.view/1"
         assert [event["history"]["sequence"] for event in events] == [1, 2]
-        assert [event["advice"] for event in events] == [["on tick 1"], ["on tick 2"]]
+        assert [event["view"]["notes"] for event in events] == [["on tick 1"], ["on tick 2"]]
 
     def test_has_the_age_of_the_newest_tick(self) -> None:
         clock = StoppedClock()
@@ -330,7 +331,7 @@ class TestAnInternalFault:
     def test_in_a_stream_ends_it_and_gives_its_place_back(
         self, caplog: pytest.LogCaptureFixture
     ) -> None:
-        with serving(monitor_state(), texts=broken) as server:
+        with serving(monitor_state(), view=lambda state, _: broken(state)) as server:
             for _ in range(2 * ServerLimits().max_streams):
                 with dial(server, b"GET /api/v1/stream HTTP/1.1\r\n\r\n") as client:
                     assert client.makefile("rb").read().startswith(b"HTTP/1.1 200 ")

@@ -19,8 +19,8 @@ from matplotlib.patches import StepPatch
 from gpumon.core.phase import InputWaitReason, TrainingPhase
 from gpumon.core.report.lanes import Lanes, RunLane
 from gpumon.core.sample import BusySample
-from gpumon.outlets.plot.figure import figure_of, picture
 from gpumon.core.view.palette import LIGHT
+from gpumon.outlets.plot.figure import figure_of, picture
 from tests.builders.cycles import late_waves, on_and_off
 from tests.builders.plot import Logged, layout_faults, logged, text_on
 from tests.builders.report import run

@@ -14,8 +14,8 @@ from gpumon.core.diagnosis.messages import WORD_OF_CAUSE
 from gpumon.core.phase import IdleCause, TrainingPhase
 from gpumon.core.report.lanes import Lanes, RunLane
 from gpumon.core.report.report import Report
-from gpumon.outlets.plot.html import html_page
 from gpumon.core.view.palette import DARK, LIGHT
+from gpumon.outlets.plot.html import html_page
 from gpumon.outlets.text.headline import verdict_line, why_line
 from gpumon.outlets.text.report_lines import next_line
 from tests.builders.plot import Logged, logged

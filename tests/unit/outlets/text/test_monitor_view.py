@@ -1,4 +1,4 @@
-"""Specification of the texts of the page: the headline of a report, its tone and its title."""
+"""Specification of the view of the present: headline, GPUs in order of need, and their words."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from gpumon.core.ring_format.silence import RunSilence
 from gpumon.core.verdict import VerdictName
 from gpumon.core.wording import capital
 from gpumon.outlets.text.headline import verdict_line, why_line
-from gpumon.outlets.text.page_text import page_text
+from gpumon.outlets.text.monitor_view import headline_of
 from gpumon.outlets.text.report_lines import next_line
 from tests.builders.report import gpu, report, run, with_totals
 from tests.builders.time import s
@@ -28,11 +28,6 @@ def now(one: GpuReport, **changes: Any) -> GpuReport:
     """The GPU, with all its time as its present."""
     found = NowVerdict(one.verdict.name, s(37), one.totals, one.verdict)
     return replace(one, now=found._replace(**changes))
-
-
-def headline(one: Report) -> dict[str, Any]:
-    page: dict[str, Any] = page_text(one)["headline"]
-    return page
 
 
 STARVED, WORKS = gpu(60, {WAIT: 40}), gpu(100, {})
@@ -58,20 +53,22 @@ class TestTheHeadline:
         ids=["starved", "healthy", "unused", "suspended", "hanging"],
     )
     def test_has_the_lines_of_the_terminal(self, one: Report) -> None:
-        page = headline(one)
+        page = headline_of(one)
 
-        assert page["verdict"] == capital(verdict_line(one))
-        assert page["why"] == capital(why_line(one))
-        assert page["next"] == capital(next_line(one))
+        assert page.verdict == capital(verdict_line(one))
+        assert page.why == capital(why_line(one))
+        assert page.next == capital(next_line(one))
 
     def test_points_at_the_advice_that_it_gives(self) -> None:
         one = report(now(STARVED))
+        place = headline_of(one).advice
 
-        assert one.advice[headline(one)["advice"]].text in headline(one)["next"]
+        assert place is not None
+        assert one.advice[place].text in headline_of(one).next
 
     @pytest.mark.parametrize("one", [SUSPENDED, report(now(WORKS))], ids=["suspended", "healthy"])
     def test_points_at_none_where_it_gives_none(self, one: Report) -> None:
-        assert headline(one)["advice"] is None
+        assert headline_of(one).advice is None
 
 
 class TestTheToneAndTheTitle:
@@ -92,9 +89,9 @@ class TestTheToneAndTheTitle:
              "no GPU", "suspended", "hanging"],
     )  # fmt: skip
     def test_are_of_the_present(self, one: Report, tone: str, title: str) -> None:
-        page = headline(one)
+        page = headline_of(one)
 
-        assert (page["tone"], page["title"]) == (tone, title)
+        assert (page.tone.value, page.title) == (tone, title)
 
     def test_are_not_of_what_was_before(self) -> None:
         well = WORKS.totals
@@ -106,7 +103,7 @@ class TestTheToneAndTheTitle:
             before=VerdictName.STARVED,
         )
 
-        page = headline(report(recovered))
+        page = headline_of(report(recovered))
 
-        assert (page["tone"], page["title"]) == ("good", "0 % lost")
-        assert page["verdict"].startswith("Recovered at")
+        assert (page.tone.value, page.title) == ("good", "0 % lost")
+        assert page.verdict.startswith("Recovered at")
