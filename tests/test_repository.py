@@ -26,6 +26,7 @@ TARGETS = {
 }  # fmt: skip
 COMMANDS = (
     "serve",
+    "top",
     "analyze",
     "why",
     "report",

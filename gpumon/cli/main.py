@@ -20,6 +20,10 @@ _COMMANDS = {
         "gpumon.cli.serve:ServeCommand",
         "watch this machine: page, /metrics, dstat --gpu",
     ),
+    "top": (
+        "gpumon.cli.top:TopCommand",
+        "the GPUs on one screen: which, what, whose, and what to do",
+    ),
     "analyze": (
         "gpumon.cli.analyze:AnalyzeCommand",
         "report on a GPU log you already have, from any tool",

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import os
 import platform
 import shlex
 import sys
 import threading
-from collections.abc import Iterable
 from pathlib import Path
 from typing import TextIO
 
@@ -21,6 +19,7 @@ from gpumon.cli.source_option import (
     LIVE_SOURCE_HELP,
     add_nvml_arguments,
     check_source,
+    folders_without_a_daemon,
     nvml_options_of,
     replay_of,
     watch_machine,
@@ -28,13 +27,11 @@ from gpumon.cli.source_option import (
 from gpumon.core.clock import NS_PER_S, seconds
 from gpumon.core.codecs.recording_codec import RecordingHeader
 from gpumon.core.reading import Reading
-from gpumon.core.ring_format.runtime_paths import reader_patterns
 from gpumon.core.wording import counted, label_text
-from gpumon.errors import GpumonError, RestartNeededError, UsageError
+from gpumon.errors import RestartNeededError, UsageError
 from gpumon.outlets.recording import RecordingWriter
 from gpumon.pipeline.watch import Watch
 from gpumon.sources.nvml.fields.table import ReadTimes
-from gpumon.sources.ring_reader.daemon_folder import claim_runtime_dir, ring_folders
 from gpumon.sources.ring_reader.phase_rings import leave_alone
 from gpumon.sources.system_clock import SystemClock
 
@@ -159,7 +156,7 @@ class RecordCommand:
                 clock,
                 nvml,
                 times=ReadTimes(args.period),
-                folders=_folders(),
+                folders=folders_without_a_daemon(),
                 unlink=leave_alone,
             )
             recorder = Recorder(watch, writer, clock, note=args.note)
@@ -222,14 +219,6 @@ class Recorder:
         finally:
             timer.cancel()
             self._watch.close()
-
-
-def _folders() -> Iterable[str]:
-    """Patterns of ring folders. Creates the runtime folder, as a daemon would, if permitted."""
-    try:
-        return ring_folders(claim_runtime_dir())
-    except GpumonError:
-        return reader_patterns(os.environ, os.geteuid())
 
 
 def _print_result(writer: RecordingWriter) -> int:

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import argparse
 import math
+import os
 import re
 from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from gpumon.core.clock import Clock, nanoseconds
-from gpumon.errors import UsageError
-from gpumon.pipeline.monitor import MonitorFacts
-from gpumon.pipeline.replay import ReplayWatch
-from gpumon.pipeline.watch import MachineWatch
-from gpumon.sources.gpu_source import GpuSource
+from gpumon.core.ring_format.runtime_paths import reader_patterns
+from gpumon.errors import GpumonError, UsageError
 from gpumon.sources.nvml.fields.table import (
     ALWAYS_ON,
     DEFAULT_OPTIONS,
@@ -25,10 +23,14 @@ from gpumon.sources.nvml.fields.table import (
     ReadTimes,
     nvml_options,
 )
-from gpumon.sources.recording import RecordingFile
-from gpumon.sources.ring_reader.phase_rings import PhaseRingReader
+from gpumon.sources.ring_reader.daemon_folder import claim_runtime_dir, ring_folders
 from gpumon.sources.ring_reader.ring_folder import Unlink, unlink_if_ours
 from gpumon.sources.system_clock import read_boot_id
+
+if TYPE_CHECKING:
+    from gpumon.pipeline.replay import ReplayWatch
+    from gpumon.pipeline.watch import MachineWatch
+    from gpumon.sources.gpu_source import GpuSource
 
 LIVE_SOURCE_HELP = (
     "nvml (default), simulated:SCRIPT (input-bound, healthy, checkpointing, imbalanced, flat, "
@@ -145,6 +147,11 @@ def watch_machine(
     ``folders`` are shell patterns of folders with rings; ``unlink`` removes the ring of a run that
     ended long ago.
     """
+    # Imported here, as in other functions: a command that only names a source needs none of them.
+    from gpumon.pipeline.monitor import MonitorFacts
+    from gpumon.pipeline.watch import MachineWatch
+    from gpumon.sources.ring_reader.phase_rings import PhaseRingReader
+
     boot_id, kind = read_boot_id(), source.partition(":")[0]
     facts = MonitorFacts(
         source=source,
@@ -158,8 +165,19 @@ def watch_machine(
     return MachineWatch(lambda: open_source(source, clock, nvml, times), rings, facts, clock)
 
 
+def folders_without_a_daemon() -> Iterable[str]:
+    """Patterns of ring folders. Creates the runtime folder, as a daemon would, if permitted."""
+    try:
+        return ring_folders(claim_runtime_dir())
+    except GpumonError:
+        return reader_patterns(os.environ, os.geteuid())
+
+
 def watch_replay(replay: Replay, clock: Clock) -> ReplayWatch:
     """Play a recording; ``UnreadableLogError`` if it cannot be read."""
+    from gpumon.pipeline.replay import ReplayWatch
+    from gpumon.sources.recording import RecordingFile
+
     return ReplayWatch(RecordingFile(replay.path), clock, read_boot_id(), speed=replay.speed)
 
 

@@ -10,13 +10,11 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, suppress
 from pathlib import Path
-from typing import Any, Final, NamedTuple, TypeVar
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 from urllib.parse import quote, urlsplit, urlunsplit
 
 from gpumon.core.clock import NS_PER_S, Clock, seconds
-from gpumon.core.codecs.report_codec import decode_report, decode_report_with_lanes
-from gpumon.core.report.lanes import ReportWithLanes
-from gpumon.core.report.report import Report
 from gpumon.core.ring_format.runtime_paths import (
     FILE_FLAGS,
     MAX_STATE_BYTES,
@@ -31,6 +29,10 @@ from gpumon.core.wording import in_time, label_text
 from gpumon.errors import NoDaemonError, UsageError
 from gpumon.sources.ring_reader.daemon_folder import folder_distrust, holder_of
 from gpumon.sources.ring_reader.ring_folder import matching_paths
+
+if TYPE_CHECKING:
+    from gpumon.core.report.lanes import ReportWithLanes
+    from gpumon.core.report.report import Report
 
 _START_ONE: Final = "start one with `gpumon serve`"
 END_OR_WAIT: Final = "end it by its pid, or wait"
@@ -154,6 +156,8 @@ def fetch_report(
         UsageError: There is no such run, or the time is invalid; says what is possible.
         NoDaemonError: It serves no page, does not answer, or is no gpumon daemon.
     """
+    from gpumon.core.codecs.report_codec import decode_report  # `gpumon top` needs no report
+
     return _fetched(state, "report", since_s, run, decode_report)
 
 
@@ -166,6 +170,8 @@ def fetch_report_with_lanes(
         UsageError: As ``fetch_report``.
         NoDaemonError: As ``fetch_report``, or the daemon is too old for lanes.
     """
+    from gpumon.core.codecs.report_codec import decode_report_with_lanes
+
     return _fetched(state, "report/lanes", since_s, run, decode_report_with_lanes)
 
 
@@ -179,25 +185,14 @@ def _fetched(
     address = state.get("address")
     if not isinstance(address, str) or not address:
         raise NoDaemonError("the gpumon daemon serves no report: start it with --listen")
-    base = address if "://" in address else f"http://{address}"
-    url = f"{base.rstrip('/')}/api/v1/{what}"
+    query = ""
     if run is not None:
-        url += f"?run={quote(run.encode('utf-8', 'surrogateescape'), safe='')}"
+        query = f"?run={quote(run.encode('utf-8', 'surrogateescape'), safe='')}"
     elif since_s is not None:
-        url += f"?since={since_s:g}"
-    try:
-        status, body = answer_of(url, patience_s=_PATIENCE_S, max_bytes=_MAX_REPORT_BYTES + 1)
-        if len(body) > _MAX_REPORT_BYTES:
-            raise ValueError(f"it sends more than {_MAX_REPORT_BYTES >> 20} MiB")
-        document = json.loads(body) if status == _OK else None
-    except (OSError, ValueError) as error:
-        reason = str(error) or type(error).__name__
-        raise NoDaemonError(f"the gpumon daemon does not answer at {url} ({reason})") from error
+        query = f"?since={since_s:g}"
+    url = f"{daemon_url(address)}/api/v1/{what}{query}"
+    status, body, document = ask_daemon(url)
     if status != _OK:
-        if status == _NOT_FOUND and body.startswith(_NO_SUCH_PATH):
-            raise NoDaemonError(
-                f"the gpumon daemon is older than this gpumon, and does not know {url}: restart it"
-            )
         if status in _ASKED_WRONGLY and (run is not None or since_s is not None):
             text = body[:_MAX_SENTENCE_BYTES].decode("utf-8", "replace")
             raise UsageError(label_text(text.strip(), _MAX_SENTENCE_BYTES))
@@ -208,7 +203,46 @@ def _fetched(
         raise NoDaemonError(f"what answers at {url} is no gpumon daemon: {error}") from error
 
 
-def answer_of(url: str, *, patience_s: float, max_bytes: int) -> tuple[int, bytes]:
+def daemon_url(address: str) -> str:
+    """The URL of a daemon at ``HOST:PORT``, or of one that named its URL itself."""
+    return (address if "://" in address else f"http://{address}").rstrip("/")
+
+
+def ask_daemon(
+    url: str, headers: Mapping[str, str] = MappingProxyType({})
+) -> tuple[int, bytes, object]:
+    """Ask a daemon for a document.
+
+    Returns:
+        The status, the body, and the document in it; ``None`` unless the status is 200.
+
+    Raises:
+        NoDaemonError: There is no complete answer, or the daemon is too old for this URL.
+    """
+    try:
+        status, body = answer_of(
+            url, patience_s=_PATIENCE_S, max_bytes=_MAX_REPORT_BYTES + 1, headers=headers
+        )
+        if len(body) > _MAX_REPORT_BYTES:
+            raise ValueError(f"it sends more than {_MAX_REPORT_BYTES >> 20} MiB")
+        document = json.loads(body) if status == _OK else None
+    except (OSError, ValueError, RecursionError) as error:
+        reason = str(error) or type(error).__name__
+        raise NoDaemonError(f"the gpumon daemon does not answer at {url} ({reason})") from error
+    if status == _NOT_FOUND and body.startswith(_NO_SUCH_PATH):
+        raise NoDaemonError(
+            f"the gpumon daemon is older than this gpumon, and does not know {url}: restart it"
+        )
+    return status, body, document
+
+
+def answer_of(
+    url: str,
+    *,
+    patience_s: float,
+    max_bytes: int,
+    headers: Mapping[str, str] = MappingProxyType({}),
+) -> tuple[int, bytes]:
     """Fetch a URL; return status and body.
 
     No proxy is used, whatever ``$http_proxy`` is, and no redirect is followed.
@@ -233,7 +267,8 @@ def answer_of(url: str, *, patience_s: float, max_bytes: int) -> tuple[int, byte
             hang_up.daemon = True
             hang_up.start()
             try:
-                connection.request("GET", urlunsplit(("", "", parts.path, parts.query, "")))
+                path = urlunsplit(("", "", parts.path, parts.query, ""))
+                connection.request("GET", path, headers=dict(headers))
                 with connection.getresponse() as answer:
                     if answer.status in _REDIRECTS:
                         where = label_text(answer.getheader("Location") or "nowhere", _MAX_URL)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from enum import Enum
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from gpumon.core.clock import NS_PER_S
 from gpumon.core.diagnosis.messages import WORD_OF_VERDICT
-from gpumon.core.report.report import GpuReport
 from gpumon.core.verdict import Severity, VerdictName
+
+if TYPE_CHECKING:
+    from gpumon.core.report.report import GpuReport
 
 
 class Tone(str, Enum):

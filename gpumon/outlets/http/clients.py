@@ -83,7 +83,6 @@ def host_name(header: str) -> str:
 
 _SHORTEST: Final = 16
 _LONGEST: Final = 4_096
-_OPTION: Final = "--web-token-file"
 
 
 class WebToken:
@@ -109,7 +108,16 @@ class WebToken:
 
 
 def read_token(path: str) -> WebToken:
-    """Read the token from a file, without white space at its ends.
+    """Read the token of ``--web-token-file``.
+
+    Raises:
+        UsageError: As ``token_in``.
+    """
+    return WebToken(token_in(path, "--web-token-file"))
+
+
+def token_in(path: str, option: str) -> bytes:
+    """The token in a file that an option names, without white space at its ends.
 
     Raises:
         UsageError: The file is missing, is readable by all users, or has no token of 16 to 4,096
@@ -120,12 +128,12 @@ def read_token(path: str) -> WebToken:
             mode = os.fstat(file.fileno()).st_mode
             token = file.read(_LONGEST + 1).strip()
     except OSError as error:
-        raise UsageError(f"{_OPTION} {path}: {error.strerror or error}") from error
+        raise UsageError(f"{option} {path}: {error.strerror or error}") from error
     if mode & stat.S_IROTH:
-        raise UsageError(f"{_OPTION} {path} can be read by all users: chmod 600 it")
+        raise UsageError(f"{option} {path} can be read by all users: chmod 600 it")
     if not _SHORTEST <= len(token) <= _LONGEST or not all(0x21 <= byte <= 0x7E for byte in token):
         raise UsageError(
-            f"{_OPTION} {path} must have one word of {_SHORTEST} to {_LONGEST} ASCII characters: "
+            f"{option} {path} must have one word of {_SHORTEST} to {_LONGEST} ASCII characters: "
             "openssl rand -hex 32 makes one"
         )
-    return WebToken(token)
+    return token

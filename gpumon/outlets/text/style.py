@@ -74,14 +74,14 @@ def style_for(stream: TextIO, environ: Mapping[str, str]) -> TextStyle:
     )
 
 
-def wrapped(text: str, *, first: str = "") -> list[str]:
-    """A paragraph in lines of at most 80 columns, no number parted from its unit.
+def wrapped(text: str, *, first: str = "", width: int = WIDTH) -> list[str]:
+    """A paragraph in lines of at most ``width`` columns, no number parted from its unit.
 
     The first line begins with ``first``; the others are indented as far.
     """
     lines = textwrap.wrap(
         _BEFORE_UNIT.sub(_NO_BREAK, text),
-        WIDTH,
+        width,
         initial_indent=first,
         subsequent_indent=" " * len(first),
         break_on_hyphens=False,  # an option that is cut in two cannot be copied

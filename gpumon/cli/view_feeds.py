@@ -1,0 +1,205 @@
+"""Where ``gpumon top`` has its views from: a daemon, or a watch in this process."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Final, Protocol
+
+from gpumon.errors import GpumonError, NoDaemonError
+from gpumon.outlets.http.clients import host_name, is_loopback
+from gpumon.outlets.screen.one_screen import Screenful
+from gpumon.sources.daemon import (
+    END_OR_WAIT,
+    find_silent_daemon,
+    find_state_file,
+    read_state,
+)
+from gpumon.sources.daemon_view import DaemonAddress, ViewStream, fetch_view
+from gpumon.sources.system_clock import SystemClock, read_boot_id
+
+_RETRY_S: Final = 1.0
+_FIRST_TICKS: Final = 2
+"""Ticks of an own watch before one screen is printed: a period of use lies between them."""
+
+Show = Callable[[Screenful], None]
+
+
+class ViewFeed(Protocol):
+    """Gives what there is to show, until it is closed."""
+
+    def first(self) -> Screenful:
+        """What there is now.
+
+        Raises:
+            NoDaemonError: There is no daemon to read.
+            SourceUnavailableError: The source cannot be read.
+        """
+        ...
+
+    def follow(self, show: Show) -> None:
+        """Call ``show`` with each view from now on, on a thread of its own."""
+        ...
+
+    def close(self) -> None:
+        """End it. Safe to call twice."""
+        ...
+
+
+def running_daemon() -> DaemonAddress | None:
+    """Where the daemon of this machine answers; ``None``: there is none.
+
+    Raises:
+        NoDaemonError: One lives and does not work, or serves no page.
+    """
+    path = find_state_file()
+    if path is None:
+        silent = find_silent_daemon()
+        if silent is not None:
+            raise NoDaemonError(f"{silent.description}; {END_OR_WAIT}")
+        return None
+    address = read_state(path, SystemClock(), read_boot_id()).get("address")
+    if not isinstance(address, str) or not address:
+        raise NoDaemonError("the gpumon daemon serves no page: start it with --listen")
+    return DaemonAddress(address)
+
+
+class DaemonFeed:
+    """Reads a daemon, and looks for it again once it has gone.
+
+    Args:
+        find: Finds it; returns ``None`` or raises ``NoDaemonError`` if there is none.
+    """
+
+    def __init__(self, find: Callable[[], DaemonAddress | None]) -> None:
+        self._find = find
+        self._last = Screenful(None, "")
+        self._stream: ViewStream | None = None
+        self._closed = threading.Event()
+        self._clock = SystemClock()
+
+    def first(self) -> Screenful:
+        address = self._address()
+        view = fetch_view(address)
+        self._last = Screenful(view, f"daemon at {address.place}")
+        if view is None:
+            self._last = self._last._replace(trouble="nothing yet: no GPU has been read")
+        return self._with_place(self._last, address)
+
+    def follow(self, show: Show) -> None:
+        threading.Thread(
+            target=self._follow, args=(show,), name="gpumon-views", daemon=True
+        ).start()
+
+    def close(self) -> None:
+        self._closed.set()
+        if self._stream is not None:
+            self._stream.close()
+
+    def _address(self) -> DaemonAddress:
+        address = self._find()
+        if address is None:
+            raise NoDaemonError("the gpumon daemon has ended")
+        return address
+
+    def _follow(self, show: Show) -> None:
+        trouble_since_s: float | None = None
+        while not self._closed.is_set():
+            try:
+                address = self._address()
+                self._stream = ViewStream(address)
+                for view in self._stream.views():
+                    trouble_since_s = None
+                    shown = Screenful(view, f"daemon at {address.place}")
+                    self._last = self._with_place(shown, address)
+                    show(self._last)
+            except GpumonError as error:
+                if self._closed.is_set():
+                    return
+                if trouble_since_s is None:
+                    trouble_since_s = self._clock.wall_time_s()
+                show(self._last._replace(trouble=str(error), trouble_since_s=trouble_since_s))
+            self._closed.wait(_RETRY_S)
+
+    def _with_place(self, shown: Screenful, address: DaemonAddress) -> Screenful:
+        view = shown.view
+        here = view is not None and view.boot_id == read_boot_id() and not view.replayed
+        is_local = here and is_loopback(host_name(address.place))
+        return shown._replace(is_local=is_local and view is not None and not view.simulated)
+
+
+class WatchFeed:
+    """Watches a source in this process, as a daemon would.
+
+    Args:
+        source: A checked ``--source``.
+        period_s: Seconds between two ticks.
+        is_fallback: Whether it stands in for a daemon that does not run.
+    """
+
+    def __init__(self, source: str, period_s: float, *, is_fallback: bool = False) -> None:
+        # Only without a daemon, because these take a quarter of a second to import.
+        from gpumon.cli.source_option import folders_without_a_daemon, watch_machine
+        from gpumon.outlets.http.page_history import PageHistory
+        from gpumon.outlets.text.monitor_view import ViewBuilder
+        from gpumon.pipeline.monitor import Monitor
+        from gpumon.pipeline.report_builder import Reports
+        from gpumon.sources.nvml.fields.table import DEFAULT_OPTIONS, ReadTimes
+        from gpumon.sources.ring_reader.phase_rings import leave_alone
+
+        clock = SystemClock()
+        self._watch = watch_machine(
+            source,
+            clock,
+            DEFAULT_OPTIONS,
+            times=ReadTimes(period_s),
+            folders=folders_without_a_daemon(),
+            unlink=leave_alone,
+        )
+        self._clock = clock
+        self._monitor, self._reports = Monitor(self._watch.facts), Reports()
+        self._history, self._builder = PageHistory(), ViewBuilder()
+        why = "no daemon runs here: " if is_fallback else ""
+        self._origin = f"{why}watching {source} in this process"
+        self._last = Screenful(None, self._origin)
+        self._is_local = not self._watch.facts.simulated
+        self._closed = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def first(self) -> Screenful:
+        self._watch.require_source()
+        shown = self._tick()
+        for _ in range(_FIRST_TICKS - 1):
+            shown = self._tick()
+        return shown
+
+    def follow(self, show: Show) -> None:
+        self._thread = threading.Thread(
+            target=self._follow, args=(show,), name="gpumon-views", daemon=True
+        )
+        self._thread.start()
+
+    def close(self) -> None:
+        self._closed.set()
+        self._clock.wake()
+        if self._thread is not None:
+            self._thread.join(1.0)
+            self._thread = None
+        self._watch.close()
+
+    def _follow(self, show: Show) -> None:
+        try:
+            while not self._closed.is_set():
+                show(self._tick())
+        except GpumonError as error:
+            show(self._last._replace(trouble=str(error), trouble_since_s=self._clock.wall_time_s()))
+
+    def _tick(self) -> Screenful:
+        reading = self._watch.next_reading()
+        state = self._monitor.ingest(reading, self._watch.collectors())
+        self._reports.follow(state)
+        self._history.append(state)
+        report = self._reports.report_on(state)
+        view = self._builder.view(state, report, self._history.cells())
+        self._last = Screenful(view, self._origin, is_local=self._is_local)
+        return self._last
