@@ -51,6 +51,7 @@ class RunningDaemon:
             # Without GPUMON_ variables of this process: each is an option of the daemon.
             **{name: text for name, text in os.environ.items() if not name.startswith("GPUMON_")},
             "GPUMON_RUNTIME_DIR": str(self.runtime_dir),
+            "XDG_STATE_HOME": str(folder / "state"),
             "PYTHONUNBUFFERED": "1",
             **(environ or {}),
         }

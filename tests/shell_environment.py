@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import atexit
 import os
+import shutil
+import tempfile
 from typing import Final
 
 SWITCHES: Final = frozenset(
@@ -23,7 +26,7 @@ OF_LAUNCHERS: Final = ("SLURM_", "OMPI_", "PMI_", "PMIX_", "MV2_", "TORCHELASTIC
 """Of jobs: a shell of a job would look like a rank."""
 OTHERS: Final = frozenset(
     {"RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT", "DSTAT_GPU"}
-    | {"XDG_RUNTIME_DIR", "XDG_DATA_HOME", "COLUMNS", "LINES"}
+    | {"XDG_RUNTIME_DIR", "XDG_DATA_HOME", "STATE_DIRECTORY", "COLUMNS", "LINES"}
 )
 HERE: Final = "127.0.0.1,localhost,::1"
 
@@ -34,5 +37,9 @@ def forget_the_shell() -> None:
         is_of_shell = name in OTHERS or name.startswith((OF_GPUMON, *OF_LAUNCHERS))
         if is_of_shell and name not in SWITCHES:
             del os.environ[name]
+    # Daemons that a test starts keep nothing in the home folder.
+    state = tempfile.mkdtemp(prefix="gpumon-tests-state-")
+    atexit.register(shutil.rmtree, state, ignore_errors=True)
+    os.environ["XDG_STATE_HOME"] = state
     for name in ("no_proxy", "NO_PROXY"):  # a proxy cannot reach a daemon on this machine
         os.environ[name] = ",".join(filter(None, (os.environ.get(name), HERE)))

@@ -220,6 +220,7 @@ def _scratch_folder() -> Iterator[Path]:
 def _daemon(folder: Path) -> Iterator[str]:
     """Run a daemon that follows the training runs' spans; yields its address."""
     words = ["serve", "--source", f"follow:{folder / 'busy.jsonl'}", "--listen", _free_listen()]
+    words.append("--no-store")
     log = (folder / "daemon.log").open("w+")
     process = subprocess.Popen(
         [sys.executable, "-m", "gpumon", *words],

@@ -9,7 +9,7 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from gpumon import __version__
 from gpumon.cli.command import (
@@ -32,6 +32,7 @@ from gpumon.cli.source_option import (
 from gpumon.cli.stacks_option import StackUsers, stack_sampler, stack_users_of, user_argument
 from gpumon.core.clock import seconds
 from gpumon.core.codecs.report_codec import encode_report, encode_report_with_lanes
+from gpumon.core.diagnosis.report_before import EarlierTime
 from gpumon.core.reading import Reading
 from gpumon.core.ring_format.runtime_paths import STATE_FILE
 from gpumon.core.state import MonitorState
@@ -42,6 +43,7 @@ from gpumon.outlets.http.routes import ReportScope
 from gpumon.outlets.http.server import DEFAULT_LISTEN, HttpServer, parse_listen
 from gpumon.outlets.metrics.prometheus import MetricsExporter
 from gpumon.outlets.state_file import StateFile
+from gpumon.outlets.store.place import store_path
 from gpumon.outlets.text.monitor_view import ViewBuilder
 from gpumon.pipeline.monitor import Monitor
 from gpumon.pipeline.report_builder import Reports
@@ -52,6 +54,9 @@ from gpumon.sources.nvml.fields.table import NvmlOptions, ReadTimes
 from gpumon.sources.process_owners import hides_users, user_name
 from gpumon.sources.ring_reader.daemon_folder import LockedFolder, ring_folders
 from gpumon.sources.system_clock import SystemClock
+
+if TYPE_CHECKING:
+    from gpumon.outlets.store.store import Store
 
 _LOG = logging.getLogger("gpumon")
 _LONGEST_DRAIN_S: Final = 60.0
@@ -132,6 +137,13 @@ class ServeCommand:
             action="store_true",
             help="name the users of GPUs in /metrics: their GPU time, and who is on which GPU",
         )
+        parser.add_argument(
+            "--no-store",
+            action="store_true",
+            help="keep nothing on disk: reports and the page reach back to the start of the "
+            "daemon, or ten minutes (default: 30 days are kept in $STATE_DIRECTORY, "
+            "$XDG_STATE_HOME/gpumon or ~/.local/state/gpumon)",
+        )
 
     def run(self, args: argparse.Namespace) -> int:
         logging.basicConfig(format="gpumon: %(message)s", level=logging.INFO, stream=sys.stderr)
@@ -146,6 +158,8 @@ class ServeCommand:
             wait=args.wait_for_source,
             nvml=nvml_options_of(args),
         )
+        if not args.no_store:
+            daemon.keep_on_disk()
         if stack_users is not None:
             daemon.sample_stacks_of(stack_users)
         if users is not None:
@@ -174,6 +188,12 @@ def user_names_of(args: argparse.Namespace) -> Callable[[int], str] | None:
     return user_name
 
 
+def _store(path: Path | None) -> Store:
+    from gpumon.outlets.store.store import Store  # loads SQLite
+
+    return Store(path)
+
+
 class Daemon:
     """Everything that ``serve`` starts, and its loop."""
 
@@ -190,7 +210,7 @@ class Daemon:
         self._wait, self._has_token = wait, token is not None
         self._clock = SystemClock()
         self._stopped = False
-        self._reports, views = Reports(), ViewBuilder()
+        self._reports, views = Reports(self._earlier), ViewBuilder()
         self._log, self._xid_log = CollectorLog(_LOG), XidLog(_LOG)
         self._field_log, self._price_log = FieldLog(_LOG), PriceLog(_LOG)
         replay = replay_of(source)
@@ -220,6 +240,14 @@ class Daemon:
             folders=ring_folders(runtime_dir),
         )
         self._monitor = Monitor(self._watch.facts)
+        self._store = _store(None)
+        self._http.read_history_with(lambda span: self._store.history(span))
+
+    def keep_on_disk(self) -> None:
+        """Keep where the time went over restarts, unless it is that of a recording."""
+        if not self._watch.facts.replayed:
+            self._store.close()
+            self._store = _store(store_path())
 
     def sample_stacks_of(self, users: StackUsers) -> None:
         """Take stack samples of the processes of these users."""
@@ -245,6 +273,7 @@ class Daemon:
             SourceUnavailableError: The source cannot be read, without ``--wait-for-source``.
         """
         try:
+            self._store.start()
             self._http.start()  # first, because a driver may take half a minute to start
             if not self._wait:
                 self._watch.require_source()
@@ -262,6 +291,7 @@ class Daemon:
             self._state_file.close()
             self._http.close()
             self._watch.close()
+            self._store.close()
             self._folder.close()
 
     def _needed_now(self) -> ReadNow:
@@ -275,7 +305,8 @@ class Daemon:
     def _ingest(self, reading: Reading) -> None:
         self._keep_folder()
         outlets = (self._state_file.collector_state(), self._http.collector_state())
-        collectors = (*outlets, *self._watch.collectors())
+        kept = () if self._store.path is None else (self._store.collector_state(),)
+        collectors = (*outlets, *kept, *self._watch.collectors())
         state = self._monitor.ingest(reading, collectors)
         self._reports.follow(state)
         self._publish(state)
@@ -298,6 +329,7 @@ class Daemon:
 
     def _publish(self, state: MonitorState) -> None:
         self._state_file.write(self._watch.for_state_file(state))
+        self._store.follow(state)
         self._http.publish(self._watch.for_display(state))
         self._field_log.follow(state.gpus, state.taken_at_ns)
         # The web server logs itself.
@@ -316,9 +348,13 @@ class Daemon:
         metrics = [f"  metrics  http://{endpoint}/metrics\n" for endpoint in self._http.endpoints]
         print(
             f"gpumon: watching {facts.source}{kind}\n{''.join((*pages, *metrics))}"
-            f"  state    {self._state_file.path}   (dstat --gpu reads it)",
+            f"  state    {self._state_file.path}   (dstat --gpu reads it)\n"
+            f"  store    {self._store.description}",
             flush=True,
         )
+
+    def _earlier(self, from_s: float) -> EarlierTime | None:
+        return self._store.earlier(from_s)
 
     def _report_document(self, scope: ReportScope) -> dict[str, object] | None:
         newest = self._watch.newest_counts()

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import threading
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
 from gpumon.core.accounting.totals import GpuTotals
 from gpumon.core.clock import NS_PER_S
 from gpumon.core.diagnosis.advice import advise
+from gpumon.core.diagnosis.report_before import EarlierTime, report_with_earlier
 from gpumon.core.report.lanes import ReportWithLanes
 from gpumon.core.report.report import Report, RunReport, name_of_run
 from gpumon.core.ring_format.events import RingCounts
@@ -264,9 +265,14 @@ class Reports:
 
     Attributes:
         state: State of the newest tick; ``None`` before the first.
+
+    Args:
+        earlier: Returns what earlier processes watched since a time, in seconds since the epoch;
+            ``None``: nothing of it is kept.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, earlier: Callable[[float], EarlierTime | None] | None = None) -> None:
+        self._earlier = earlier
         self._history = ReportHistory()
         self._runs = RunReports()
         self._lanes = LaneHistory()
@@ -303,8 +309,16 @@ class Reports:
         if run is not None:
             return self._runs.of(run, report)
         if since_s is not None:
-            return self._history.since(report, state.taken_at_ns, since_s)
+            return self._since(report, state, since_s)
         return self._noted(report)
+
+    def _since(self, report: Report, state: MonitorState, since_s: float) -> Report:
+        from_s = state.wall_time_s - since_s
+        if self._earlier is not None and from_s < state.started_wall_time_s:
+            earlier = self._earlier(from_s)
+            if earlier is not None:
+                return report_with_earlier(earlier, report)
+        return self._history.since(report, state.taken_at_ns, since_s)
 
     def report_with_lanes(
         self,

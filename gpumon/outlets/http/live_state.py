@@ -68,6 +68,12 @@ class LiveState:
             self._changed.notify_all()
 
     @property
+    def wall_time_s(self) -> float | None:
+        """Seconds since the epoch of the newest tick; ``None`` before the first."""
+        state = self._state
+        return None if state is None else state.wall_time_s
+
+    @property
     def source_trouble(self) -> str | None:
         """Why no GPU can be read now, as a sentence; ``None``: at least one can.
 

@@ -45,6 +45,9 @@ _JSON: Final = "application/json"
 
 SHORTEST_SINCE_S: Final = 0.001
 LONGEST_RUN: Final = 512
+LONGEST_HISTORY_S: Final = 366 * 86_400.0
+_CLOCKS_APART_S: Final = 60.0
+"""A page's clock may be ahead of this machine's by as much."""
 _NUMBER: Final = re.compile(r"[0-9.eE+-]{1,40}")
 _LONGEST_SHOWN: Final = 60
 _FORWARDED: Final = frozenset({"forwarded", "via", "x-forwarded-for", "x-real-ip"})
@@ -71,6 +74,10 @@ ReportReader = Callable[[ReportScope], "Mapping[str, Any] | None"]
 """Returns a report; raises ``UsageError`` if there is no such run."""
 
 
+HistoryReader = Callable[[tuple[float, float]], "bytes | None"]
+"""Returns the body of ``/api/v1/history`` for a span in seconds since the epoch."""
+
+
 class Response(NamedTuple):
     """A complete answer."""
 
@@ -86,7 +93,11 @@ def sentence(status: int, text: str, *headers: tuple[str, str]) -> Response:
 
 
 class Routes:
-    """Finds the answer to a request."""
+    """Finds the answer to a request.
+
+    Attributes:
+        history_reader: Answers for a span; ``None``: only the last minutes by point are known.
+    """
 
     def __init__(
         self,
@@ -100,6 +111,7 @@ class Routes:
         self._exporter = exporter
         self._report = report
         self._token = token
+        self.history_reader: HistoryReader | None = None
 
     def refusal(self, request: Request, client: Client) -> Response | None:
         """The refusal of this request, or ``None`` if the client may have an answer."""
@@ -133,7 +145,7 @@ class Routes:
         return Viewer(uid, is_trusted=uid == os.geteuid())
 
     def answer(self, request: Request, client: Client) -> Response:
-        """The answer to a GET; only a report uses the query."""
+        """The answer to a GET; only a report and a history use the query."""
         match request.path:
             case "/-/healthy":
                 return sentence(200, "healthy")
@@ -147,7 +159,7 @@ class Routes:
                 view = self._live.view(self.viewer(request, client))
                 return self._document(None if view is None else encode_view(view))
             case "/api/v1/history":
-                return Response(200, _JSON, self._live.history.encode())
+                return self._kept(request.query)
             case "/api/v1/report" | "/api/v1/report/lanes":
                 return self._reported(request, client)
             case path if path in PAGE_PATHS:
@@ -181,6 +193,23 @@ class Routes:
             return sentence(404, str(error))
         except GpumonError as error:
             return sentence(503, str(error))
+
+    def _kept(self, query: str) -> Response:
+        """The last minutes by point, or a span in cells."""
+        if not query or self.history_reader is None:
+            return Response(200, _JSON, self._live.history.encode())
+        now_s = self._live.wall_time_s
+        if now_s is None:
+            return self._document(None)
+        span = history_span(query, now_s)
+        if isinstance(span, str):
+            return sentence(400, span)
+        body = self.history_reader(span)
+        return (
+            sentence(503, "the history cannot be read now")
+            if body is None
+            else (Response(200, _JSON, body))
+        )
 
     @staticmethod
     def _document(document: Mapping[str, Any] | None) -> Response:
@@ -217,6 +246,31 @@ def report_scope(query: str) -> ReportScope | str:
         f"since={_shown(text)} must be a number of seconds from {SHORTEST_SINCE_S:g} to "
         f"{LONGEST_LOOK_BACK_S:.0f}, such as since=3600."
     )
+
+
+def history_span(query: str, now_s: float) -> tuple[float, float] | str:
+    """The span that a query requests, or a sentence on what is wrong with it.
+
+    >>> history_span("from=1000&to=1060", 2000.0)
+    (1000.0, 1060.0)
+    >>> history_span("from=1060&to=1000", 2000.0)
+    'The span ends before it begins: from must be less than to.'
+    """
+    fields = dict(part.partition("=")[::2] for part in query.split("&"))
+    if set(fields) != {"from", "to"} or query.count("&") != 1:
+        return (
+            f"A history takes ?from=UNIX_SECONDS&to=UNIX_SECONDS, or nothing: not {_shown(query)}."
+        )
+    from_s, to_s = _number(fields["from"]), _number(fields["to"])
+    if from_s is None or to_s is None or not 0 <= from_s < 1e11 or not 0 <= to_s < 1e11:
+        return f"from and to must be numbers of seconds since 1970: not {_shown(query)}."
+    if to_s <= from_s:
+        return "The span ends before it begins: from must be less than to."
+    if to_s - from_s > LONGEST_HISTORY_S:
+        return f"The span must be at most {LONGEST_HISTORY_S / 86_400:.0f} days long."
+    if from_s > now_s or to_s > now_s + _CLOCKS_APART_S:
+        return f"The span lies in the future: it is {now_s:.0f} now."
+    return from_s, min(to_s, max(now_s, from_s + 1))
 
 
 def _number(text: str) -> float | None:

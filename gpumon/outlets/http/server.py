@@ -25,6 +25,7 @@ from gpumon.outlets.http.routes import (
     PUBLIC_PATHS,
     SECURITY_HEADERS,
     STREAM_PATH,
+    HistoryReader,
     ReportReader,
     Response,
     Routes,
@@ -118,11 +119,11 @@ class HttpServer:
         )
         self.host, self.port = (self.loopback_endpoints or reached)[0]
         self._live.address = self.address
-        routes = Routes(live=self._live, exporter=exporter, report=report, token=token)
+        self._routes = Routes(live=self._live, exporter=exporter, report=report, token=token)
         self._faults = FaultLog()
         self._server = BoundedServer(
             listeners,
-            HttpHandler(routes, self._live, limits, self._faults).receive,
+            HttpHandler(self._routes, self._live, limits, self._faults).receive,
             too_long=lambda: encoded(sentence(431, "The head of the request is too long.")),
             busy=lambda: encoded(
                 sentence(503, "too many connections, try again.", ("Retry-After", "5"))
@@ -130,6 +131,10 @@ class HttpServer:
             limits=limits,
             faults=self._faults,
         )
+
+    def read_history_with(self, reader: HistoryReader) -> None:
+        """Answer ``/api/v1/history`` of a span with this, on a thread of the server."""
+        self._routes.history_reader = reader
 
     @property
     def address(self) -> str:

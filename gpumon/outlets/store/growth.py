@@ -1,0 +1,291 @@
+"""What a tick adds to the store: by how much each counter of a GPU grew, and when.
+
+Time is added to the cell in which it passed. What is pending is added as pending, and settled
+later in the cells that have it, the oldest first: the database knows which, so nothing of it is
+kept here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from gpumon.core.accounting.totals import GpuTotals
+from gpumon.core.clock import NS_PER_S
+from gpumon.core.phase import CAUSES
+from gpumon.core.sample import Device
+from gpumon.core.state import GpuState, MonitorState, Stretch, grown_stretches
+from gpumon.outlets.store.columns import (
+    BUSY,
+    COLUMN_OF_CAUSE,
+    COLUMNS,
+    FIRST_CAUSE,
+    FIRST_COUNTER,
+    FIRST_RARE_COUNT,
+    LEVELS,
+    NS_PER_MS,
+    PENDING,
+    SUSPECTED,
+    UNKNOWN,
+    counters_of,
+    levels_of,
+    parts_of,
+    rare_of,
+    scale_of,
+)
+
+CELL_S: Final = 10
+MINUTE_S: Final = 60
+_CELL_NS: Final = CELL_S * NS_PER_S
+_SCALES: Final = [scale_of(column) for column in range(len(COLUMNS))]
+
+
+class Mean:
+    """Means of the levels since they were reset."""
+
+    def __init__(self, start_s: int) -> None:
+        self.start_s = start_s
+        self._sums = [0.0] * len(LEVELS)
+        self._counts = [0] * len(LEVELS)
+
+    def add(self, levels: Sequence[float | None]) -> None:
+        for number, level in enumerate(levels):
+            if level is not None:
+                self._sums[number] += level
+                self._counts[number] += 1
+
+    @property
+    def values(self) -> list[int | None]:
+        return [
+            round(total / count) if count else None
+            for total, count in zip(self._sums, self._counts, strict=True)
+        ]
+
+
+@dataclass(slots=True)
+class Growth:
+    """What is not yet written of one GPU.
+
+    Attributes:
+        cells: By the start of a cell, in seconds since the epoch: by how much each column grew.
+        settled: Cause and milliseconds of pending time that was settled, in order.
+        suspected_ms: How much of that is suspected.
+        rare: By minute and number: by how much a rare counter grew.
+        levels: Means of the newest cell and minute; ``None``: nothing new.
+        longest_pause_ms: The longest pause so far, if one ended.
+    """
+
+    device: Device
+    cells: dict[int, list[int]] = field(default_factory=dict)
+    settled: list[tuple[int, int]] = field(default_factory=list)
+    suspected_ms: int = 0
+    rare: dict[tuple[int, int], int] = field(default_factory=dict)
+    levels: tuple[Mean, Mean] | None = None
+    longest_pause_ms: int = 0
+
+    @property
+    def is_empty(self) -> bool:
+        return not (self.cells or self.settled or self.rare or self.levels)
+
+    def add_before(self, earlier: Growth) -> None:
+        """Put what could not be written before this."""
+        for start_s, amounts in earlier.cells.items():
+            _add(self.cells, start_s, amounts)
+        self.settled[:0] = earlier.settled
+        self.suspected_ms += earlier.suspected_ms
+        for key, amount in earlier.rare.items():
+            self.rare[key] = self.rare.get(key, 0) + amount
+        self.levels = self.levels or earlier.levels
+        self.longest_pause_ms = max(self.longest_pause_ms, earlier.longest_pause_ms)
+
+
+class GpuGrowth:
+    """Follows one GPU from tick to tick."""
+
+    def __init__(self) -> None:
+        self._totals = GpuTotals()
+        self._settled_ns = 0
+        self._parts = parts_of(self._totals)
+        self._counters = counters_of(self._totals)
+        self._rare: dict[int, int] = {}
+        self._rests = [0] * len(COLUMNS)
+        self._rare_rests: dict[int, int] = {}
+        self._settled_rests = [0] * len(COLUMNS)
+        self._cell, self._minute = Mean(0), Mean(0)
+
+    def may_precede(self, totals: GpuTotals) -> bool:
+        """Whether these totals go on from the last ones; else they were begun again."""
+        return totals.observed_ns >= self._totals.observed_ns
+
+    def follow(self, state: MonitorState, gpu: GpuState, growth: Growth) -> None:
+        """Add to ``growth`` what came since the tick before."""
+        now_s = state.wall_time_s
+        growth.device = gpu.device
+        self._add_levels(now_s, gpu, growth)
+        totals, before = gpu.totals, self._totals
+        if totals is before:
+            return
+        self._totals = totals
+        offset_ns = round(now_s * NS_PER_S) - state.taken_at_ns
+        stretches = grown_stretches(gpu, before.observed_ns, before.busy_ns, state.period_ns)
+        parts, counters = parts_of(totals), counters_of(totals)
+        grown = [after - was for after, was in zip(parts, self._parts, strict=True)]
+        self._add_parts(gpu, grown, [*_cells(stretches, offset_ns)], int(now_s), growth)
+        newest_s = max(growth.cells, default=int(now_s) // CELL_S * CELL_S)
+        more = [after - was for after, was in zip(counters, self._counters, strict=True)]
+        if any(more):
+            self._add(growth, newest_s, [0] * FIRST_COUNTER + more)
+        self._parts, self._counters = parts, counters
+        self._add_rare(totals, newest_s // MINUTE_S * MINUTE_S, growth)
+        if totals.pauses.count != before.pauses.count:
+            growth.longest_pause_ms = totals.pauses.longest_ns // NS_PER_MS
+
+    # -- parts of the observed time --------------------------------------------
+
+    def _add_parts(
+        self,
+        gpu: GpuState,
+        grown: list[int],
+        cells: list[tuple[int, int, int]],
+        now_s: int,
+        growth: Growth,
+    ) -> None:
+        """Divide what was counted between cells and earlier pending time."""
+        pending_ns, settled_before_ns = self._parts[PENDING], self._settled_ns
+        self._settled_ns = gpu.unsettled.settled_ns
+        newly_settled_ns = min(self._settled_ns - settled_before_ns, pending_ns)
+        released_ns = max(-grown[PENDING], newly_settled_ns, 0)
+        grown[PENDING] += released_ns
+        suspected_ns, grown[SUSPECTED] = grown[SUSPECTED], 0
+        if released_ns:
+            known = gpu.unsettled.of(settled_before_ns, pending_ns)
+            for cause, amount_ns in [*known.items(), *((one, released_ns) for one in CAUSES)]:
+                column = COLUMN_OF_CAUSE[cause]
+                share_ns = min(amount_ns, grown[column], released_ns)
+                if share_ns > 0:
+                    grown[column] -= share_ns
+                    released_ns -= share_ns
+                    suspected_ns -= self._settle(column, share_ns, suspected_ns, growth)
+        cells = cells or [(now_s // CELL_S * CELL_S, 0, 0)]
+        for start_s, amounts in _divided(grown, cells):
+            self._add(growth, start_s, amounts)
+        if suspected_ns:
+            amounts = [0] * len(COLUMNS)
+            amounts[SUSPECTED] = suspected_ns
+            self._add(growth, cells[-1][0], amounts)
+
+    def _settle(self, column: int, share_ns: int, suspected_ns: int, growth: Growth) -> int:
+        """Settle earlier pending time; return how much of ``suspected_ns`` it is."""
+        amount_ms, self._settled_rests[column] = divmod(
+            share_ns + self._settled_rests[column], NS_PER_MS
+        )
+        if amount_ms:
+            if growth.settled and growth.settled[-1][0] == column:
+                amount_ms += growth.settled.pop()[1]
+            growth.settled.append((column, amount_ms))
+        if column != UNKNOWN or suspected_ns <= 0:
+            return 0
+        taken_ns = min(suspected_ns, share_ns)
+        taken_ms, self._settled_rests[SUSPECTED] = divmod(
+            taken_ns + self._settled_rests[SUSPECTED], NS_PER_MS
+        )
+        growth.suspected_ms += taken_ms
+        return taken_ns
+
+    def _add(self, growth: Growth, start_s: int, amounts: Sequence[int]) -> None:
+        """Add amounts to a cell, in the units of the columns."""
+        scaled = [0] * len(COLUMNS)
+        for column, amount in enumerate(amounts):
+            if amount:
+                scaled[column], self._rests[column] = divmod(
+                    amount + self._rests[column], _SCALES[column]
+                )
+        _add(growth.cells, start_s, scaled)
+
+    # -- the rest --------------------------------------------------------------
+
+    def _add_rare(self, totals: GpuTotals, minute_s: int, growth: Growth) -> None:
+        rare = rare_of(totals)
+        if rare == self._rare:
+            return
+        for number in rare.keys() | self._rare.keys():
+            amount = rare.get(number, 0) - self._rare.get(number, 0)
+            scale = 1 if number >= FIRST_RARE_COUNT else NS_PER_MS
+            scaled, self._rare_rests[number] = divmod(
+                amount + self._rare_rests.get(number, 0), scale
+            )
+            if scaled:
+                key = minute_s, number
+                growth.rare[key] = growth.rare.get(key, 0) + scaled
+        self._rare = rare
+
+    def _add_levels(self, now_s: float, gpu: GpuState, growth: Growth) -> None:
+        levels = levels_of(gpu)
+        if all(level is None for level in levels):
+            return
+        cell_s, minute_s = (int(now_s) // length * length for length in (CELL_S, MINUTE_S))
+        if self._cell.start_s != cell_s:
+            self._cell = Mean(cell_s)
+        if self._minute.start_s != minute_s:
+            self._minute = Mean(minute_s)
+        self._cell.add(levels)
+        self._minute.add(levels)
+        growth.levels = self._cell, self._minute
+
+
+def _add(cells: dict[int, list[int]], start_s: int, amounts: Sequence[int]) -> None:
+    known = cells.get(start_s)
+    if known is None:
+        cells[start_s] = [*amounts]
+    else:
+        cells[start_s] = [was + more for was, more in zip(known, amounts, strict=True)]
+
+
+def _cells(stretches: Sequence[Stretch], offset_ns: int) -> Iterator[tuple[int, int, int]]:
+    """Start in seconds, observed and busy nanoseconds of each cell that stretches lie in."""
+    start_s, observed_ns, busy_ns = -1, 0, 0
+    for stretch in stretches:
+        from_ns, end_ns = stretch.start_ns + offset_ns, stretch.end_ns + offset_ns
+        left_ns = stretch.busy_ns
+        while from_ns < end_ns:
+            until_ns = min(end_ns, (from_ns // _CELL_NS + 1) * _CELL_NS)
+            part_ns = left_ns * (until_ns - from_ns) // (end_ns - from_ns)
+            cell_s = from_ns // _CELL_NS * CELL_S
+            if cell_s != start_s and observed_ns:
+                yield start_s, observed_ns, busy_ns
+                observed_ns = busy_ns = 0
+            start_s = cell_s
+            observed_ns, busy_ns = observed_ns + until_ns - from_ns, busy_ns + part_ns
+            from_ns, left_ns = until_ns, left_ns - part_ns
+    if observed_ns:
+        yield start_s, observed_ns, busy_ns
+
+
+def _divided(
+    grown: list[int], cells: Sequence[tuple[int, int, int]]
+) -> Iterator[tuple[int, list[int]]]:
+    """Divide what grew between cells: pending time is the newest, the rest is in proportion."""
+    rooms_ns = [observed_ns - busy_ns for _, observed_ns, busy_ns in cells]
+    pendings_ns = [0] * len(cells)
+    for at in reversed(range(len(cells))):
+        pendings_ns[at] = grown[PENDING] if at == 0 else min(rooms_ns[at], grown[PENDING])
+        rooms_ns[at] = max(0, rooms_ns[at] - pendings_ns[at])
+        grown[PENDING] -= pendings_ns[at]
+    room_ns, whole_busy_ns = sum(rooms_ns), sum(busy_ns for _, _, busy_ns in cells)
+    for at, (start_s, _, busy_ns) in enumerate(cells):
+        is_last = at == len(cells) - 1
+        amounts = [0] * len(COLUMNS)
+        amounts[PENDING] = pendings_ns[at]
+        for column, part_ns, of_ns in (
+            (BUSY, busy_ns, whole_busy_ns),
+            *((column, rooms_ns[at], room_ns) for column in range(FIRST_CAUSE, SUSPECTED)),
+        ):
+            share_ns = grown[column]
+            if not is_last:
+                share_ns = share_ns * part_ns // of_ns if of_ns else 0
+            amounts[column] = share_ns
+            grown[column] -= share_ns
+        whole_busy_ns, room_ns = whole_busy_ns - busy_ns, room_ns - rooms_ns[at]
+        if any(amounts):
+            yield start_s, amounts

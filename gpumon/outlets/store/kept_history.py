@@ -1,0 +1,243 @@
+"""What the store answers: cells of any span, and the time before the daemon began.
+
+A source has only its own rows: those of simulated GPUs never count with those of a driver.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from itertools import pairwise
+from typing import Any, Final, NamedTuple
+
+from gpumon.core.codecs.field_codec import encode_document
+from gpumon.core.diagnosis.report_before import EarlierTime
+from gpumon.core.wording import label_text
+from gpumon.outlets.store.columns import COLUMNS, LEVELS, PARTS, totals_from
+from gpumon.outlets.store.database import (
+    CELL_OF_KEY,
+    DEVICE_OF_KEY,
+    MINUTES,
+    TENS,
+    Database,
+    Tier,
+)
+
+HISTORY_SCHEMA: Final = "gpumon.history/1"
+MAX_CELLS: Final = 600
+"""Of one GPU."""
+_MAX_ALL_CELLS: Final = 16 * MAX_CELLS
+_CELL_LENGTHS_S: Final = (
+    10, 20, 30, 60, 120, 180, 300, 600, 900, 1800, 3600, 7200, 10_800, 21_600, 43_200, 86_400,
+)  # fmt: skip
+_UNITS: Final = {
+    "memory_used_bytes": 1 << 20,
+    "power_watts": 0.1,
+    "sm_clock_hertz": 1e6,
+    "temperature_celsius": 1,
+}
+"""Names of the levels in JSON, and the units in which they are kept."""
+
+Gap = tuple[float, float]
+"""Seconds since the epoch, from and to."""
+
+
+def times_of_daemons(database: Database, source: str) -> list[Gap]:
+    """When a daemon watched this source, in order, without overlaps."""
+    rows = database.connection.execute(
+        "SELECT started_s, seen_s FROM daemons WHERE source = ? ORDER BY started_s", (source,)
+    )
+    spans: list[Gap] = []
+    for from_s, until_s in rows:
+        if spans and from_s <= spans[-1][1]:
+            spans[-1] = spans[-1][0], max(until_s, spans[-1][1])
+        else:
+            spans.append((from_s, until_s))
+    return spans
+
+
+def _gaps(spans: Sequence[Gap], from_s: float, until_s: float) -> list[Gap]:
+    """The time between the spans, within these limits."""
+    found = []
+    for (_, end_s), (start_s, _) in pairwise(spans):
+        gap = max(end_s, from_s), min(start_s, until_s)
+        if gap[0] < gap[1]:
+            found.append(gap)
+    return found
+
+
+def earlier_time(database: Database, source: str, from_s: float) -> EarlierTime | None:
+    """What earlier processes watched from then on; ``None``: nothing of it is kept."""
+    connection, own = database.connection, database.daemon
+    if own is None:
+        return None
+    first = MINUTES.key(math.ceil(from_s / MINUTES.cell_s) * MINUTES.cell_s)
+    of_source = (
+        "JOIN devices ON devices.id = "
+        f"{DEVICE_OF_KEY} JOIN daemons ON daemons.id = devices.daemon"
+        " WHERE key >= ? AND daemons.source = ? AND daemons.id != ?"
+    )
+    sums = ", ".join(f"sum({name})" for name in COLUMNS)
+    rows = connection.execute(
+        f"SELECT uuid, min({CELL_OF_KEY}), max(coalesce(longest_pause, 0)), {sums}"
+        f" FROM minutes {of_source} GROUP BY uuid",
+        (first, source, own),
+    ).fetchall()
+    if not rows:
+        return None
+    rare: dict[str, dict[int, int]] = {}
+    for uuid, part, amount in connection.execute(
+        f"SELECT uuid, part, sum(amount) FROM rare {of_source} GROUP BY uuid, part",
+        (first, source, own),
+    ):
+        rare.setdefault(uuid, {})[part] = amount
+    totals = {}
+    for uuid, _, longest_ms, *amounts in rows:
+        by_name = dict(zip(COLUMNS, amounts, strict=True))
+        totals[uuid] = totals_from(by_name, rare.get(uuid, {}), longest_ms)
+    spans = times_of_daemons(database, source)
+    oldest_s = min(cell for _, cell, *_ in rows) * MINUTES.cell_s
+    known_from_s = max(oldest_s, spans[0][0])
+    was_watched = any(start_s < from_s < end_s for start_s, end_s in spans)
+    begin_s = max(from_s, known_from_s) if not was_watched else from_s
+    return EarlierTime(
+        totals=totals,
+        from_s=begin_s,
+        is_cut=known_from_s > from_s + MINUTES.cell_s,
+        gaps=tuple(_gaps(spans, begin_s, math.inf)),
+    )
+
+
+class Span(NamedTuple):
+    """A span in cells.
+
+    Attributes:
+        tier: The rows that it is made of.
+    """
+
+    from_s: float
+    to_s: float
+    cell_s: int
+    tier: Tier
+
+    @property
+    def cells(self) -> int:
+        return math.ceil((self.to_s - self.from_s) / self.cell_s)
+
+
+def span_of(from_s: float, to_s: float, tens_from_s: float, gpus: int) -> Span:
+    """Divide a span into cells that begin on whole multiples of their length."""
+    most = max(1, min(MAX_CELLS, _MAX_ALL_CELLS // max(1, gpus)))
+    tier = TENS if from_s >= tens_from_s else MINUTES
+    lengths = (*_CELL_LENGTHS_S, math.ceil((to_s - from_s) / most / 86_400 + 1) * 86_400)
+    for cell_s in lengths:
+        if cell_s % tier.cell_s:
+            continue
+        span = Span(from_s // cell_s * cell_s, to_s, cell_s, tier)
+        if span.cells <= most:
+            # Fewer rows, where the cells are as long.
+            return span._replace(tier=MINUTES) if cell_s % MINUTES.cell_s == 0 else span
+    raise AssertionError("the last length is long enough")
+
+
+def encoded_history(
+    database: Database, source: str, asked: Gap, now_s: float, labels: Iterable[str]
+) -> bytes:
+    """The body of ``/api/v1/history?from=&to=``.
+
+    Args:
+        database: Everything is written to it.
+        source: Only rows of this source count.
+        asked: The span, in seconds since the epoch.
+        now_s: The newest tick.
+        labels: UUIDs of the GPUs that exist now.
+    """
+    spans = times_of_daemons(database, source)
+    tens_from_s = database.pruned_until_s(TENS)
+    kept_from_s = max(database.pruned_until_s(MINUTES), spans[0][0]) if spans else None
+    uuids = {*labels}
+    span = span_of(*asked, tens_from_s, len(uuids))
+    gpus = _cells_by_gpu(database, source, span)
+    for uuid, runs in _runs_by_gpu(database, source, span).items():
+        if uuid in gpus:
+            gpus[uuid]["runs"] = runs
+    head: dict[str, Any] = {
+        "schema": HISTORY_SCHEMA,
+        "from_s": span.from_s,
+        "to_s": span.to_s,
+        "cell_seconds": span.cell_s,
+        "kept_from_s": kept_from_s,
+        "now_s": now_s,
+        "not_running": _gaps(spans, span.from_s, span.to_s),
+    }
+    # One GPU after the other: all at once would be the daemon's largest object.
+    encoded = [
+        encode_document(label_text(uuid)).rstrip() + b":" + encode_document(gpu).rstrip()
+        for uuid, gpu in gpus.items()
+    ]
+    return b'%s,"gpus":{%s}}\n' % (encode_document(head).rstrip()[:-1], b",".join(encoded))
+
+
+def _cells_by_gpu(database: Database, source: str, span: Span) -> dict[str, dict[str, Any]]:
+    tier, count = span.tier, span.cells
+    sums = ", ".join(f"sum({name})" for name in PARTS)
+    means = ", ".join(f"avg({name})" for name in LEVELS)
+    first_cell = int(span.from_s) // tier.cell_s
+    rows = database.connection.execute(
+        f"SELECT uuid, label, name, ({CELL_OF_KEY} - ?) / ? AS cell, {sums}, {means}"
+        f" FROM {tier.table} JOIN devices ON devices.id = {DEVICE_OF_KEY}"
+        " JOIN daemons ON daemons.id = devices.daemon"
+        " WHERE key >= ? AND key < ? AND source = ?"
+        " GROUP BY uuid, cell ORDER BY length(label), label, uuid, cell",
+        (
+            first_cell, span.cell_s // tier.cell_s,
+            tier.key(span.from_s), tier.key(math.ceil(span.to_s / tier.cell_s) * tier.cell_s),
+            source,
+        ),
+    )  # fmt: skip
+    gpus: dict[str, dict[str, Any]] = {}
+    for uuid, label, name, cell, *amounts in rows:
+        gpu = gpus.get(uuid)
+        if gpu is None:
+            gpu = gpus[uuid] = {
+                "label": label_text(label),
+                "name": None if name is None else label_text(name),
+                "parts": {},
+                "observed": [0.0] * count,
+                "levels": {level: [None] * count for level in _UNITS},
+                "runs": [],
+            }
+        if 0 <= cell < count:
+            _fill_cell(gpu, cell, amounts, span)
+    return gpus
+
+
+def _fill_cell(gpu: dict[str, Any], cell: int, amounts: Sequence[float | None], span: Span) -> None:
+    parts_ms = dict(zip(PARTS, [amount or 0 for amount in amounts], strict=False))
+    suspected = max(0, min(parts_ms["suspected"], parts_ms["unknown"]))
+    parts_ms |= {"suspected": suspected, "unknown": parts_ms["unknown"] - suspected}
+    observed_ms = sum(parts_ms.values())
+    # Where the clock was set back, a cell holds more than its length.
+    scale = min(1.0, span.cell_s * 1000 / observed_ms) / 1000 if observed_ms else 0.0
+    gpu["observed"][cell] = round(observed_ms * scale, 3)
+    for name, ms in parts_ms.items():
+        if ms > 0:
+            filled = gpu["parts"].setdefault(name, [0.0] * len(gpu["observed"]))
+            filled[cell] = round(ms * scale, 3)
+    levels = amounts[len(PARTS) :]
+    for (name, unit), level in zip(_UNITS.items(), levels, strict=True):
+        if level is not None:
+            gpu["levels"][name][cell] = round(level * unit, 1)
+
+
+def _runs_by_gpu(database: Database, source: str, span: Span) -> dict[str, list[list[Any]]]:
+    rows = database.connection.execute(
+        "SELECT uuid, from_s, until_s, run FROM runs JOIN devices ON devices.id = runs.device"
+        " JOIN daemons ON daemons.id = devices.daemon"
+        " WHERE until_s >= ? AND from_s <= ? AND source = ? ORDER BY from_s",
+        (span.from_s, span.to_s, source),
+    )
+    found: dict[str, list[list[Any]]] = {}
+    for uuid, from_s, until_s, run in rows:
+        found.setdefault(uuid, []).append([from_s, until_s, label_text(run)])
+    return found
