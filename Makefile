@@ -186,14 +186,14 @@ $(ENVIRONMENTS:%=.venv-%/.made) .venv-rivals/.made: %/.made: $(UV)
 .venv-tensorflow/.dev: .venv-tensorflow/.made pyproject.toml setup.py
 	@echo "Installing gpumon, Keras and TensorFlow into .venv-tensorflow (1.6 GB) ..."
 	@$(call install,.venv-tensorflow,test$(,)stacks,\
-		'tensorflow-cpu>=2.16' 'keras>=3.7' tensorboard)
+		'tensorflow-cpu>=2.16' 'keras>=3.7' tensorboard wandb mlflow-skinny pandas)
 	@$(call compile,tensorflow)
 	@touch $@
 
 .venv-torch/.dev: .venv-torch/.made pyproject.toml setup.py
 	@echo "Installing gpumon, torch, Keras, Lightning and Transformers into .venv-torch (1.5 GB) ..."
 	@$(call install,.venv-torch,test$(,)stacks$(,)lightning$(,)huggingface,\
-		torch==2.13.0 'keras>=3.7' webdataset)
+		torch==2.13.0 'keras>=3.7' webdataset tensorboard wandb mlflow-skinny)
 	@$(call compile,torch)
 	@touch $@
 

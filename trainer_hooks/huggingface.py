@@ -22,6 +22,7 @@ from trainer_hooks.trainers.huggingface_tagging import (
     StartOfEvaluation,
 )
 from trainer_hooks.trainers.loader_facts import loader_facts, report_loader
+from trainer_hooks.trainers.logged_ratios import LoggedRatios
 from trainer_hooks.trainers.patching import PatchedMethods
 from trainer_hooks.trainers.tagger import Tagger
 
@@ -54,16 +55,29 @@ class PhaseTagger(Tagger, TrainerCallback):  # type: ignore[misc]  # not typed w
 
     It never blocks, raises, or changes a result, with or without a daemon.
 
+    Where the ``Trainer`` logs a training loss, the callbacks of W&B, MLflow, TensorBoard and others
+    also receive ``input_wait_ratio`` since the last time and, where a daemon runs,
+    ``gpu_busy_ratio`` and ``starved_ratio``, with the meaning that they have in Keras. The
+    trainer's own history and results have none of them.
+
     Args:
         run: Name of the run.
         gpus: Indices or UUIDs of the GPUs it trains on; else ``$GPUMON_GPUS``.
+        logs: Whether these callbacks receive them.
     """
 
     _tagging: HuggingFaceTagging | LoneEvaluation | None
 
     @passes_through
-    def __init__(self, run: str | None = None, gpus: Sequence[int | str] | None = None) -> None:
+    def __init__(
+        self,
+        run: str | None = None,
+        gpus: Sequence[int | str] | None = None,
+        *,
+        logs: bool = True,
+    ) -> None:
         super().__init__()
+        self._logs = logs
         self._set_up(run, gpus, framework="huggingface")
 
     @property
@@ -96,6 +110,8 @@ class PhaseTagger(Tagger, TrainerCallback):  # type: ignore[misc]  # not typed w
         self._listen_for_evaluations(trainer)
         events = EventCallbacks(TrainerCallback, (DefaultFlowCallback,))
         self._tagging = HuggingFaceTagging(ring, ring.writer, trainer, events)
+        if self._logs:
+            self._tagging.ratios = LoggedRatios(ring.writer, self._warn)
         report_loader(loader_facts(loader))
         self._describe_device("torch", model)
         if not self._tagging.sees_fetches:

@@ -15,6 +15,7 @@ from trainer_hooks.ring.process_ring import process_ring
 from trainer_hooks.trainers.lightning_profiler import lightning_packages
 from trainer_hooks.trainers.lightning_tagging import LightningTagging
 from trainer_hooks.trainers.loader_facts import loader_facts, report_loader
+from trainer_hooks.trainers.logged_ratios import LoggedRatios
 from trainer_hooks.trainers.tagger import RefusesClass, Tagger
 
 _LENT_METHODS: Final = frozenset({"log", "log_dict"})
@@ -38,9 +39,14 @@ class PhaseTagger(Tagger):
     ``lightning.pytorch`` or of ``pytorch_lightning``, whichever has been imported when it is
     created.
 
+    At the end of each training epoch the trainer's loggers, such as W&B's, MLflow's or
+    TensorBoard's, receive ``input_wait_ratio`` and, where a daemon runs, ``gpu_busy_ratio`` and
+    ``starved_ratio``, with the meaning that they have in Keras.
+
     Args:
         run: Name of the run.
         gpus: Indices or UUIDs of the GPUs it trains on; else ``$GPUMON_GPUS``.
+        logs: Whether the loggers receive them.
 
     Raises:
         ImportError: No Lightning is installed.
@@ -60,8 +66,15 @@ class PhaseTagger(Tagger):
         return super().__new__(made)
 
     @passes_through
-    def __init__(self, run: str | None = None, gpus: Sequence[int | str] | None = None) -> None:
+    def __init__(
+        self,
+        run: str | None = None,
+        gpus: Sequence[int | str] | None = None,
+        *,
+        logs: bool = True,
+    ) -> None:
         super().__init__()
+        self._logs = logs
         self._set_up(run, gpus, framework="lightning")
 
     def __getstate__(self) -> dict[str, Any]:
@@ -106,6 +119,12 @@ class PhaseTagger(Tagger):
             tagging.epoch_begins(trainer.current_epoch)
 
     @fail_quietly
+    def on_train_epoch_end(self, trainer: Any, pl_module: Any) -> None:  # noqa: ANN401
+        tagging = self._tagging_of(trainer)
+        if tagging is not None:
+            tagging.epoch_ends()
+
+    @fail_quietly
     def on_train_batch_start(self, trainer: Any, pl_module: Any, batch: Any, *_: object) -> None:  # noqa: ANN401
         tagging = self._tagging_of(trainer)
         if tagging is not None:
@@ -133,6 +152,8 @@ class PhaseTagger(Tagger):
         if ring.writer is not None:
             self._describe_run()
             self._tagging = LightningTagging(ring, ring.writer, trainer, self)
+            if self._logs:
+                self._tagging.ratios = LoggedRatios(ring.writer, self._warn)
 
     def _end(self, trainer: Any) -> None:  # noqa: ANN401
         if self._tagging_of(trainer) is not None:

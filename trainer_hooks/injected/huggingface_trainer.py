@@ -35,7 +35,7 @@ def _add_tagger(trainer: Any) -> PhaseTagger | None:
     if any(isinstance(callback, Tagger) for callback in callbacks):
         return None
     tagger = _taggers.get(trainer)
-    callbacks.append(tagger or PhaseTagger())
+    callbacks.append(tagger or PhaseTagger(logs=False))
     if tagger is None:  # it listens for evaluations from now on
         tagger = _taggers[trainer] = callbacks[-1]
         tagger.on_init_end(trainer.args, trainer.state, trainer.control)

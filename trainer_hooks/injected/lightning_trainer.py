@@ -32,7 +32,7 @@ def around(
 def _add_tagger(trainer: Any) -> PhaseTagger | None:
     if any(isinstance(callback, Tagger) for callback in trainer.callbacks):
         return None
-    tagger = PhaseTagger()
+    tagger = PhaseTagger(logs=False)
     trainer.callbacks.insert(0, tagger)  # Lightning wants checkpoints to be last
     return tagger
 

@@ -257,6 +257,8 @@ class HuggingFaceTagging(_PatchedRun):
             slots = quietly(slots_here, event)
             if slots is None:
                 return method(event, *args, **named)
+            if event == "on_log":
+                named = quietly(self._with_ratios, named) or named
             before = quietly(phase_before, event, args)
             if before is None:
                 return self._round(slots, method, event, args, named)
@@ -266,6 +268,15 @@ class HuggingFaceTagging(_PatchedRun):
             return result
 
         return timed
+
+    def _with_ratios(self, named: dict[str, Any]) -> dict[str, Any]:
+        """Add ratios to the logs of a training loss, in a copy: the trainer returns its own."""
+        logs = named.get("logs")
+        if self.ratios is None or self._mode != modes.TRAIN_MODE or "loss" not in (logs or ()):
+            return named
+        all_logs = dict(logs)
+        self.ratios.give(all_logs.update)
+        return {**named, "logs": all_logs}
 
     @passes_through
     def _round(

@@ -275,6 +275,18 @@ class LightningTagging(TaggedRun):
     def epoch_begins(self, epoch: int) -> None:
         if self.is_here:
             self._writer.epoch(epoch)
+            if self.ratios is not None:
+                self.ratios.begin()
+
+    def epoch_ends(self) -> None:
+        """Hand the epoch's ratios to the loggers of the trainer."""
+        if self.ratios is not None and self.is_here:
+            self.ratios.give(self._log)
+
+    def _log(self, ratios: dict[str, float]) -> None:
+        step = max(0, self.trainer.global_step - 1)  # as Lightning's own metrics of an epoch
+        for logger in self.trainer.loggers:
+            logger.log_metrics(dict(ratios), step=step)
 
     def validation_begins(self) -> None:
         """A validation begins, perhaps without an action of Lightning."""

@@ -12,6 +12,7 @@ from trainer_hooks.ring.process_ring import NestedRun, ProcessRing
 from trainer_hooks.ring.ring_writer import RingWriter
 from trainer_hooks.taps.torch_compiling import DYNAMO, CompileClock
 from trainer_hooks.trainers.callback_times import CallbackClasses
+from trainer_hooks.trainers.logged_ratios import LoggedRatios
 
 
 class TaggedRun(ABC):
@@ -19,6 +20,7 @@ class TaggedRun(ABC):
 
     Attributes:
         callbacks: Times the run's callbacks by class.
+        ratios: For the loggers; ``None``: they receive none.
     """
 
     def __init__(self, ring: ProcessRing, writer: RingWriter) -> None:
@@ -29,6 +31,7 @@ class TaggedRun(ABC):
         self._clock: CompileClock | None = None
         self._may_see_compiling = True
         self.callbacks = CallbackClasses(writer)
+        self.ratios: LoggedRatios | None = None
 
     @property
     def is_here(self) -> bool:

@@ -72,6 +72,7 @@ class Tagger:
     _run: str | None = None
     _gpus: Sequence[int | str] | None = None
     _framework: str | None = None
+    _logs = True
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: kept for name, kept in vars(self).items() if name not in _PER_RUN}
