@@ -140,7 +140,9 @@ Phases = Sequence[tuple[float, TrainingPhase]]
 
 
 class Story:
-    """A monitor on two GPUs, second by second."""
+    """A monitor on two GPUs, second by second; the wall clock begins at ``began_wall_time_s``."""
+
+    began_wall_time_s = 0.0
 
     def __init__(
         self,
@@ -314,7 +316,7 @@ class Story:
 
     def _advance(self, *frames: Frame, error: str | None = None) -> MonitorState:
         rings = RingsReading(rings=tuple(self.rings.values()))
-        wall_time_s = float(self.second)
+        wall_time_s = self.began_wall_time_s + self.second
         reported = reading(self.now_ns, *frames, rings=rings, wall_time_s=wall_time_s, error=error)
         host_samples = {
             key: replace(look, start_ns=self.now_ns - s(1), end_ns=self.now_ns)
