@@ -14,7 +14,7 @@ from gpumon.pipeline.monitor import Monitor, MonitorFacts
 from tests.builders.monitor import STEP, WAIT, Story
 from tests.builders.report import MB, evidence, task
 
-STARVED, LOST, HELD = 5, 11, (2, 9)
+STARVED_GPU, LOST, HELD = 5, 11, (2, 9)
 WELL: Final = (0, 1, 3, 4, 6, 7, 8, 10)
 GIB: Final = 1 << 30
 ALICE, BOB, CAROL = (1001, "alice"), (1002, "bob"), (1003, "carol")
@@ -44,7 +44,7 @@ class SixteenGpus(Story):
         )  # fmt: skip
         self.processes = {index: _processes(index) for index in range(16)}
         self.xid_errors = dict.fromkeys(range(16), ())
-        self.ring(STARVED_RUN, gpus=(str(STARVED),), pid=4242, uid=ALICE[0])
+        self.ring(STARVED_RUN, gpus=(str(STARVED_GPU),), pid=4242, uid=ALICE[0])
         self.ring(WELL_RUN, gpus=tuple(map(str, WELL)), pid=5150, uid=CAROL[0])
         self.host_samples = {
             STARVED_RUN: evidence(
@@ -74,7 +74,7 @@ class SixteenGpus(Story):
 
     @staticmethod
     def _level(index: int, at: int) -> float:
-        if index == STARVED:
+        if index == STARVED_GPU:
             return 0.45 if at >= _SLOW_FROM_S else 0.98
         if index in HELD:
             return 0.95 if at < _HELD_FROM_S else 0.0
@@ -101,7 +101,7 @@ class SixteenGpus(Story):
 
 
 def _processes(index: int) -> tuple[ProcessSample, ...]:
-    if index == STARVED:
+    if index == STARVED_GPU:
         return (_process(4242, 41, ALICE),)
     if index in HELD:
         return (_process(7000 + index, 62, BOB),)

@@ -9,6 +9,7 @@ from gpumon.core.clock import seconds
 from gpumon.core.codecs.field_codec import WallClock
 from gpumon.core.device.sm_utilisation import is_under_filled
 from gpumon.core.diagnosis import messages
+from gpumon.core.diagnosis.cause_advice import held_advice
 from gpumon.core.diagnosis.fill_advice import low_fill_sentence
 from gpumon.core.diagnosis.input_advice import loss_reason, reason_seen
 from gpumon.core.diagnosis.messages import (
@@ -308,6 +309,9 @@ class _GpuText:
                 return f"{capital(one.advice)}."
         if now := what_to_do_now(gpu, self._report):
             return now
+        if advice and advice[0].cause == HELD:  # its own holder, of several
+            alone = held_advice([gpu])
+            return "" if alone is None else alone.text
         if advice:
             return joined([advice[0].text, gain_sentence(advice[0])])
         lesser = [one for one in gpu.troubles if one.severity is Severity.MODERATE]
