@@ -94,10 +94,27 @@ def _without_trouble(gpu: GpuReport) -> GpuStatus:
     if gpu.is_suspended:
         return _SUSPENDED
     name = gpu.verdict.name if gpu.now is None else gpu.now.name
-    if gpu.held is not None and name in (VerdictName.NOT_IN_USE, VerdictName.TOO_SHORT_TO_JUDGE):
+    if is_held(gpu, name):
         return _HELD
     shape, tone, need = _OF_VERDICT[name]
-    return GpuStatus(name.value, WORD_OF_VERDICT[name], shape, tone, need)
+    return GpuStatus(name.value, word_of(gpu, name), shape, tone, need)
+
+
+def word_of(gpu: GpuReport, name: VerdictName) -> str:
+    """The word for this verdict on a GPU, in every outlet."""
+    if is_held(gpu, name):
+        return _HELD.word
+    if name is VerdictName.NOT_IN_USE and gpu.is_hardly_observed:
+        return WORD_OF_VERDICT[VerdictName.TOO_SHORT_TO_JUDGE]
+    if name is gpu.verdict.name is VerdictName.NOT_IN_USE and gpu.totals.in_use_ns:
+        return "hardly used"
+    return WORD_OF_VERDICT[name]
+
+
+def is_held(gpu: GpuReport, name: VerdictName) -> bool:
+    """Whether somebody's process holds a GPU with this verdict, and nothing runs on it."""
+    is_unused = name in (VerdictName.NOT_IN_USE, VerdictName.TOO_SHORT_TO_JUDGE)
+    return gpu.held is not None and is_unused
 
 
 _BETTER_FOR_NS: Final = 10 * NS_PER_S

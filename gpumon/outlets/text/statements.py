@@ -10,7 +10,7 @@ from gpumon.core.diagnosis import messages
 from gpumon.core.diagnosis.fill_advice import low_fill_sentence
 from gpumon.core.diagnosis.log_findings import few_samples_sentences, is_few
 from gpumon.core.diagnosis.loss_range import cost_in_percent, is_split_open, possible_causes
-from gpumon.core.diagnosis.messages import WORD_OF_CAUSE, WORD_OF_VERDICT, Counted
+from gpumon.core.diagnosis.messages import WORD_OF_CAUSE, Counted
 from gpumon.core.diagnosis.pause_messages import loss_in_pauses
 from gpumon.core.diagnosis.rank_advice import rank_named, wait_in_percent, waits_much
 from gpumon.core.diagnosis.verdict_rules import is_mostly_in_pauses
@@ -18,6 +18,7 @@ from gpumon.core.phase import UNPROVED, IdleCause
 from gpumon.core.report.report import GpuReport, Report
 from gpumon.core.settings.detector import DEFAULT_SETTINGS
 from gpumon.core.verdict import VerdictName
+from gpumon.core.view.status import word_of
 from gpumon.core.wording import counted, gpus_named, in_percent, in_time
 from gpumon.outlets.text.now_lines import is_over
 from gpumon.outlets.text.trouble_lines import has_trouble, trouble_words
@@ -50,14 +51,7 @@ def is_of_a_log(gpu: GpuReport) -> bool:
 
 def verdict_word(gpu: GpuReport) -> str:
     """Its verdict in words."""
-    is_unused = gpu.verdict.name in (VerdictName.NOT_IN_USE, VerdictName.TOO_SHORT_TO_JUDGE)
-    if gpu.held is not None and is_unused:
-        return "held"
-    if gpu.verdict.name is VerdictName.NOT_IN_USE and gpu.is_hardly_observed:
-        return WORD_OF_VERDICT[VerdictName.TOO_SHORT_TO_JUDGE]
-    if gpu.verdict.name is VerdictName.NOT_IN_USE and gpu.totals.in_use_ns:
-        return "hardly used"
-    return WORD_OF_VERDICT[gpu.verdict.name]
+    return word_of(gpu, gpu.verdict.name)
 
 
 def word_in_table(gpu: GpuReport, most: int = 80) -> str:
