@@ -244,15 +244,25 @@ def _check(args: argparse.Namespace) -> None:
 def _found(args: argparse.Namespace) -> ReportWithLanes:
     if args.recording is not None:
         return read_saved(args.recording, since_s=args.since, run=args.run_name)
+    return daemons_report(args.since, args.run_name, with_lanes=args.html is not None)
+
+
+def daemons_report(since_s: float | None, run: str | None, *, with_lanes: bool) -> ReportWithLanes:
+    """The report of the running daemon, of its last ``since_s`` or of one run if given.
+
+    Raises:
+        NoDaemonError: There is none, or it does not answer.
+        UsageError: There is no such run, or the time is invalid; says what is possible.
+    """
     searched = reader_folder_text(os.environ, os.geteuid())
     state_file = find_state_file()
     silent = find_silent_daemon() if state_file is None else None
     if silent is not None:
         raise NoDaemonError(f"{silent.description}; {END_OR_WAIT}")
     state = read_state(state_file, SystemClock(), read_boot_id(), searched)
-    if args.html is None:
-        return ReportWithLanes(fetch_report(state, args.since, args.run_name), None)
-    return fetch_report_with_lanes(state, args.since, args.run_name)
+    if not with_lanes:
+        return ReportWithLanes(fetch_report(state, since_s, run), None)
+    return fetch_report_with_lanes(state, since_s, run)
 
 
 def read_saved(

@@ -271,10 +271,9 @@ class HuggingFaceTagging(_PatchedRun):
 
     def _with_ratios(self, named: dict[str, Any]) -> dict[str, Any]:
         """Add ratios to the logs of a training loss, in a copy: the trainer returns its own."""
-        logs = named.get("logs")
-        if self.ratios is None or self._mode != modes.TRAIN_MODE or "loss" not in (logs or ()):
+        all_logs = dict(named.get("logs") or {})
+        if self.ratios is None or self._mode != modes.TRAIN_MODE or "loss" not in all_logs:
             return named
-        all_logs = dict(logs)
         self.ratios.give(all_logs.update)
         return {**named, "logs": all_logs}
 
