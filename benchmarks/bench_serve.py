@@ -93,12 +93,14 @@ class Case(NamedTuple):
 
 ONE, WORK, IDLE = "1 GPU at work", "8 GPUs at work", "8 GPUs idle"
 PAGE, MANY = "8 GPUs at work, a page open", "16 GPUs at work, 200 scrapes"
+PAGE_OF_MANY = "16 GPUs at work, a page open"
 PARTS = "16 GPUs of 7 MIG instances, 100 idle runs, 200 scrapes"
 CASES: Final = {
     ONE: Case(1),
     WORK: Case(8),
     IDLE: Case(8, busy_ratio=0.0),
     PAGE: Case(8, has_page=True),
+    PAGE_OF_MANY: Case(16, has_page=True),
     MANY: Case(16, has_scrapes=True),
     PARTS: Case(16, busy_ratio=0.0, parts=7, runs=100, has_scrapes=True),
 }

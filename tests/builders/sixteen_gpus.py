@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Final
 
 from gpumon.core.clock import NS_PER_S
 from gpumon.core.device.driver_codes import UNREADABLE
 from gpumon.core.sample import BusySample, Device, GpuDetails, GpuSample, ProcessSample
 from gpumon.core.state import MonitorState
+from gpumon.outlets.http.server import HttpServer
+from gpumon.outlets.metrics.prometheus import MetricsExporter
+from gpumon.outlets.text.monitor_view import ViewBuilder
 from gpumon.pipeline.monitor import Monitor, MonitorFacts
+from gpumon.pipeline.report_builder import Reports
 from tests.builders.monitor import STEP, WAIT, Story
 from tests.builders.report import MB, evidence, task
 
@@ -113,3 +119,66 @@ def _processes(index: int) -> tuple[ProcessSample, ...]:
 def _process(pid: int, memory_gib: int, owner: tuple[int, str]) -> ProcessSample:
     uid, user = owner
     return ProcessSample(pid, memory_gib * GIB, name="python", user=user, uid=uid)
+
+
+class _StoryClock:
+    """The clock of the newest state, which goes on between two states."""
+
+    def __init__(self) -> None:
+        self.set_to(0)
+
+    def set_to(self, now_ns: int) -> None:
+        self._ahead_ns = now_ns - time.monotonic_ns()
+
+    def monotonic_ns(self) -> int:
+        return self._ahead_ns + time.monotonic_ns()
+
+    def wall_time_s(self) -> float:
+        return time.time()
+
+    def sleep_until_ns(self, deadline_ns: int) -> None:
+        raise AssertionError("this clock does not sleep")
+
+
+@contextmanager
+def served_live(
+    seconds: int = LONG_S, *, began_wall_time_s: float | None = None, every_s: float | None = None
+) -> Iterator[str]:
+    """A server with this machine after so many seconds; yields ``HOST:PORT``.
+
+    Args:
+        seconds: What has passed before.
+        began_wall_time_s: As in ``SixteenGpus``.
+        every_s: How often another second passes; ``None``: time stands still.
+    """
+    machine, reports, views = SixteenGpus(began_wall_time_s), Reports(), ViewBuilder()
+    clock = _StoryClock()
+    server = HttpServer(
+        "127.0.0.1:0",
+        exporter=MetricsExporter(clock=clock, version="0.1.0"),
+        clock=clock,
+        report=lambda _: None,
+        view=lambda state, cells: views.view(state, reports.report_on(state), cells),
+    )
+
+    def follow(state: MonitorState) -> None:
+        reports.follow(state)
+        clock.set_to(state.taken_at_ns)
+        server.publish(state)
+
+    machine.play(seconds, follow)
+    is_over = threading.Event()
+
+    def go_on() -> None:
+        while every_s is not None and not is_over.wait(every_s):
+            machine.play(1, follow)
+
+    thread = threading.Thread(target=go_on)
+    try:
+        server.start()
+        thread.start()
+        yield server.address
+    finally:
+        is_over.set()
+        thread.join()
+        server.close()
