@@ -13,6 +13,7 @@ import pytest
 from gpumon.core.state import MonitorState
 from tests.e2e.open_page import Show, Visit, showing
 from tests.needs import missing
+from tests.waiting import PATIENCE_S
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
@@ -53,8 +54,10 @@ def visit(browser: Browser, servers: ExitStack) -> Iterator[Callable[..., Visit]
     """Opens the page at an address, and fails on faults unless the test expects trouble."""
     visits: list[Visit] = []
 
-    def open_page(address: str, width: int = 1280, scheme: Any = "light") -> Visit:
-        page = browser.new_page(viewport={"width": width, "height": 844}, color_scheme=scheme)
+    def open_page(
+        address: str, width: int = 1280, scheme: Any = "light", height: int = 844
+    ) -> Visit:
+        page = browser.new_page(viewport={"width": width, "height": height}, color_scheme=scheme)
         visits.append(Visit(page, f"http://{address}"))
         page.goto(f"{visits[-1].origin}/")
         return visits[-1]
@@ -70,11 +73,17 @@ def show(visit: Callable[..., Visit], servers: ExitStack) -> Show:
     """Opens the page on a new server that publishes these states."""
 
     def opened(
-        *states: MonitorState, width: int = 1280, scheme: str = "light", **printed: Any
+        *states: MonitorState,
+        width: int = 1280,
+        scheme: str = "light",
+        height: int = 844,
+        **printed: Any,
     ) -> Visit:
         server = servers.enter_context(showing(*states, **printed))
-        page = visit(server.address, width, scheme)
+        page = visit(server.address, width, scheme, height)
         page.server = server
+        if states:  # the script has taken over
+            page.page.wait_for_selector("#grid", timeout=1_000 * PATIENCE_S)
         return page
 
     return opened

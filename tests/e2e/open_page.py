@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import re
 import time
+from collections import deque
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import replace
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
+from gpumon.core.clock import Clock
 from gpumon.core.report.report import Advice, Report
 from gpumon.core.state import GpuState, MonitorState
 from gpumon.outlets.http.server import HttpServer
 from gpumon.outlets.text.monitor_view import ViewBuilder
 from gpumon.pipeline.state_report import report_of
-from tests.builders.state import RunningClock, S, monitor_state
+from tests.builders.sixteen_gpus import LONG_S, SixteenGpus
+from tests.builders.state import RunningClock, S, StoppedClock, monitor_state
 from tests.serving import serving
 from tests.state_sequence import starved_and_healthy
 from tests.waiting import PATIENCE_S
@@ -91,15 +95,16 @@ def showing(
     *states: MonitorState,
     change: Callable[[Report], Report] = lambda report: report,
     listen: str = "127.0.0.1:0",
+    clock: Clock | None = None,
 ) -> AbstractContextManager[HttpServer]:
-    """A server with a running clock; ``change`` is applied to each report."""
+    """A server, by default with a running clock; ``change`` is applied to each report."""
 
     builder = ViewBuilder()
     return serving(
         *states,
         view=lambda state, cells: builder.view(state, change(report_of(state)), cells),
         listen=listen,
-        clock=RunningClock(),
+        clock=clock or RunningClock(),
     )
 
 
@@ -140,3 +145,22 @@ def now(**changes: Any) -> MonitorState:
 def story(seconds: int) -> list[MonitorState]:
     """The states of the last seconds, ending now."""
     return [*starved_and_healthy(seconds, started_ns=time.monotonic_ns() - seconds * S)]
+
+
+class OnwardClock(StoppedClock):
+    """Runs on from the time of a state."""
+
+    def __init__(self, state: MonitorState) -> None:
+        super().__init__()
+        self._ahead_ns = state.taken_at_ns - time.monotonic_ns()
+
+    def monotonic_ns(self) -> int:
+        return time.monotonic_ns() + self._ahead_ns
+
+
+@cache
+def sixteen() -> tuple[MonitorState, ...]:
+    """The last ten minutes of a machine of sixteen GPUs, as of now."""
+    states: deque[MonitorState] = deque(maxlen=620)
+    SixteenGpus().play(LONG_S, states.append)
+    return tuple(states)

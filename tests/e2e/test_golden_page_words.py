@@ -168,24 +168,22 @@ def test_words_of_the_page(visit: Any) -> Chapters:
         page.until("#notes", f"^State {len(states)}\\.$")
 
     def lines_on(*gpus: GpuState, **changes: Any) -> str:
-        """The tone, the headline, the other advice, and the line and looks of each GPU."""
+        """The tone, the headline, the other advice, and what a reader sees of each GPU."""
         shown(*gpus, **changes)
         lines = [f"[{page.tone}] {page.page.title()}".replace("\u00a0", " ")]
         lines += [page.text(name) for name in READ_FIRST if page.page.locator(name).is_visible()]
         # What there is to read in advice is pinned by stories of its own.
         lines += [f"+ {item.splitlines()[0]}" for item in page.texts("#advice li")]
-        # The page moves no lane at once: their order is specified in test_page_many_gpus.py.
-        lines += sorted(map(line_of, page.page.locator(".gpu").all()))
-        return "\n".join(
-            [*lines, *sorted(f"table of {one}" for one in page.texts("#causes caption"))]
-        )
+        places = page.page.locator(".tile-place").all()
+        lines += [f"{tile_of(place)} [{place.get_attribute('data-tone')}]" for place in places]
+        return "\n".join([*lines, *map(lane_of, page.page.locator(".lane").all())])
 
-    def line_of(card: Any) -> str:
-        name, line = (card.locator(part).inner_text() for part in (".gpu-name", ".gpu-line"))
-        looks = card.get_attribute("data-verdict")
-        looks += " and more" * ("empty" in card.get_attribute("class").split())
-        looks += ", no lane" * (not card.locator("canvas").is_visible())
-        return f"{name}: {line} [{looks}]".replace("\u00a0", " ")
+    def tile_of(place: Any) -> str:
+        return " | ".join(place.inner_text().replace("\u00a0", " ").split("\n"))
+
+    def lane_of(lane: Any) -> str:
+        about = lane.locator(".about").inner_text().replace("\u00a0", " ")
+        return "\n".join([line.strip() for line in about.splitlines() if line.strip()])
 
     def advised(shown: tuple[Advice, ...], *gpus: GpuState) -> str:
         """... where it is given that advice, which is reported wholly."""
@@ -197,7 +195,11 @@ def test_words_of_the_page(visit: Any) -> Chapters:
 
     def tables(*gpus: GpuState, **changes: Any) -> str:
         shown(*gpus, **changes)
-        return without_gaps(f"{page.text('#causes')}\n{page.text('#runs')}".replace("\t", " | "))
+        closed = page.page.locator(".open-details[aria-expanded=false]")
+        while closed.count():
+            closed.first.click()
+        tables = [*page.texts(".times"), page.text("#run-table")]
+        return without_gaps("\n".join(tables).replace("\t", " | "))
 
     lost = starved_gpu(present=False, error=LOST)
     gone = CollectorState("nvml", False, 0.0, 1, "the driver is not loaded: run `modprobe`")

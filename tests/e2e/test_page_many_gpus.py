@@ -1,150 +1,209 @@
-"""The live page on a machine of many GPUs: the worst first, the healthy folded, nothing dances."""
+"""The live page on a machine of many GPUs: all on one screen, the worst open, nothing jumps."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
-from itertools import starmap
-from typing import Any
 
 import pytest
 
 from gpumon.core.device.troubles import ErrorTimes
 from gpumon.core.state import MonitorState
 from gpumon.core.verdict import VerdictName
+from tests.builders.report import gpm_fill
+from tests.builders.sixteen_gpus import HELD, LOST, STARVED_GPU
 from tests.builders.state import device, healthy_gpu
-from tests.e2e.open_page import Show, Visit, now, recent
+from tests.e2e.open_page import OnwardClock, Show, Visit, now, recent, sixteen
 from tests.state_sequence import machine
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
-HEALTHY, STARVED, STALLED, IDLE = (
+HEALTHY, LATE, STALLED, IDLE = (
     VerdictName.HEALTHY,
     VerdictName.STARVED,
     VerdictName.STALLED,
     VerdictName.NOT_IN_USE,
 )
-THIRTEEN = [HEALTHY] * 8 + [STARVED, HEALTHY, STALLED, HEALTHY, IDLE]
-
-Gpus = list[tuple[str, str, int]]
-"""A name, a verdict, and what was lost."""
-ORDERED = """async ticks => {
-  const { Order } = await import("/order.js");
-  const order = new Order();
-  const gpu = (uuid, verdict, lost) => ({
-    uuid, verdict, present: true, parent_uuid: null,
-    idle_ns: { input_wait: lost }, starved_ns: lost,
-  });
-  return ticks.map(({ at, gpus }) =>
-    order.take(gpus.map((one) => gpu(...one)), at * 1e9).map(({ uuid }) => uuid).join(""));
-}"""
+Open = Callable[..., Visit]
+THIRTEEN = [HEALTHY] * 8 + [LATE, HEALTHY, STALLED, HEALTHY, IDLE]
+BOXES = """all => all.map((one) => {
+  const { left, top, right, bottom } = one.getBoundingClientRect();
+  return [left, top, right, bottom];
+})"""
+TOO_WIDE = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
 
 
 def recent_states(roles: Sequence[VerdictName], seconds: int = 60) -> list[MonitorState]:
     return [recent(state) for state in machine(seconds, roles)]
 
 
-def order(page: Visit) -> list[int]:
-    return [int(name.split()[1]) for name in page.texts(".gpu-name")]
+def tiles(page: Visit) -> list[str]:
+    """The names of all tiles, as a screen reader reads them."""
+    names = re.findall(r'- button "(GPU .*?)"', page.page.locator("#tiles").aria_snapshot())
+    return [name.replace("\u00a0", " ") for name in names]
 
 
-def lanes(page: Visit) -> int:
-    """How many can be seen."""
-    return page.count("canvas.lane:visible")
+def lanes(page: Visit) -> list[int]:
+    """The GPUs whose lanes are open."""
+    return [int(name.split()[1]) for name in page.texts(".lane h3 .gpu")]
+
+
+def bottoms(page: Visit, selector: str) -> list[float]:
+    boxes = page.page.locator(selector).evaluate_all(BOXES)
+    return [bottom for *_, bottom in boxes]
+
+
+class TestSixteenGpus:
+    @pytest.fixture
+    def shown(self, show: Show) -> Open:
+        """Opens the page on them, and waits for it."""
+        states = sixteen()
+        return lambda **size: show(*states, clock=OnwardClock(states[-1]), **size)
+
+    def test_fit_one_screen_with_what_whose_since_when_and_what_to_do(self, shown: Open) -> None:
+        page = shown(height=800)
+
+        height = page.page.locator("#sentence").evaluate(
+            "one => one.getBoundingClientRect().height"
+        )
+        assert height < 30  # on one line
+        assert re.fullmatch(
+            f"GPU {LOST} lost since .{{9}} · GPU {STARVED_GPU} starved since .{{9}} · "
+            "GPUs 2 and 9 held idle since .{9} · 8 healthy",
+            page.text("#sentence"),
+        )
+        assert len(tiles(page)) == 16
+        assert lanes(page) == [LOST, STARVED_GPU, HELD[0]]
+        assert max(bottoms(page, ".tile, .lane")) <= 800
+        assert page.page.evaluate(TOO_WIDE) <= 0
+        lost, starved, held = page.texts(".lane")
+        assert page.text("#not-open").endswith(f"GPU {HELD[1]}. Choose one above.")
+        for text in ("lost", "since ", "XID 79", "Reboot, or power-cycle the machine"):
+            assert text in lost
+        for text in ("starved", "since ", "waiting for input: the disk", "alice", "python",
+                     "pid 4242", "resnet50", "The disk is the limit: "):  # fmt: skip
+            assert text in starved
+        for text in ("held idle", "since ", "62.0 GiB", "bob", "python", "Ask bob whether"):
+            assert text in held
+
+    def test_have_a_tile_each_with_number_state_busy_share_and_user(self, shown: Open) -> None:
+        page = shown()
+
+        names = tiles(page)
+        assert [name.split()[1] for name in names] == [str(index) for index in range(16)]
+        assert names[0] == "GPU 0 99 % busy healthy carol"
+        assert names[STARVED_GPU] == f"GPU {STARVED_GPU} 45 % busy starved alice"
+        assert names[HELD[1]] == f"GPU {HELD[1]} 0 % busy held idle bob"
+        assert len({*page.texts(".tile .shape")}) == 5
+
+    def test_show_all_advice_without_a_click(self, shown: Open) -> None:
+        page = shown()
+
+        view = page.page.evaluate("fetch('/api/v1/view').then((answer) => answer.json())")
+        seen = page.text("body")
+        assert len(view["advice"]) == 3
+        for advice in [one["text"] for one in view["advice"]]:
+            assert advice in seen
+        for gpu in view["gpus"]:
+            assert gpu["first_advice"][:40] in seen
+
+    def test_are_linked_to_their_runs_and_back(self, shown: Open) -> None:
+        page = shown()
+        page.until("#run-table", "llm-pretrain")
+        page.page.get_by_role("button", name="GPU 4", exact=True).click()
+
+        assert 4 in lanes(page)
+        assert page.page.evaluate("document.activeElement.ariaLabel") == "GPU 4"
+        page.page.locator(".lane .runs-of button", has_text="llm-pretrain").click()
+        assert page.page.evaluate("document.activeElement.innerText") == "llm-pretrain"
+
+    def test_are_read_by_the_keyboard_alone(self, shown: Open) -> None:
+        page = shown()
+        keys = page.page.keyboard
+        keys.press("Tab")
+        assert page.page.evaluate("document.activeElement.innerText").startswith("GPU 0")
+        keys.press("ArrowDown")
+        keys.press("ArrowRight")
+        keys.press("ArrowRight")
+        keys.press("Enter")
+
+        assert 10 in lanes(page)
+        assert page.page.evaluate("document.activeElement.innerText").startswith("GPU 10")
+        page.page.locator(".plot").nth(1).focus()
+        keys.press("ArrowLeft")
+        words = page.page.locator(".plot").nth(1).get_attribute("aria-valuetext") or ""
+        assert re.match(r"\d\d:\d\d:\d\d.UTC: .*(busy|waiting for input) ", words)
+        keys.press("Shift+PageDown")
+        keys.press("Shift+PageDown")
+        keys.press("Enter")
+        page.until("#own-span", r"\d\d:\d\d:\d\d.\d\d:\d\d:\d\d")
+        assert "#from=" in page.page.url
+        keys.press("Escape")
+        keys.press("Escape")
+        assert page.page.url.endswith("#live")
 
 
 class TestAMachineOfThirteen:
     @pytest.mark.parametrize("width", [1280, 390])
-    def test_shows_the_starved_gpu_on_the_first_screen_and_folds_each_healthy_one_to_a_line(
-        self, show: Show, width: int
-    ) -> None:
-        states = recent_states(THIRTEEN)
-        page = show(*states, width=width)
-        page.until("#sentence", "^Starved .*GPU 8 spends")
-        page.until("#advice li >> nth=0", "^GPUs 8 and 10: during checkpoints")
-        first = page.page.locator("canvas.lane").first.bounding_box()
+    def test_shows_the_worst_lane_and_a_tile_of_each(self, show: Show, width: int) -> None:
+        page = show(*recent_states(THIRTEEN), width=width)
+        page.until("#sentence", "GPU 8 starved")
 
-        assert order(page) == [8, 10, 0, 1, 2, 3, 4, 5, 6, 7, 9, 11, 12]
-        assert first is not None
-        assert first["y"] + first["height"] < 844
-        assert page.page.evaluate("document.documentElement.scrollWidth") <= width
-        boxes = [one.bounding_box() for one in page.page.locator(".gpu:not([open])").all()]
-        assert lanes(page) == 2
-        assert len(boxes) == 11
-        assert all(box is not None and box["height"] < 32 for box in boxes)
-        assert page.count("table.causes") == 2
-        assert page.text("#folded").startswith("11 more")
+        assert [name.split()[1] for name in tiles(page)] == [str(index) for index in range(13)]
+        assert lanes(page) == [8, 10][: len(lanes(page))]
+        assert page.page.evaluate(TOO_WIDE) <= 0
+        if width == 1280:
+            assert lanes(page) == [8, 10]
 
-    def test_opens_one_by_the_keyboard_and_leaves_it_open(self, show: Show) -> None:
+    def test_opens_one_and_leaves_it_open_until_it_is_closed(self, show: Show) -> None:
         states = recent_states(THIRTEEN, 70)
         page = show(*states[:60])
-        page.until("#sentence", "^Starved .*GPU 8 spends")
-        page.page.locator("summary").nth(4).focus()
-        page.page.keyboard.press("Enter")
-        page.until("#causes caption >> nth=2", "GPU 2 ")
+        page.until("#sentence", "GPU 8 starved")
+        page.page.locator(".tile").nth(2).press("Enter")
+        assert lanes(page) == [8, 10, 2]
+        page.page.locator(".open-details").nth(2).click()
         for state in states[60:]:
             page.server.publish(state)
-            page.until("table.causes >> nth=2 >> tfoot", rf"{state.samples_total}\.0.s")
+            page.until(".lane >> nth=2 >> .times", rf"observed\s*{state.samples_total}\.0.s")
 
-        canvas = page.page.locator("canvas.lane").nth(4)
-        assert lanes(page) == 3
-        assert canvas.get_attribute("aria-label")
-        assert canvas.evaluate("canvas => canvas.width") > 500
-        page.page.keyboard.press("Space")
-        page.until("#folded", "^11 more")
-        assert lanes(page) == 2
+        assert lanes(page) == [8, 10, 2]
+        assert page.page.locator(".lane canvas").nth(2).evaluate("canvas => canvas.width") > 500
+        page.page.locator(".tile").nth(2).press("Space")
+        assert lanes(page) == [8, 10]
 
-    def test_brings_up_a_gpu_that_goes_bad_and_keeps_the_keyboard_where_it_was(
+    def test_opens_a_gpu_that_goes_bad_and_keeps_the_keyboard_where_it_was(
         self, show: Show
     ) -> None:
         page = show(*recent_states([HEALTHY] * 6))
         page.until("#sentence", "GPUs 0.5 lost little time")
-        assert lanes(page) == 0
-        page.page.locator("summary").nth(4).focus()
-        page.server.publish(recent_states([HEALTHY] * 4 + [STARVED, HEALTHY], 61)[-1])
-        page.until("#sentence", "^Starved .*GPU 4 spends")
+        assert lanes(page) == []
+        page.page.locator(".tile").nth(4).focus()
+        page.server.publish(recent_states([HEALTHY] * 4 + [LATE, HEALTHY], 61)[-1])
+        page.until("#sentence", "GPU 4 ")
 
-        assert order(page) == [4, 0, 1, 2, 3, 5]
-        assert lanes(page) == 1
+        assert lanes(page) == [4]
         focused = page.page.evaluate("document.activeElement.innerText")
-        assert focused.startswith("GPU 4 ")
+        assert focused.startswith("GPU 4")
 
-    def test_shows_gpus_in_trouble_first_and_folds_none_of_them(self, show: Show) -> None:
+    def test_opens_gpus_in_trouble_first(self, show: Show) -> None:
         eight = [healthy_gpu(device=device(index, f"GPU-{index}-aaaa")) for index in range(8)]
         for index, xid in ((5, 79), (6, 31)):
             errors = ErrorTimes(((xid, 2**62),))
             eight[index] = eight[index]._replace(xid_errors=((xid, 1),), errors=errors)
         state = now(gpus=tuple(eight), runs=(), collectors=())
         page = show(state)
-        page.until("#sentence", "GPU 5 .*XID 79 .* GPU 6 .*XID 31 ")
+        page.until(".lane >> nth=0", "XID 79")
 
-        assert order(page)[:3] == [5, 6, 0]
-        cards = page.page.locator(".gpu").all()
-        assert [card.evaluate("card => card.open") for card in cards] == [True] * 2 + [False] * 6
+        assert lanes(page) == [5, 6]
+        assert "XID 31" in page.text(".lane >> nth=1")
 
+    def test_colours_no_healthy_gpu_for_a_hint(self, show: Show) -> None:
+        five = [healthy_gpu(device=device(index, f"GPU-{index}")) for index in range(5)]
+        five[2] = five[2]._replace(fill=gpm_fill(0.24))
+        page = show(now(gpus=tuple(five), runs=(), collectors=()))
+        page.until("#sentence", "GPU 2")
 
-class TestTheOrder:
-    @pytest.fixture
-    def ordered(self, show: Show) -> Callable[..., Any]:
-        """What each tick's order is: of a second and its GPUs."""
-        page = show(*recent_states([HEALTHY], 2))
-        page.until("#sentence", "GPU 0")
-        return lambda *ticks: page.page.evaluate(
-            ORDERED, [{"at": at, "gpus": gpus} for at, gpus in ticks]
-        )
-
-    def test_is_kept_while_two_lose_about_as_much(self, ordered: Any) -> None:
-        def tick(at: int, lost: int) -> tuple[int, Gpus]:
-            return at, [("a", "starved", 100), ("b", "starved", lost)]
-
-        places = ordered(*starmap(tick, [(1, 99), (2, 101), (3, 124), (4, 126), (5, 99)]))
-
-        assert places == ["ab", "ab", "ab", "ba", "ba"]
-
-    def test_is_kept_while_a_verdict_goes_to_and_fro(self, ordered: Any) -> None:
-        def tick(at: int, verdict: str) -> tuple[int, Gpus]:
-            return at, [("a", "healthy", 1), ("b", verdict, 2)]
-
-        names = ["partial", "healthy", "partial", *["healthy"] * 12]
-        places = ordered(*starmap(tick, enumerate(names)))
-
-        assert places == ["ba"] * 13 + ["ab"] * 2
+        places = page.page.locator(".tile-place")
+        assert places.evaluate_all("all => all.map((one) => one.dataset.tone)") == ["good"] * 5
+        page.page.locator(".tile").nth(2).click()
+        assert "multiprocessors" in page.text(".lane")

@@ -14,6 +14,7 @@ from string import Template
 from typing import Final
 
 from gpumon.core.diagnosis.messages import WORD_OF_REASON
+from gpumon.core.phase import InputWaitReason
 from gpumon.core.view.palette import DARK, LIGHT, Palette
 from gpumon.core.view.status import Tone
 from gpumon.core.view.view import PARTS, AdviceView, GpuView, Headline, MonitorView
@@ -163,8 +164,8 @@ def _legend() -> str:
         for gap, word in GAPS.items()
     ]
     reasons = [
-        f'<li data-reason="{reason.value}" hidden>{escape(word)}</li>'
-        for reason, word in WORD_OF_REASON.items()
+        f'<li data-reason="{reason.value}" hidden>{escape(WORD_OF_REASON[reason])}</li>'
+        for reason in InputWaitReason
     ]
     return "".join([*parts, *gaps, *reasons])
 

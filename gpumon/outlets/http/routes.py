@@ -39,6 +39,9 @@ SECURITY_HEADERS: Final = (
     ("Cache-Control", "no-store"),
 )
 
+KEPT_BY_BROWSERS: Final = ("Cache-Control", "private, max-age=86400")
+"""Of icons: the one that shows that the daemon is gone must be there by then."""
+
 _NO_GPU: Final = "no GPU can be read now"
 _TEXT: Final = "text/plain; charset=utf-8"
 _JSON: Final = "application/json"
@@ -165,7 +168,8 @@ class Routes:
             case path if path in PAGE_PATHS:
                 is_document = path == "/"
                 view = self._live.view(self.viewer(request, client)) if is_document else None
-                return Response(200, *page_file(path, view))
+                kept = (KEPT_BY_BROWSERS,) if path.startswith("/favicon") else ()
+                return Response(200, *page_file(path, view), kept)
         return sentence(404, "Nothing here: try /, /metrics, /api/v1/state or /api/v1/report.")
 
     def _metrics(self, request: Request) -> Response:

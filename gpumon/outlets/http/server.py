@@ -331,12 +331,13 @@ def encoded(response: Response, request: Request | None = None) -> Reply:
 
 
 def _head(status: int, content_type: str, *headers: tuple[str, str], keeps: bool = False) -> bytes:
+    own = {name for name, _ in headers}
     fields = (
         ("Server", "gpumon"),
         ("Date", time.strftime("%a, %d %b %Y %H:%M:%S GMT", time.gmtime())),
         ("Content-Type", content_type),
         *headers,
-        *SECURITY_HEADERS,
+        *(field for field in SECURITY_HEADERS if field[0] not in own),
         ("Connection", "keep-alive" if keeps else "close"),
     )
     lines = [f"{name}: {value}" for name, value in fields]

@@ -154,16 +154,22 @@ def headline_of(report: Report) -> Headline:
 
 
 def _on_one_line(headline: Headline, gpus: Sequence[GpuView]) -> Headline:
-    """Names the GPUs that need help by their status, and counts the others."""
-    if len(headline.verdict) <= _LINE_LENGTH:
+    """Names the GPUs that need help by their status, and counts those that are well.
+
+    A verdict stays as it is if it is short, or if it is on one GPU or on what is over.
+    """
+    in_need = any(gpu.status.need < Need.WELL for gpu in gpus)
+    if len(headline.verdict) <= _LINE_LENGTH or len(gpus) == 1 or not in_need:
         return headline
     statuses: dict[GpuStatus, list[GpuView]] = {}
     for gpu in gpus:
         statuses.setdefault(gpu.status, []).append(gpu)
     groups = []
     for status, members in statuses.items():
+        if status.need is Need.QUIET:
+            continue
         words = [gpus_named([gpu.label for gpu in members]), status.word]
-        if status.need >= Need.WELL:
+        if status.need is Need.WELL:
             words[0] = str(len(members))
         elif len({gpu.since_text for gpu in members}) == 1:
             words.append(members[0].since_text)
@@ -252,7 +258,7 @@ class _GpuText:
             row = messages.NO_DATA if gpu.has_no_utilisation else messages.MIG_EMPTY
             has_instances = has_instance(gpu, self._report.gpus)
             sentences.append(messages.MIG_BELOW if has_instances else about(row, [gpu]))
-        return joined(sentences)
+        return capital(joined(sentences))
 
     def _statement(self) -> str:
         gpu, report = self._gpu, self._report
@@ -308,7 +314,7 @@ class _GpuText:
             if one.severity is Severity.HIGH:
                 return f"{capital(one.advice)}."
         if now := what_to_do_now(gpu, self._report):
-            return now
+            return capital(now)
         if advice and advice[0].cause == HELD:  # its own holder, of several
             alone = held_advice([gpu])
             return "" if alone is None else alone.text

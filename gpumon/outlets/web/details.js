@@ -61,9 +61,10 @@ function timesOf(gpu, paint) {
   const { observed_seconds: observed, busy_seconds: busy, pending_seconds: pending } = gpu;
   if (!(observed > 0)) return [];
   const row = (key, amount) => ({ key, part: key, word: paint.words.get(key) ?? key, time: inUnitOf(1e9 * observed, 1e9 * amount), share: share(amount, observed) });
-  return [["busy", busy], ...largestFirst(gpu.idle_by_cause), ["pending", pending]]
+  const rows = [["busy", busy], ...largestFirst(gpu.idle_by_cause), ["pending", pending]]
     .filter(([key, amount]) => key === "busy" || amount >= LEAST_SHOWN * observed)
     .flatMap(([key, amount]) => [row(key, amount), ...(key === "input_wait" ? reasonsOf(gpu, amount, paint) : [])]);
+  return [...rows, { ...row("observed", observed), part: null }];
 }
 
 const LEAST_SHOWN = 0.0005; // of the time observed: less says nothing

@@ -137,7 +137,7 @@ export class Lanes {
     showText(lane.cause, causeOf(gpu));
     setText(lane.figures, figuresOf(gpu));
     showText(lane.line, gpu.line);
-    showText(lane.hint, gpu.hint);
+    showText(lane.hint, gpu.line.includes(gpu.hint) ? "" : gpu.hint);
     const files = gpu.seen_files.length > 0 ? `Files: ${gpu.seen_files.join(", ")}.` : "";
     showText(lane.seen, `${gpu.seen_text} ${files}`.trim());
     updateWho(lane, gpu);

@@ -68,6 +68,7 @@ async function takeTick({ view, history }) {
   else await loadHistory();
   if (page.view === null) {
     page.view = view;
+    for (const id of ["advice", "plain"]) element(id).replaceChildren(); // written by the daemon
     readAddress();
   }
   page.view = view;
@@ -191,9 +192,10 @@ function draw() {
   element("replayed").hidden = !view.replayed;
   setText(element("source"), `${view.source}, every ${roughly(1e9 * view.period_seconds)}`);
   drawVerdict(view);
+  tiles.draw(view);
   do drawLanes(openings.take(view.gpus, performance.now()));
   while (openings.areTooMany((uuid) => lanes.bottomOf(uuid)));
-  tiles.draw(view, (uuid) => openings.isOpen(uuid));
+  tiles.mark((uuid) => openings.isOpen(uuid));
   const beside = lanes.advised;
   const others = view.advice.map((one, place) => ({ ...one, key: `${one.cause} ${place}` }));
   advice.draw(others.filter((_, place) => !beside.has(place) && place !== view.headline.advice));
@@ -307,5 +309,6 @@ function redraw() {
 window.addEventListener("resize", redraw);
 window.addEventListener("hashchange", () => page.view !== null && readAddress());
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redraw);
+new Image().src = "/favicon-gone.svg"; // kept: it cannot be asked for once it is needed
 setInterval(onAgeTimer, AGE_EVERY_MS);
 connect();

@@ -14,14 +14,17 @@ export class Tiles {
     target.addEventListener("keydown", (event) => moveFocus(target, event));
   }
 
-  draw(view, isOpen) {
+  draw(view) {
     const gpus = [...view.gpus].sort((a, b) => byNumber.compare(a.label, b.label));
     this.list.draw(gpus);
     for (const gpu of gpus) {
       const tile = this.list.get(gpu.uuid);
-      setAttribute(tile.button, "aria-expanded", isOpen(gpu.uuid));
       this.#drawSpark(tile, gpu);
     }
+  }
+
+  mark(isOpen) {
+    for (const { button, uuid } of this.list.values()) setAttribute(button, "aria-expanded", isOpen(uuid));
   }
 
   focus(uuid) {

@@ -22,6 +22,7 @@ from gpumon.core.phase import InputWaitReason
 from gpumon.core.state import CollectorState, GpuState, MonitorState
 from gpumon.core.view.view import Cells, MonitorView
 from gpumon.outlets.http.bounded_server import ServerLimits
+from gpumon.outlets.http.page_files import PAGE_PATHS
 from tests.builders.report import wait
 from tests.builders.state import (
     S,
@@ -34,7 +35,7 @@ from tests.builders.state import (
 from tests.serving import ask, dial, got, new_views, own_address, read_events, serving
 from tests.waiting import PATIENCE_S, until
 
-SCRIPTS = ["page", "figures", "gpus", "lanes", "order", "tables", "troubles", "words"]
+SCRIPTS = [name for name in sorted(PAGE_PATHS) if name.endswith(".js")]
 METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
@@ -48,8 +49,10 @@ class TestEachAddress:
         [
             ("/", "text/html; charset=utf-8"),
             ("/page.css", "text/css; charset=utf-8"),
-            *((f"/{name}.js", "text/javascript; charset=utf-8") for name in SCRIPTS),
+            *((name, "text/javascript; charset=utf-8") for name in SCRIPTS),
             ("/favicon.ico", "image/svg+xml"),
+            ("/favicon-gone.svg", "image/svg+xml"),
+            ("/palette.css", "text/css; charset=utf-8"),
             ("/metrics", METRICS_TYPE),
             ("/-/healthy?probe=1", "text/plain; charset=utf-8"),
         ],
