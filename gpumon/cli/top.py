@@ -6,16 +6,22 @@ import argparse
 import os
 import shutil
 import sys
+from importlib.util import find_spec
 from typing import Final
 
 from gpumon.cli.command import add_period_argument
-from gpumon.cli.source_option import LIVE_SOURCE_HELP, check_source, replay_of
-from gpumon.cli.view_feeds import DaemonFeed, ViewFeed, WatchFeed, running_daemon
+from gpumon.cli.view_feeds import (
+    TICKS_OF_ONE_SCREEN,
+    DaemonFeed,
+    ViewFeed,
+    WatchFeed,
+    running_daemon,
+)
 from gpumon.errors import UsageError
 from gpumon.outlets.http.clients import host_name, is_loopback, token_in
 from gpumon.outlets.screen.ink import Ink
 from gpumon.outlets.screen.one_screen import Screenful, one_screen
-from gpumon.outlets.text.style import style_for
+from gpumon.outlets.text.style import TextStyle, style_for
 from gpumon.sources.daemon_view import DaemonAddress
 
 _TOKEN_OPTION: Final = "--token-file"
@@ -57,15 +63,17 @@ class TopCommand:
         parser.add_argument(
             "--source",
             metavar="SOURCE",
-            type=check_source,
-            help=f"watch this in this process, without a daemon: {LIVE_SOURCE_HELP}",
+            help="watch this in this process, without a daemon: nvml, simulated:SCRIPT or "
+            "follow:FILE, as with `gpumon record`",
         )
         add_period_argument(parser)
 
     def run(self, args: argparse.Namespace) -> int:
         feed = _feed(args)
         try:
-            return _print_once(feed.first())
+            if args.once or not _is_live_terminal():
+                return _print_once(feed.first(TICKS_OF_ONE_SCREEN))
+            return _show_live(feed)
         finally:
             feed.close()
 
@@ -101,7 +109,9 @@ def _feed(args: argparse.Namespace) -> ViewFeed:
             )
         return DaemonFeed(lambda: DaemonAddress(args.connect, args.token or ""))
     if args.source is not None:
-        if replay_of(args.source) is not None:
+        from gpumon.cli.source_option import check_source, replay_of  # takes 50 ms to import
+
+        if replay_of(check_source(args.source)) is not None:
             raise UsageError(
                 "a recording is no live source: play it with `gpumon serve --source "
                 f"{args.source}`, and run `gpumon top` beside it"
@@ -110,6 +120,12 @@ def _feed(args: argparse.Namespace) -> ViewFeed:
     if running_daemon() is not None:
         return DaemonFeed(running_daemon)
     return WatchFeed("nvml", args.period, is_fallback=True)
+
+
+def _is_live_terminal() -> bool:
+    # textual draws on standard error.
+    is_terminal = all(stream.isatty() for stream in (sys.stdin, sys.stdout, sys.stderr))
+    return is_terminal and os.environ.get("TERM") not in (None, "", "dumb")
 
 
 def _print_once(shown: Screenful) -> int:
@@ -136,3 +152,18 @@ def _print_once(shown: Screenful) -> int:
 def _columns() -> int:
     found = shutil.get_terminal_size((_COLUMNS_OF_A_PIPE, 24)).columns
     return max(1, found)
+
+
+def _show_live(feed: ViewFeed) -> int:
+    if find_spec("textual") is None:
+        raise UsageError(
+            "the screen that moves needs textual: install it with "
+            f"`{sys.executable} -m pip install 'gpumon-starvation[tui]'`, or print one screen with "
+            "`gpumon top -1`"
+        )
+    first = feed.first()  # before the screen, so that an error is a sentence
+    from gpumon.outlets.screen.app import run_screen
+
+    return run_screen(
+        feed, first, Ink(TextStyle(unicode=style_for(sys.stdout, os.environ).unicode))
+    )

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable
 from typing import Final, Protocol
 
+from gpumon.core.view.view import GpuView, MonitorView, ProcessView
 from gpumon.errors import GpumonError, NoDaemonError
 from gpumon.outlets.http.clients import host_name, is_loopback
 from gpumon.outlets.screen.one_screen import Screenful
@@ -16,10 +17,11 @@ from gpumon.sources.daemon import (
     read_state,
 )
 from gpumon.sources.daemon_view import DaemonAddress, ViewStream, fetch_view
+from gpumon.sources.process_owners import ProcessNames, ProcessOwners
 from gpumon.sources.system_clock import SystemClock, read_boot_id
 
 _RETRY_S: Final = 1.0
-_FIRST_TICKS: Final = 2
+TICKS_OF_ONE_SCREEN: Final = 2
 """Ticks of an own watch before one screen is printed: a period of use lies between them."""
 
 Show = Callable[[Screenful], None]
@@ -28,8 +30,8 @@ Show = Callable[[Screenful], None]
 class ViewFeed(Protocol):
     """Gives what there is to show, until it is closed."""
 
-    def first(self) -> Screenful:
-        """What there is now.
+    def first(self, ticks: int = 1) -> Screenful:
+        """What there is now; an own watch waits for so many ticks.
 
         Raises:
             NoDaemonError: There is no daemon to read.
@@ -77,8 +79,9 @@ class DaemonFeed:
         self._stream: ViewStream | None = None
         self._closed = threading.Event()
         self._clock = SystemClock()
+        self._boot_id, self._names = read_boot_id(), LocalNames()
 
-    def first(self) -> Screenful:
+    def first(self, ticks: int = 1) -> Screenful:
         address = self._address()
         view = fetch_view(address)
         self._last = Screenful(view, f"daemon at {address.place}")
@@ -123,9 +126,16 @@ class DaemonFeed:
 
     def _with_place(self, shown: Screenful, address: DaemonAddress) -> Screenful:
         view = shown.view
-        here = view is not None and view.boot_id == read_boot_id() and not view.replayed
-        is_local = here and is_loopback(host_name(address.place))
-        return shown._replace(is_local=is_local and view is not None and not view.simulated)
+        if (
+            view is None
+            or view.boot_id != self._boot_id
+            or not is_loopback(host_name(address.place))
+        ):
+            return shown
+        is_local = not view.simulated and not view.replayed
+        return shown._replace(
+            view=self._names.filled(view) if is_local else view, is_local=is_local
+        )
 
 
 class WatchFeed:
@@ -162,16 +172,16 @@ class WatchFeed:
         why = "no daemon runs here: " if is_fallback else ""
         self._origin = f"{why}watching {source} in this process"
         self._last = Screenful(None, self._origin)
+        self._names = LocalNames()
         self._is_local = not self._watch.facts.simulated
         self._closed = threading.Event()
         self._thread: threading.Thread | None = None
 
-    def first(self) -> Screenful:
+    def first(self, ticks: int = 1) -> Screenful:
         self._watch.require_source()
-        shown = self._tick()
-        for _ in range(_FIRST_TICKS - 1):
-            shown = self._tick()
-        return shown
+        for _ in range(ticks):
+            self._tick()
+        return self._last
 
     def follow(self, show: Show) -> None:
         self._thread = threading.Thread(
@@ -201,5 +211,49 @@ class WatchFeed:
         self._history.append(state)
         report = self._reports.report_on(state)
         view = self._builder.view(state, report, self._history.cells())
+        if self._is_local:
+            view = self._names.filled(view)
         self._last = Screenful(view, self._origin, is_local=self._is_local)
         return self._last
+
+
+class LocalNames:
+    """Names users and programs that a daemon without `--nvml-on process_names` leaves out.
+
+    Only of processes of this machine, as its kernel shows them to this user.
+    """
+
+    def __init__(self) -> None:
+        self._owners, self._programs = ProcessOwners(), ProcessNames(lambda pid: None)
+        self._known: dict[int, tuple[str | None, str | None]] = {}
+
+    def filled(self, view: MonitorView) -> MonitorView:
+        """The view with the names that it lacks."""
+        seen: set[int] = set()
+        gpus = tuple(self._filled(gpu, seen) for gpu in view.gpus)
+        self._programs.keep_only(seen)
+        self._known = {pid: names for pid, names in self._known.items() if pid in seen}
+        return view._replace(gpus=gpus)
+
+    def _filled(self, gpu: GpuView, seen: set[int]) -> GpuView:
+        held, processes = gpu.held_by, gpu.processes
+        if held is not None:
+            user, command = self._names(held.pid, seen)
+            held = held._replace(user=held.user or user, command=held.command or command)
+        if processes is not None:
+            processes = tuple(self._with_names(process, seen) for process in processes)
+        user = gpu.user or (processes[0].user if processes else None)
+        return gpu._replace(held_by=held, processes=processes, user=user)
+
+    def _with_names(self, process: ProcessView, seen: set[int]) -> ProcessView:
+        if process.user and process.command:
+            return process
+        user, command = self._names(process.pid, seen)
+        return process._replace(user=process.user or user, command=process.command or command)
+
+    def _names(self, pid: int, seen: set[int]) -> tuple[str | None, str | None]:
+        seen.add(pid)
+        if pid not in self._known:
+            user = self._programs.user(self._owners.owner(pid).uid)
+            self._known[pid] = user, self._programs.name(pid)
+        return self._known[pid]

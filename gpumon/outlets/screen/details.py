@@ -32,7 +32,7 @@ _LOSS_BAR: Final = 20
 _LEAST_SHOWN: Final = 0.005
 _PROCESS_HEADINGS: Final = ("pid", "user", "GPU memory", "SM", "CPU", "memory", "command")
 _PROCESS_WIDTHS: Final = (
-    (8, True), (10, False), (10, True), (7, True), (7, True), (9, True), (60, False),
+    (8, True), (10, False), (10, True), (7, True), (7, True), (9, True),
 )  # fmt: skip
 
 
@@ -158,8 +158,9 @@ class Details:
     def _process_row(self, words: Sequence[str]) -> Text:
         cells = [
             self._ink.fitted(self._ink.text(word), width, right=is_right)
-            for word, (width, is_right) in zip(words, _PROCESS_WIDTHS, strict=True)
+            for word, (width, is_right) in zip(words, _PROCESS_WIDTHS, strict=False)
         ]
+        cells.append(self._ink.text(words[-1]))
         return self._ink.fitted(Text(" ").join(cells), self._width)
 
     def _run(self, run: RunView) -> list[Text]:

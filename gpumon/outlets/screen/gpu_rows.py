@@ -23,6 +23,8 @@ _LEAST_BAR, _MOST_BAR = 6, 12
 _GROWTHS: Final = (8, 6, _MOST_CAUSE)
 """Columns that each may grow by in turn, while there is room."""
 _GAP: Final = 1
+_ALWAYS: Final = 1
+"""Columns up to this rank are shown in whatever width there is."""
 _WISHES_FROM: Final = 9
 """Columns of this rank or later come after what others wish to have."""
 NO_ANSWER: Final = "\N{EN DASH}"
@@ -49,18 +51,22 @@ class _Column(NamedTuple):
     wish: int = 0
 
 
-class GpuTable:
+class RowLayout:
     """The table of the GPUs in a width. Every row begins ``GPU n``.
 
     Args:
         gpus: The GPUs that it is for: a column without any content is left out.
         width: Columns of the terminal.
         ink: How to draw.
+        seen: The greatest width of each column so far, which is kept up: then columns stay where
+            they are from tick to tick.
     """
 
-    def __init__(self, gpus: Sequence[GpuView], width: int, ink: Ink) -> None:
+    def __init__(
+        self, gpus: Sequence[GpuView], width: int, ink: Ink, seen: dict[str, int] | None = None
+    ) -> None:
         self._ink, self._width = ink, width
-        self._columns = _fitting(_columns(gpus, ink), width)
+        self._columns = _fitting(_columns(gpus, ink, {} if seen is None else seen), width)
 
     def heading(self) -> Text:
         """The headings of the columns."""
@@ -113,23 +119,26 @@ def cause_of(gpu: GpuView) -> str:
     return gpu.line.removeprefix(f"{gpu_name(gpu)} ")
 
 
-def _columns(gpus: Sequence[GpuView], ink: Ink) -> list[_Column]:
+def _columns(gpus: Sequence[GpuView], ink: Ink, seen: dict[str, int]) -> list[_Column]:
     """All columns in the order in which they are shown; without content, their width is 0."""
 
-    def longest(read: Callable[[GpuView], str]) -> int:
-        return max((cell_len(ink.text(read(gpu)).plain) for gpu in gpus), default=0)
+    def longest(name: str, read: Callable[[GpuView], str]) -> int:
+        now = max((cell_len(ink.text(read(gpu)).plain) for gpu in gpus), default=0)
+        seen[name] = max(now, seen.get(name, 0))
+        return seen[name]
 
-    states, causes = longest(lambda gpu: state_of(gpu, ink).plain), longest(cause_of)
+    states = longest("state", lambda gpu: state_of(gpu, ink).plain)
+    causes = longest("why", cause_of)
 
     def text(
         heading: str, rank: int, read: Callable[[GpuView], str], most: int, *, right: bool = False
     ) -> _Column:
-        needed = longest(read)
+        needed = longest(heading, read)
         width = min(most, max(needed, cell_len(heading))) if needed else 0
         return _Column(heading, rank, width, width, lambda gpu, _: ink.text(read(gpu)), right)
 
-    def bar(rank: int, read: Callable[[GpuView], Mapping[str, float]]) -> _Column:
-        has_any = any(map(read, gpus))
+    def bar(name: str, rank: int, read: Callable[[GpuView], Mapping[str, float]]) -> _Column:
+        seen[f"bar of {name}"] = has_any = max(any(map(read, gpus)), seen.get(f"bar of {name}", 0))
         return _Column(
             "", rank, has_any * _LEAST_BAR, has_any * _MOST_BAR,
             lambda gpu, width: ink.bar(shares, width) if (shares := read(gpu)) else Text(),
@@ -144,18 +153,18 @@ def _columns(gpus: Sequence[GpuView], ink: Ink) -> list[_Column]:
     def cause(gpu: GpuView, width: int) -> Text:
         return ink.text(cause_of(gpu))
 
-    has_cells = any(gpu.cells.parts for gpu in gpus)
+    has_cells = seen["10 min"] = max(any(gpu.cells.parts for gpu in gpus), seen.get("10 min", 0))
     width_of_state = min(states, _LONGEST_STATE)
     return [
         text("", 0, gpu_name, 40),
         _Column("state", 1, width_of_state, width_of_state, state),
         text("since", 7, _since, 17),
-        bar(9, _busy_part),
+        bar("busy", 9, _busy_part),
         text("busy", 2, _busy, 7, right=True),
-        bar(9, lambda gpu: gpu.lost_by_cause),
+        bar("lost", 9, lambda gpu: gpu.lost_by_cause),
         text("lost", 3, _lost, 7, right=True),
         _Column("10 min", 6, has_cells * _LEAST_SPARK, has_cells * _MOST_SPARK, spark),
-        bar(12, _memory_part),
+        bar("memory", 12, _memory_part),
         text("GiB", 5, _memory, 14, right=True),
         text("W", 8, _power, 14, right=True),
         text("°C" if ink.unicode else "C", 13, _temperature, 4, right=True),
@@ -187,7 +196,8 @@ def _fitting(columns: Sequence[_Column], width: int) -> list[tuple[_Column, int]
         if columns[at].rank >= _WISHES_FROM:
             left -= sum(grow(one, columns[one].wish) for one in chosen)
         least = columns[at].least
-        if least and (least + _GAP <= left or not chosen):
+        is_always = columns[at].rank <= _ALWAYS
+        if least and (least + _GAP <= left or (is_always and left > _GAP)):
             chosen[at] = min(least, max(0, left - _GAP))
             left -= chosen[at] + _GAP
     for growth in _GROWTHS:

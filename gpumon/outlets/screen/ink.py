@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import groupby
+from operator import itemgetter
 from typing import Final
 
 from rich.cells import cell_len, set_cell_size
@@ -94,21 +96,24 @@ class Ink:
         is empty.
         """
         drawn = Text()
-        for group in _groups(cells, width):
-            observed = sum(group.values())
-            if observed <= 0:
-                drawn.append(" ")
-                continue
-            share = group.get(BUSY, 0.0) / observed
-            lost = {part: length for part, length in group.items() if part not in _NOT_LOST}
-            worst = max(lost, key=lambda part: lost[part], default=None)
-            ground = ""
-            if worst is not None and lost[worst] >= _SHOWN_LOSS * observed:
-                ground = f" on {colour_of(worst)}"
-            levels = _EIGHTHS if self.unicode else _ASCII_LEVELS
-            level = levels[min(len(levels) - 1, int(share * len(levels)))]
-            drawn.append(level, f"{colour_of(BUSY)}{ground}")
+        for style, columns in groupby(
+            map(self._spark_column, _groups(cells, width)), itemgetter(1)
+        ):
+            drawn.append("".join(level for level, _ in columns), style)
         return drawn
+
+    def _spark_column(self, group: Mapping[str, float]) -> tuple[str, str]:
+        """One column, and its style."""
+        observed = sum(group.values())
+        if observed <= 0:
+            return " ", ""
+        share = group.get(BUSY, 0.0) / observed
+        lost = [(length, part) for part, length in group.items() if part not in _NOT_LOST]
+        most, worst = max(lost, default=(0.0, ""))
+        ground = f" on {colour_of(worst)}" if most >= _SHOWN_LOSS * observed else ""
+        levels = _EIGHTHS if self.unicode else _ASCII_LEVELS
+        level = levels[min(len(levels) - 1, int(share * len(levels)))]
+        return level, f"{colour_of(BUSY)}{ground}"
 
 
 def _groups(cells: Cells, width: int) -> Sequence[Mapping[str, float]]:

@@ -13,7 +13,7 @@ from gpumon.core.view.status import Tone
 from gpumon.core.view.view import MonitorView
 from gpumon.core.wording import capital
 from gpumon.outlets.screen.details import Details
-from gpumon.outlets.screen.gpu_rows import GpuTable
+from gpumon.outlets.screen.gpu_rows import RowLayout
 from gpumon.outlets.screen.ink import NARROW, Ink, colour_of
 
 _CALLS: Final = (Tone.BAD, Tone.WARN)
@@ -47,7 +47,7 @@ def one_screen(shown: Screenful, width: int, ink: Ink) -> list[Text]:
     if view is None:
         return ink.paragraph(shown.trouble or "nothing yet: no GPU has been read", width)
     indent = "  " if width >= NARROW else " " * (width > 1)
-    rows = GpuTable(view.gpus, width, ink)
+    rows = RowLayout(view.gpus, width, ink)
     details = Details(view, min(width - len(indent), _WIDEST_TEXT), ink)
     lines = [*head_lines(shown, width, ink), Text(), rows.heading(), *map(rows.row, view.gpus)]
     calling = [gpu for gpu in view.gpus if gpu.status.tone in _CALLS]
@@ -73,7 +73,7 @@ def head_lines(shown: Screenful, width: int, ink: Ink, *, most: int | None = Non
         shown: What there is to show.
         width: Columns of the terminal.
         ink: How to draw.
-        most: Lines of each of the three; ``None``: all.
+        most: Lines of each of the three, of which the first is the short one; ``None``: all.
     """
     view = shown.view
     if view is None:
@@ -81,9 +81,13 @@ def head_lines(shown: Screenful, width: int, ink: Ink, *, most: int | None = Non
     head, text_width = view.headline, min(width, _WIDEST_TEXT)
     tone = f"bold {colour_of(head.tone.value)}"
     lines = [_source_line(shown, view, width, ink)]
-    for name, sentence, style in (
-        ("Verdict: ", head.verdict, tone), ("Why:     ", head.why, ""), ("Next:    ", head.next, "")
-    ):  # fmt: skip
+    verdict = head.verdict if most is None else head.line
+    sentences = (
+        ("Verdict: ", verdict, tone),
+        ("Why:     ", head.why, ""),
+        ("Next:    ", head.next, ""),
+    )
+    for name, sentence, style in sentences:
         if sentence:
             paragraph = ink.paragraph(sentence, text_width, first=name, style=style)
             lines += _at_most(most, paragraph, text_width, ink)
