@@ -142,17 +142,13 @@ element("own-span").addEventListener("click", () => choose(LIVE));
 
 function drawChoices(window) {
   const shown = fragmentOf(page.choice).slice(1);
-  const own = element("own-span");
-  const isListed = [...element("choices").children].some((button) => {
-    const isChosen = button.dataset.choice === shown;
-    setAttribute(button, "aria-pressed", isChosen);
-    return isChosen;
-  });
-  own.hidden = isListed;
-  if (isListed) return;
+  const [own, ...others] = [element("own-span"), ...element("choices").querySelectorAll(":not(#own-span)")];
+  for (const button of others) setAttribute(button, "aria-pressed", button.dataset.choice === shown);
+  own.hidden = others.some((button) => button.dataset.choice === shown);
+  setAttribute(own, "aria-pressed", !own.hidden);
+  if (own.hidden) return;
   const text = (atS) => clockText(atS, { nowS: now(), withSeconds: window.toS - window.fromS < 600 });
   setText(own, `${text(window.fromS)}–${text(window.toS)} ✕`);
-  setAttribute(own, "aria-pressed", true);
   setAttribute(own, "aria-label", `${own.textContent.slice(0, -2)}: back to live`);
 }
 
