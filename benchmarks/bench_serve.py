@@ -239,7 +239,11 @@ class Peer:
             ["gpumon", "serve", "--listen", f"127.0.0.1:{self.port}"]
             if tool != EXPORTER
             else ["nvitop_exporter", "--port", str(self.port)],
-            {**fake_env(self._fake.path, library.parent), "GPUMON_RUNTIME_DIR": str(folder)},
+            {
+                **fake_env(self._fake.path, library.parent),
+                "GPUMON_RUNTIME_DIR": str(folder),
+                "XDG_STATE_HOME": str(folder / "state"),
+            },
             checkout if tool == BEFORE else None,
         )
 

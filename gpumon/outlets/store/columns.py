@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from gpumon.core.accounting.totals import GapTotals, GpuTotals
-from gpumon.core.phase import CAUSES, OUT_OF_USE, IdleCause, InputWaitReason
+from gpumon.core.phase import CAUSES, OUT_OF_USE, UNPROVED, IdleCause, InputWaitReason
 from gpumon.core.state import GpuState
 
 NS_PER_MS: Final = 1_000_000
@@ -26,23 +26,24 @@ PARTS: Final = ("busy", "pending", *(cause.value for cause in CAUSES), "suspecte
 
 _REASONS: Final = tuple(one for one in InputWaitReason if one is not InputWaitReason.UNKNOWN)
 """Those of waits for input; what they leave of it has none."""
-_COMMON: Final = (
-    "in_use_busy_ns", "low_ns", "high_ns", "resolved_ns", "inferred_ns", "hidden_input_wait_ns",
-    "irregular_ns", "first_input_wait_ns", "epoch_input_wait_ns",
-)  # fmt: skip
+_COMMON: Final = ("low_ns", "high_ns", "hidden_input_wait_ns")
 COUNTERS: Final = (
     *(f"why_{reason.value}" for reason in _REASONS),
     *(name.removesuffix("_ns") for name in _COMMON),
+    "unused_busy",
     "paused",
     "pauses",
 )
-"""Further columns of a minute, which a verdict needs."""
+"""Further columns of a minute, which a verdict needs: ``unused_busy`` is busy and not in use."""
 COLUMNS: Final = (*PARTS, *COUNTERS)
-LEVELS: Final = ("memory_mib", "power_deciwatts", "sm_clock_mhz", "temperature_celsius")
+LEVELS: Final = ("memory_4_mib", "power_deciwatts", "sm_clock_mhz", "temperature_celsius")
 """Means of a cell; NULL: no answer. A minute also has ``longest_pause``."""
+MEMORY_UNIT_BYTES: Final = 4 << 20
+"""So that 80 GiB take two bytes."""
 
 _RARE_TIMES: Final = (
     "validation_input_wait_ns", "hanging_ns", "rank_wait_low_ns", "rank_wait_high_ns",
+    "irregular_ns", "first_input_wait_ns", "epoch_input_wait_ns",
 )  # fmt: skip
 _RARE_COUNTS: Final = ("episodes", "sampled_pauses", "seen_input_pauses", "low_levels")
 _RARE_BY_CAUSE: Final = ("may_be_less_ns", "may_be_more_ns", "hanging_idle_ns", "seen_ns")
@@ -53,7 +54,7 @@ RARE: Final = (
     *_RARE_COUNTS,
     *(f"seen_samples.{cause.value}" for cause in CAUSES),
 )
-"""Counters that few minutes have: the number of each is kept with it, so the order stays."""
+"""Counters that few GPUs have: the number of each is kept with it, so the order stays."""
 RARE_NUMBER: Final = {name: number for number, name in enumerate(RARE)}
 FIRST_RARE_COUNT: Final = RARE_NUMBER[_RARE_COUNTS[0]]
 
@@ -78,7 +79,8 @@ def counters_of(totals: GpuTotals) -> list[int]:
     waited_ns, pauses = totals.input_wait_by_reason_ns, totals.pauses
     reasons = [waited_ns.get(reason.value, 0) for reason in _REASONS]
     common = [getattr(totals, name) for name in _COMMON]
-    return [*reasons, *common, pauses.total_ns, pauses.count]
+    unused_ns = totals.busy_ns - totals.in_use_busy_ns
+    return [*reasons, *common, unused_ns, pauses.total_ns, pauses.count]
 
 
 def rare_of(totals: GpuTotals) -> dict[int, int]:
@@ -105,7 +107,7 @@ def levels_of(gpu: GpuState) -> tuple[float | None, ...]:
         return (None,) * len(LEVELS)
     memory, power, clock = latest.memory_used_bytes, latest.power_watts, latest.sm_clock_hertz
     return (
-        None if memory is None else memory / (1 << 20),
+        None if memory is None else memory / MEMORY_UNIT_BYTES,
         None if power is None else power * 10,
         None if clock is None else clock / 1e6,
         latest.temperature_celsius,
@@ -125,16 +127,17 @@ def totals_from(
     idle_ns = {cause: ms * NS_PER_MS for cause in CAUSES if (ms := row[cause.value]) > 0}
     busy_ns, pending_ns = (max(0, row[name]) * NS_PER_MS for name in ("busy", "pending"))
     common = {name: max(0, row[name.removesuffix("_ns")]) * NS_PER_MS for name in _COMMON}
-    common["in_use_busy_ns"] = min(common["in_use_busy_ns"], busy_ns)
+    in_use_busy_ns = busy_ns - min(max(0, row["unused_busy"]) * NS_PER_MS, busy_ns)
     lost_ns = sum(ns for cause, ns in idle_ns.items() if cause not in OUT_OF_USE)
+    proved_ns = sum(ns for cause, ns in idle_ns.items() if cause not in UNPROVED)
     unknown_ns = idle_ns.get(IdleCause.UNKNOWN, 0)
     suspected_ns = min(max(0, row["suspected"]) * NS_PER_MS, unknown_ns)
-    common["irregular_ns"] = min(common["irregular_ns"], unknown_ns - suspected_ns)
     input_ns = idle_ns.get(IdleCause.INPUT_WAIT, 0)
-    for name in ("first_input_wait_ns", "epoch_input_wait_ns"):
-        common[name] = min(common[name], input_ns)
     pauses = _pauses(row["pauses"], row["paused"] * NS_PER_MS, longest_pause_ms * NS_PER_MS)
-    times = {name: rare.get(RARE_NUMBER[name], 0) * NS_PER_MS for name in _RARE_TIMES}
+    times = {name: max(0, rare.get(RARE_NUMBER[name], 0)) * NS_PER_MS for name in _RARE_TIMES}
+    times["irregular_ns"] = min(times["irregular_ns"], unknown_ns - suspected_ns)
+    for name in ("first_input_wait_ns", "epoch_input_wait_ns", "validation_input_wait_ns"):
+        times[name] = min(times[name], input_ns)
     times["rank_wait_low_ns"] = min(times["rank_wait_low_ns"], times["rank_wait_high_ns"])
     counts = {name: rare.get(RARE_NUMBER[name], 0) for name in _RARE_COUNTS}
     maps = {
@@ -146,7 +149,7 @@ def totals_from(
         for name in _RARE_BY_CAUSE
     }
     # These parts of waits for input do not overlap.
-    rest_ns = input_ns - common["first_input_wait_ns"]
+    rest_ns = input_ns - times["first_input_wait_ns"]
     for name in ("hanging_idle_ns", "may_be_less_ns"):
         if IdleCause.INPUT_WAIT in maps[name]:
             maps[name][IdleCause.INPUT_WAIT] = min(maps[name][IdleCause.INPUT_WAIT], rest_ns)
@@ -168,7 +171,9 @@ def totals_from(
         busy_ns=busy_ns,
         pending_ns=pending_ns,
         idle_ns=idle_ns,
-        in_use_ns=common["in_use_busy_ns"] + lost_ns,
+        in_use_ns=in_use_busy_ns + lost_ns,
+        in_use_busy_ns=in_use_busy_ns,
+        inferred_ns=proved_ns,
         suspected_ns=suspected_ns,
         input_wait_by_reason_ns=waited_ns,
         within_step_by_reason_ns=within_step_ns,

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from gpumon.outlets.store.columns import COLUMNS, LEVELS, PARTS, PENDING, SUSPECTED, UNKNOWN
-from gpumon.outlets.store.growth import CELL_S, MINUTE_S, Growth, Mean
+from gpumon.outlets.store.growth import CELL_S, MINUTE_S, Growth
 from gpumon.outlets.store.place import MAX_FILE_BYTES
 
 SCHEMA: Final = 1
@@ -44,6 +44,8 @@ class Tier(NamedTuple):
 TENS: Final = Tier("tens", CELL_S, PARTS)
 MINUTES: Final = Tier("minutes", MINUTE_S, COLUMNS)
 TIERS: Final = (TENS, MINUTES)
+RARE: Final = Tier("rare", 600, ())
+"""Counters that few GPUs have: they need no finer time."""
 DEVICE_OF_KEY: Final = f"(key & {_MAX_DEVICE})"
 CELL_OF_KEY: Final = f"(key >> {_DEVICE_BITS})"
 
@@ -201,6 +203,11 @@ class Database:
                 self.connection.execute("ROLLBACK")
             raise
 
+    def rows(self, table: str, columns: Sequence[str]) -> list[tuple[int, ...]]:
+        """All rows of a table, in order."""
+        names = ", ".join(columns)
+        return self.connection.execute(f"SELECT {names} FROM {table} ORDER BY key").fetchall()
+
     # -- writing ---------------------------------------------------------------
 
     def begin(
@@ -265,26 +272,22 @@ class Database:
         if growth.settled:
             for tier in TIERS:
                 self._settle(tier, device, growth)
-        for (minute_s, part), amount in growth.rare.items():
+        for (start_s, part), amount in growth.rare.items():
             execute(
                 "INSERT INTO rare (key, part, amount) VALUES (?, ?, ?)"
                 " ON CONFLICT (key, part) DO UPDATE SET amount = amount + excluded.amount",
-                (MINUTES.key(minute_s, device), part, amount),
+                (RARE.key(start_s, device), part, amount),
             )
-        if growth.levels is not None:
-            for tier, mean in zip(TIERS, growth.levels, strict=True):
-                self._write_levels(tier, device, mean)
+        for tier, means in zip(TIERS, growth.levels, strict=True):
+            for mean in means.values():
+                key = tier.key(mean.start_s, device)
+                execute(_UPSERT_LEVELS[tier], (key, *mean.values))
         if growth.longest_pause_ms and minutes:
             execute(
                 "UPDATE minutes SET longest_pause = max(coalesce(longest_pause, 0), ?)"
                 " WHERE key = ?",
                 (growth.longest_pause_ms, max(minutes)),
             )
-
-    def _write_levels(self, tier: Tier, device: int, mean: Mean) -> None:
-        self.connection.execute(
-            _UPSERT_LEVELS[tier], (tier.key(mean.start_s, device), *mean.values)
-        )
 
     def _settle(self, tier: Tier, device: int, growth: Growth) -> None:
         """Settle pending time in the rows that have it, the oldest first."""
@@ -403,7 +406,8 @@ class Database:
             return
         execute(f"DELETE FROM {tier.table} WHERE key <= ?", (last,))
         if tier is MINUTES:
-            execute("DELETE FROM rare WHERE key <= ?", (last,))
+            until = RARE.key((last >> _DEVICE_BITS) * MINUTE_S)
+            execute("DELETE FROM rare WHERE key < ?", (until,))
         until_s = ((last >> _DEVICE_BITS) + 1) * tier.cell_s
         execute(
             "INSERT INTO pruned (tier, until_s) VALUES (?, ?)"

@@ -72,7 +72,7 @@ class Growth:
         settled: Cause and milliseconds of pending time that was settled, in order.
         suspected_ms: How much of that is suspected.
         rare: By minute and number: by how much a rare counter grew.
-        levels: Means of the newest cell and minute; ``None``: nothing new.
+        levels: Means of cells and of minutes, by their starts.
         longest_pause_ms: The longest pause so far, if one ended.
     """
 
@@ -81,12 +81,20 @@ class Growth:
     settled: list[tuple[int, int]] = field(default_factory=list)
     suspected_ms: int = 0
     rare: dict[tuple[int, int], int] = field(default_factory=dict)
-    levels: tuple[Mean, Mean] | None = None
+    levels: tuple[dict[int, Mean], dict[int, Mean]] = field(default_factory=lambda: ({}, {}))
     longest_pause_ms: int = 0
 
     @property
     def is_empty(self) -> bool:
-        return not (self.cells or self.settled or self.rare or self.levels)
+        return not (self.cells or self.settled or self.rare or self.levels[0])
+
+    def keep_newest(self, most: int) -> None:
+        """Drop all but the newest cells, and their levels."""
+        for start_s in sorted(self.cells)[:-most]:
+            del self.cells[start_s]
+        for means in self.levels:
+            for start_s in sorted(means)[:-most]:
+                del means[start_s]
 
     def add_before(self, earlier: Growth) -> None:
         """Put what could not be written before this."""
@@ -96,7 +104,9 @@ class Growth:
         self.suspected_ms += earlier.suspected_ms
         for key, amount in earlier.rare.items():
             self.rare[key] = self.rare.get(key, 0) + amount
-        self.levels = self.levels or earlier.levels
+        for newer, older in zip(self.levels, earlier.levels, strict=True):
+            for start_s, mean in older.items():
+                newer.setdefault(start_s, mean)
         self.longest_pause_ms = max(self.longest_pause_ms, earlier.longest_pause_ms)
 
 
@@ -112,7 +122,7 @@ class GpuGrowth:
         self._rests = [0] * len(COLUMNS)
         self._rare_rests: dict[int, int] = {}
         self._settled_rests = [0] * len(COLUMNS)
-        self._cell, self._minute = Mean(0), Mean(0)
+        self._means = [Mean(0), Mean(0)]
 
     def may_precede(self, totals: GpuTotals) -> bool:
         """Whether these totals go on from the last ones; else they were begun again."""
@@ -224,14 +234,12 @@ class GpuGrowth:
         levels = levels_of(gpu)
         if all(level is None for level in levels):
             return
-        cell_s, minute_s = (int(now_s) // length * length for length in (CELL_S, MINUTE_S))
-        if self._cell.start_s != cell_s:
-            self._cell = Mean(cell_s)
-        if self._minute.start_s != minute_s:
-            self._minute = Mean(minute_s)
-        self._cell.add(levels)
-        self._minute.add(levels)
-        growth.levels = self._cell, self._minute
+        for place, length_s in enumerate((CELL_S, MINUTE_S)):
+            start_s = int(now_s) // length_s * length_s
+            if self._means[place].start_s != start_s:
+                self._means[place] = Mean(start_s)
+            self._means[place].add(levels)
+            growth.levels[place][start_s] = self._means[place]
 
 
 def _add(cells: dict[int, list[int]], start_s: int, amounts: Sequence[int]) -> None:

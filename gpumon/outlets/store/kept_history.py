@@ -13,11 +13,12 @@ from typing import Any, Final, NamedTuple
 from gpumon.core.codecs.field_codec import encode_document
 from gpumon.core.diagnosis.report_before import EarlierTime
 from gpumon.core.wording import label_text
-from gpumon.outlets.store.columns import COLUMNS, LEVELS, PARTS, totals_from
+from gpumon.outlets.store.columns import COLUMNS, LEVELS, MEMORY_UNIT_BYTES, PARTS, totals_from
 from gpumon.outlets.store.database import (
     CELL_OF_KEY,
     DEVICE_OF_KEY,
     MINUTES,
+    RARE,
     TENS,
     Database,
     Tier,
@@ -31,7 +32,7 @@ _CELL_LENGTHS_S: Final = (
     10, 20, 30, 60, 120, 180, 300, 600, 900, 1800, 3600, 7200, 10_800, 21_600, 43_200, 86_400,
 )  # fmt: skip
 _UNITS: Final = {
-    "memory_used_bytes": 1 << 20,
+    "memory_used_bytes": MEMORY_UNIT_BYTES,
     "power_watts": 0.1,
     "sm_clock_hertz": 1e6,
     "temperature_celsius": 1,
@@ -88,7 +89,7 @@ def earlier_time(database: Database, source: str, from_s: float) -> EarlierTime 
     rare: dict[str, dict[int, int]] = {}
     for uuid, part, amount in connection.execute(
         f"SELECT uuid, part, sum(amount) FROM rare {of_source} GROUP BY uuid, part",
-        (first, source, own),
+        (RARE.key(from_s), source, own),
     ):
         rare.setdefault(uuid, {})[part] = amount
     totals = {}

@@ -15,7 +15,7 @@ FILE_NAME: Final = "store.sqlite3"
 FILE_MODE: Final = 0o600
 SIDE_SUFFIXES: Final = ("-wal", "-journal", "-shm")
 """Of the files that SQLite keeps beside it."""
-MAX_FILE_BYTES: Final = 64 << 20
+MAX_FILE_BYTES: Final = 64_000_000
 _UNBELIEVABLE_BYTES: Final = 2 * MAX_FILE_BYTES
 
 
@@ -43,7 +43,7 @@ def store_path(environ: Mapping[str, str] = os.environ) -> Path:
 def prepare(path: Path) -> None:
     """Make the folder and the file for their owner alone, and follow no link to either.
 
-    Nobody else can write into the folder, so what was checked stays as it is.
+    Others cannot write into the folder, so what was checked stays as it is.
 
     Raises:
         StoreError: They cannot be made, or are not what they should be.

@@ -7,7 +7,7 @@ import logging
 import sqlite3
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final, TypeVar
 
@@ -142,6 +142,10 @@ class Store:
             return None
         return self._answer(lambda database: earlier_time(database, state.source, from_s))
 
+    def rows(self, table: str, columns: Sequence[str]) -> list[tuple[int, ...]]:
+        """All rows of a table, in order, after what came has been written."""
+        return self._answer(lambda database: database.rows(table, columns)) or []
+
     def _answer(self, question: Callable[[Database], _Answer]) -> _Answer | None:
         with self._turn:
             self._flush()
@@ -211,8 +215,7 @@ class Store:
                 else:
                     newer.add_before(growth)
             for growth in self._unwritten.values():
-                for start_s in sorted(growth.cells)[:-_MAX_UNWRITTEN_CELLS]:
-                    del growth.cells[start_s]
+                growth.keep_newest(_MAX_UNWRITTEN_CELLS)
 
     # -- opening ---------------------------------------------------------------
 
