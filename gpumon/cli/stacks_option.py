@@ -6,13 +6,13 @@ import argparse
 import logging
 import os
 import pwd
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from gpumon.core.clock import Clock
 from gpumon.errors import UsageError
-from gpumon.sources.stacks.permission import opts_out, refusal
-from gpumon.sources.stacks.py_spy import PySpy, find_py_spy
-from gpumon.sources.stacks.stack_sampler import StackSampler, stacks_of
+
+if TYPE_CHECKING:
+    from gpumon.sources.stacks.stack_sampler import StackSampler
 
 _LOG = logging.getLogger("gpumon")
 _LONGEST_PERIOD_S = 1.0
@@ -65,6 +65,11 @@ def stack_users_of(args: argparse.Namespace) -> StackUsers | None:
 
 def stack_sampler(users: StackUsers, clock: Clock) -> StackSampler | None:
     """The sampler; ``None``, with a warning: py-spy is not installed."""
+    # Only a daemon that takes stack samples needs a megabyte for these.
+    from gpumon.sources.stacks.permission import opts_out, refusal
+    from gpumon.sources.stacks.py_spy import PySpy, find_py_spy
+    from gpumon.sources.stacks.stack_sampler import StackSampler, stacks_of
+
     program = find_py_spy()
     if program is None:
         _LOG.warning(

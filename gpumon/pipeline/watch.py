@@ -12,7 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from typing import Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from gpumon.core.clock import Clock, nanoseconds, seconds
 from gpumon.core.reading import Reading
@@ -25,7 +25,9 @@ from gpumon.pipeline.monitor import MonitorFacts
 from gpumon.sources.gpu_source import GpuSource, ReadNow
 from gpumon.sources.host.host_reader import HostReader
 from gpumon.sources.ring_reader.phase_rings import PhaseRingReader
-from gpumon.sources.stacks.stack_sampler import StackSampler
+
+if TYPE_CHECKING:
+    from gpumon.sources.stacks.stack_sampler import StackSampler
 
 _FIRST_ANSWER_S: Final = 10.0
 _STOP_PATIENCE_S: Final = 1.5

@@ -146,9 +146,7 @@ class TestAfterAKill:
             kept = whole[uuid]["observed"]
             assert kept >= parts["observed"] - MOST_LOST_S + own[uuid]["observed"]
 
-    def test_what_was_pending_of_a_followed_file_is_too(
-        self, tmp_path: Path
-    ) -> None:
+    def test_what_was_pending_of_a_followed_file_is_too(self, tmp_path: Path) -> None:
         with FollowingDaemon(tmp_path) as daemon, BusySpans(daemon.spans) as spans:
             spans.sleep(3.0)
             wait_until(lambda: daemon.report()["gpus"][0]["pending_seconds"] > WATCHED_S, 60.0)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import cache
-from html import escape
 from pathlib import Path
 from string import Template
 from typing import Final
@@ -59,6 +58,20 @@ _WAITING: Final = Headline(
     advice=None,
 )
 _PAPERS: Final = ("ground", "paper", "text", "quiet", "rule", "unobserved")
+
+
+_ESCAPED: Final = str.maketrans(
+    {"&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;", "'": "&#x27;"}
+)
+
+
+def escape(text: str) -> str:
+    """As ``html.escape``, whose module takes half a megabyte in each daemon.
+
+    >>> escape("<b title='&'>")
+    '&lt;b title=&#x27;&amp;&#x27;&gt;'
+    """
+    return text.translate(_ESCAPED)
 
 
 def page_file(path: str, view: MonitorView | None) -> tuple[str, bytes]:

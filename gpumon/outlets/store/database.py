@@ -20,7 +20,7 @@ from gpumon.outlets.store.place import MAX_FILE_BYTES
 SCHEMA: Final = 1
 _APPLICATION: Final = 0x67706D6E  # gpmn
 _PAGE_BYTES: Final = 1024
-_CACHE_KIB: Final = 256
+_CACHE_KIB: Final = 128
 _CHECKPOINT_PAGES: Final = 1000
 _DEVICE_BITS: Final = 20
 _MAX_DEVICE: Final = (1 << _DEVICE_BITS) - 1
@@ -134,7 +134,7 @@ class Database:
     def __init__(self, path: Path | None) -> None:
         name = ":memory:" if path is None else str(path)
         self.connection = sqlite3.connect(
-            name, timeout=0.2, isolation_level=None, check_same_thread=False, cached_statements=64
+            name, timeout=0.2, isolation_level=None, check_same_thread=False, cached_statements=16
         )
         try:
             self._open()

@@ -27,7 +27,7 @@ class Counted(NamedTuple):
     suspected: float
     is_written: bool
 
-    def count(self, card: Card) -> None:
+    def add_to(self, card: Card) -> None:
         for cause, share in self.later:
             card.settle(cause, round(card.pending.amount_ns * share))
         busy_ns = round(self.observed_ns * self.busy)
@@ -55,7 +55,7 @@ def test_sums_close_in_every_row_and_span(ticks: list[Counted]) -> None:
     (card,) = machine.cards
     try:
         for counted in ticks:
-            counted.count(card)
+            counted.add_to(card)
             machine.tick(counted.observed_ns / NS_PER_S)
             if counted.is_written:
                 machine.history(0, 1)
