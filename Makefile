@@ -27,7 +27,7 @@ unexport PYTHONDONTWRITEBYTECODE
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: help demo demo-keras test $(ENVIRONMENTS:%=test-%) test-multi-gpu check lint truth bench bench-hooks soak versions newest gpu gpu-multi golden clean tools
+.PHONY: help demo demo-keras test $(ENVIRONMENTS:%=test-%) test-multi-gpu check lint truth bench bench-hooks soak versions newest gpu gpu-multi golden pictures clean tools
 
 , := ,
 # Networks fail, so downloads are tried a second time.
@@ -131,6 +131,9 @@ gpu-multi: ## the tests that need two GPUs or more, with the TensorFlow and torc
 golden: .venv/.dev ## rewrite the golden files and the dashboard; read the diff before you commit it
 	$(BIN)/python -m grafana.generate
 	GPUMON_UPDATE_GOLDEN=1 $(BIN)/python -m pytest -q tests -k golden
+
+pictures: tools .venv/.dev ## draw the pictures of docs/images that are older than what they show
+	$(BIN)/python -m tests.tools.draw_pictures $(ARGS)
 
 clean: ## remove the environments, caches and builds
 	rm -rf .venv $(ENVIRONMENTS:%=.venv-%) .venv-node .venv-rivals .venv-lanes .venv-gpu* build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -1,4 +1,4 @@
-"""Draw pictures of the dashboards: ``python -m grafana.pictures`` writes ``docs/images``.
+"""Pictures of the dashboards, which ``make pictures`` draws.
 
 A real Prometheus answers the queries of the dashboards about the half hour of
 ``tests/builders/scripted_hosts.py``, whose truth the tests know, and matplotlib draws the answers.
@@ -25,7 +25,6 @@ from tests.dashboard_file import BOARDS, FLEET, VARIABLES, as_grafana_sends_it
 from tests.e2e.prometheus_server import Prometheus
 from tests.e2e.scripted_prometheus import NOW_S, SENT, SHOWN_S, prometheus_after
 
-FOLDER: Final = Path(__file__).resolve().parents[1] / "docs" / "images"
 WIDTH: Final = 1120
 UNIT: Final = 30
 """Pixels of one line of the grid."""
@@ -171,18 +170,12 @@ def _png(figure: Figure) -> bytes:
     return small.getvalue()
 
 
-def main() -> None:
-    """Write all pictures."""
+def write_all(folder: Path) -> None:
+    """Write all pictures into a folder."""
     mpl.rcParams["text.parse_math"] = False
     with (
-        tempfile.TemporaryDirectory() as folder,
-        prometheus_after(Hours(), Path(folder)) as server,
+        tempfile.TemporaryDirectory() as data,
+        prometheus_after(Hours(), Path(data)) as server,
     ):
         for name in PICTURES:
-            path = FOLDER / f"{name}.png"
-            path.write_bytes(picture(name, server))
-            print(f"wrote {path}: {path.stat().st_size / 1000:.0f} kB")
-
-
-if __name__ == "__main__":
-    main()
+            (folder / f"{name}.png").write_bytes(picture(name, server))

@@ -16,6 +16,7 @@ from tests.e2e.prometheus_server import Prometheus
 from tests.e2e.scripted_prometheus import NOW_S, SENT, UNUSED_SENT, prometheus_after
 from tests.imported_later import ImportedLater
 from tests.needs import missing, needed
+from tests.tools.draw_pictures import IMAGES
 
 picture_panels: Any = ImportedLater("grafana.picture_panels")
 pictures: Any = ImportedLater("grafana.pictures")
@@ -223,7 +224,7 @@ class TestTheTables:
 class TestThePictures:
     @pytest.mark.parametrize("name", DRAWN)
     def test_are_small_and_can_be_drawn_again(self, prometheus: Prometheus, name: str) -> None:
-        shown = pictures.FOLDER / f"{name}.png"
+        shown = IMAGES / f"{name}.png"
 
         drawn = pictures.picture(name, prometheus)
 
