@@ -23,7 +23,7 @@ from tests.builders.report import MB, evidence, task
 STARVED_GPU, LOST, HELD = 5, 11, (2, 9)
 WELL: Final = (0, 1, 3, 4, 6, 7, 8, 10)
 GIB: Final = 1 << 30
-ALICE, BOB, CAROL = (1001, "alice"), (1002, "bob"), (1003, "carol")
+ALICE, BOB, CAROL, DAVE = (1001, "alice"), (1002, "bob"), (1003, "carol"), (1004, "dave")
 STARVED_RUN, WELL_RUN = "resnet50", "llm-pretrain"
 LONG_S: Final = 1_320
 """How long it has been watched: the held GPUs worked in the first five minutes."""
@@ -111,6 +111,8 @@ def _processes(index: int) -> tuple[ProcessSample, ...]:
         return (_process(4242, 41, ALICE),)
     if index in HELD:
         return (_process(7000 + index, 62, BOB),)
+    if index == LOST:
+        return (_process(8111, 30, DAVE),)
     if index in WELL:
         return (_process(5150 + index, 71, CAROL),)
     return ()

@@ -99,7 +99,8 @@ class GpuView(NamedTuple):
         hint: What may be worth a look although nothing is wrong, such as low SM utilisation.
         runs: Labels of its living runs.
         processes: ``None``: there is no list.
-        user: Of its process with the most memory; ``None``: unknown.
+        user: Who holds it, else the user of its process with the most memory; of a lost GPU,
+            before it was lost; ``None``: unknown.
         observed_ns: Since gpumon began, as are all times after it.
         idle_ns: By part of ``PARTS`` but ``busy`` and ``pending``.
         input_wait_by_reason_ns: By ``InputWaitReason``.

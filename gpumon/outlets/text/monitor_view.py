@@ -235,7 +235,7 @@ class _GpuText:
             ),
             held_by=self._holder(),
             processes=processes,
-            user=processes[0].user if processes else None,
+            user=self._user(state),
             observed_ns=totals.observed_ns,
             busy_ns=totals.busy_ns,
             pending_ns=totals.pending_ns,
@@ -339,6 +339,12 @@ class _GpuText:
             for part, ns in _idle_parts(self._gpu).items()
             if part not in out_of_use
         }
+
+    def _user(self, state: GpuState | None) -> str | None:
+        held, last = self._gpu.held, _processes(None if state is None else state.latest)
+        if held is not None and held.user:
+            return label_text(held.user)
+        return last[0].user if last else None
 
     def _holder(self) -> HolderView | None:
         held = self._gpu.held

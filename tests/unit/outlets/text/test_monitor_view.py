@@ -158,8 +158,8 @@ class TestSixteenGpus:
         assert "XID 79" in one.line
         assert one.since_text == "since 01:12 UTC"
         assert "power-cycle" in one.first_advice
-        assert one.utilization_ratio is None
-        assert one.power_watts is None
+        assert (one.utilization_ratio, one.power_watts, one.processes) == (None, None, None)
+        assert one.user == "dave"
 
     def test_say_which_is_starved_by_what_and_whose_it_is(self, sixteen: MonitorView) -> None:
         one = shown(sixteen, STARVED_GPU)
