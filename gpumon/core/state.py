@@ -29,7 +29,7 @@ from gpumon.core.device.troubles import (
 )
 from gpumon.core.phase import IdleCause, TrainingPhase
 from gpumon.core.report.report import RunReport
-from gpumon.core.sample import Device, GpuSample
+from gpumon.core.sample import Device, GpuSample, ProcessSample
 from gpumon.core.stacks.evidence import StackFinding
 from gpumon.core.verdict import Verdict
 from gpumon.core.wording import time_of_day
@@ -41,6 +41,7 @@ class GpuState(NamedTuple):
     Attributes:
         latest: The newest sample with an answer; ``None`` before the first. Outlets
             must not show it when ``present`` is false.
+        last_processes: Its newest process list, also of a GPU that is lost by now.
         present: Whether the device answered within the last two and a half periods.
         last_sample_at_ns: Timestamp of the newest utilisation sample.
         resolution_ns: Length of the newest utilisation sample: shorter pauses are invisible.
@@ -64,6 +65,7 @@ class GpuState(NamedTuple):
     totals: GpuTotals
     verdict: Verdict
     latest: GpuSample | None = None
+    last_processes: tuple[ProcessSample, ...] = ()
     present: bool = True
     last_sample_at_ns: int | None = None
     resolution_ns: int | None = None

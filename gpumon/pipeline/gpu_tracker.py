@@ -25,7 +25,7 @@ from gpumon.core.device.troubles import ErrorWatch
 from gpumon.core.diagnosis.current_verdict import CurrentVerdict, GpuMoment
 from gpumon.core.diagnosis.verdict_rules import diagnose
 from gpumon.core.phase import IdleCause
-from gpumon.core.sample import BusySample, GpuSample
+from gpumon.core.sample import BusySample, GpuSample, ProcessSample
 from gpumon.core.settings.detector import DetectorSettings
 from gpumon.core.stacks.place import Place
 from gpumon.core.stacks.stack import StackSample
@@ -84,6 +84,7 @@ class GpuTracker:
         self._hang = _Hang()
         self._suspended_since_ns: int | None = None
         self._had_processes: bool | None = None
+        self._last_processes: tuple[ProcessSample, ...] = ()
         self._now = CurrentVerdict(settings)
         self._stacks = JobStacks()
         self._hold = HoldWatch(settings.held_after_ns)
@@ -179,6 +180,8 @@ class GpuTracker:
             return  # nothing happened since the last tick
         self._shown, self._had_runs = None, bool(runs)
         self._hang.follow(runs, self.uuid)
+        if newest.processes is not None:
+            self._last_processes = newest.processes
         read_at_ns = newest.processes_at_ns
         self._time.note_processes(
             newest.processes, (self._answered_at_ns or 0) if read_at_ns is None else read_at_ns
@@ -443,6 +446,7 @@ class GpuTracker:
             totals=totals,
             verdict=diagnose(totals, self._settings),
             latest=newest if newest.error is None else None,
+            last_processes=self._last_processes,
             present=is_present,
             last_sample_at_ns=last_ns if last_ns >= 0 else None,
             resolution_ns=ledger.resolution_ns or None,

@@ -87,6 +87,7 @@ def _slim(gpu: GpuState) -> GpuState:
         totals=gpu.totals.to_subtract,
         unsettled=gpu.unsettled.to_subtract,
         latest=None,
+        last_processes=(),
         now=None,
     )
 

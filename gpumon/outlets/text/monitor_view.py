@@ -32,7 +32,7 @@ from gpumon.core.report.report import (
     GpuReport,
     Report,
 )
-from gpumon.core.sample import GpuSample
+from gpumon.core.sample import ProcessSample
 from gpumon.core.state import GpuState, MonitorState, RunState, origin_of
 from gpumon.core.verdict import Severity, VerdictName
 from gpumon.core.view.status import GpuStatus, Need, NeedOrder, Standing, Tone, status_of
@@ -195,7 +195,7 @@ class _GpuText:
         sample = state.latest if state is not None and state.present else None
         cause, reason = self._cause(), self._reason()
         since_ns, advice = self._since_ns(), self._advice()
-        processes = _processes(sample)
+        listed = None if sample is None else sample.processes
         return GpuView(
             label=gpu.label,
             uuid=label_text(gpu.uuid),
@@ -234,7 +234,7 @@ class _GpuText:
                 if run.alive and gpu.uuid in run.gpu_uuids
             ),
             held_by=self._holder(),
-            processes=processes,
+            processes=None if listed is None else _processes(listed),
             user=self._user(state),
             observed_ns=totals.observed_ns,
             busy_ns=totals.busy_ns,
@@ -341,7 +341,7 @@ class _GpuText:
         }
 
     def _user(self, state: GpuState | None) -> str | None:
-        held, last = self._gpu.held, _processes(None if state is None else state.latest)
+        held, last = self._gpu.held, _processes(() if state is None else state.last_processes)
         if held is not None and held.user:
             return label_text(held.user)
         return last[0].user if last else None
@@ -371,11 +371,9 @@ def _idle_parts(gpu: GpuReport) -> dict[str, int]:
     return parts
 
 
-def _processes(sample: GpuSample | None) -> tuple[ProcessView, ...] | None:
+def _processes(listed: Sequence[ProcessSample]) -> tuple[ProcessView, ...]:
     """The processes on a GPU, those with the most memory first; names only if enabled."""
-    if sample is None or sample.processes is None:
-        return None
-    by_memory = sorted(sample.processes, key=lambda process: -(process.memory_used_bytes or 0))
+    by_memory = sorted(listed, key=lambda process: -(process.memory_used_bytes or 0))
     return tuple(
         ProcessView(
             process.pid,

@@ -64,7 +64,7 @@ class TestAHeldGpu:
         report = report_of(state)
         assert gpu(state).verdict.name is VerdictName.NOT_IN_USE
         assert verdict_line(report) == (
-            "held: Process 7 (python3, ada) holds 1.0 GiB of GPU 0, where nothing has run "
+            "held idle: Process 7 (python3, ada) holds 1.0 GiB of GPU 0, where nothing has run "
             "since 00:00 UTC. Other processes are there, too. GPU 1 ran no work."
         )
         assert next_line(report) == (
@@ -124,7 +124,7 @@ class TestAHeldGpu:
         report = report_of(story.pass_seconds(700, 0.0, 0.0))
 
         assert verdict_line(report) == (
-            "held: Process 7 (user 1000) holds 2.0 GiB of GPUs 0 and 1, where nothing has run "
+            "held idle: Process 7 (user 1000) holds 2.0 GiB of GPUs 0 and 1, where nothing has run "
             "since 00:00 UTC."
         )
         assert next_line(report) == (
