@@ -155,6 +155,7 @@ class TestTheTab:
     def test_names_the_worst_and_shows_its_tone(self, shown: Callable[..., Visit]) -> None:
         page = shown()
         let_pass(page, 1)
+        page.page.wait_for_selector("#banner", state="hidden")
 
         assert page.page.title() == f"GPU {LOST}: lost · gpumon"
         assert page.page.locator("#icon").get_attribute("href") == "/favicon-bad.svg"
