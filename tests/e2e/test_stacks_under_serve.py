@@ -29,7 +29,7 @@ SECRET = "hunter2"
 """In the name of the loop's folder, in an argument and in its environment."""
 EVERYTHING = ("/metrics", "/", "/api/v1/state", "/api/v1/report", "/api/v1/report/lanes",
               "/api/v1/history")  # fmt: skip
-SHOWING = {"/api/v1/state", "/api/v1/report", "/api/v1/report/lanes"}
+SHOWING = {"/", "/api/v1/state", "/api/v1/report", "/api/v1/report/lanes"}
 STREAM = "/api/v1/stream"
 READ_AS_ANOTHER = """
 for path in sys.argv[2:]:

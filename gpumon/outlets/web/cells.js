@@ -134,6 +134,9 @@ export function cellsOfParts(parts, startS, cellS, observed = null, endS = Infin
 
 export const sumOf = (parts) => Object.values(parts).reduce((sum, seconds) => sum + seconds, 0);
 
+const busyOf = (gpu) =>
+  gpu?.observed.map((observed, at) => (observed > 0 ? (gpu.parts.busy?.[at] ?? 0) / observed : null));
+
 const LEAST_STALE_MS = 10_000;
 
 // The cells of any span, which the daemon gives on request; one span at a time.
@@ -196,7 +199,8 @@ export class Spans {
 
   // The values of a level over the span; null: there are none.
   levels(uuid, name) {
-    const values = this.#document?.gpus[uuid]?.levels?.[name];
+    const gpu = this.#document?.gpus[uuid];
+    const values = name === "busy" ? busyOf(gpu) : gpu?.levels[name];
     if (!values?.some((value) => value !== null)) return null;
     const { from_s: fromS, cell_seconds: cellS } = this.#document;
     return { values, fromS, cellS };
@@ -205,6 +209,11 @@ export class Spans {
   runAt(uuid, atS) {
     const runs = this.#document?.gpus[uuid]?.runs ?? [];
     return runs.find(([fromS, toS]) => fromS <= atS && atS < toS)?.[2] ?? null;
+  }
+
+  // How far the cells go; null: there are none.
+  get untilS() {
+    return this.#document?.to_s ?? null;
   }
 
   get keptFromS() {

@@ -154,22 +154,25 @@ function drawChoices(window) {
 
 // --- what is known of that time ------------------------------------------------------------------
 
+const isRecent = ({ fromS }) => points.fromS !== null && fromS >= points.fromS - 1;
+// Of a longer time, points would be finer than the screen.
+const hasPoints = (window) => isRecent(window) || spans.untilS === null || window.toS - window.fromS <= 1200;
+
 function cellsOf(uuid, window) {
-  const newest = points.cells(uuid);
-  if (points.fromS !== null && window.fromS >= points.fromS - 1) return newest;
-  if (page.choice.kind !== "live") {
-    const kept = spans.cells(uuid);
-    return kept.length > 0 ? kept : newest;
-  }
-  const older = spans.cells(uuid).filter(({ endS }) => endS <= (points.fromS ?? Infinity));
-  return [...older, ...newest];
+  if (isRecent(window)) return points.cells(uuid);
+  const kept = spans.cells(uuid);
+  if (!hasPoints(window) || points.fromS === null) return kept;
+  const older = kept
+    .filter(({ startS }) => startS < points.fromS)
+    .map((cell) => ({ ...cell, endS: Math.min(cell.endS, points.fromS) }));
+  return [...older, ...points.cells(uuid)];
 }
 
 // Why there may be nothing: on top of one another, the surest last.
 function gapsOf(window) {
-  const seenUntilS = Math.min(window.toS, points.newestS ?? window.toS);
-  const isHere = spans.keptFromS !== null;
-  const keptFromS = Math.min(isHere ? spans.keptFromS : Infinity, points.fromS ?? Infinity);
+  const newestS = hasPoints(window) ? points.newestS : spans.untilS;
+  const seenUntilS = Math.min(window.toS, newestS ?? window.toS);
+  const keptFromS = Math.min(spans.keptFromS ?? Infinity, points.fromS ?? Infinity);
   return [
     { kind: "not_watched", startS: window.fromS, endS: seenUntilS },
     { kind: "not_kept", startS: window.fromS, endS: Math.min(keptFromS, window.toS) },
@@ -182,6 +185,10 @@ function gapsOf(window) {
 function draw() {
   const { view } = page;
   if (view === null) return;
+  if (document.hidden) {
+    drawAge(); // title and icon: the rest, once it can be seen
+    return;
+  }
   for (const id of ["grid", "lanes-part", "runs-part"]) element(id).hidden = false;
   element("plain").hidden = true;
   element("simulated").hidden = !view.simulated;
@@ -205,9 +212,8 @@ function drawLanes(gpus) {
   const { view } = page;
   const startedS = Date.parse(view.started_at) / 1000;
   const window = windowOf(page.choice, { nowS: now(), startedS, liveS: points.lengthS(now()) });
-  const isNew = points.fromS !== null && window.fromS >= points.fromS - 1;
   const hasLevels = gpus.length > 0 && document.querySelector(".details:not([hidden])") !== null;
-  if (!isNew || hasLevels) spans.need(window);
+  if (!isRecent(window) || hasLevels) spans.need(window);
   drawChoices(window);
   const needy = view.gpus.filter(({ status }) => status.tone === "bad" || status.tone === "warn");
   const closed = needy.filter(({ uuid }) => !openings.isOpen(uuid)).map(({ label }) => `GPU ${label}`);
@@ -303,6 +309,7 @@ function redraw() {
 }
 
 window.addEventListener("resize", redraw);
+document.addEventListener("visibilitychange", draw);
 window.addEventListener("hashchange", () => page.view !== null && readAddress());
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redraw);
 new Image().src = "/favicon-gone.svg"; // kept: it cannot be asked for once it is needed
