@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -153,7 +154,7 @@ class TestAfterAKill:
             pending_s = daemon.report()["gpus"][0]["pending_seconds"]
             daemon.process.kill()
             daemon.process.wait(10)
-        with sqlite3.connect(store_of(tmp_path)) as database:
+        with closing(sqlite3.connect(store_of(tmp_path))) as database:
             (pending_ms,) = database.execute("SELECT sum(pending) FROM minutes").fetchone()
 
         assert pending_ms / 1000 >= pending_s - MOST_LOST_S
