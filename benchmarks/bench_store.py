@@ -3,7 +3,7 @@
     python -m benchmarks.bench_store [DAYS] [--gpus N]
 
 A synthetic machine is written as the daemon does, with what a busy tagged GPU has in its rows:
-first an hour with a transaction every five seconds, of which the bytes written count, then whole
+first an hour with a transaction every five seconds, whose written bytes count, then whole
 days. Beside it, the same rows as lines of JSON, compressed with gzip: what a log would take.
 """
 
@@ -23,8 +23,8 @@ from typing import Final
 from gpumon.core.sample import Device
 from gpumon.outlets.store.columns import COLUMNS, RARE_NUMBER
 from gpumon.outlets.store.database import Database, Kept
-from gpumon.outlets.store.growth import CELL_S, MINUTE_S, Growth, Mean
-from gpumon.outlets.store.kept_history import earlier_time, encoded_history
+from gpumon.outlets.store.growth import CELL_S, MINUTE_S, Growth, LevelMeans
+from gpumon.outlets.store.kept_history import Present, earlier_time, encoded_history
 
 START_S: Final = 1_790_000_000 // MINUTE_S * MINUTE_S
 MOST_BYTES: Final = 64_000_000
@@ -55,7 +55,7 @@ def growths(gpus: int, start_s: int, length_s: float, dice: random.Random) -> It
         growth.settled = [(COLUMNS.index(cause), parts["pending"])]
         for name in ("may_be_less_ns.input_wait", "episodes") if is_tagged else ("irregular_ns",):
             growth.rare[start_s // MINUTE_S * MINUTE_S, RARE_NUMBER[name]] = 40
-        means = Mean(start_s // CELL_S * CELL_S), Mean(start_s // MINUTE_S * MINUTE_S)
+        means = LevelMeans(start_s // CELL_S * CELL_S), LevelMeans(start_s // MINUTE_S * MINUTE_S)
         for mean in means:
             mean.add((dice.uniform(5e3, 2e4), dice.uniform(1e3, 7e3), 1755.0, dice.uniform(40, 80)))
         growth.levels = {means[0].start_s: means[0]}, {means[1].start_s: means[1]}
@@ -154,11 +154,12 @@ def main() -> int:
                 f"{whole / 1e6:.1f} MB (at most {MOST_BYTES / 1e6:.0f}); as compressed lines "
                 f"{as_log(database) / minutes:.0f} bytes"
             )
+        present = Present("nvml", now_s, now_s, gpus)
         for hours in (1.0, 12.0, 24.0 * arguments.days):
             asked = now_s - hours * 3600, now_s
             timed(
                 f"the history of {hours:g} h",
-                lambda asked=asked: encoded_history(database, "nvml", asked, now_s, ["x"] * gpus),
+                lambda asked=asked: encoded_history(database, asked, present),
             )
         database.begin(source="nvml", boot_id="boot", version="0", started_s=now_s, now_s=now_s)
         for hours in (12.0, 24.0 * arguments.days):

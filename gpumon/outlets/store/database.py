@@ -391,8 +391,9 @@ class Database:
         with self._transaction():
             for tier in TIERS:
                 self._prune_tier(tier, tier.key(now_s - kept.of(tier)))
-            if self.is_at_limit:
-                self._prune_tier(MINUTES, MINUTES.key(now_s))
+            for tier in reversed(TIERS):
+                if self.is_at_limit:
+                    self._prune_tier(tier, tier.key(now_s))
             self._prune_rest(now_s - kept.minutes_s)
 
     def _prune_tier(self, tier: Tier, before: int) -> None:

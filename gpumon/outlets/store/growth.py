@@ -41,7 +41,7 @@ _CELL_NS: Final = CELL_S * NS_PER_S
 _SCALES: Final = [scale_of(column) for column in range(len(COLUMNS))]
 
 
-class Mean:
+class LevelMeans:
     """Means of the levels since they were reset."""
 
     def __init__(self, start_s: int) -> None:
@@ -81,7 +81,9 @@ class Growth:
     settled: list[tuple[int, int]] = field(default_factory=list)
     suspected_ms: int = 0
     rare: dict[tuple[int, int], int] = field(default_factory=dict)
-    levels: tuple[dict[int, Mean], dict[int, Mean]] = field(default_factory=lambda: ({}, {}))
+    levels: tuple[dict[int, LevelMeans], dict[int, LevelMeans]] = field(
+        default_factory=lambda: ({}, {})
+    )
     longest_pause_ms: int = 0
 
     @property
@@ -122,7 +124,7 @@ class GpuGrowth:
         self._rests = [0] * len(COLUMNS)
         self._rare_rests: dict[int, int] = {}
         self._settled_rests = [0] * len(COLUMNS)
-        self._means = [Mean(0), Mean(0)]
+        self._means = [LevelMeans(0), LevelMeans(0)]
 
     def may_precede(self, totals: GpuTotals) -> bool:
         """Whether these totals go on from the last ones; else they were begun again."""
@@ -237,7 +239,7 @@ class GpuGrowth:
         for place, length_s in enumerate((CELL_S, MINUTE_S)):
             start_s = int(now_s) // length_s * length_s
             if self._means[place].start_s != start_s:
-                self._means[place] = Mean(start_s)
+                self._means[place] = LevelMeans(start_s)
             self._means[place].add(levels)
             growth.levels[place][start_s] = self._means[place]
 

@@ -6,7 +6,7 @@ A source has only its own rows: those of simulated GPUs never count with those o
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any, Final, NamedTuple
 
@@ -109,7 +109,7 @@ def earlier_time(database: Database, source: str, from_s: float) -> EarlierTime 
     )
 
 
-class Span(NamedTuple):
+class CellSpan(NamedTuple):
     """A span in cells.
 
     Attributes:
@@ -126,7 +126,7 @@ class Span(NamedTuple):
         return math.ceil((self.to_s - self.from_s) / self.cell_s)
 
 
-def span_of(from_s: float, to_s: float, tens_from_s: float, gpus: int) -> Span:
+def span_of(from_s: float, to_s: float, tens_from_s: float, gpus: int) -> CellSpan:
     """Divide a span into cells that begin on whole multiples of their length."""
     most = max(1, min(MAX_CELLS, _MAX_ALL_CELLS // max(1, gpus)))
     tier = TENS if from_s >= tens_from_s else MINUTES
@@ -134,30 +134,36 @@ def span_of(from_s: float, to_s: float, tens_from_s: float, gpus: int) -> Span:
     for cell_s in lengths:
         if cell_s % tier.cell_s:
             continue
-        span = Span(from_s // cell_s * cell_s, to_s, cell_s, tier)
+        span = CellSpan(from_s // cell_s * cell_s, to_s, cell_s, tier)
         if span.cells <= most:
             # Fewer rows, where the cells are as long.
             return span._replace(tier=MINUTES) if cell_s % MINUTES.cell_s == 0 else span
     raise AssertionError("the last length is long enough")
 
 
-def encoded_history(
-    database: Database, source: str, asked: Gap, now_s: float, labels: Iterable[str]
-) -> bytes:
-    """The body of ``/api/v1/history?from=&to=``.
+class Present(NamedTuple):
+    """The newest tick.
 
-    Args:
-        database: Everything is written to it.
+    Attributes:
         source: Only rows of this source count.
-        asked: The span, in seconds since the epoch.
-        now_s: The newest tick.
-        labels: UUIDs of the GPUs that exist now.
+        now_s: Seconds since the epoch.
+        observed_until_s: The end of the newest sample; ``None``: there was none.
+        gpus: How many there are.
     """
+
+    source: str
+    now_s: float
+    observed_until_s: float | None
+    gpus: int
+
+
+def encoded_history(database: Database, asked: Gap, present: Present) -> bytes:
+    """The body of ``/api/v1/history?from=&to=`` for a span in seconds since the epoch."""
+    source = present.source
     spans = times_of_daemons(database, source)
     tens_from_s = database.pruned_until_s(TENS)
     kept_from_s = max(database.pruned_until_s(MINUTES), spans[0][0]) if spans else None
-    uuids = {*labels}
-    span = span_of(*asked, tens_from_s, len(uuids))
+    span = span_of(*asked, tens_from_s, present.gpus)
     gpus = _cells_by_gpu(database, source, span)
     for uuid, runs in _runs_by_gpu(database, source, span).items():
         if uuid in gpus:
@@ -168,7 +174,8 @@ def encoded_history(
         "to_s": span.to_s,
         "cell_seconds": span.cell_s,
         "kept_from_s": kept_from_s,
-        "now_s": now_s,
+        "now_s": present.now_s,
+        "observed_until_s": present.observed_until_s,
         "not_running": _gaps(spans, span.from_s, span.to_s),
     }
     # One GPU after the other: all at once would be the daemon's largest object.
@@ -179,7 +186,7 @@ def encoded_history(
     return b'%s,"gpus":{%s}}\n' % (encode_document(head).rstrip()[:-1], b",".join(encoded))
 
 
-def _cells_by_gpu(database: Database, source: str, span: Span) -> dict[str, dict[str, Any]]:
+def _cells_by_gpu(database: Database, source: str, span: CellSpan) -> dict[str, dict[str, Any]]:
     tier, count = span.tier, span.cells
     sums = ", ".join(f"sum({name})" for name in PARTS)
     means = ", ".join(f"avg({name})" for name in LEVELS)
@@ -213,7 +220,9 @@ def _cells_by_gpu(database: Database, source: str, span: Span) -> dict[str, dict
     return gpus
 
 
-def _fill_cell(gpu: dict[str, Any], cell: int, amounts: Sequence[float | None], span: Span) -> None:
+def _fill_cell(
+    gpu: dict[str, Any], cell: int, amounts: Sequence[float | None], span: CellSpan
+) -> None:
     parts_ms = dict(zip(PARTS, [amount or 0 for amount in amounts], strict=False))
     suspected = max(0, min(parts_ms["suspected"], parts_ms["unknown"]))
     parts_ms |= {"suspected": suspected, "unknown": parts_ms["unknown"] - suspected}
@@ -231,7 +240,7 @@ def _fill_cell(gpu: dict[str, Any], cell: int, amounts: Sequence[float | None], 
             gpu["levels"][name][cell] = round(level * unit, 1)
 
 
-def _runs_by_gpu(database: Database, source: str, span: Span) -> dict[str, list[list[Any]]]:
+def _runs_by_gpu(database: Database, source: str, span: CellSpan) -> dict[str, list[list[Any]]]:
     rows = database.connection.execute(
         "SELECT uuid, from_s, until_s, run FROM runs JOIN devices ON devices.id = runs.device"
         " JOIN daemons ON daemons.id = devices.daemon"

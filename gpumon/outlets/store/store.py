@@ -12,11 +12,12 @@ from pathlib import Path
 from typing import Final, TypeVar
 
 from gpumon import __version__
+from gpumon.core.clock import seconds
 from gpumon.core.diagnosis.report_before import EarlierTime
 from gpumon.core.state import CollectorState, MonitorState
 from gpumon.outlets.store.database import Database, Kept, UnknownSchemaError
 from gpumon.outlets.store.growth import MINUTE_S, GpuGrowth, Growth
-from gpumon.outlets.store.kept_history import Gap, earlier_time, encoded_history
+from gpumon.outlets.store.kept_history import Gap, Present, earlier_time, encoded_history
 from gpumon.outlets.store.place import SIDE_SUFFIXES, StoreError, prepare
 
 _LOG = logging.getLogger(__name__)
@@ -53,7 +54,7 @@ class Store:
         self._errors_total = 0
         self._took_seconds = 0.0
         self._has_begun = False
-        self._pruned_at = 0.0
+        self._began_s = self._pruned_s = 0.0
         self._retry_at = 0.0
         self._is_on_disk = False
         self._database: Database | None = None
@@ -128,12 +129,7 @@ class Store:
         state = self._state
         if state is None:
             return None
-        uuids = [gpu.device.uuid for gpu in state.gpus]
-        return self._answer(
-            lambda database: encoded_history(
-                database, state.source, asked, state.wall_time_s, uuids
-            )
-        )
+        return self._answer(lambda database: encoded_history(database, asked, _present(state)))
 
     def earlier(self, from_s: float) -> EarlierTime | None:
         """What earlier processes of the daemon watched since then; ``None``: nothing is kept."""
@@ -180,13 +176,15 @@ class Store:
             if not self._has_begun:
                 database.begin(
                     source=state.source, boot_id=state.boot_id, version=__version__,
-                    started_s=state.started_wall_time_s, now_s=state.wall_time_s,
+                    started_s=self._began_s or state.started_wall_time_s,
+                    now_s=state.wall_time_s,
                 )  # fmt: skip
                 self._has_begun = True
-            database.write(growths, state.wall_time_s, _runs_by_gpu(state))
-            if began - self._pruned_at >= MINUTE_S or not self._pruned_at:
-                self._pruned_at = began
+                self._began_s = state.wall_time_s  # what another file would have from now on
+            if abs(state.wall_time_s - self._pruned_s) >= MINUTE_S:
+                self._pruned_s = state.wall_time_s
                 database.prune(self._kept(len(state.gpus)), state.wall_time_s)
+            database.write(growths, state.wall_time_s, _runs_by_gpu(state))
         except sqlite3.Error as error:
             self._put_back(unwritten)
             self._fail(error)
@@ -201,10 +199,7 @@ class Store:
             self._trouble = None
 
     def _kept(self, gpus: int) -> Kept:
-        if not self._is_on_disk:
-            return IN_MEMORY
-        share = min(1.0, _USUAL_GPUS / max(1, gpus))
-        return Kept(Kept().tens_s * share, Kept().minutes_s * share)
+        return kept_for(gpus) if self._is_on_disk else IN_MEMORY
 
     def _put_back(self, unwritten: dict[str, Growth]) -> None:
         with self._noting:
@@ -240,7 +235,7 @@ class Store:
             if self._trouble is not None and self._state is not None:
                 _LOG.info("the store is kept in %s from now on", self.path)
             self._trouble = None
-        self._database, self._has_begun, self._pruned_at = database, False, 0.0
+        self._database, self._has_begun, self._pruned_s = database, False, 0.0
 
     def _opened(self, path: Path) -> Database:
         prepare(path)
@@ -294,6 +289,19 @@ class Store:
         if sentence != self._trouble:
             _LOG.warning("%s", sentence)
         self._trouble = sentence
+
+
+def kept_for(gpus: int) -> Kept:
+    """How long so many GPUs and instances are kept, in a file of the same size."""
+    share = min(1.0, _USUAL_GPUS / max(1, gpus))
+    return Kept(Kept().tens_s * share, Kept().minutes_s * share)
+
+
+def _present(state: MonitorState) -> Present:
+    ends_ns = [end_ns for gpu in state.gpus if (end_ns := gpu.last_sample_at_ns) is not None]
+    late_ns = state.taken_at_ns - max(ends_ns, default=state.taken_at_ns)
+    until_s = state.wall_time_s - seconds(late_ns) if ends_ns else None
+    return Present(state.source, state.wall_time_s, until_s, len(state.gpus))
 
 
 def _runs_by_gpu(state: MonitorState) -> dict[str, list[str]]:

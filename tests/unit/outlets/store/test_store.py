@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import re
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
+import gpumon.outlets.store.database as database_module
 from gpumon.core.clock import NS_PER_S
 from gpumon.core.phase import IdleCause
-from gpumon.outlets.store.store import Store
+from gpumon.outlets.store.database import Kept
+from gpumon.outlets.store.store import Store, kept_for
 from tests.builders.state import run
 from tests.builders.store import START_S, Card, Machine, store_in, sums
 
@@ -208,3 +213,58 @@ class TestTheTimeBeforeTheStart:
         assert earlier is not None
         pauses = earlier.totals["GPU-0"].pauses
         assert (pauses.count, pauses.total_ns) == (3, 6 * NS_PER_S)
+
+
+class TestItsFile:
+    def test_has_no_text_but_of_sources_gpus_and_runs(self, tmp_path: Path) -> None:
+        store_in(tmp_path).close()
+        with closing(sqlite3.connect(tmp_path / "state" / "store.sqlite3")) as database:
+            tables = database.execute("SELECT sql FROM sqlite_master WHERE sql NOT NULL").fetchall()
+
+        columns = {name for (sql,) in tables for name in re.findall(r"(\w+) (?:TEXT|BLOB)", sql)}
+        assert columns == {
+            "source", "boot_id", "version", "uuid", "label", "name", "run", "tier",
+        }  # fmt: skip
+
+    def test_keeps_what_is_older_for_a_time_only(self, tmp_path: Path) -> None:
+        machine = Machine(store_in(tmp_path))
+        machine.work(60)
+        machine.history(0, 60)
+        machine.wall_s += 86_400
+        machine.work(60)
+        machine.store.close()
+        again = Machine(store_in(tmp_path))
+        again.begin(machine.wall_s + 29 * 86_400)
+        again.work(60)
+        answer = again.history(0, 60)
+
+        assert sum(busy_ms for (busy_ms,) in again.store.rows("tens", ("busy",))) == 60_000
+        assert START_S + 60 <= answer["kept_from_s"] <= START_S + 120
+        assert answer["gpus"] == {}
+
+    def test_keeps_less_of_many_gpus(self) -> None:
+        cards = [Card(f"GPU-{number}", number) for number in range(64)]
+        machine = Machine(Store(None), *cards)
+        machine.work(1)
+
+        assert kept_for(16) == Kept()
+        assert kept_for(64) == Kept(86_400 / 4, 30 * 86_400 / 4)
+        assert len(machine.history(-1000, 1)["gpus"]["GPU-63"]["observed"]) <= 150
+
+    def test_drops_the_oldest_minutes_before_it_is_too_large(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(database_module, "MAX_FILE_BYTES", 400_000)
+        machine = Machine(store_in(tmp_path), *[Card(f"GPU-{n}", n) for n in range(16)])
+        for _ in range(400):
+            machine.work(1)
+            machine.tick(59.0)
+            assert machine.store.earlier(0.0) is None  # written
+        machine.store.close()
+
+        path = tmp_path / "state" / "store.sqlite3"
+        assert path.stat().st_size <= 400_000
+        again = Machine(store_in(tmp_path))
+        again.begin(machine.wall_s + 10)
+        again.work(1)
+        assert again.history(0, 60)["kept_from_s"] > START_S + 60
