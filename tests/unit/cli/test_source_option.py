@@ -72,6 +72,8 @@ class TestTheFields:
 
             def stop(self) -> None: ...
 
+            def keep_on_disk(self) -> None: ...
+
         monkeypatch.setattr(serve, "Daemon", Recorded)
         monkeypatch.setattr("signal.signal", lambda *_: None)
 
