@@ -141,7 +141,7 @@ clean: ## remove the environments, caches and builds
 
 tools: # Debian packages for tests, and a library of Grafana; does nothing if all are installed.
 	@sh tests/tools/apt_install.sh dstat promtool=prometheus amtool=prometheus-alertmanager \
-		victoria-metrics chromium gcc groff=groff-base node=nodejs npm \
+		victoria-metrics chromium gcc groff=groff-base node=nodejs npm tmux \
 		/usr/include/stdio.h=libc6-dev systemd-analyze=systemd ip=iproute2 unshare=util-linux || [ -z "$$CI" ]
 	@! command -v npm >/dev/null || $(MAKE) -s --no-print-directory .venv-node/.dev || [ -z "$$CI" ]
 

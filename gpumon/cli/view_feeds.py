@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Final, Protocol
 
 from gpumon.core.view.view import GpuView, MonitorView, ProcessView
-from gpumon.errors import GpumonError, NoDaemonError
+from gpumon.errors import GpumonError, NoDaemonError, SourceUnavailableError
 from gpumon.outlets.http.clients import host_name, is_loopback
 from gpumon.outlets.screen.one_screen import Screenful
 from gpumon.sources.daemon import (
@@ -169,6 +169,7 @@ class WatchFeed:
         self._clock = clock
         self._monitor, self._reports = Monitor(self._watch.facts), Reports()
         self._history, self._builder = PageHistory(), ViewBuilder()
+        self._is_fallback = is_fallback
         why = "no daemon runs here: " if is_fallback else ""
         self._origin = f"{why}watching {source} in this process"
         self._last = Screenful(None, self._origin)
@@ -178,7 +179,12 @@ class WatchFeed:
         self._thread: threading.Thread | None = None
 
     def first(self, ticks: int = 1) -> Screenful:
-        self._watch.require_source()
+        try:
+            self._watch.require_source()
+        except SourceUnavailableError as error:
+            if not self._is_fallback:
+                raise
+            raise SourceUnavailableError(f"no gpumon daemon runs here, and {error}") from error
         for _ in range(ticks):
             self._tick()
         return self._last

@@ -73,18 +73,19 @@ class ViewStream:
         parts = urlsplit(daemon_url(address.place))
         self._connection = HTTPConnection(parts.netloc, timeout=_PATIENCE_S)
         try:
+            self._connection.connect()
+            self._socket = self._connection.sock  # which the connection forgets with its answer
             self._connection.request("GET", "/api/v1/stream", headers=address.headers)
             self._answer = self._connection.getresponse()
         except (OSError, ValueError, HTTPException) as error:
             self._connection.close()
             raise self._silent(str(error) or type(error).__name__) from error
-        if self._answer.status != _OK:
-            self.close()
-            refused = self._answer.status in _REFUSED
+        status = self._answer.status
+        if status != _OK:
+            self._answer.close()
+            is_refused = status in _REFUSED
             raise (
-                NoDaemonError(_refusal(address))
-                if refused
-                else self._silent(f"status {self._answer.status}")
+                NoDaemonError(_refusal(address)) if is_refused else self._silent(f"status {status}")
             )
 
     def views(self) -> Iterator[MonitorView]:
@@ -96,7 +97,7 @@ class ViewStream:
         from http.client import HTTPException
 
         is_tick = False
-        with closing(self._connection):
+        with closing(self._answer):
             try:
                 while line := self._answer.readline(_MAX_EVENT_BYTES):
                     if line.startswith(b"event:"):
@@ -113,10 +114,8 @@ class ViewStream:
 
     def close(self) -> None:
         """End the stream, from any thread; a reader that waits gets ``NoDaemonError``."""
-        connected = self._connection.sock
-        if connected is not None:
-            with suppress(OSError):
-                connected.shutdown(socket.SHUT_RDWR)
+        with suppress(OSError):  # it has ended
+            self._socket.shutdown(socket.SHUT_RDWR)
 
     def _view(self, line: bytes) -> MonitorView | None:
         try:
@@ -130,8 +129,7 @@ class ViewStream:
         return None if document is None else _decoded(document, self._address)
 
     def _wait_for(self, period_s: float) -> None:
-        if self._connection.sock is not None:
-            self._connection.sock.settimeout(_SILENT_PERIODS * max(period_s, 0.0) + _SILENT_S)
+        self._socket.settimeout(_SILENT_PERIODS * max(period_s, 0.0) + _SILENT_S)
 
     def _silent(self, reason: str) -> NoDaemonError:
         return NoDaemonError(

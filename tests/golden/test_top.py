@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+import pytest
+
 from gpumon.core.view.status import Tone
 from gpumon.core.view.view import Headline, MonitorView, ProcessView
+from gpumon.errors import SourceUnavailableError
 from gpumon.outlets.screen.ink import Ink
 from gpumon.outlets.screen.one_screen import Screenful, one_screen
 from gpumon.outlets.text.style import TextStyle
@@ -19,7 +24,10 @@ from tests.builders.view import (
     starved,
     view,
 )
+from tests.command_line import Shell
+from tests.golden.test_command_line import refusals, refused
 from tests.golden_files import Chapters, golden_story
+from tests.serving import answering
 
 DAEMON = "daemon at 127.0.0.1:19835"
 HEALTHY = "Healthy since 14:03 UTC: GPUs 0 and 1."
@@ -72,3 +80,48 @@ def test_screens_of_top() -> Chapters:
         "a daemon that has gone": screen(view(*few[:1]), trouble="the gpumon daemon has ended"),
         "nothing yet": screen(None),
     }
+
+
+@golden_story
+def test_refusals_of_top(
+    gpumon: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Chapters:
+    def refuse(*_: object, **__: object) -> None:
+        raise SourceUnavailableError("libnvidia-ml.so.1 was not found")
+
+    monkeypatch.setenv("GPUMON_RUNTIME_DIR", str(tmp_path / "run"))
+    monkeypatch.chdir(tmp_path)
+    Path("short").write_text("abc")
+    Path("short").chmod(0o600)
+    monkeypatch.setattr("gpumon.cli.source_option.open_source", refuse)
+    lines = [
+        "top -1",
+        "top -1 --source nvml",
+        "top -1 --source nonsense",
+        "top -1 --source replay:night.gpumon",
+        "top -1 --source simulated:eight --connect 127.0.0.1:1",
+        "top -1 --connect nonsense",
+        "top -1 --connect 127.0.0.1:99999",
+        "top -1 --connect 127.0.0.1:1",
+        "top -1 --connect gpu7.example:19835",
+        "top -1 --connect 127.0.0.1:1 --token-file gone",
+        "top -1 --connect 127.0.0.1:1 --token-file short",
+        "top -1 --period 60",
+        "top --frobnicate",
+    ]
+    refused_lines = {**refusals(gpumon, lines)}
+    token = Path("token")
+    token.write_text("0123456789abcdef0123")
+    token.chmod(0o600)
+    refused_lines = {**refused_lines, **refusals(gpumon, ["top -1 --token-file token"])}
+    for what, body, status in (
+        ("an older daemon", b"Nothing here: try /\n", 404),
+        ("no daemon", b"<html>", 200),
+        ("one without a token", b"no", 403),
+    ):
+        with answering(body, status) as address:
+            ended = refused(gpumon("top", "-1", "--connect", address))
+        refused_lines[f"top -1 --connect HOST:PORT, which is {what}"] = ended.replace(
+            address, "HOST:PORT"
+        )
+    return refused_lines

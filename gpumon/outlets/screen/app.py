@@ -230,10 +230,9 @@ class TopApp(App[int]):
         yield KeyLine(self._ink)
 
     def on_mount(self) -> None:
-        loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGHUP):
-            with contextlib.suppress(ValueError, RuntimeError):  # not on the main thread
-                loop.add_signal_handler(number, self.exit)
+        with contextlib.suppress(ValueError, RuntimeError):  # not on the main thread
+            # SIGHUP ends the process at once: there is no terminal left to restore.
+            asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, self.exit)
         self.query_one(GpuList).focus()
         self._draw()
         self._feed.follow(self._receive)
