@@ -165,7 +165,7 @@ def main() -> int:
         for hours in (12.0, 24.0 * arguments.days):
             timed(
                 f"the time before a restart, {hours:g} h",
-                lambda hours=hours: earlier_time(database, "nvml", now_s - hours * 3600),
+                lambda hours=hours: earlier_time(database, present, now_s - hours * 3600),
             )
         database.close()
     return int(is_missed)

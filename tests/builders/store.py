@@ -34,6 +34,7 @@ class Card:
     suspected_ns: int = 0
     pauses: int = 0
     end_ns: int = 0
+    power_watts: float = 300.0
 
     def settle(self, cause: IdleCause, amount_ns: int | None = None) -> None:
         """Settle pending time, the oldest first: all of it by default."""
@@ -68,8 +69,8 @@ class Card:
             device=shown,
             totals=self.totals,
             latest=GpuSample(
-                shown, memory_used_bytes=8 << 30, power_watts=300.0, temperature_celsius=50.0,
-                sm_clock_hertz=1.7e9,
+                shown, memory_used_bytes=8 << 30, power_watts=self.power_watts,
+                temperature_celsius=50.0, sm_clock_hertz=1.7e9,
             ),
             last_sample_at_ns=self.end_ns,
             unsettled=self.pending.snapshot(0, 0, 0),

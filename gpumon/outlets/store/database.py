@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from gpumon.core.wording import label_text
 from gpumon.outlets.store.columns import COLUMNS, LEVELS, PARTS, PENDING, SUSPECTED, UNKNOWN
 from gpumon.outlets.store.growth import CELL_S, MINUTE_S, Growth
 from gpumon.outlets.store.place import MAX_FILE_BYTES
@@ -338,17 +339,19 @@ class Database:
             )
             number = known[0]
         else:
-            number = (
-                self.connection.execute(
-                    "INSERT INTO devices (daemon, uuid, label, name) VALUES (?, ?, ?, ?)",
-                    (self._daemon, shown.uuid, shown.label, shown.name),
-                ).lastrowid
-                or 0
+            uuid, name = label_text(shown.uuid), shown.name and label_text(shown.name)
+            number = self._inserted(
+                "INSERT INTO devices (daemon, uuid, label, name) VALUES (?, ?, ?, ?)",
+                (self._daemon, uuid, shown.label, name),
             )
             if number > _MAX_DEVICE:
                 raise sqlite3.OperationalError("it has had too many devices: move it away")
         self._devices[shown.uuid] = number, shown.label
         return number
+
+    def _inserted(self, statement: str, values: Sequence[object]) -> int:
+        """Insert a row; return its number."""
+        return self.connection.execute(statement, values).lastrowid or 0
 
     def _write_runs(self, runs: Mapping[str, Sequence[str]], now_s: float) -> None:
         present: dict[tuple[int, str], int] = {}
@@ -359,12 +362,9 @@ class Database:
             for label in labels:
                 number = self._runs.get((device, label))
                 if number is None:
-                    number = (
-                        self.connection.execute(
-                            "INSERT INTO runs (device, run, from_s, until_s) VALUES (?, ?, ?, ?)",
-                            (device, label, now_s, now_s),
-                        ).lastrowid
-                        or 0
+                    number = self._inserted(
+                        "INSERT INTO runs (device, run, from_s, until_s) VALUES (?, ?, ?, ?)",
+                        (device, label_text(label), now_s, now_s),
                     )
                 else:
                     self.connection.execute(

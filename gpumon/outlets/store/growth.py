@@ -37,6 +37,7 @@ from gpumon.outlets.store.columns import (
 
 CELL_S: Final = 10
 MINUTE_S: Final = 60
+_MAX_LEVEL: Final = 1e12
 _CELL_NS: Final = CELL_S * NS_PER_S
 _SCALES: Final = [scale_of(column) for column in range(len(COLUMNS))]
 
@@ -51,7 +52,7 @@ class LevelMeans:
 
     def add(self, levels: Sequence[float | None]) -> None:
         for number, level in enumerate(levels):
-            if level is not None:
+            if level is not None and 0 <= level <= _MAX_LEVEL:  # NaN is not
                 self._sums[number] += level
                 self._counts[number] += 1
 

@@ -43,6 +43,22 @@ Gap = tuple[float, float]
 """Seconds since the epoch, from and to."""
 
 
+class Present(NamedTuple):
+    """The newest tick.
+
+    Attributes:
+        source: Only rows of this source count.
+        now_s: Seconds since the epoch.
+        observed_until_s: The end of the newest sample; ``None``: there was none.
+        gpus: How many there are.
+    """
+
+    source: str
+    now_s: float
+    observed_until_s: float | None
+    gpus: int
+
+
 def times_of_daemons(database: Database, source: str) -> list[Gap]:
     """When a daemon watched this source, in order, without overlaps."""
     rows = database.connection.execute(
@@ -67,44 +83,45 @@ def _gaps(spans: Sequence[Gap], from_s: float, until_s: float) -> list[Gap]:
     return found
 
 
-def earlier_time(database: Database, source: str, from_s: float) -> EarlierTime | None:
-    """What earlier processes watched from then on; ``None``: nothing of it is kept."""
-    connection, own = database.connection, database.daemon
+def earlier_time(database: Database, present: Present, from_s: float) -> EarlierTime | None:
+    """What earlier processes watched from then until now; ``None``: nothing of it is kept."""
+    connection, own, source = database.connection, database.daemon, present.source
     if own is None:
         return None
+    last = MINUTES.key(
+        present.now_s + MINUTES.cell_s
+    )  # later ones are of a clock that was set back
     first = MINUTES.key(math.ceil(from_s / MINUTES.cell_s) * MINUTES.cell_s)
     of_source = (
         "JOIN devices ON devices.id = "
         f"{DEVICE_OF_KEY} JOIN daemons ON daemons.id = devices.daemon"
-        " WHERE key >= ? AND daemons.source = ? AND daemons.id != ?"
+        " WHERE key >= ? AND key < ? AND daemons.source = ? AND daemons.id != ?"
     )
     sums = ", ".join(f"sum({name})" for name in COLUMNS)
     rows = connection.execute(
-        f"SELECT uuid, min({CELL_OF_KEY}), max(coalesce(longest_pause, 0)), {sums}"
+        f"SELECT uuid, max(coalesce(longest_pause, 0)), {sums}"
         f" FROM minutes {of_source} GROUP BY uuid",
-        (first, source, own),
+        (first, last, source, own),
     ).fetchall()
     if not rows:
         return None
     rare: dict[str, dict[int, int]] = {}
     for uuid, part, amount in connection.execute(
         f"SELECT uuid, part, sum(amount) FROM rare {of_source} GROUP BY uuid, part",
-        (RARE.key(from_s), source, own),
+        (RARE.key(from_s), RARE.key(present.now_s + RARE.cell_s), source, own),
     ):
         rare.setdefault(uuid, {})[part] = amount
     totals = {}
-    for uuid, _, longest_ms, *amounts in rows:
+    for uuid, longest_ms, *amounts in rows:
         by_name = dict(zip(COLUMNS, amounts, strict=True))
         totals[uuid] = totals_from(by_name, rare.get(uuid, {}), longest_ms)
     spans = times_of_daemons(database, source)
-    oldest_s = min(cell for _, cell, *_ in rows) * MINUTES.cell_s
-    known_from_s = max(oldest_s, spans[0][0])
-    was_watched = any(start_s < from_s < end_s for start_s, end_s in spans)
-    begin_s = max(from_s, known_from_s) if not was_watched else from_s
+    kept_from_s = max(database.pruned_until_s(MINUTES), spans[0][0])
+    begin_s = max(from_s, kept_from_s)
     return EarlierTime(
         totals=totals,
         from_s=begin_s,
-        is_cut=known_from_s > from_s + MINUTES.cell_s,
+        is_cut=kept_from_s > from_s + MINUTES.cell_s,
         gaps=tuple(_gaps(spans, begin_s, math.inf)),
     )
 
@@ -139,22 +156,6 @@ def span_of(from_s: float, to_s: float, tens_from_s: float, gpus: int) -> CellSp
             # Fewer rows, where the cells are as long.
             return span._replace(tier=MINUTES) if cell_s % MINUTES.cell_s == 0 else span
     raise AssertionError("the last length is long enough")
-
-
-class Present(NamedTuple):
-    """The newest tick.
-
-    Attributes:
-        source: Only rows of this source count.
-        now_s: Seconds since the epoch.
-        observed_until_s: The end of the newest sample; ``None``: there was none.
-        gpus: How many there are.
-    """
-
-    source: str
-    now_s: float
-    observed_until_s: float | None
-    gpus: int
 
 
 def encoded_history(database: Database, asked: Gap, present: Present) -> bytes:

@@ -27,6 +27,8 @@ RETRY_EVERY_S: Final = 60.0
 """How often a store that could not be opened is tried again."""
 IN_MEMORY: Final = Kept(600.0, 600.0)
 """Without a file, ten minutes are kept."""
+_PATIENCE_S: Final = 5.0
+"""How long an answer, or the end, waits for the disk."""
 _USUAL_GPUS: Final = 16
 _MAX_UNWRITTEN_CELLS: Final = 60
 """Of one GPU: ten minutes on a full disk."""
@@ -67,16 +69,21 @@ class Store:
         self._thread.start()
 
     def close(self) -> None:
-        """Write what is left, and release the file. Safe to call twice."""
+        """Write what is left, and release the file. Safe to call twice.
+
+        A disk that does not answer keeps no daemon from ending.
+        """
         self._closed.set()
-        if self._thread.is_alive():
-            self._thread.join()
-        with self._turn:
+        if not self._turn.acquire(timeout=_PATIENCE_S):
+            return
+        try:
             if self._database is not None:
                 self._flush()
                 with contextlib.suppress(sqlite3.Error):
                     self._database.close()
                 self._database = None
+        finally:
+            self._turn.release()
 
     # -- what ticks bring ------------------------------------------------------
 
@@ -136,22 +143,23 @@ class Store:
         state = self._state
         if state is None:
             return None
-        return self._answer(lambda database: earlier_time(database, state.source, from_s))
+        return self._answer(lambda database: earlier_time(database, _present(state), from_s))
 
     def rows(self, table: str, columns: Sequence[str]) -> list[tuple[int, ...]]:
         """All rows of a table, in order, after what came has been written."""
         return self._answer(lambda database: database.rows(table, columns)) or []
 
     def _answer(self, question: Callable[[Database], _Answer]) -> _Answer | None:
-        with self._turn:
+        if not self._turn.acquire(timeout=_PATIENCE_S):
+            return None
+        try:
             self._flush()
-            if self._database is None:
-                return None
-            try:
-                return question(self._database)
-            except sqlite3.Error as error:
-                self._fail(error)
-                return None
+            return None if self._database is None else question(self._database)
+        except sqlite3.Error as error:
+            self._fail(error)
+            return None
+        finally:
+            self._turn.release()
 
     # -- the thread ------------------------------------------------------------
 
@@ -159,6 +167,8 @@ class Store:
         while not self._closed.wait(FLUSH_EVERY_S):
             with self._turn:
                 is_missing = self.path is not None and not self._is_on_disk
+                if self._closed.is_set():
+                    return
                 if is_missing and time.monotonic() >= self._retry_at:
                     self._open()
                 self._flush()
@@ -194,8 +204,6 @@ class Store:
 
     def _note_success(self) -> None:
         if self._is_on_disk:
-            if self._trouble is not None:
-                _LOG.info("%s can be written again", self.path)
             self._trouble = None
 
     def _kept(self, gpus: int) -> Kept:
@@ -232,8 +240,6 @@ class Store:
             if self._database is not None:
                 self._database.close()
             self._is_on_disk = True
-            if self._trouble is not None and self._state is not None:
-                _LOG.info("the store is kept in %s from now on", self.path)
             self._trouble = None
         self._database, self._has_begun, self._pruned_s = database, False, 0.0
 
@@ -285,9 +291,8 @@ class Store:
         )
 
     def _report(self, sentence: str) -> None:
+        """Note a failure, which the daemon logs as that of a collector."""
         self._errors_total += 1
-        if sentence != self._trouble:
-            _LOG.warning("%s", sentence)
         self._trouble = sentence
 
 

@@ -98,6 +98,21 @@ class TestTimeOfAGpu:
             [START_S + 1, START_S + 10, "resnet"]
         ]
 
+    def test_has_names_from_outside_as_text(self, machine: Machine) -> None:
+        name = "\ud800\x1b[2J</script>"
+        machine.work(1, runs=(run(name, gpu_uuids=("GPU-0",)),))
+
+        ((_, _, shown),) = machine.history(0, 1)["gpus"]["GPU-0"]["runs"]
+        assert "\x1b" not in shown
+        assert machine.store.trouble is None
+
+    def test_has_no_level_that_is_no_number(self, machine: Machine) -> None:
+        machine.cards[0].power_watts = float("nan")
+        machine.work(11)
+
+        levels = machine.history(0, 10)["gpus"]["GPU-0"]["levels"]
+        assert (levels["power_watts"], levels["temperature_celsius"]) == ([None], [50.0])
+
 
 class TestASpan:
     def test_has_at_most_six_hundred_cells(self, machine: Machine) -> None:
