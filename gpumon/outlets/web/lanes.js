@@ -42,6 +42,10 @@ export class Openings {
 
   // The GPUs whose lanes are open, in their order.
   take(gpus, nowMs) {
+    const here = new Set(gpus.map(({ uuid }) => uuid));
+    for (const known of [this.#chosen, this.#needyUntil]) {
+      for (const uuid of known.keys()) if (!here.has(uuid)) known.delete(uuid);
+    }
     for (const { uuid, status } of gpus) {
       if (!NEEDY.has(status.tone)) continue;
       if (!this.#isNeedy(uuid, nowMs)) this.#chosen.delete(uuid); // a new need opens it again
@@ -113,7 +117,7 @@ export class Lanes {
 
   #make(template) {
     const { whole, part } = copyOf(template);
-    const names = ["gpu", "name", "shape", "word", "since", "cause", "figures", "line", "user", "command", "pid", "who", "plot", "cursor", "marked", "readout", "hint", "seen", "close"];
+    const names = ["gpu", "name", "shape", "word", "since", "cause", "figures", "line", "user", "of-user", "command", "pid", "of-runs", "who", "plot", "cursor", "marked", "readout", "hint", "seen", "close"];
     const lane = { whole, ...Object.fromEntries(names.map((name) => [name, part(name)])) };
     lane.canvas = lane.plot.querySelector("canvas");
     lane.advice = new Children(part("advice"), (one) => one.key, makeAdvice, updateAdvice);
@@ -128,7 +132,7 @@ export class Lanes {
     const { advised } = this.#shown;
     lane.uuid = gpu.uuid;
     setAttribute(lane.whole, "data-tone", gpu.status.tone);
-    setAttribute(lane.whole, "data-uuid", gpu.uuid);
+    setAttribute(lane.whole, "aria-label", `GPU ${gpu.label}`);
     setText(lane.gpu, `GPU ${gpu.label}`);
     setText(lane.name, gpu.name ?? "");
     setText(lane.shape, gpu.status.shape);
@@ -290,8 +294,10 @@ function updateWho(lane, gpu) {
   const who = gpu.held_by ?? gpu.processes?.[0] ?? null;
   lane.who.hidden = who === null && gpu.runs.length === 0;
   setText(lane.user, who?.user ?? "");
-  setText(lane.command, who?.command ?? "");
-  setText(lane.pid, who === null ? "" : `pid${NBSP}${who.pid}`);
+  lane["of-user"].hidden = !who?.user;
+  showText(lane.command, who?.command ?? "");
+  showText(lane.pid, who === null ? "" : `pid${NBSP}${who.pid}`);
+  lane["of-runs"].hidden = gpu.runs.length === 0;
 }
 
 // What to do about a GPU: what the view names first, and what its troubles need. What an open lane
@@ -300,15 +306,15 @@ function adviceOf(gpu, view, advised) {
   const first = gpu.first_advice;
   const shown = gpu.troubles
     .filter(({ severity, advice }) => severity !== "none" && advice !== "" && !begins(first, advice))
-    .map(({ short_name: key, text, advice }) => ({ key, heading: text, text: advice }));
+    .map(({ short_name: key, advice }) => ({ key, text: advice, evidence: "" }));
   if (first === "") return shown;
   const place = gpu.advice.find((at) => begins(first, view.advice[at].text));
-  if (place === undefined) return [{ key: "first", heading: "", text: first }, ...shown];
+  if (place === undefined) return [{ key: "first", text: first, evidence: "" }, ...shown];
   const { cause, heading, text } = view.advice[place];
   const above = advised.get(place) ?? gpu.label;
   advised.set(place, above);
   const about = heading.replace(`GPU ${gpu.label}: `, "");
-  return [{ key: cause, heading: about, text: above === gpu.label ? text : `As for GPU ${above}.` }, ...shown];
+  return [{ key: cause, text: above === gpu.label ? text : `As for GPU ${above}.`, evidence: about }, ...shown];
 }
 
 const begins = (text, start) => text.toLowerCase().startsWith(start.toLowerCase());
@@ -320,8 +326,8 @@ export function makeAdvice() {
   return { whole, heading, text, evidence };
 }
 
-export function updateAdvice(item, { heading, text, evidence = "" }) {
-  setText(item.heading, heading);
+export function updateAdvice(item, { heading = "", text, evidence }) {
+  showText(item.heading, heading);
   setText(item.text, text);
   showText(item.evidence, evidence);
 }

@@ -239,7 +239,8 @@ function drawLanes(gpus) {
   const from = element("axis").getBoundingClientRect();
   const ticks = ticksOf(window, now(), Math.max(2, Math.floor(width / 90)));
   const place = (atS) => left - from.left + (width * (atS - window.fromS)) / (window.toS - window.fromS);
-  axis.draw(ticks.map(({ atS, text }) => ({ key: atS, text, left: place(atS) })));
+  const marks = ticks.map(({ atS, text }) => ({ key: atS, text, left: place(atS) }));
+  axis.draw(marks.filter(({ left: at }) => at < from.width - 3.5 * ticks[0].text.length)); // none that is cut off
 }
 
 function makeMark() {

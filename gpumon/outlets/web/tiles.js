@@ -50,8 +50,6 @@ export class Tiles {
 function update(tile, gpu) {
   tile.uuid = gpu.uuid;
   setAttribute(tile.whole, "data-tone", gpu.status.tone);
-  setAttribute(tile.whole, "data-key", gpu.status.key);
-  tile.whole.classList.toggle("part", gpu.parent_uuid !== null);
   setText(tile.gpu, `GPU ${gpu.label}`);
   setText(tile.shape, gpu.status.shape);
   setText(tile.word, gpu.status.word);
