@@ -8,6 +8,7 @@ import signal
 from collections.abc import Callable, Sequence
 from typing import ClassVar, Final, Protocol
 
+from rich.segment import Segment
 from rich.style import Style
 from rich.text import Text
 from textual import events
@@ -23,12 +24,13 @@ from gpumon.core.view.palette import DARK
 from gpumon.core.view.view import GpuView
 from gpumon.outlets.screen.details import Details
 from gpumon.outlets.screen.gpu_rows import RowLayout, gpu_name
-from gpumon.outlets.screen.ink import Ink
+from gpumon.outlets.screen.ink import Ink, styled
 from gpumon.outlets.screen.one_screen import Screenful, clock_time, head_lines
 from gpumon.outlets.screen.order import SORT_ORDERS, shown_gpus
 from gpumon.sources.host.process_usage import ProcessUsage
 
-_CHOSEN: Final = Style(reverse=True)
+_BOLD: Final = Style(bold=True)
+_CHOSEN: Final = Style(bold=True, bgcolor=DARK.rule)
 _TALL: Final = 30
 """Lines from which each sentence of the head may have two."""
 _LEAST_ROWS: Final = 4
@@ -91,9 +93,7 @@ class _TextLines(ScrollView, can_focus=False):
         strip = Strip(self.lines[at].render(self.app.console))
         strip = strip.adjust_cell_length(self.size.width).apply_style(self.rich_style)
         if at == self.cursor:
-            strip = Strip(
-                [type(one)(one.text, (one.style or self.rich_style) + _CHOSEN) for one in strip]
-            )
+            strip = Strip(_chosen(one, self.rich_style) for one in strip)
         return strip
 
 
@@ -180,6 +180,7 @@ class TopApp(App[int]):
         ink: How to draw.
     """
 
+    TITLE = "gpumon top"
     ENABLE_COMMAND_PALETTE = False
     CSS = f"""
     Screen {{ background: {DARK.ground}; color: {DARK.text}; overflow: hidden; }}
@@ -336,7 +337,7 @@ class TopApp(App[int]):
         """The lines, grey while they are not the present."""
         if not self._shown.trouble:
             return [*lines]
-        return [Text(line.plain, DARK.unobserved, no_wrap=True) for line in lines]
+        return [styled(line.plain, DARK.unobserved) for line in lines]
 
     def _at(self) -> int:
         """The row of the chosen GPU; the first one until a user chooses, or if it has gone."""
@@ -358,7 +359,10 @@ class TopApp(App[int]):
         usage = None
         if self._shown.is_local and not self._is_paused:
             usage = self._usage.read(pids_of(gpu), tree=self._has_tree)
-        return Details(view, width, self._ink).lines(gpu, usage)
+        lines = Details(view, width, self._ink).lines(gpu, usage)
+        for note in view.notes:
+            lines += self._ink.paragraph(note, width, first="Note: ")
+        return lines
 
     def _help(self, width: int) -> list[Text]:
         ink = self._ink
@@ -395,6 +399,13 @@ class TopApp(App[int]):
         keys = self.query_one(KeyLine)
         keys.state = "  ".join(facts)
         keys.refresh()
+
+
+def _chosen(segment: Segment, ground: Style) -> Segment:
+    """A segment of the chosen row: on another ground, unless it has its own."""
+    style = segment.style or ground
+    has_own = style.bgcolor is not None and style.bgcolor != ground.bgcolor
+    return Segment(segment.text, style + (_BOLD if has_own else _CHOSEN))
 
 
 def _lay_out(part: Widget, height: int | None, is_shown: bool = True) -> None:

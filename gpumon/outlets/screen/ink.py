@@ -33,6 +33,14 @@ def colour_of(part: str) -> str:
     return colour
 
 
+def styled(text: str, style: str) -> Text:
+    """Text in a style. As a span: of a text without any, rich's segments have no style."""
+    line = Text(text, no_wrap=True)
+    if style:
+        line.stylize(style)
+    return line
+
+
 class Ink:
     """Draws text for one terminal.
 
@@ -51,7 +59,7 @@ class Ink:
     def text(self, raw: object, style: str = "") -> Text:
         """Text from anywhere, without control characters or markup, on one line."""
         shown = self.plain(label_text(raw, _MOST_CHARACTERS))
-        return Text(shown, style, no_wrap=True)
+        return styled(shown, style)
 
     def fitted(self, text: Text, width: int, *, right: bool = False) -> Text:
         """The text in exactly ``width`` columns; a longer one ends with an ellipsis."""
@@ -73,7 +81,7 @@ class Ink:
             safe, first = f"{' '.join(first.split())} {safe}".strip(), ""
         lines = wrapped(safe, first=first, width=max(1, width))
         return [
-            Text(line if cell_len(line) <= width else set_cell_size(line, width), style)
+            styled(line if cell_len(line) <= width else set_cell_size(line, width), style)
             for line in lines
         ]
 

@@ -103,7 +103,8 @@ def head_lines(shown: Screenful, width: int, ink: Ink, *, most: int | None = Non
 def _at_most(most: int | None, lines: Sequence[Text], width: int, ink: Ink) -> list[Text]:
     if most is None or len(lines) <= most:
         return [*lines]
-    last = Text(f"{lines[most - 1].plain} {' ' * width}", lines[most - 1].style)
+    last = lines[most - 1].copy()
+    last.append(" " * width)
     return [*lines[: most - 1], ink.fitted(last, width)]
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from gpumon.core.view.palette import DARK
 from gpumon.core.view.view import MonitorView
 from gpumon.outlets.screen.app import DetailPane, GpuList, KeyLine, TopApp
 from gpumon.outlets.screen.ink import Ink
@@ -194,10 +195,12 @@ def test_a_daemon_that_goes_turns_it_grey_and_comes_back_by_itself() -> None:
         machine = view(starved("3"))
         await screen.receive(machine, "the gpumon daemon has ended")
         assert "The gpumon daemon has ended (since 14:23:10 UTC)" in screen.head
-        assert not screen.app.query_one(GpuList).lines[0].spans
+        assert {str(span.style) for span in screen.app.query_one(GpuList).lines[0].spans} == {
+            DARK.unobserved
+        }
         await screen.receive(machine)
         assert "has ended" not in screen.head
-        assert screen.app.query_one(GpuList).lines[0].spans
+        assert len(screen.app.query_one(GpuList).lines[0].spans) > 1
 
     on_screen(act)
 
