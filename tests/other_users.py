@@ -28,6 +28,7 @@ def become(uid: int = OTHER_UID, imports: str = "trainer_hooks") -> str:
     """
     leave = f"os.setgroups([]); os.setgid({uid}); os.setuid({uid})"
     codecs = "encodings.ascii, encodings.idna"  # for names and sockets
+    codecs += ", locale, shutil"  # for a parser of arguments
     return f"import os, {codecs}, {imports}; {leave}\n"
 
 

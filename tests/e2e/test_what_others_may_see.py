@@ -76,6 +76,7 @@ class TestAnotherUserOfTheMachine:
             own.mkdir(mode=0o700)
             os.chown(own, OTHER_UID, OTHER_UID)
             loaded = "gpumon.cli.serve, gpumon.cli.source_option, pynvml, signal, runpy"
+            loaded += ", gpumon.outlets.store.store"
             serving = subprocess.Popen(
                 [sys.executable, "-c", become(imports=loaded) + SERVE_ONCE],
                 cwd=ROOT, env={**os.environ, "GPUMON_RUNTIME_DIR": str(own)},

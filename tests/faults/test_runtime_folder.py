@@ -169,7 +169,8 @@ words = "serve --source simulated:healthy --period 0.2 --listen 127.0.0.1:0"
 sys.exit(main(words.split()))
 """
 USER = 54_321
-AS_THE_USER = become(USER, imports="gpumon.cli.serve, gpumon.sources.simulated") + OF_A_SESSION
+OF_SERVE = "gpumon.cli.serve, gpumon.outlets.store.store, gpumon.sources.simulated"
+AS_THE_USER = become(USER, imports=OF_SERVE) + OF_A_SESSION
 
 
 @as_root
