@@ -207,3 +207,17 @@ class TestAMachineOfThirteen:
         assert places.evaluate_all("all => all.map((one) => one.dataset.tone)") == ["good"] * 5
         page.page.locator(".tile").nth(2).click()
         assert "multiprocessors" in page.text(".lane")
+
+
+class TestAHundredGpus:
+    def test_fit_the_first_screen_with_the_worst_lane(self, show: Show) -> None:
+        roles = [HEALTHY] * 112
+        roles[3] = LATE
+        page = show(*recent_states(roles, 30), height=800)
+        page.until("#sentence", "GPU 3 ")
+
+        assert tiles(page)[3] == "GPU 3 97 % busy starved"
+        assert lanes(page) == [3]
+        assert max(bottoms(page, ".tile, .lane")) <= 800
+        assert page.page.evaluate(TOO_WIDE) <= 0
+        assert page.page.locator(".tile .shape").nth(3).is_visible()

@@ -313,7 +313,8 @@ function adviceOf(gpu, view, advised) {
   const { cause, heading, text } = view.advice[place];
   const above = advised.get(place) ?? gpu.label;
   advised.set(place, above);
-  const about = heading.replace(`GPU ${gpu.label}: `, "");
+  const facts = heading.replace(`GPU ${gpu.label}: `, "");
+  const about = facts.includes(" · ") ? facts : ""; // the cause alone is in the title
   return [{ key: cause, text: above === gpu.label ? text : `As for GPU ${above}.`, evidence: about }, ...shown];
 }
 

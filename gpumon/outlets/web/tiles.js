@@ -5,6 +5,7 @@ import { Children, copyOf, setAttribute, setText, showText } from "/dom.js";
 import { drawCells } from "/drawing.js";
 import { share } from "/figures.js";
 
+const MOST_WITH_SPARKS = 24; // the tiles of more have one line
 const byNumber = new Intl.Collator("en", { numeric: true });
 
 export class Tiles {
@@ -17,10 +18,9 @@ export class Tiles {
   draw(view) {
     const gpus = [...view.gpus].sort((a, b) => byNumber.compare(a.label, b.label));
     this.list.draw(gpus);
-    for (const gpu of gpus) {
-      const tile = this.list.get(gpu.uuid);
-      this.#drawSpark(tile, gpu);
-    }
+    const isDense = gpus.length > MOST_WITH_SPARKS;
+    this.list.target.classList.toggle("dense", isDense);
+    if (!isDense) for (const gpu of gpus) this.#drawSpark(this.list.get(gpu.uuid), gpu);
   }
 
   mark(isOpen) {
