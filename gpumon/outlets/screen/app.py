@@ -66,10 +66,12 @@ class _TextLines(ScrollView, can_focus=False):
         super().__init__(id=name)
         self.lines: list[Text] = []
         self.cursor: int | None = None
+        self._ground = Style()  # its style costs as much to find as a line to draw
 
     def show(self, lines: Sequence[Text], cursor: int | None = None) -> None:
         """Show these lines; the one at ``cursor`` is marked and kept in sight."""
         before, cursor_before = self.lines, self.cursor
+        self._ground = self.rich_style
         self.lines, self.cursor = [*lines], cursor
         if len(before) != len(lines) or self.virtual_size.width != self.size.width:
             self.virtual_size = Size(self.size.width, len(lines))
@@ -89,11 +91,11 @@ class _TextLines(ScrollView, can_focus=False):
     def render_line(self, y: int) -> Strip:
         at = y + round(self.scroll_y)
         if at >= len(self.lines):
-            return Strip.blank(self.size.width, self.rich_style)
+            return Strip.blank(self.size.width, self._ground)
         strip = Strip(self.lines[at].render(self.app.console))
-        strip = strip.adjust_cell_length(self.size.width).apply_style(self.rich_style)
+        strip = strip.adjust_cell_length(self.size.width).apply_style(self._ground)
         if at == self.cursor:
-            strip = Strip(_chosen(one, self.rich_style) for one in strip)
+            strip = Strip(_chosen(one, self._ground) for one in strip)
         return strip
 
 

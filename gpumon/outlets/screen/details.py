@@ -63,7 +63,7 @@ class Details:
         lines = self._paragraph(gpu.line) if gpu.line else []
         advice = [self._view.advice[at] for at in gpu.advice if at < len(self._view.advice)]
         first = gpu.first_advice
-        if first and not (advice and first.startswith(advice[0].text)):
+        if first and not any(first in one.text or first.startswith(one.text) for one in advice):
             lines += self._paragraph(first, first=self._arrow)
         for trouble in gpu.troubles:
             sentence = f"{capital(trouble.advice)}."

@@ -62,14 +62,16 @@ class Ink:
         return styled(shown, style)
 
     def fitted(self, text: Text, width: int, *, right: bool = False) -> Text:
-        """The text in exactly ``width`` columns; a longer one ends with an ellipsis."""
-        has = cell_len(text.plain)
-        if has > width:
-            kept = text.copy()
-            kept.truncate(max(0, width - 1))
-            return kept.append(self.plain("…") if width > 0 else "")
-        missing = " " * (width - has)
-        return Text.assemble(missing, text) if right else Text.assemble(text, missing)
+        """The same text, now ``width`` columns wide; a longer one ends with an ellipsis."""
+        missing = width - cell_len(text.plain)
+        if missing < 0:
+            text.truncate(max(0, width - 1))
+            text.append(self.plain("…") if width > 0 else "")
+        elif right:
+            text.pad_left(missing)
+        else:
+            text.pad_right(missing)
+        return text
 
     def paragraph(self, raw: object, width: int, *, first: str = "", style: str = "") -> list[Text]:
         """A paragraph in lines of at most ``width`` columns; the others are indented as the first.

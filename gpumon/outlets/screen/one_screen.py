@@ -73,12 +73,13 @@ def head_lines(shown: Screenful, width: int, ink: Ink, *, most: int | None = Non
         shown: What there is to show.
         width: Columns of the terminal.
         ink: How to draw.
-        most: Lines of each of the three, of which the first is the short one; ``None``: all.
+        most: Lines of each of the three, and then the short verdict; ``None``: all.
     """
     view = shown.view
     if view is None:
         return ink.paragraph(shown.trouble or shown.origin, width)
-    head, text_width = view.headline, min(width, _WIDEST_TEXT)
+    head = view.headline
+    text_width = min(width, _WIDEST_TEXT) if most is None else width
     tone = f"bold {colour_of(head.tone.value)}"
     lines = [_source_line(shown, view, width, ink)]
     verdict = head.verdict if most is None else head.line
