@@ -9,12 +9,12 @@ from gpumon.core.verdict import Severity
 from gpumon.core.view.status import GpuStatus, Need, Tone
 from gpumon.core.view.view import (
     AdviceView,
-    Cells,
     GpuView,
     Headline,
     HolderView,
     MonitorView,
     ProcessView,
+    RecentCells,
     RunView,
     TroubleView,
 )
@@ -29,9 +29,9 @@ GIB = 1 << 30
 DISK = "Keep the data set in memory, or copy it to a local SSD."
 
 
-def cells(**parts: float) -> Cells:
+def cells(**parts: float) -> RecentCells:
     """Sixty cells of ten seconds, each with these seconds of each part."""
-    return Cells(1_000.0, 10.0, {part: (length,) * 60 for part, length in parts.items()})
+    return RecentCells(1_000.0, 10.0, {part: (length,) * 60 for part, length in parts.items()})
 
 
 def gpu_view(label: str = "0", status: GpuStatus = HEALTHY, **fields: Any) -> GpuView:

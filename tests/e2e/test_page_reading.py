@@ -56,7 +56,7 @@ class TestATick:
         assert f"GPU {LOST}" in before
         assert page.page.evaluate("getSelection().toString()") == before
 
-    def test_makes_no_element_anew(self, shown: Callable[..., Visit]) -> None:
+    def test_replaces_no_element(self, shown: Callable[..., Visit]) -> None:
         page = shown()
         page.page.locator(".open-details").nth(1).click()
         let_pass(page, 3)

@@ -103,7 +103,7 @@ def choose(page: Visit, name: str) -> None:
 
 
 def pointed_at(page: Visit, ratio: float) -> str:
-    """What the first lane tells at that part of its width."""
+    """What the first lane shows at that part of its width."""
     box = page.page.locator(".plot").first.bounding_box()
     assert box is not None
     page.page.mouse.move(box["x"] + ratio * box["width"], box["y"] + box["height"] / 2)

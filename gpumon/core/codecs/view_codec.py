@@ -17,12 +17,12 @@ from gpumon.core.codecs.field_codec import (
 from gpumon.core.view.status import GpuStatus
 from gpumon.core.view.view import (
     AdviceView,
-    Cells,
     GpuView,
     Headline,
     HolderView,
     MonitorView,
     ProcessView,
+    RecentCells,
     RunView,
     TroubleView,
 )
@@ -49,7 +49,7 @@ _VIEW: Final = FieldCodec(
         TroubleView: "short_name severity text advice",
         HolderView: "pid user command memory_used_bytes since",
         ProcessView: "pid user command memory_used_bytes sm_ratio",
-        Cells: "start_seconds cell_seconds parts",
+        RecentCells: "start_seconds cell_seconds parts",
         RunView: "run job rank pid framework alive phase phase_text steps epoch gpus wall_seconds"
         " step_seconds held_up_text",
     },

@@ -1,4 +1,4 @@
-"""The status of each GPU in one word, shape and tone, and the order in which GPUs need somebody."""
+"""The status of each GPU in one word, shape and tone, and the order of need."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Tone(str, Enum):
 
 
 class Need(int, Enum):
-    """How much a GPU needs somebody, the most first."""
+    """How much a GPU needs attention, the most first."""
 
     BROKEN = 0
     LOSING = 1
@@ -39,7 +39,7 @@ class GpuStatus(NamedTuple):
     Attributes:
         key: Its name for programs.
         word: Its name for people.
-        shape: One character, so that no status is told by colour alone.
+        shape: One character, so that no status depends on colour alone.
     """
 
     key: str
@@ -112,7 +112,7 @@ def word_of(gpu: GpuReport, name: VerdictName) -> str:
 
 
 def is_held(gpu: GpuReport, name: VerdictName) -> bool:
-    """Whether somebody's process holds a GPU with this verdict, and nothing runs on it."""
+    """Whether a process holds a GPU with this verdict, and nothing runs on it."""
     is_unused = name in (VerdictName.NOT_IN_USE, VerdictName.TOO_SHORT_TO_JUDGE)
     return gpu.held is not None and is_unused
 

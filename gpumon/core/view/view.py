@@ -31,7 +31,7 @@ PARTS: Final[Mapping[str, str]] = {
 """The parts of observed time, as they are stacked, and their names."""
 
 
-class Cells(NamedTuple):
+class RecentCells(NamedTuple):
     """The last minutes of a GPU in cells of one length, oldest first.
 
     Attributes:
@@ -145,7 +145,7 @@ class GpuView(NamedTuple):
     in_use_ns: int
     idle_ns: Mapping[str, int]
     input_wait_by_reason_ns: Mapping[str, int]
-    cells: Cells
+    cells: RecentCells
 
 
 class Headline(NamedTuple):

@@ -26,11 +26,11 @@ from gpumon.core.state import (
     source_message,
     unknown_gpu,
 )
-from gpumon.core.view.view import Cells, MonitorView
+from gpumon.core.view.view import MonitorView, RecentCells
 from gpumon.core.wording import label_text
 from gpumon.outlets.http.page_history import PageHistory
 
-ViewReader = Callable[[MonitorState, Mapping[str, Cells]], MonitorView]
+ViewReader = Callable[[MonitorState, Mapping[str, RecentCells]], MonitorView]
 """Returns the view of a state, whose GPUs have these last minutes by UUID."""
 
 

@@ -21,7 +21,7 @@ from gpumon.core.clock import seconds
 from gpumon.core.codecs.field_codec import encode_document
 from gpumon.core.phase import CAUSES, IdleCause
 from gpumon.core.state import GpuState, MonitorState, Stretch, grown_stretches
-from gpumon.core.view.view import BUSY, PARTS, PENDING, SUSPECTED, Cells
+from gpumon.core.view.view import BUSY, PARTS, PENDING, SUSPECTED, RecentCells
 from gpumon.core.wording import label_text
 
 KEPT_PERIODS: Final = 600
@@ -93,7 +93,7 @@ class PageHistory:
             }
             return {**self._head(), "gpus": gpus}
 
-    def cells(self) -> dict[str, Cells]:
+    def cells(self) -> dict[str, RecentCells]:
         """The same time of each GPU in sixty cells, by UUID."""
         with self._lock:
             state = self._state
@@ -206,8 +206,8 @@ class _Lane:
         for point in self.touched.values():
             self._summed.pop(point.cells[_END] // cell_ns, None)
 
-    def cells(self, last: int, cell_ns: int) -> Cells:
-        """Its time in cells of that length, of which ``last`` is the number of the newest."""
+    def cells(self, last: int, cell_ns: int) -> RecentCells:
+        """Its time in cells of that length; ``last`` is the number of the newest."""
         numbers = range(last - _CELLS + 1, last + 1)
         self._summed = {at: self._summed[at] for at in numbers if at in self._summed}
         missing = {at: Counter[str]() for at in numbers if at not in self._summed}
@@ -224,7 +224,7 @@ class _Lane:
             for part in PARTS
             if any(part in cell for cell in self._summed.values())
         }
-        return Cells(seconds(numbers[0] * cell_ns), seconds(cell_ns), parts)
+        return RecentCells(seconds(numbers[0] * cell_ns), seconds(cell_ns), parts)
 
     def _follow(self, state: MonitorState, gpu: GpuState) -> None:
         if gpu.totals is self._totals:  # as in most ticks between two drains

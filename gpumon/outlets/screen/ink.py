@@ -12,7 +12,7 @@ from rich.text import Text
 
 from gpumon.core.phase import IdleCause
 from gpumon.core.view.palette import DARK
-from gpumon.core.view.view import BUSY, PENDING, Cells
+from gpumon.core.view.view import BUSY, PENDING, RecentCells
 from gpumon.core.wording import label_text
 from gpumon.outlets.text.style import TextStyle, wrapped
 
@@ -99,7 +99,7 @@ class Ink:
         drawn.append(ground * left, DARK.rule)
         return drawn
 
-    def spark(self, cells: Cells, width: int) -> Text:
+    def spark(self, cells: RecentCells, width: int) -> Text:
         """The last minutes, newest at the right: as high as the GPU was busy.
 
         The ground of a column has the colour of its greatest loss. A column without observed time
@@ -126,7 +126,7 @@ class Ink:
         return level, f"{colour_of(BUSY)}{ground}"
 
 
-def _groups(cells: Cells, width: int) -> Sequence[Mapping[str, float]]:
+def _groups(cells: RecentCells, width: int) -> Sequence[Mapping[str, float]]:
     """Seconds by part in each of ``width`` columns; the oldest may be empty."""
     count = max((len(lengths) for lengths in cells.parts.values()), default=0)
     if width <= 0 or not count:

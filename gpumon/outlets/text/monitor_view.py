@@ -39,12 +39,12 @@ from gpumon.core.view.status import GpuStatus, Need, NeedOrder, Standing, Tone, 
 from gpumon.core.view.view import (
     SUSPECTED,
     AdviceView,
-    Cells,
     GpuView,
     Headline,
     HolderView,
     MonitorView,
     ProcessView,
+    RecentCells,
     RunView,
     TroubleView,
 )
@@ -75,7 +75,7 @@ MAX_PROCESSES: Final = 64
 """Processes shown of one GPU: those with the most memory."""
 _LINE_LENGTH: Final = 100
 """As many characters of a headline fit on one line of a page."""
-_NO_CELLS: Final = Cells(0.0, 1.0, {})
+_NO_CELLS: Final = RecentCells(0.0, 1.0, {})
 _TONES: Final = {
     Severity.NONE: Tone.QUIET,
     Severity.MODERATE: Tone.WARN,
@@ -98,7 +98,9 @@ class ViewBuilder:
     def __init__(self) -> None:
         self._order = NeedOrder()
 
-    def view(self, state: MonitorState, report: Report, cells: Mapping[str, Cells]) -> MonitorView:
+    def view(
+        self, state: MonitorState, report: Report, cells: Mapping[str, RecentCells]
+    ) -> MonitorView:
         """The view of a state.
 
         Args:
@@ -183,14 +185,14 @@ def _standing(gpu: GpuReport, status: GpuStatus) -> Standing:
 
 
 class _GpuText:
-    """What is said of one GPU at present."""
+    """The texts on one GPU at present."""
 
     def __init__(self, gpu: GpuReport, report: Report, state: MonitorState) -> None:
         self._whole, self._report, self._state = gpu, report.at_present, state
         self._gpu = gpu.at_present
         self._clock = WallClock(*origin_of(state))
 
-    def view(self, status: GpuStatus, state: GpuState | None, cells: Cells) -> GpuView:
+    def view(self, status: GpuStatus, state: GpuState | None, cells: RecentCells) -> GpuView:
         gpu, totals = self._gpu, self._whole.totals
         sample = state.latest if state is not None and state.present else None
         cause, reason = self._cause(), self._reason()

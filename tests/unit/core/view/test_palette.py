@@ -1,4 +1,4 @@
-"""Specification of the palette: what stands side by side can be told apart by everybody."""
+"""Specification of the palette: everybody can distinguish what stands side by side."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _TO_XYZ: Final = (
 _WHITE: Final = (0.9505, 1.0, 1.089)
 _MAIN: Final = ("busy", "input_wait", "suspected", "unknown", "not_in_use")
 """Parts that most lanes have, next to each other."""
-_TELLS_APART: Final = 12.0
+_DISTINCT_FROM: Final = 12.0
 """CIE76; a just noticeable difference is about 2.3."""
 _READABLE: Final = 4.5
 """WCAG 2 AA for text."""
@@ -79,7 +79,7 @@ class TestThePalette:
         assert set(PARTS) <= set(palette._fields)
 
     @pytest.mark.parametrize("sees", [tuple, without_green_cones], ids=["all", "deuteranopia"])
-    def test_tells_the_main_parts_apart(self, palette: Palette, sees: type) -> None:
+    def test_distinguishes_the_main_parts(self, palette: Palette, sees: type) -> None:
         colours = {name: sees(linear(getattr(palette, name))) for name in (*_MAIN, "paper")}
 
         near = {
@@ -87,10 +87,10 @@ class TestThePalette:
             for pair in combinations(colours, 2)
         }
 
-        assert {pair: one for pair, one in near.items() if one < _TELLS_APART} == {}
+        assert {pair: one for pair, one in near.items() if one < _DISTINCT_FROM} == {}
 
     @pytest.mark.parametrize("sees", [tuple, without_green_cones], ids=["all", "deuteranopia"])
-    def test_tells_the_tones_apart(self, palette: Palette, sees: type) -> None:
+    def test_distinguishes_the_tones(self, palette: Palette, sees: type) -> None:
         colours = [sees(linear(getattr(palette, name))) for name in ("good", "warn", "bad")]
 
         assert min(distance(one, other) for one, other in combinations(colours, 2)) > 8.0

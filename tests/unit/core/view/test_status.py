@@ -1,4 +1,4 @@
-"""Specification of the status of a GPU, and of the order in which GPUs need somebody."""
+"""Specification of the status of a GPU, and of the order of need."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class TestTheStatus:
 
         assert (found.word, found.tone) == (word, tone)
 
-    def test_is_told_without_colour(self) -> None:
+    def test_is_distinct_without_colour(self) -> None:
         verdicts = [at_present(WELL, name) for name in VerdictName]
         others = [HELD, troubled(WELL, lost("x: y")), troubled(WELL, HOT), MIG_PARENT]
 

@@ -20,7 +20,7 @@ import pytest
 from gpumon.core.diagnosis.input_advice import reason_seen
 from gpumon.core.phase import InputWaitReason
 from gpumon.core.state import CollectorState, GpuState, MonitorState
-from gpumon.core.view.view import Cells, MonitorView
+from gpumon.core.view.view import MonitorView, RecentCells
 from gpumon.outlets.http.bounded_server import ServerLimits
 from gpumon.outlets.http.page_files import PAGE_PATHS
 from tests.builders.report import wait
@@ -156,7 +156,7 @@ class TestReady:
 
 class TestTheStream:
     def test_sends_the_view_of_the_newest_state_at_once_and_of_each_tick_after(self) -> None:
-        def view(state: MonitorState, cells: Mapping[str, Cells]) -> MonitorView:
+        def view(state: MonitorState, cells: Mapping[str, RecentCells]) -> MonitorView:
             shown = new_views()(state, cells)
             return shown._replace(notes=(f"on tick {state.samples_total}",))
 

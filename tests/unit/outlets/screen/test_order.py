@@ -1,4 +1,4 @@
-"""Tests of which GPUs are shown, and in which order."""
+"""Specification: which GPUs are shown, and in which order."""
 
 from __future__ import annotations
 
