@@ -50,7 +50,7 @@ def growths(gpus: int, start_s: int, length_s: float, dice: random.Random) -> It
         for name, share in _TAGGED if is_tagged else _UNTAGGED:
             parts[name] = round(1000 * length_s * share * dice.uniform(0.8, 1.2))
         parts["pauses"] = 0 if is_tagged else dice.randrange(9)
-        growth.cells[start_s // CELL_S * CELL_S] = [*parts.values()]
+        growth.cells[start_s // CELL_S * CELL_S] = dict(enumerate(parts.values()))
         cause = "input_wait" if is_tagged else "unknown"
         growth.settled = [(COLUMNS.index(cause), parts["pending"])]
         for name in ("may_be_less_ns.input_wait", "episodes") if is_tagged else ("irregular_ns",):

@@ -260,16 +260,15 @@ class Database:
         device, execute = self._device(growth), self.connection.execute
         minutes: dict[int, list[int]] = {}
         for start_s, amounts in sorted(growth.cells.items()):
-            execute(_UPSERT[TENS], (TENS.key(start_s, device), *amounts[: len(PARTS)]))
-            minute = MINUTES.key(start_s, device)
-            was = minutes.get(minute)
-            minutes[minute] = (
-                amounts if was is None else [a + b for a, b in zip(was, amounts, strict=True)]
-            )
-            if amounts[PENDING]:
+            cell = [amounts.get(column, 0) for column in range(len(COLUMNS))]
+            execute(_UPSERT[TENS], (TENS.key(start_s, device), *cell[: len(PARTS)]))
+            key = MINUTES.key(start_s, device)
+            was = minutes.get(key)
+            minutes[key] = cell if was is None else [a + b for a, b in zip(was, cell, strict=True)]
+            if cell[PENDING]:
                 self._pending_from[device] = min(start_s, self._pending_from.get(device, start_s))
-        for key, amounts in minutes.items():
-            execute(_UPSERT[MINUTES], (key, *amounts))
+        for key, minute in minutes.items():
+            execute(_UPSERT[MINUTES], (key, *minute))
         if growth.settled:
             for tier in TIERS:
                 self._settle(tier, device, growth)

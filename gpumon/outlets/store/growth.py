@@ -7,9 +7,10 @@ kept here.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, TypeAlias
 
 from gpumon.core.accounting.totals import GpuTotals
 from gpumon.core.clock import NS_PER_S
@@ -20,7 +21,6 @@ from gpumon.outlets.store.columns import (
     BUSY,
     COLUMN_OF_CAUSE,
     COLUMNS,
-    FIRST_CAUSE,
     FIRST_COUNTER,
     FIRST_RARE_COUNT,
     LEVELS,
@@ -37,6 +37,8 @@ from gpumon.outlets.store.columns import (
 
 CELL_S: Final = 10
 MINUTE_S: Final = 60
+_MOST_KEPT: Final = 512
+"""Settlements and rare counters of one GPU, on a full disk."""
 _MAX_LEVEL: Final = 1e12
 _CELL_NS: Final = CELL_S * NS_PER_S
 _SCALES: Final = [scale_of(column) for column in range(len(COLUMNS))]
@@ -64,12 +66,17 @@ class LevelMeans:
         ]
 
 
+Amounts: TypeAlias = dict[int, int]
+"""By column; those without growth are left out."""
+
+
 @dataclass(slots=True)
 class Growth:
     """What is not yet written of one GPU.
 
     Attributes:
-        cells: By the start of a cell, in seconds since the epoch: by how much each column grew.
+        cells: By the start of a cell, in seconds since the epoch, and by column: by how much
+            it grew.
         settled: Cause and milliseconds of pending time that was settled, in order.
         suspected_ms: How much of that is suspected.
         rare: By minute and number: by how much a rare counter grew.
@@ -78,7 +85,7 @@ class Growth:
     """
 
     device: Device
-    cells: dict[int, list[int]] = field(default_factory=dict)
+    cells: dict[int, Amounts] = field(default_factory=dict)
     settled: list[tuple[int, int]] = field(default_factory=list)
     suspected_ms: int = 0
     rare: dict[tuple[int, int], int] = field(default_factory=dict)
@@ -92,12 +99,19 @@ class Growth:
         return not (self.cells or self.settled or self.rare or self.levels[0])
 
     def keep_newest(self, most: int) -> None:
-        """Drop all but the newest cells, and their levels."""
+        """Drop all but the newest cells, and what is much as old."""
         for start_s in sorted(self.cells)[:-most]:
             del self.cells[start_s]
         for means in self.levels:
             for start_s in sorted(means)[:-most]:
                 del means[start_s]
+        for key in sorted(self.rare)[:-_MOST_KEPT]:
+            del self.rare[key]
+        if len(self.settled) > _MOST_KEPT:
+            sums: Counter[int] = Counter()
+            for column, amount_ms in self.settled:
+                sums[column] += amount_ms
+            self.settled = [*sums.items()]
 
     def add_before(self, earlier: Growth) -> None:
         """Put what could not be written before this."""
@@ -146,9 +160,10 @@ class GpuGrowth:
         grown = [after - was for after, was in zip(parts, self._parts, strict=True)]
         self._add_parts(gpu, grown, [*_cells(stretches, offset_ns)], int(now_s), growth)
         newest_s = max(growth.cells, default=int(now_s) // CELL_S * CELL_S)
-        more = [after - was for after, was in zip(counters, self._counters, strict=True)]
-        if any(more):
-            self._add(growth, newest_s, [0] * FIRST_COUNTER + more)
+        if counters != self._counters:
+            pairs = enumerate(zip(counters, self._counters, strict=True), FIRST_COUNTER)
+            more = {column: after - was for column, (after, was) in pairs if after != was}
+            self._add(growth, newest_s, more)
         self._parts, self._counters = parts, counters
         self._add_rare(totals, newest_s // MINUTE_S * MINUTE_S, growth)
         if totals.pauses.count != before.pauses.count:
@@ -184,9 +199,7 @@ class GpuGrowth:
         for start_s, amounts in _divided(grown, cells):
             self._add(growth, start_s, amounts)
         if suspected_ns:
-            amounts = [0] * len(COLUMNS)
-            amounts[SUSPECTED] = suspected_ns
-            self._add(growth, cells[-1][0], amounts)
+            self._add(growth, cells[-1][0], {SUSPECTED: suspected_ns})
 
     def _settle(self, column: int, share_ns: int, suspected_ns: int, growth: Growth) -> int:
         """Settle earlier pending time; return how much of ``suspected_ns`` it is."""
@@ -206,14 +219,12 @@ class GpuGrowth:
         growth.suspected_ms += taken_ms
         return taken_ns
 
-    def _add(self, growth: Growth, start_s: int, amounts: Sequence[int]) -> None:
+    def _add(self, growth: Growth, start_s: int, amounts: Mapping[int, int]) -> None:
         """Add amounts to a cell, in the units of the columns."""
-        scaled = [0] * len(COLUMNS)
-        for column, amount in enumerate(amounts):
-            if amount:
-                scaled[column], self._rests[column] = divmod(
-                    amount + self._rests[column], _SCALES[column]
-                )
+        scaled: Amounts = {}
+        rests = self._rests
+        for column, amount in amounts.items():
+            scaled[column], rests[column] = divmod(amount + rests[column], _SCALES[column])
         _add(growth.cells, start_s, scaled)
 
     # -- the rest --------------------------------------------------------------
@@ -245,12 +256,10 @@ class GpuGrowth:
             growth.levels[place][start_s] = self._means[place]
 
 
-def _add(cells: dict[int, list[int]], start_s: int, amounts: Sequence[int]) -> None:
-    known = cells.get(start_s)
-    if known is None:
-        cells[start_s] = [*amounts]
-    else:
-        cells[start_s] = [was + more for was, more in zip(known, amounts, strict=True)]
+def _add(cells: dict[int, Amounts], start_s: int, amounts: Mapping[int, int]) -> None:
+    known = cells.setdefault(start_s, {})
+    for column, amount in amounts.items():
+        known[column] = known.get(column, 0) + amount
 
 
 def _cells(stretches: Sequence[Stretch], offset_ns: int) -> Iterator[tuple[int, int, int]]:
@@ -274,29 +283,27 @@ def _cells(stretches: Sequence[Stretch], offset_ns: int) -> Iterator[tuple[int, 
 
 
 def _divided(
-    grown: list[int], cells: Sequence[tuple[int, int, int]]
-) -> Iterator[tuple[int, list[int]]]:
+    grown: Sequence[int], cells: Sequence[tuple[int, int, int]]
+) -> Iterator[tuple[int, Amounts]]:
     """Divide what grew between cells: pending time is the newest, the rest is in proportion."""
-    rooms_ns = [observed_ns - busy_ns for _, observed_ns, busy_ns in cells]
+    left_ns = {column: ns for column, ns in enumerate(grown) if ns}
+    pending_ns = left_ns.pop(PENDING, 0)
+    if len(cells) == 1:  # as in most ticks
+        yield cells[0][0], {**left_ns, PENDING: pending_ns} if pending_ns else left_ns
+        return
+    rooms_ns = [max(0, observed_ns - busy_ns) for _, observed_ns, busy_ns in cells]
     pendings_ns = [0] * len(cells)
     for at in reversed(range(len(cells))):
-        pendings_ns[at] = grown[PENDING] if at == 0 else min(rooms_ns[at], grown[PENDING])
+        pendings_ns[at] = pending_ns if at == 0 else min(rooms_ns[at], pending_ns)
         rooms_ns[at] = max(0, rooms_ns[at] - pendings_ns[at])
-        grown[PENDING] -= pendings_ns[at]
+        pending_ns -= pendings_ns[at]
     room_ns, whole_busy_ns = sum(rooms_ns), sum(busy_ns for _, _, busy_ns in cells)
     for at, (start_s, _, busy_ns) in enumerate(cells):
-        is_last = at == len(cells) - 1
-        amounts = [0] * len(COLUMNS)
-        amounts[PENDING] = pendings_ns[at]
-        for column, part_ns, of_ns in (
-            (BUSY, busy_ns, whole_busy_ns),
-            *((column, rooms_ns[at], room_ns) for column in range(FIRST_CAUSE, SUSPECTED)),
-        ):
-            share_ns = grown[column]
-            if not is_last:
-                share_ns = share_ns * part_ns // of_ns if of_ns else 0
-            amounts[column] = share_ns
-            grown[column] -= share_ns
+        amounts = {PENDING: pendings_ns[at]}
+        for column, ns in left_ns.items():
+            part_ns, of_ns = (busy_ns, whole_busy_ns) if column == BUSY else (rooms_ns[at], room_ns)
+            is_last = at == len(cells) - 1
+            amounts[column] = ns if is_last else ns * part_ns // of_ns if of_ns else 0
+            left_ns[column] -= amounts[column]
         whole_busy_ns, room_ns = whole_busy_ns - busy_ns, room_ns - rooms_ns[at]
-        if any(amounts):
-            yield start_s, amounts
+        yield start_s, amounts
