@@ -200,6 +200,19 @@ class TestTheStore:
 
         assert not store_of(tmp_path).parent.exists()
 
+    def test_loads_sqlite_with_serve_alone(self) -> None:
+        program = (
+            "import sys, pkgutil, importlib, gpumon.cli\n"
+            "for one in pkgutil.walk_packages(gpumon.cli.__path__, 'gpumon.cli.'):\n"
+            "    importlib.import_module(one.name)\n"
+            "print('sqlite3' in sys.modules, 'gpumon.outlets.store.store' in sys.modules)"
+        )
+        done = subprocess.run(
+            [sys.executable, "-c", program], capture_output=True, text=True, check=True
+        )
+
+        assert done.stdout == "False False\n"
+
 
 class TestABadSpan:
     @pytest.mark.parametrize(
