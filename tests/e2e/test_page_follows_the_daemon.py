@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
 from tests.builders.state import S, healthy_gpu
+from tests.daemon import RunningDaemon
 from tests.e2e.open_page import Show, Visit, now, showing, story
+from tests.waiting import PATIENCE_S
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
@@ -59,3 +62,35 @@ class TestAsTimeGoesOn:
 
             assert page.is_hidden("#banner")
             assert again.address == address
+
+
+SOURCE = ("--source", "simulated:healthy", "--period", "0.5")
+SEEN = """() => document.querySelector(".plot").getAttribute("aria-valuetext")"""
+
+
+class TestARestartedDaemon:
+    def test_goes_on_in_the_open_page_which_shows_that_it_was_not_running(
+        self, visit: Callable[..., Visit], tmp_path: Path
+    ) -> None:
+        with RunningDaemon(tmp_path, *SOURCE) as daemon:
+            address = daemon.address
+            page = visit(address)
+            page.is_in_trouble = True
+            page.page.wait_for_selector("#grid")
+            page.page.wait_for_timeout(12_000)
+        page.until("#banner", "Connection to the daemon lost")
+        page.page.wait_for_timeout(3_000)
+
+        with RunningDaemon(tmp_path, *SOURCE, "--listen", address):
+            page.page.wait_for_selector("#banner", state="hidden", timeout=1_000 * PATIENCE_S)
+            page.page.get_by_role("button", name="10 min", exact=True).click()
+            page.until("#legend", "gpumon was not running")
+            page.page.wait_for_selector("#legend [data-gap=not_running]:visible")
+            page.page.locator(".plot").first.focus()
+            page.page.keyboard.press("End")
+            seen = set()
+            for _ in range(12):
+                seen.add(page.page.evaluate(SEEN).partition(": ")[2].partition(" ")[0])
+                page.page.keyboard.press("ArrowLeft")
+
+        assert {"busy", "gpumon", "older"} <= seen

@@ -45,6 +45,7 @@ GAPS: Final = {
     "not_watched": "not watched",
     "not_kept": "older than is kept",
     "not_running": "gpumon was not running",
+    "not_yet": "not observed yet",
 }
 """Why there is no data of a time, and how a lane calls it."""
 

@@ -132,6 +132,13 @@ export function cellsOfParts(parts, startS, cellS, observed = null, endS = Infin
   return cells;
 }
 
+// What is left of a cell outside a span, in which nothing was observed.
+function outside(cell, [fromS, toS]) {
+  if (toS <= cell.startS || fromS >= cell.endS) return [cell];
+  const pieces = [{ ...cell, endS: fromS }, { ...cell, startS: toS }];
+  return pieces.filter(({ startS, endS }) => endS > startS);
+}
+
 export const sumOf = (parts) => Object.values(parts).reduce((sum, seconds) => sum + seconds, 0);
 
 const busyOf = (gpu) =>
@@ -192,7 +199,9 @@ export class Spans {
     if (!gpu) return [];
     if (!this.#cells.has(uuid)) {
       const { from_s: fromS, to_s: toS, cell_seconds: cellS } = this.#document;
-      this.#cells.set(uuid, cellsOfParts(gpu.parts, fromS, cellS, gpu.observed, toS));
+      const cells = cellsOfParts(gpu.parts, fromS, cellS, gpu.observed, toS);
+      const unknown = [[-Infinity, this.keptFromS ?? -Infinity], ...this.notRunning];
+      this.#cells.set(uuid, unknown.reduce((left, span) => left.flatMap((cell) => outside(cell, span)), cells));
     }
     return this.#cells.get(uuid);
   }

@@ -267,7 +267,7 @@ export class Lanes {
     const cell = cells.find(({ startS, endS, observedS }) => startS <= atS && atS <= endS && observedS > 0);
     if (cell === undefined) {
       const gap = gaps.findLast(({ startS, endS }) => startS <= atS && atS < endS);
-      return gap === undefined ? "…" : this.paint.gaps.get(gap.kind);
+      return this.paint.gaps.get(gap?.kind ?? "not_yet");
     }
     const whole = sumOf(cell.parts);
     return this.paint.parts
