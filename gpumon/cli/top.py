@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import gc
 import os
 import shutil
 import sys
@@ -161,6 +162,7 @@ def _show_live(feed: ViewFeed) -> int:
             f"`{sys.executable} -m pip install 'gpumon-starvation[tui]'`, or print one screen with "
             "`gpumon top -1`"
         )
+    gc.disable()  # until the screen is there: imports make thousands of objects that stay
     first = feed.first()  # before the screen, so that an error is a sentence
     from gpumon.outlets.screen.app import run_screen
 

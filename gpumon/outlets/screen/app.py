@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import signal
 from collections.abc import Callable, Sequence
-from typing import ClassVar, Final, Protocol
+from typing import TYPE_CHECKING, ClassVar, Final, Protocol
 
 from rich.segment import Segment
 from rich.style import Style
@@ -27,7 +28,9 @@ from gpumon.outlets.screen.gpu_rows import RowLayout, gpu_name
 from gpumon.outlets.screen.ink import Ink, styled
 from gpumon.outlets.screen.one_screen import Screenful, clock_time, head_lines
 from gpumon.outlets.screen.order import SORT_ORDERS, shown_gpus
-from gpumon.sources.host.process_usage import ProcessUsage
+
+if TYPE_CHECKING:
+    from gpumon.sources.host.process_usage import HostProcess, ProcessUsage
 
 _BOLD: Final = Style(bold=True)
 _CHOSEN: Final = Style(bold=True, bgcolor=DARK.rule)
@@ -215,8 +218,8 @@ class TopApp(App[int]):
     def __init__(self, feed: LiveFeed, first: Screenful, ink: Ink) -> None:
         super().__init__()
         self._feed, self._ink = feed, ink
-        self._newest = self._shown = first
-        self._usage = ProcessUsage()
+        self._newest = self._shown = self._first = first
+        self._usage: ProcessUsage | None = None
         self._chosen: str | None = None  # its UUID
         self._order = 0
         self._overlay = ""
@@ -239,6 +242,9 @@ class TopApp(App[int]):
         self.query_one(GpuList).focus()
         self._draw()
         self._feed.follow(self._receive)
+        if not gc.isenabled():  # start-up was without it
+            gc.freeze()
+            gc.enable()
 
     def _receive(self, shown: Screenful) -> None:
         """Take a view, from any thread."""
@@ -358,13 +364,21 @@ class TopApp(App[int]):
         gpu = self._gpus[at]
         if self._overlay == "kill":
             return self._kill(gpu, width)
-        usage = None
-        if self._shown.is_local and not self._is_paused:
-            usage = self._usage.read(pids_of(gpu), tree=self._has_tree)
+        usage = self._processes(gpu) if self._shown.is_local and not self._is_paused else None
         lines = Details(view, width, self._ink).lines(gpu, usage)
         for note in view.notes:
             lines += self._ink.paragraph(note, width, first="Note: ")
         return lines
+
+    def _processes(self, gpu: GpuView) -> list[HostProcess]:
+        """What the processes of a GPU use of this machine; nothing before the first new tick."""
+        if self._usage is None:
+            if self._shown is self._first:
+                return []
+            from gpumon.sources.host.process_usage import ProcessUsage  # psutil takes 15 ms
+
+            self._usage = ProcessUsage()
+        return self._usage.read(pids_of(gpu), tree=self._has_tree)
 
     def _help(self, width: int) -> list[Text]:
         ink = self._ink
