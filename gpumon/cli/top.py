@@ -22,7 +22,7 @@ from gpumon.errors import UsageError
 from gpumon.outlets.http.clients import host_name, is_loopback, token_in
 from gpumon.outlets.screen.ink import Ink
 from gpumon.outlets.screen.one_screen import Screenful, one_screen
-from gpumon.outlets.text.style import TextStyle, style_for
+from gpumon.outlets.text.style import style_for
 from gpumon.sources.daemon_view import DaemonAddress
 
 _TOKEN_OPTION: Final = "--token-file"
@@ -166,6 +166,4 @@ def _show_live(feed: ViewFeed) -> int:
     first = feed.first()  # before the screen, so that an error is a sentence
     from gpumon.outlets.screen.app import run_screen
 
-    return run_screen(
-        feed, first, Ink(TextStyle(unicode=style_for(sys.stdout, os.environ).unicode))
-    )
+    return run_screen(feed, first, Ink(style_for(sys.stdout, os.environ)))

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
 _BOLD: Final = Style(bold=True)
 _CHOSEN: Final = Style(bold=True, bgcolor=DARK.rule)
+_CHOSEN_WITHOUT_COLOUR: Final = Style(reverse=True)
 _TALL: Final = 30
 """Lines from which each sentence of the head may have two."""
 _LEAST_ROWS: Final = 4
@@ -152,7 +153,9 @@ class KeyLine(Widget, can_focus=True):
     def render(self) -> Text:
         if self.has_focus:
             return self._ink.text(f"/{self.words}█" if self._ink.unicode else f"/{self.words}_")
-        return self._ink.text(f"{self.state}  {_FOOTER}" if self.state else _FOOTER, DARK.quiet)
+        return self._ink.text(
+            f"{self.state}  {_FOOTER}" if self.state else _FOOTER, self._ink.colour("quiet")
+        )
 
     def on_key(self, event: events.Key) -> None:
         """Edit the words, while it has the focus."""
@@ -194,6 +197,13 @@ class TopApp(App[int]):
     #heading, #keys {{ height: 1; }}
     #details {{ height: 1fr; border-top: solid {DARK.rule}; }}
     #details:focus {{ border-top: solid {DARK.text}; }}
+    TopApp.-plain Screen {{ background: ansi_default; color: ansi_default; }}
+    TopApp.-plain #details {{ border-top: solid ansi_default; }}
+    TopApp.-plain _TextLines {{
+        scrollbar-color: ansi_default; scrollbar-background: ansi_default;
+        scrollbar-color-hover: ansi_default; scrollbar-background-hover: ansi_default;
+        scrollbar-color-active: ansi_default; scrollbar-background-active: ansi_default;
+    }}
     """
     BINDINGS: ClassVar = [
         Binding("q,Q,f10,ctrl+c,ctrl+q", "quit", show=False),
@@ -216,7 +226,8 @@ class TopApp(App[int]):
             self.shown = shown
 
     def __init__(self, feed: LiveFeed, first: Screenful, ink: Ink) -> None:
-        super().__init__()
+        super().__init__(ansi_color=None if ink.has_colour else True)
+        self.set_class(not ink.has_colour, "-plain")
         self._feed, self._ink = feed, ink
         self._newest = self._shown = self._first = first
         self._usage: ProcessUsage | None = None
@@ -345,7 +356,8 @@ class TopApp(App[int]):
         """The lines, grey while they are not the present."""
         if not self._shown.trouble:
             return [*lines]
-        return [styled(line.plain, DARK.unobserved) for line in lines]
+        grey = self._ink.colour("unobserved") or "dim"
+        return [styled(line.plain, grey) for line in lines]
 
     def _at(self) -> int:
         """The row of the chosen GPU; the first one until a user chooses, or if it has gone."""
@@ -420,6 +432,8 @@ class TopApp(App[int]):
 def _chosen(segment: Segment, ground: Style) -> Segment:
     """A segment of the chosen row: on another ground, unless it has its own."""
     style = segment.style or ground
+    if ground.bgcolor is None or ground.bgcolor.is_default:
+        return Segment(segment.text, style + _CHOSEN_WITHOUT_COLOUR)
     has_own = style.bgcolor is not None and style.bgcolor != ground.bgcolor
     return Segment(segment.text, style + (_BOLD if has_own else _CHOSEN))
 

@@ -9,7 +9,6 @@ from rich.cells import cell_len
 from rich.text import Text
 
 from gpumon.core.clock import nanoseconds
-from gpumon.core.view.palette import DARK
 from gpumon.core.view.view import (
     PARTS,
     AdviceView,
@@ -90,7 +89,7 @@ class Details:
     def _head(self, gpu: GpuView) -> Text:
         head = self.title(gpu)
         for fact in (gpu.name, *_levels(gpu), gpu.uuid):
-            head.append_text(self._ink.text(f"  {fact}" if fact else "", DARK.quiet))
+            head.append_text(self._ink.text(f"  {fact}" if fact else "", self._ink.colour("quiet")))
         return self._ink.fitted(head, self._width)
 
     def _advice(self, advice: AdviceView) -> list[Text]:
@@ -122,7 +121,7 @@ class Details:
         if not pids:
             return []
         heading = self._process_row(_PROCESS_HEADINGS)
-        heading.stylize(DARK.quiet)
+        heading.stylize(self._ink.colour("quiet"))
         return [
             heading,
             *(self._process_row(self._process(pid, on_gpu.get(pid), on_host.get(pid)))

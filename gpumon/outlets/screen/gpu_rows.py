@@ -8,10 +8,9 @@ from typing import Final, NamedTuple
 from rich.cells import cell_len
 from rich.text import Text
 
-from gpumon.core.view.palette import DARK
 from gpumon.core.view.view import BUSY, GpuView
 from gpumon.core.wording import in_percent
-from gpumon.outlets.screen.ink import Ink, colour_of
+from gpumon.outlets.screen.ink import Ink
 
 _GIB: Final = 1 << 30
 _SINCE: Final = "since "
@@ -75,7 +74,7 @@ class RowLayout:
             for column, width in self._columns
         ]
         line = Text(" " * _GAP).join(cells)
-        line.stylize(DARK.quiet)
+        line.stylize(self._ink.colour("quiet"))
         return self._ink.fitted(line, self._width)
 
     def row(self, gpu: GpuView) -> Text:
@@ -95,7 +94,7 @@ def gpu_name(gpu: GpuView) -> str:
 def state_of(gpu: GpuView, ink: Ink) -> Text:
     """The status in its shape, word and tone."""
     shape = f"{gpu.status.shape} " if ink.unicode else ""
-    return ink.text(f"{shape}{gpu.status.word}", colour_of(gpu.status.tone.value))
+    return ink.text(f"{shape}{gpu.status.word}", ink.colour(gpu.status.tone.value))
 
 
 def command_of(gpu: GpuView) -> str:

@@ -27,12 +27,6 @@ _SHOWN_LOSS: Final = 0.05
 _NOT_LOST: Final = frozenset({BUSY, PENDING, IdleCause.NOT_IN_USE.value})
 
 
-def colour_of(part: str) -> str:
-    """The colour of a part of time, a tone or a reason; of an unknown one, that of others."""
-    colour: str = getattr(DARK, part, DARK.other)
-    return colour
-
-
 def styled(text: str, style: str) -> Text:
     """Text in a style. As a span: of a text without any, rich's segments have no style."""
     line = Text(text, no_wrap=True)
@@ -49,8 +43,13 @@ class Ink:
     """
 
     def __init__(self, style: TextStyle) -> None:
-        self.unicode = style.unicode
+        self.unicode, self.has_colour = style.unicode, style.colour
         self._style = style
+
+    def colour(self, name: str) -> str:
+        """The colour of a part of time, a tone or a use; empty where there are no colours."""
+        found: str = getattr(DARK, name, DARK.other) if self.has_colour else ""
+        return found
 
     def plain(self, text: str) -> str:
         """Text in letters that the terminal can show."""
@@ -94,9 +93,9 @@ class Ink:
         for part, share in shares.items():
             carried += min(1.0, max(0.0, share)) * width
             count = min(left, round(carried))
-            drawn.append(full * count, colour_of(part))
+            drawn.append(full * count, self.colour(part))
             left, carried = left - count, carried - count
-        drawn.append(ground * left, DARK.rule)
+        drawn.append(ground * left, self.colour("rule"))
         return drawn
 
     def spark(self, cells: RecentCells, width: int) -> Text:
@@ -120,10 +119,11 @@ class Ink:
         share = group.get(BUSY, 0.0) / observed
         lost = [(length, part) for part, length in group.items() if part not in _NOT_LOST]
         most, worst = max(lost, default=(0.0, ""))
-        ground = f" on {colour_of(worst)}" if most >= _SHOWN_LOSS * observed else ""
+        is_shown = self.has_colour and most >= _SHOWN_LOSS * observed
+        ground = f" on {self.colour(worst)}" if is_shown else ""
         levels = _EIGHTHS if self.unicode else _ASCII_LEVELS
         level = levels[min(len(levels) - 1, int(share * len(levels)))]
-        return level, f"{colour_of(BUSY)}{ground}"
+        return level, f"{self.colour(BUSY)}{ground}"
 
 
 def _groups(cells: RecentCells, width: int) -> Sequence[Mapping[str, float]]:

@@ -8,13 +8,12 @@ from typing import Final, NamedTuple
 
 from rich.text import Text
 
-from gpumon.core.view.palette import DARK
 from gpumon.core.view.status import Tone
 from gpumon.core.view.view import MonitorView
 from gpumon.core.wording import capital
 from gpumon.outlets.screen.details import Details
 from gpumon.outlets.screen.gpu_rows import RowLayout
-from gpumon.outlets.screen.ink import NARROW, Ink, colour_of
+from gpumon.outlets.screen.ink import NARROW, Ink
 
 _CALLS: Final = (Tone.BAD, Tone.WARN)
 MAX_EXPLAINED: Final = 4
@@ -80,7 +79,7 @@ def head_lines(shown: Screenful, width: int, ink: Ink, *, most: int | None = Non
         return ink.paragraph(shown.trouble or shown.origin, width)
     head = view.headline
     text_width = min(width, _WIDEST_TEXT) if most is None else width
-    tone = f"bold {colour_of(head.tone.value)}"
+    tone = f"bold {ink.colour(head.tone.value)}"
     lines = [_source_line(shown, view, width, ink)]
     verdict = head.verdict if most is None else head.line
     sentences = (
@@ -96,7 +95,7 @@ def head_lines(shown: Screenful, width: int, ink: Ink, *, most: int | None = Non
         lines += ink.paragraph(
             f"{capital(shown.trouble)} (since {clock_time(shown.trouble_since_s)})",
             text_width,
-            style=f"bold {DARK.bad}",
+            style=f"bold {ink.colour('bad')}",
         )
     return lines
 
@@ -118,7 +117,7 @@ def _source_line(shown: Screenful, view: MonitorView, width: int, ink: Ink) -> T
     kind += "a recording, not live; " if view.replayed else ""
     line = ink.text(
         f"gpumon {clock_time(view.wall_time_s)}  {words or 'no GPU'}  ({kind}{shown.origin})",
-        DARK.quiet,
+        ink.colour("quiet"),
     )
     return ink.fitted(line, width)
 

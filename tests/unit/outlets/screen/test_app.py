@@ -85,7 +85,7 @@ def on_screen(
     async def run() -> int | None:
         feed = ScriptedFeed()
         first = Screenful(sixteen() if machine is None else machine, DAEMON)
-        app = TopApp(feed, first, Ink(TextStyle()))
+        app = TopApp(feed, first, Ink(TextStyle(colour=True)))
         async with app.run_test(size=size) as pilot:
             await pilot.pause()
             await act(Opened(app, pilot, feed))
@@ -243,3 +243,18 @@ def test_nothing_yet_is_a_sentence() -> None:
         assert "nothing yet" in screen.head
 
     on_screen(act)
+
+
+def test_without_colours_the_chosen_row_is_reversed() -> None:
+    async def run() -> None:
+        app = TopApp(ScriptedFeed(), Screenful(sixteen(), DAEMON), Ink(TextStyle(colour=False)))
+        async with app.run_test(size=(100, 30)) as pilot:
+            await pilot.pause()
+            rows = app.query_one(GpuList)
+            styles = [[one.style for one in rows.render_line(at)] for at in range(3)]
+            assert all(style is not None and style.reverse for style in styles[0])
+            for style in (one for row in styles for one in row if one is not None):
+                assert style.color is None or style.color.is_default
+                assert style.bgcolor is None or style.bgcolor.is_default
+
+    asyncio.run(run())
