@@ -75,6 +75,11 @@ class Visit:
         unbroken = pattern.replace(" ", "[ \u00a0]")
         shown.to_have_text(re.compile(unbroken), timeout=1_000 * PATIENCE_S)
 
+    def renew(self, state: MonitorState) -> None:
+        """Publish the state once more, so that the page does not call it old."""
+        self.server.publish(state)
+        self.page.wait_for_selector("#banner", state="hidden", timeout=1_000 * PATIENCE_S)
+
     def is_hidden(self, selector: str) -> bool:
         return self.page.locator(selector).is_hidden()
 

@@ -62,6 +62,7 @@ class TestSixteenGpus:
 
     def test_fit_one_screen_with_what_whose_since_when_and_what_to_do(self, shown: Open) -> None:
         page = shown(height=800)
+        page.renew(sixteen()[-1])
 
         height = page.page.locator("#sentence").evaluate(
             "one => one.getBoundingClientRect().height"
@@ -213,8 +214,9 @@ class TestAHundredGpus:
     def test_fit_the_first_screen_with_the_worst_lane(self, show: Show) -> None:
         roles = [HEALTHY] * 112
         roles[3] = LATE
-        page = show(*recent_states(roles, 30), height=800)
-        page.until("#sentence", "GPU 3 ")
+        states = recent_states(roles, 30)
+        page = show(*states, height=800)
+        page.renew(states[-1])
 
         assert tiles(page)[3] == "GPU 3 97 % busy starved"
         assert lanes(page) == [3]

@@ -53,7 +53,7 @@ export class Openings {
     }
     this.isSmall = gpus.length <= FEW;
     const wanted = gpus.filter(({ uuid }) => this.isSmall || this.#isNeedy(uuid, nowMs));
-    const needs = [innerWidth, innerHeight, ...wanted.map(({ uuid, status }) => `${uuid} ${status.key}`).sort()].join();
+    const needs = [innerWidth, innerHeight, document.body.className, ...wanted.map(({ uuid, status }) => `${uuid} ${status.key}`).sort()].join();
     if (needs !== this.#needs) [this.#needs, this.#most] = [needs, MOST];
     this.opened = wanted.slice(0, this.isSmall ? FEW : this.#most).map(({ uuid }) => uuid);
     this.#open = new Set(this.opened);

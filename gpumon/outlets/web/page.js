@@ -277,10 +277,12 @@ function drawAge() {
   const isSilent = view !== null && sinceTickS > Math.max(3 * view.period_seconds, 3);
   const isOld = lostSince !== null || isSilent;
   showText(element("banner"), isOld ? whyOld(isSilent ? sinceTickS : 0) : "");
+  const wasOld = document.body.classList.contains("old");
   document.body.classList.toggle("old", isOld);
   const title = isOld ? "no connection" : (view?.headline.title ?? "");
   document.title = [lostSince !== null ? title : isSilent ? "no sample" : title, "gpumon"].filter(Boolean).join(" · ");
   setAttribute(element("icon"), "href", `/favicon-${isOld ? "gone" : (view?.headline.tone ?? "quiet")}.svg`);
+  if (wasOld !== isOld) draw(); // the banner takes the room of a lane, or leaves it
 }
 
 function whyOld(silentS) {
