@@ -242,6 +242,34 @@ class TestAnAddress:
         assert chosen(page) == "Live"
 
 
+class TestAnHour:
+    def test_leaves_ten_minutes_on_the_page_without_a_hole(self, show: Show) -> None:
+        states = story(HOUR_S)
+        page = show(*states[:300])
+        for state in states[300:]:
+            page.server.publish(state)
+            if state.samples_total % 300 == 0:
+                page.page.wait_for_timeout(50)
+        page.until("#run-table", rf"{20 * HOUR_S}")
+
+        assert page.page.evaluate(SPANS)[0] == 600
+        read = [pointed_at(page, ratio) for ratio in (0.02, 0.3, 0.6, 0.95)]
+        assert all(re.search("(busy|waiting for input|checkpoints) ", text) for text in read)
+
+    def test_in_which_the_clock_is_set_back_moves_all_of_it(self, show: Show) -> None:
+        states = story(61)
+        page = show(*states[:60])
+        before = pointed_at(page, 0.9)
+        last = states[60]
+        page.server.publish(last._replace(wall_time_s=last.wall_time_s - HOUR_S))
+        page.until("#run-table", "1220")
+        pointed_at(page, 0.4)
+
+        assert before[:2] == "22"
+        assert pointed_at(page, 0.9)[:2] == "21"
+        assert page.texts("#axis span")[0][:2] == "21"
+
+
 class TestAMachineThatWasAsleep:
     def test_asks_for_what_it_missed(self, shown: Callable[..., Visit]) -> None:
         page = shown()
