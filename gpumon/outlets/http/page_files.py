@@ -6,6 +6,7 @@ without a script; the script replaces the table. All names in it come from outsi
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -155,6 +156,10 @@ def _document(view: MonitorView | None) -> str:
     return _frame().substitute(
         title=escape(" · ".join(word for word in (headline.title, "gpumon") if word)),
         tone=headline.tone.value,
+        simulated=_shown_if(view is not None and view.simulated),
+        replayed=_shown_if(view is not None and view.replayed),
+        source="" if view is None else escape(view.source),
+        age="" if view is None else f"as of {_clock(view.wall_time_s)} UTC",
         line=escape(headline.line),
         why=escape(headline.why),
         next=escape(headline.next),
@@ -162,6 +167,14 @@ def _document(view: MonitorView | None) -> str:
         advice="".join(map(_advice, advice)),
         legend=_legend(),
     )
+
+
+def _shown_if(condition: bool) -> str:
+    return "" if condition else " hidden"
+
+
+def _clock(wall_time_s: float) -> str:
+    return time.strftime("%H:%M:%S", time.gmtime(wall_time_s))
 
 
 @cache

@@ -98,6 +98,14 @@ class TestTheDocument:
             assert gpu.line in seen
             assert gpu.first_advice in seen
 
+    def test_says_of_when_it_is_and_that_its_gpus_are_simulated(self) -> None:
+        simulated, live = document(view()), document(view(simulated=False))
+
+        assert "as of 22:13:20 UTC" in simulated
+        assert 'class="pill">simulated GPU' in simulated
+        assert 'class="pill" hidden>simulated GPU' in live
+        assert 'class="pill" hidden>recording' in simulated
+
     def test_waits_for_the_first_sample(self) -> None:
         assert "Waiting for the first sample" in document(None)
         assert "<table><thead><tr><th scope" not in document(None).partition("<template")[0]
