@@ -72,12 +72,13 @@ def written_bytes() -> int:
 def filled(database: Database, gpus: int, days: float, every_s: int) -> tuple[int, float]:
     """Write so many days; return when they end, and the CPU seconds of a flush."""
     dice, now_s, flushes = random.Random(7), START_S, 0
+    present = {growth.device.uuid: () for growth in growths(gpus, START_S, 1.0, dice)}
     cpu_s = -time.process_time()
     for start_s in range(START_S, START_S + round(days * 86_400), every_s):
         for cell_s in range(start_s, start_s + every_s, min(every_s, CELL_S)):
             made = [*growths(gpus, cell_s, min(every_s, CELL_S), dice)]
             now_s = start_s + every_s
-            database.write(made, now_s, {})
+            database.write(made, now_s, present)
             flushes += 1
         if now_s % MINUTE_S == 0:
             database.prune(Kept(), now_s)

@@ -7,7 +7,7 @@ of the cell since the epoch, and then the device, so that rows lie in the order 
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -70,7 +70,7 @@ def _ddl() -> Iterator[str]:
     )
     yield (
         "CREATE TABLE devices (id INTEGER PRIMARY KEY, daemon INTEGER NOT NULL,"
-        " uuid TEXT NOT NULL, label TEXT NOT NULL, name TEXT)"
+        " uuid TEXT NOT NULL, label TEXT NOT NULL, name TEXT, gone_s REAL)"
     )
     for tier in TIERS:
         sums = ", ".join(f"{name} INTEGER NOT NULL DEFAULT 0" for name in tier.columns)
@@ -237,7 +237,7 @@ class Database:
         Args:
             growths: Of each GPU that has something new.
             now_s: Seconds since the epoch of the newest tick.
-            runs: The runs on each GPU now, by UUID.
+            runs: The runs on each GPU that is there now, by UUID.
 
         Raises:
             sqlite3.Error: It could not be written.
@@ -251,6 +251,7 @@ class Database:
                 )
                 for growth in growths:
                     self._write_growth(growth)
+                self._note_gone(runs, now_s)
                 self._write_runs(runs, now_s)
         except BaseException:
             self._devices, self._pending_from, self._runs = known
@@ -348,6 +349,12 @@ class Database:
         self._devices[shown.uuid] = number, shown.label
         return number
 
+    def _note_gone(self, present: Collection[str], now_s: float) -> None:
+        """Note GPUs that left: MIG instances are recreated all day long, each as a new one."""
+        for uuid in self._devices.keys() - present:
+            number, _ = self._devices.pop(uuid)
+            self.connection.execute("UPDATE devices SET gone_s = ? WHERE id = ?", (now_s, number))
+
     def _inserted(self, statement: str, values: Sequence[object]) -> int:
         """Insert a row; return its number."""
         return self.connection.execute(statement, values).lastrowid or 0
@@ -422,7 +429,10 @@ class Database:
             (before_s, _MAX_RUN_SPANS),
         )
         execute("DELETE FROM daemons WHERE seen_s < ? AND id != ?", (before_s, self._daemon or -1))
-        execute("DELETE FROM devices WHERE daemon NOT IN (SELECT id FROM daemons)")
+        execute(
+            "DELETE FROM devices WHERE gone_s < ? OR daemon NOT IN (SELECT id FROM daemons)",
+            (before_s,),
+        )
 
     def pruned_until_s(self, tier: Tier) -> float:
         """No row of the tier is older than that; 0: nothing was removed."""

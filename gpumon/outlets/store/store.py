@@ -27,6 +27,7 @@ RETRY_EVERY_S: Final = 60.0
 """How often a store that could not be opened is tried again."""
 IN_MEMORY: Final = Kept(600.0, 600.0)
 """Without a file, ten minutes are kept."""
+_SET_BACK_S: Final = 10.0
 _PATIENCE_S: Final = 5.0
 """How long an answer, or the end, waits for the disk."""
 _USUAL_GPUS: Final = 16
@@ -90,6 +91,8 @@ class Store:
     def follow(self, state: MonitorState) -> None:
         """Note what a tick brings. Never waits for the disk."""
         before, self._state = self._state, state
+        if before is not None:
+            self._note_clock(before, state)
         if state.repeats(before):
             return
         with self._noting:
@@ -104,6 +107,16 @@ class Store:
                 if growth is None:
                     growth = self._unwritten[uuid] = Growth(gpu.device)
                 tracker.follow(state, gpu, growth)
+
+    def _note_clock(self, before: MonitorState, state: MonitorState) -> None:
+        passed_s = seconds(state.taken_at_ns - before.taken_at_ns)
+        back_s = passed_s - (state.wall_time_s - before.wall_time_s)
+        if back_s > _SET_BACK_S:
+            self._errors_total += 1
+            _LOG.warning(
+                "store: the clock was set back by %.0f s, so this time is counted twice in the "
+                "same cells", back_s,
+            )  # fmt: skip
 
     def collector_state(self) -> CollectorState:
         """The last write, for ``gpumon_collector_success{collector="store"}``."""
@@ -310,11 +323,11 @@ def _present(state: MonitorState) -> Present:
 
 
 def _runs_by_gpu(state: MonitorState) -> dict[str, list[str]]:
-    """The runs on each GPU now, by UUID."""
-    runs: dict[str, list[str]] = {}
+    """The runs on each GPU that is there now, by UUID."""
+    runs: dict[str, list[str]] = {gpu.device.uuid: [] for gpu in state.gpus}
     for run in state.runs:
         for uuid in run.gpu_uuids if run.alive else ():
-            if len(runs.setdefault(uuid, [])) < _MAX_RUNS:
+            if uuid in runs and len(runs[uuid]) < _MAX_RUNS:
                 runs[uuid].append(run.run)
     return runs
 

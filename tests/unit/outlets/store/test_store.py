@@ -161,13 +161,17 @@ class TestASpan:
         assert sums(answer["gpus"]["GPU-0"]) == {"busy": 10.0}
         assert answer["kept_from_s"] == START_S + 50
 
-    def test_over_which_the_clock_was_set_back_closes(self, machine: Machine) -> None:
+    def test_over_which_the_clock_was_set_back_closes(
+        self, machine: Machine, caplog: pytest.LogCaptureFixture
+    ) -> None:
         machine.work(20)
         machine.wall_s -= 15
         machine.work(20, busy_ratio=0.5)
 
         gpu = machine.history(0, 30)["gpus"]["GPU-0"]
 
+        (logged,) = caplog.messages
+        assert "the clock was set back by 15 s" in logged
         assert all(seconds <= 10 for seconds in gpu["observed"])
         for cell, observed in enumerate(gpu["observed"]):
             parts = sum(cells[cell] for cells in gpu["parts"].values())
@@ -256,6 +260,19 @@ class TestItsFile:
         assert sum(busy_ms for (busy_ms,) in again.store.rows("tens", ("busy",))) == 60_000
         assert START_S + 60 <= answer["kept_from_s"] <= START_S + 120
         assert answer["gpus"] == {}
+
+    def test_forgets_gpus_that_left_long_ago(self, tmp_path: Path) -> None:
+        machine = Machine(store_in(tmp_path))
+        for number in range(5):
+            machine.cards = (Card(f"MIG-{number}"),)
+            machine.work(5)
+            machine.history(0, 5)
+        machine.wall_s += 31 * 86_400
+        machine.work(60)
+        machine.store.close()
+
+        with closing(sqlite3.connect(tmp_path / "state" / "store.sqlite3")) as database:
+            assert database.execute("SELECT uuid FROM devices").fetchall() == [("MIG-4",)]
 
     def test_keeps_less_of_many_gpus(self) -> None:
         cards = [Card(f"GPU-{number}", number) for number in range(64)]
