@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from datetime import datetime
-from decimal import Decimal
 from typing import Final
 
 from gpumon.core.clock import NS_PER_S, seconds
@@ -30,6 +29,8 @@ def plainly(value: float, digits: int = 6) -> str:
     >>> plainly(0.25), plainly(86_400.0, 3), plainly(0.0000741, 2)
     ('0.25', '86,400', '0.000074')
     """
+    from decimal import Decimal  # a daemon without a reader needs none
+
     return f"{Decimal(f'{value:.{digits}g}'):,f}"
 
 
@@ -107,7 +108,7 @@ def parts_in_unit_of(like_ns: int, parts_ns: Sequence[int]) -> list[str | None]:
     decimals = len(figure.partition(".")[2])
     grain_ns = _NS_OF_UNIT[unit] // 10**decimals
     grains = [part_ns // grain_ns for part_ns in parts_ns]
-    missing = int(Decimal(figure) * 10**decimals) - sum(grains)
+    missing = int(figure.replace(".", "")) - sum(grains)
     by_remainder = sorted(range(len(grains)), key=lambda at: -(parts_ns[at] % grain_ns))
     for at in by_remainder[:missing]:
         grains[at] += 1
