@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable
 from typing import Final, Protocol
 
+from gpumon.core.clock import nanoseconds
 from gpumon.core.view.view import GpuView, MonitorView, ProcessView
 from gpumon.errors import GpumonError, NoDaemonError, SourceUnavailableError
 from gpumon.outlets.http.clients import host_name, is_loopback
@@ -21,6 +22,7 @@ from gpumon.sources.process_owners import ProcessNames, ProcessOwners
 from gpumon.sources.system_clock import SystemClock, read_boot_id
 
 _RETRY_S: Final = 1.0
+_FIRST_TICK_S, _ASK_AGAIN_S = 5.0, 0.2
 TICKS_OF_ONE_SCREEN: Final = 2
 """Ticks of an own watch before one screen is printed: a period of use lies between them."""
 
@@ -31,7 +33,7 @@ class ViewFeed(Protocol):
     """Gives what there is to show, until it is closed."""
 
     def first(self, ticks: int = 1) -> Screenful:
-        """What there is now; an own watch waits for so many ticks.
+        """What there is now; with more than one tick, what there is soon, for one screen.
 
         Raises:
             NoDaemonError: There is no daemon to read.
@@ -84,6 +86,10 @@ class DaemonFeed:
     def first(self, ticks: int = 1) -> Screenful:
         address = self._address()
         view = fetch_view(address)
+        patient_until_ns = self._clock.monotonic_ns() + nanoseconds(_FIRST_TICK_S)
+        while view is None and ticks > 1 and self._clock.monotonic_ns() < patient_until_ns:
+            self._closed.wait(_ASK_AGAIN_S)
+            view = fetch_view(address)
         self._last = Screenful(view, f"daemon at {address.place}")
         if view is None:
             self._last = self._last._replace(trouble="nothing yet: no GPU has been read")

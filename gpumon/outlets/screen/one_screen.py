@@ -123,5 +123,8 @@ def _source_line(shown: Screenful, view: MonitorView, width: int, ink: Ink) -> T
 
 
 def clock_time(wall_time_s: float) -> str:
-    """A time of day, to the second."""
-    return f"{datetime.fromtimestamp(wall_time_s, timezone.utc):%H:%M:%S} UTC"
+    """A time of day, to the second; empty: it is in no year of a calendar."""
+    try:
+        return f"{datetime.fromtimestamp(wall_time_s, timezone.utc):%H:%M:%S} UTC"
+    except (ValueError, OverflowError, OSError):
+        return ""

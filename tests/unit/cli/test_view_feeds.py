@@ -5,6 +5,7 @@ from __future__ import annotations
 import getpass
 import os
 import queue
+import threading
 from pathlib import Path
 
 import pytest
@@ -97,3 +98,12 @@ class TestAnOwnWatch:
         assert later.view.monotonic_seconds > first.view.monotonic_seconds
         assert len(later.view.gpus) == 8
         assert later.origin == "watching simulated:eight in this process"
+
+
+def test_one_screen_waits_for_the_first_tick_of_a_daemon() -> None:
+    with serving() as server:
+        threading.Timer(0.3, server.publish, [monitor_state()]).start()
+        feed = DaemonFeed(lambda: DaemonAddress(server.address))
+
+        assert feed.first().view is None
+        assert feed.first(2).view is not None
