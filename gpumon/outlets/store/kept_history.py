@@ -6,9 +6,10 @@ A source has only its own rows: those of simulated GPUs never count with those o
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from itertools import pairwise
-from typing import Any, Final, NamedTuple
+from collections.abc import Iterator, Sequence
+from itertools import groupby, pairwise
+from operator import itemgetter
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from gpumon.core.codecs.field_codec import encode_document
 from gpumon.core.diagnosis.report_before import EarlierTime
@@ -165,10 +166,7 @@ def encoded_history(database: Database, asked: Gap, present: Present) -> bytes:
     tens_from_s = database.pruned_until_s(TENS)
     kept_from_s = max(database.pruned_until_s(MINUTES), spans[0][0]) if spans else None
     span = span_of(*asked, tens_from_s, present.gpus)
-    gpus = _cells_by_gpu(database, source, span)
-    for uuid, runs in _runs_by_gpu(database, source, span).items():
-        if uuid in gpus:
-            gpus[uuid]["runs"] = runs
+    runs = _runs_by_gpu(database, source, span)
     head: dict[str, Any] = {
         "schema": HISTORY_SCHEMA,
         "from_s": span.from_s,
@@ -182,12 +180,18 @@ def encoded_history(database: Database, asked: Gap, present: Present) -> bytes:
     # One GPU after the other: all at once would be the daemon's largest object.
     encoded = [
         encode_document(label_text(uuid)).rstrip() + b":" + encode_document(gpu).rstrip()
-        for uuid, gpu in gpus.items()
+        for uuid, gpu in _cells_by_gpu(database, source, span, runs)
     ]
     return b'%s,"gpus":{%s}}\n' % (encode_document(head).rstrip()[:-1], b",".join(encoded))
 
 
-def _cells_by_gpu(database: Database, source: str, span: CellSpan) -> dict[str, dict[str, Any]]:
+_Runs: TypeAlias = dict[str, list[list[Any]]]
+
+
+def _cells_by_gpu(
+    database: Database, source: str, span: CellSpan, runs: _Runs
+) -> Iterator[tuple[str, dict[str, Any]]]:
+    """UUID and document of each GPU, one after the other."""
     tier, count = span.tier, span.cells
     sums = ", ".join(f"sum({name})" for name in PARTS)
     means = ", ".join(f"avg({name})" for name in LEVELS)
@@ -197,28 +201,26 @@ def _cells_by_gpu(database: Database, source: str, span: CellSpan) -> dict[str, 
         f" FROM {tier.table} JOIN devices ON devices.id = {DEVICE_OF_KEY}"
         " JOIN daemons ON daemons.id = devices.daemon"
         " WHERE key >= ? AND key < ? AND source = ?"
-        " GROUP BY uuid, cell ORDER BY length(label), label, uuid, cell",
+        " GROUP BY uuid, cell ORDER BY uuid, cell",
         (
             first_cell, span.cell_s // tier.cell_s,
             tier.key(span.from_s), tier.key(math.ceil(span.to_s / tier.cell_s) * tier.cell_s),
             source,
         ),
     )  # fmt: skip
-    gpus: dict[str, dict[str, Any]] = {}
-    for uuid, label, name, cell, *amounts in rows:
-        gpu = gpus.get(uuid)
-        if gpu is None:
-            gpu = gpus[uuid] = {
-                "label": label_text(label),
-                "name": None if name is None else label_text(name),
-                "parts": {},
-                "observed": [0.0] * count,
-                "levels": {level: [None] * count for level in _UNITS},
-                "runs": [],
-            }
-        if 0 <= cell < count:
-            _fill_cell(gpu, cell, amounts, span)
-    return gpus
+    for uuid, of_gpu in groupby(rows, key=itemgetter(0)):
+        gpu: dict[str, Any] = {
+            "parts": {},
+            "observed": [0.0] * count,
+            "levels": {level: [None] * count for level in _UNITS},
+            "runs": runs.get(uuid, []),
+        }
+        for _, label, name, cell, *amounts in of_gpu:
+            gpu["label"] = label_text(label)  # the newest
+            gpu["name"] = None if name is None else label_text(name)
+            if 0 <= cell < count:
+                _fill_cell(gpu, cell, amounts, span)
+        yield uuid, gpu
 
 
 def _fill_cell(
@@ -241,7 +243,7 @@ def _fill_cell(
             gpu["levels"][name][cell] = round(level * unit, 1)
 
 
-def _runs_by_gpu(database: Database, source: str, span: CellSpan) -> dict[str, list[list[Any]]]:
+def _runs_by_gpu(database: Database, source: str, span: CellSpan) -> _Runs:
     rows = database.connection.execute(
         "SELECT uuid, from_s, until_s, run FROM runs JOIN devices ON devices.id = runs.device"
         " JOIN daemons ON daemons.id = devices.daemon"
