@@ -88,7 +88,8 @@ class Peer:
 def words(name: str, period_s: float, port: int) -> list[str]:
     """How a peer is started, as the words after ``python``."""
     if name in (DEFAULTS, EVERYTHING):
-        serve = ["serve", "--period", str(period_s), "--listen", f"127.0.0.1:{port}"]
+        serve = ["serve", "--no-store", "--period", str(period_s)]
+        serve += ["--listen", f"127.0.0.1:{port}"]
         more = [field.name for field in NVML_FIELDS if field.opt_in]
         return ["-m", "gpumon", *serve, *(["--nvml-on", *more] if name == EVERYTHING else [])]
     if name == EXPORTER:

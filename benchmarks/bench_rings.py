@@ -151,6 +151,7 @@ class Peer:
         (folder / "phases").mkdir(parents=True, mode=0o700)
         environ = {**os.environ, "GPUMON_RUNTIME_DIR": str(folder)}
         words = ["serve", "--source", f"follow:{folder}/busy.jsonl", "--listen", "127.0.0.1:0"]
+        words.append("--no-store")
         self._ticks: set[int] = set()
         self._writer = subprocess.Popen(
             [sys.executable, "-m", "benchmarks.bench_rings", "--write", str(folder), name],

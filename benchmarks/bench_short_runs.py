@@ -120,7 +120,7 @@ def main() -> int:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(dir=memory_folder())))
         library = build_fake(folder)
         fake = stack.enter_context(FakeNvml(folder / "control", gpus=GPUS))
-        runtime = {"GPUMON_RUNTIME_DIR": f"{folder}/run"}
+        runtime = {"GPUMON_RUNTIME_DIR": f"{folder}/run", "XDG_STATE_HOME": f"{folder}/state"}
         environ = {**fake_env(fake.path, library.parent), **runtime}
         port = free_port()
         daemon = start(["gpumon", "serve", "--listen", f"127.0.0.1:{port}"], environ)

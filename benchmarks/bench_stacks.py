@@ -163,7 +163,7 @@ def serve(folder: Path, *more: str) -> list[str]:
     folder.mkdir(exist_ok=True)
     return [
         "env", f"GPUMON_RUNTIME_DIR={folder}", sys.executable, "-m", "gpumon", "serve",
-        "--listen", "127.0.0.1:0", *more,
+        "--no-store", "--listen", "127.0.0.1:0", *more,
     ]  # fmt: skip
 
 

@@ -94,6 +94,11 @@ def test_the_shared_folder_outlives_the_daemon() -> None:
     assert "DynamicUser" not in TEXT, "its folder would be private"
 
 
+def test_what_is_kept_over_restarts_is_for_the_service_alone() -> None:
+    assert value_of("StateDirectory") == "gpumon"
+    assert value_of("StateDirectoryMode") == "0700"
+
+
 class TestTheDropInForStacks:
     """``deploy/gpumon-stacks.conf``."""
 
