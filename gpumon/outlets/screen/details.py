@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from rich.cells import cell_len
 from rich.text import Text
 
-from gpumon.core.clock import nanoseconds
+from gpumon.core.clock import LONGEST_LOOK_BACK_S, nanoseconds
 from gpumon.core.view.view import (
     PARTS,
     AdviceView,
@@ -165,7 +165,8 @@ class Details:
     def _run(self, run: RunView) -> list[Text]:
         facts = [run.phase_text, counted(run.steps, "step", "steps")]
         if run.step_seconds is not None:
-            facts.append(f"{in_about(nanoseconds(run.step_seconds))} a step")
+            step_s = min(max(0.0, run.step_seconds), LONGEST_LOOK_BACK_S)
+            facts.append(f"{in_about(nanoseconds(step_s))} a step")
         if run.epoch is not None:
             facts.append(f"epoch {run.epoch}")
         name = f"run {run.run}, rank {run.rank} (pid {run.pid}, {run.framework}): "
