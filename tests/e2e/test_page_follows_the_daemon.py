@@ -79,7 +79,7 @@ class TestARestartedDaemon:
             page.page.wait_for_selector("#grid")
             page.page.wait_for_timeout(12_000)
         page.until("#banner", "Connection to the daemon lost")
-        page.page.wait_for_timeout(3_000)
+        page.page.wait_for_timeout(8_000)
 
         with RunningDaemon(tmp_path, *SOURCE, "--listen", address):
             page.page.wait_for_selector("#banner", state="hidden", timeout=1_000 * PATIENCE_S)

@@ -74,18 +74,18 @@ class TestSixteenGpus:
             page.text("#sentence"),
         )
         assert len(tiles(page)) == 16
-        assert lanes(page) == [LOST, STARVED_GPU, HELD[0]]
+        assert lanes(page) == [LOST, STARVED_GPU, *HELD]
         assert max(bottoms(page, ".tile, .lane")) <= 800
         assert page.page.evaluate(TOO_WIDE) <= 0
-        lost, starved, held = page.texts(".lane")
-        assert page.text("#not-open").endswith(f"GPU {HELD[1]}. Choose one above.")
-        for text in ("lost", "since ", "XID 79", "Reboot, or power-cycle the machine"):
+        lost, starved, *held = page.texts(".lane")
+        assert page.is_hidden("#not-open")
+        for text in ("lost", "since ", "XID 79", "dave", "Reboot, or power-cycle the machine"):
             assert text in lost
         for text in ("starved", "since ", "waiting for input: the disk", "alice", "python",
                      "pid 4242", "resnet50", "The disk is the limit: "):  # fmt: skip
             assert text in starved
         for text in ("held idle", "since ", "62.0 GiB", "bob", "python", "Ask bob whether"):
-            assert text in held
+            assert all(text in one for one in held)
 
     def test_have_a_tile_each_with_number_state_busy_share_and_user(self, shown: Open) -> None:
         page = shown()
@@ -168,7 +168,7 @@ class TestAMachineOfThirteen:
             page.until(".lane >> nth=2 >> .times", rf"observed\s*{state.samples_total}\.0.s")
 
         assert lanes(page) == [8, 10, 2]
-        assert page.page.locator(".lane canvas").nth(2).evaluate("canvas => canvas.width") > 500
+        assert page.page.locator(".lane canvas").nth(2).evaluate("canvas => canvas.width") > 400
         page.page.locator(".tile").nth(2).press("Space")
         assert lanes(page) == [8, 10]
 

@@ -181,7 +181,7 @@ class TestTheTimeShown:
         page.page.wait_for_timeout(300)
 
         assert pointed_at(page, 0.5).endswith(": older than is kept")
-        assert "busy" in pointed_at(page, 0.95)
+        assert "busy" in pointed_at(page, 0.9)
 
     def test_has_the_levels_of_a_gpu_on_request(self, shown: Callable[..., Visit]) -> None:
         page = shown()

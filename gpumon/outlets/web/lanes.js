@@ -291,12 +291,13 @@ function figuresOf(gpu) {
 
 // Whose it is: its holder, else its process with the most memory, which comes first.
 function updateWho(lane, gpu) {
-  const who = gpu.held_by ?? gpu.processes?.[0] ?? null;
+  const known = gpu.user === null ? null : { user: gpu.user }; // of a lost GPU
+  const who = gpu.held_by ?? gpu.processes?.[0] ?? known;
   lane.who.hidden = who === null && gpu.runs.length === 0;
   setText(lane.user, who?.user ?? "");
   lane["of-user"].hidden = !who?.user;
   showText(lane.command, who?.command ?? "");
-  showText(lane.pid, who === null ? "" : `pid${NBSP}${who.pid}`);
+  showText(lane.pid, who?.pid === undefined ? "" : `pid${NBSP}${who.pid}`);
   lane["of-runs"].hidden = gpu.runs.length === 0;
 }
 
@@ -306,16 +307,12 @@ function adviceOf(gpu, view, advised) {
   const first = gpu.first_advice;
   const shown = gpu.troubles
     .filter(({ severity, advice }) => severity !== "none" && advice !== "" && !begins(first, advice))
-    .map(({ short_name: key, advice }) => ({ key, text: advice, evidence: "" }));
+    .map(({ short_name: key, advice: text }) => ({ key, text }));
   if (first === "") return shown;
   const place = gpu.advice.find((at) => begins(first, view.advice[at].text));
-  if (place === undefined) return [{ key: "first", text: first, evidence: "" }, ...shown];
-  const { cause, heading, text } = view.advice[place];
   const above = advised.get(place) ?? gpu.label;
-  advised.set(place, above);
-  const facts = heading.replace(`GPU ${gpu.label}: `, "");
-  const about = facts.includes(" · ") ? facts : ""; // the cause alone is in the title
-  return [{ key: cause, text: above === gpu.label ? text : `As for GPU ${above}.`, evidence: about }, ...shown];
+  if (place !== undefined) advised.set(place, above);
+  return [{ key: "first", text: above === gpu.label ? first : `As for GPU ${above}.` }, ...shown];
 }
 
 const begins = (text, start) => text.toLowerCase().startsWith(start.toLowerCase());
@@ -327,7 +324,7 @@ export function makeAdvice() {
   return { whole, heading, text, evidence };
 }
 
-export function updateAdvice(item, { heading = "", text, evidence }) {
+export function updateAdvice(item, { heading = "", text, evidence = "" }) {
   showText(item.heading, heading);
   setText(item.text, text);
   showText(item.evidence, evidence);
