@@ -13,6 +13,9 @@ from pathlib import Path
 
 import pytest
 
+import gpumon.outlets.store.store as store_module
+from gpumon.outlets.store.store import Store
+from tests.builders.store import Machine
 from tests.daemon import RunningDaemon
 from tests.needs import missing
 from tests.waiting import wait_until
@@ -172,6 +175,24 @@ class TestADamagedFile:
 
         assert len([*path.parent.glob(f"{path.name}-corrupt-*Z")]) == 1
         assert kept_of(path) > 0
+
+
+class TestARemovedFile:
+    def test_is_made_again(
+        self, tmp_path: Path, path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(store_module, "RETRY_EVERY_S", 0.0)
+        monkeypatch.setattr(store_module, "FLUSH_EVERY_S", 0.02)
+        machine = Machine(Store(path))
+        machine.store.start()
+        machine.work(60)
+        machine.history(0, 1)
+        path.unlink()
+        wait_until(path.exists)
+        machine.work(60)
+        machine.store.close()
+
+        assert kept_of(path) == 60.0
 
 
 class TestTwoDaemons:

@@ -423,15 +423,21 @@ class Database:
         )
 
     def _prune_rest(self, before_s: float) -> None:
+        """Remove what rows no longer need: nothing for which there may yet be one."""
         execute = self.connection.execute
+        rowless_s = min(before_s, *(self.pruned_until_s(tier) for tier in TIERS))
         execute(
             "DELETE FROM runs WHERE until_s < ? OR id <= (SELECT max(id) FROM runs) - ?",
-            (before_s, _MAX_RUN_SPANS),
+            (rowless_s, _MAX_RUN_SPANS),
         )
-        execute("DELETE FROM daemons WHERE seen_s < ? AND id != ?", (before_s, self._daemon or -1))
+        execute(
+            "DELETE FROM daemons WHERE id != ? AND (seen_s < ? OR seen_s < ?"
+            " AND id NOT IN (SELECT daemon FROM devices))",
+            (self._daemon or -1, rowless_s, before_s),
+        )
         execute(
             "DELETE FROM devices WHERE gone_s < ? OR daemon NOT IN (SELECT id FROM daemons)",
-            (before_s,),
+            (rowless_s,),
         )
 
     def pruned_until_s(self, tier: Tier) -> float:

@@ -179,12 +179,15 @@ class Store:
     def _work(self) -> None:
         while not self._closed.wait(FLUSH_EVERY_S):
             with self._turn:
-                is_missing = self.path is not None and not self._is_on_disk
                 if self._closed.is_set():
                     return
-                if is_missing and time.monotonic() >= self._retry_at:
+                if self._is_lost() and time.monotonic() >= self._retry_at:
                     self._open()
                 self._flush()
+
+    def _is_lost(self) -> bool:
+        """Whether a file is wanted and there is none, or it was removed."""
+        return self.path is not None and not (self._is_on_disk and self.path.exists())
 
     def _flush(self) -> None:
         """Write what came; if that fails, keep it for the next time."""

@@ -274,6 +274,25 @@ class TestItsFile:
         with closing(sqlite3.connect(tmp_path / "state" / "store.sqlite3")) as database:
             assert database.execute("SELECT uuid FROM devices").fetchall() == [("MIG-4",)]
 
+    def test_loses_little_by_a_clock_that_is_wrong_for_a_minute(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(database_module, "_PRUNED_AT_ONCE", 5)
+        machine = Machine(store_in(tmp_path))
+        for _ in range(30):
+            machine.work(60)
+            machine.history(0, 1)
+        machine.store.close()
+        again = Machine(store_in(tmp_path), Card("GPU-1", 1))
+        again.begin(machine.wall_s + 10 * 365 * 86_400)
+        again.work(1)
+        again.history(0, 1)
+        again.wall_s = machine.wall_s + 10
+        again.work(1)
+
+        busy = sums(again.history(0, 1860)["gpus"]["GPU-0"])["busy"]
+        assert 1500 <= busy <= 1801
+
     def test_keeps_less_of_many_gpus(self) -> None:
         cards = [Card(f"GPU-{number}", number) for number in range(64)]
         machine = Machine(Store(None), *cards)
