@@ -163,7 +163,7 @@ def _show_live(feed: ViewFeed) -> int:
             "`gpumon top -1`"
         )
     gc.disable()  # until the screen is there: imports make thousands of objects that stay
-    first = feed.first()  # before the screen, so that an error is a sentence
+    first = feed.first()  # without a daemon that is named, there is no screen
     from gpumon.outlets.screen.app import run_screen
 
     return run_screen(feed, first, Ink(style_for(sys.stdout, os.environ)))

@@ -32,8 +32,8 @@ Show = Callable[[Screenful], None]
 class ViewFeed(Protocol):
     """Gives what there is to show, until it is closed."""
 
-    def first(self, ticks: int = 1) -> Screenful:
-        """What there is now; with more than one tick, what there is soon, for one screen.
+    def first(self, ticks: int = 0) -> Screenful:
+        """What can be shown at once; or, for one screen, the view after so many ticks.
 
         Raises:
             NoDaemonError: There is no daemon to read.
@@ -83,11 +83,11 @@ class DaemonFeed:
         self._clock = SystemClock()
         self._boot_id, self._names = read_boot_id(), LocalNames()
 
-    def first(self, ticks: int = 1) -> Screenful:
+    def first(self, ticks: int = 0) -> Screenful:
         address = self._address()
         view = fetch_view(address)
         patient_until_ns = self._clock.monotonic_ns() + nanoseconds(_FIRST_TICK_S)
-        while view is None and ticks > 1 and self._clock.monotonic_ns() < patient_until_ns:
+        while view is None and ticks and self._clock.monotonic_ns() < patient_until_ns:
             self._closed.wait(_ASK_AGAIN_S)
             view = fetch_view(address)
         self._last = Screenful(view, f"daemon at {address.place}")
@@ -154,6 +154,73 @@ class WatchFeed:
     """
 
     def __init__(self, source: str, period_s: float, *, is_fallback: bool = False) -> None:
+        self._source, self._period_s, self._is_fallback = source, period_s, is_fallback
+        why = "no daemon runs here: " if is_fallback else ""
+        self._last = Screenful(None, f"{why}watching {source} in this process")
+        self._closed = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._watch: OwnWatch | None = None
+
+    def first(self, ticks: int = 0) -> Screenful:
+        if ticks:
+            watch = self._opened()
+            for _ in range(ticks):
+                self._tick(watch)
+        return self._last
+
+    def follow(self, show: Show) -> None:
+        self._thread = threading.Thread(
+            target=self._follow, args=(show,), name="gpumon-views", daemon=True
+        )
+        self._thread.start()
+
+    def close(self) -> None:
+        self._closed.set()
+        if self._watch is not None:
+            self._watch.wake()
+        if self._thread is not None:
+            self._thread.join(1.0)
+            self._thread = None
+        if self._watch is not None:
+            self._watch.close()
+
+    def _follow(self, show: Show) -> None:
+        try:
+            watch = self._opened()
+            while not self._closed.is_set():
+                show(self._tick(watch))
+        except GpumonError as error:
+            show(self._last._replace(error=error))
+
+    def _opened(self) -> OwnWatch:
+        """The watch, once its source can be read.
+
+        Raises:
+            SourceUnavailableError: It cannot.
+        """
+        if self._watch is None:
+            self._watch = OwnWatch(self._source, self._period_s)
+        try:
+            self._watch.require_source()
+        except SourceUnavailableError as error:
+            if not self._is_fallback:
+                raise
+            raise SourceUnavailableError(f"no gpumon daemon runs here, and {error}") from error
+        return self._watch
+
+    def _tick(self, watch: OwnWatch) -> Screenful:
+        self._last = self._last._replace(view=watch.next_view(), is_local=watch.is_local)
+        return self._last
+
+
+class OwnWatch:
+    """The view of each tick of a source, as a daemon would send it.
+
+    Attributes:
+        is_local: Whether its processes are of this machine.
+    """
+
+    def __init__(self, source: str, period_s: float) -> None:
         # Only without a daemon, because these take a quarter of a second to import.
         from gpumon.cli.source_option import folders_without_a_daemon, watch_machine
         from gpumon.outlets.http.page_history import PageHistory
@@ -172,61 +239,26 @@ class WatchFeed:
             folders=folders_without_a_daemon(),
             unlink=leave_alone,
         )
-        self._clock = clock
+        self.require_source, self.close = self._watch.require_source, self._watch.close
+        self.wake = clock.wake
         self._monitor, self._reports = Monitor(self._watch.facts), Reports()
         self._history, self._builder = PageHistory(), ViewBuilder()
-        self._is_fallback = is_fallback
-        why = "no daemon runs here: " if is_fallback else ""
-        self._origin = f"{why}watching {source} in this process"
-        self._last = Screenful(None, self._origin)
         self._names = LocalNames()
-        self._is_local = not self._watch.facts.simulated
-        self._closed = threading.Event()
-        self._thread: threading.Thread | None = None
+        self.is_local = not self._watch.facts.simulated
 
-    def first(self, ticks: int = 1) -> Screenful:
-        try:
-            self._watch.require_source()
-        except SourceUnavailableError as error:
-            if not self._is_fallback:
-                raise
-            raise SourceUnavailableError(f"no gpumon daemon runs here, and {error}") from error
-        for _ in range(ticks):
-            self._tick()
-        return self._last
+    def next_view(self) -> MonitorView:
+        """Wait for the next tick.
 
-    def follow(self, show: Show) -> None:
-        self._thread = threading.Thread(
-            target=self._follow, args=(show,), name="gpumon-views", daemon=True
-        )
-        self._thread.start()
-
-    def close(self) -> None:
-        self._closed.set()
-        self._clock.wake()
-        if self._thread is not None:
-            self._thread.join(1.0)
-            self._thread = None
-        self._watch.close()
-
-    def _follow(self, show: Show) -> None:
-        try:
-            while not self._closed.is_set():
-                show(self._tick())
-        except GpumonError as error:
-            show(self._last._replace(trouble=str(error), trouble_since_s=self._clock.wall_time_s()))
-
-    def _tick(self) -> Screenful:
+        Raises:
+            RestartNeededError: Only a new process can read the source again.
+        """
         reading = self._watch.next_reading()
         state = self._monitor.ingest(reading, self._watch.collectors())
         self._reports.follow(state)
         self._history.append(state)
         report = self._reports.report_on(state)
         view = self._builder.view(state, report, self._history.cells())
-        if self._is_local:
-            view = self._names.filled(view)
-        self._last = Screenful(view, self._origin, is_local=self._is_local)
-        return self._last
+        return self._names.filled(view) if self.is_local else view
 
 
 class LocalNames:

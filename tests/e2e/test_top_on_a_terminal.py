@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from ctypes.util import find_library
 from pathlib import Path
 
 import psutil
@@ -162,3 +163,13 @@ def test_sigterm_ends_it_and_restores_the_terminal(machine: Callable[..., Runnin
         screen = terminal.wait_for("ended with 0")
 
     assert "GPU 0" not in screen
+
+
+def test_without_a_daemon_and_a_driver_it_is_a_sentence(tmp_path: Path) -> None:
+    environ = {**RunningDaemon(tmp_path).environ, "LD_LIBRARY_PATH": ""}
+    if find_library("nvidia-ml") is not None:
+        pytest.skip("this machine has a driver")
+    with Tmux(TOP, environ, 200, 10) as terminal:
+        screen = terminal.wait_for("ended with 3")
+
+    assert "gpumon: no gpumon daemon runs here, and libnvidia-ml.so.1 was not found" in screen

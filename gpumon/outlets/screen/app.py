@@ -23,6 +23,7 @@ from textual.widget import Widget
 
 from gpumon.core.view.palette import DARK
 from gpumon.core.view.view import GpuView
+from gpumon.errors import GpumonError
 from gpumon.outlets.screen.details import Details
 from gpumon.outlets.screen.gpu_rows import RowLayout, gpu_name
 from gpumon.outlets.screen.ink import Ink, styled
@@ -186,6 +187,9 @@ class TopApp(App[int]):
         feed: Gives them.
         first: What to show until then.
         ink: How to draw.
+
+    Attributes:
+        error: Why it has ended; ``None``: a user has ended it.
     """
 
     TITLE = "gpumon top"
@@ -238,6 +242,7 @@ class TopApp(App[int]):
         self._words = ""
         self._gpus: list[GpuView] = []
         self._widths: dict[str, int] = {}
+        self.error: GpumonError | None = None
 
     def compose(self) -> ComposeResult:
         yield _TextLines("head")
@@ -252,7 +257,7 @@ class TopApp(App[int]):
             asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, self.exit)
         self.query_one(GpuList).focus()
         self._draw()
-        self._feed.follow(self._receive)
+        self.call_after_refresh(self._feed.follow, self._receive)
         if not gc.isenabled():  # start-up was without it
             gc.freeze()
             gc.enable()
@@ -267,6 +272,9 @@ class TopApp(App[int]):
 
     def on_top_app_arrived(self, event: Arrived) -> None:
         self._newest = event.shown
+        if event.shown.error is not None:
+            self.error = event.shown.error
+            self.exit()
         if not self._is_paused:
             self._shown = event.shown
             self._draw()
@@ -454,7 +462,13 @@ def pids_of(gpu: GpuView) -> list[int]:
 
 
 def run_screen(feed: LiveFeed, first: Screenful, ink: Ink) -> int:
-    """Show the screen until a user ends it; returns the exit code."""
+    """Show the screen until a user ends it; returns the exit code.
+
+    Raises:
+        GpumonError: The feed has ended with it.
+    """
     app = TopApp(feed, first, ink)
     app.run()
+    if app.error is not None:
+        raise app.error
     return app.return_code or 0

@@ -11,6 +11,7 @@ from rich.text import Text
 from gpumon.core.view.status import Tone
 from gpumon.core.view.view import MonitorView
 from gpumon.core.wording import capital
+from gpumon.errors import GpumonError
 from gpumon.outlets.screen.details import Details
 from gpumon.outlets.screen.gpu_rows import RowLayout
 from gpumon.outlets.screen.ink import NARROW, Ink
@@ -31,6 +32,7 @@ class Screenful(NamedTuple):
         trouble: Why it is not the present, as a sentence; empty: it is.
         trouble_since_s: Since when, in seconds since the epoch.
         is_local: Whether its processes are of this machine.
+        error: Why there will be no more views.
     """
 
     view: MonitorView | None
@@ -38,6 +40,7 @@ class Screenful(NamedTuple):
     trouble: str = ""
     trouble_since_s: float = 0.0
     is_local: bool = False
+    error: GpumonError | None = None
 
 
 def one_screen(shown: Screenful, width: int, ink: Ink) -> list[Text]:

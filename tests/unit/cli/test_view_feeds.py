@@ -12,7 +12,7 @@ import pytest
 
 from gpumon.cli.view_feeds import DaemonFeed, LocalNames, WatchFeed
 from gpumon.core.view.view import HolderView, ProcessView
-from gpumon.errors import NoDaemonError
+from gpumon.errors import NoDaemonError, SourceUnavailableError
 from gpumon.outlets.screen.one_screen import Screenful
 from gpumon.sources.daemon_view import DaemonAddress
 from tests.builders.state import monitor_state
@@ -88,6 +88,7 @@ class TestAnOwnWatch:
         monkeypatch.setenv("GPUMON_RUNTIME_DIR", str(tmp_path))
         received: queue.Queue[Screenful] = queue.Queue()
         feed = WatchFeed("simulated:eight", 0.05)
+        assert feed.first().view is None
         first = feed.first(2)
         feed.follow(received.put)
         later = received.get(timeout=PATIENCE_S)
@@ -106,4 +107,19 @@ def test_one_screen_waits_for_the_first_tick_of_a_daemon() -> None:
         feed = DaemonFeed(lambda: DaemonAddress(server.address))
 
         assert feed.first().view is None
-        assert feed.first(2).view is not None
+        assert feed.first(1).view is not None
+
+
+def test_an_own_watch_ends_with_its_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise SourceUnavailableError("libnvidia-ml.so.1 was not found")
+
+    monkeypatch.setattr("gpumon.cli.source_option.open_source", refuse)
+    received: queue.Queue[Screenful] = queue.Queue()
+    feed = WatchFeed("nvml", 1.0, is_fallback=True)
+    feed.follow(received.put)
+    error = received.get(timeout=PATIENCE_S).error
+    feed.close()
+
+    assert isinstance(error, SourceUnavailableError)
+    assert str(error) == "no gpumon daemon runs here, and libnvidia-ml.so.1 was not found"

@@ -10,6 +10,7 @@ import pytest
 
 from gpumon.core.view.palette import DARK
 from gpumon.core.view.view import MonitorView
+from gpumon.errors import NoDaemonError
 from gpumon.outlets.screen.app import DetailPane, GpuList, KeyLine, TopApp
 from gpumon.outlets.screen.ink import Ink
 from gpumon.outlets.screen.one_screen import Screenful
@@ -256,5 +257,19 @@ def test_without_colours_the_chosen_row_is_reversed() -> None:
             for style in (one for row in styles for one in row if one is not None):
                 assert style.color is None or style.color.is_default
                 assert style.bgcolor is None or style.bgcolor.is_default
+
+    asyncio.run(run())
+
+
+def test_an_error_of_the_feed_ends_it() -> None:
+    async def run() -> None:
+        feed = ScriptedFeed()
+        app = TopApp(feed, Screenful(None, "watching nvml"), Ink(TextStyle()))
+        async with app.run_test(size=(100, 30)) as pilot:
+            await pilot.pause()
+            error = NoDaemonError("gone")
+            feed.show(Screenful(None, "watching nvml", error=error))
+            await pilot.pause()
+            assert app.error is error
 
     asyncio.run(run())
