@@ -183,6 +183,15 @@ class TestTheTimeShown:
         assert pointed_at(page, 0.5).endswith(": older than is kept")
         assert "busy" in pointed_at(page, 0.9)
 
+    def test_is_asked_for_seldom_while_no_answer_comes(self, shown: Callable[..., Visit]) -> None:
+        page = shown()
+        page.is_in_trouble = True
+        page.page.route(re.compile(r"/api/v1/history\?"), lambda route: route.abort())
+        choose(page, "1 h")
+        page.page.wait_for_timeout(2_000)
+
+        assert len([url for url in page.requested if "history?" in url]) == 1
+
     def test_has_the_levels_of_a_gpu_on_request(self, shown: Callable[..., Visit]) -> None:
         page = shown()
         with_store(page)

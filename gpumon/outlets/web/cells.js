@@ -150,18 +150,18 @@ const LEAST_STALE_MS = 10_000;
 export class Spans {
   #document = null;
   #cells = new Map();
-  #askedMs = -Infinity;
+  #askedMs = 0;
   #isAsking = false;
   #asked = "";
-  isMissing = false; // the daemon keeps none
+  isMissing = false; // the daemon keeps none, or did not answer
 
   constructor(onChange, onRefused) {
     Object.assign(this, { onChange, onRefused });
   }
 
+  // Asks again for what is shown next.
   forget() {
-    this.isMissing = false;
-    this.#askedMs = -Infinity;
+    this.#asked = "";
   }
 
   // Asks for a window, unless what is here is of it and new enough.
@@ -169,9 +169,8 @@ export class Spans {
     const cellS = (toS - fromS) / 600;
     const asked = follows ? `${Math.round(toS - fromS)}` : `${fromS}-${toS}`;
     const ageMs = performance.now() - this.#askedMs;
-    const isFresh = !follows || ageMs < Math.max(LEAST_STALE_MS, 1000 * cellS);
-    const isHere = this.#asked === asked && isFresh && this.#askedMs > -Infinity;
-    if (this.#isAsking || isHere || (this.isMissing && ageMs < 6 * LEAST_STALE_MS)) return;
+    const lastsMs = this.isMissing || follows ? Math.max(LEAST_STALE_MS, 1000 * cellS) : Infinity;
+    if (this.#isAsking || (this.#asked === asked && ageMs < lastsMs)) return;
     this.#asked = asked;
     this.#askedMs = performance.now();
     this.#isAsking = true;
@@ -190,7 +189,7 @@ export class Spans {
       this.#document = this.isMissing ? null : document;
       this.#cells.clear();
     } catch {
-      this.forget(); // the stream says that the connection is lost
+      this.isMissing = true; // the stream says that the connection is lost
     }
   }
 

@@ -70,8 +70,10 @@ export class Children {
 
   #place(node, there) {
     if (node === there) return;
-    // Keeps the keyboard's focus, where the browser has it.
+    const focused = document.activeElement;
     if (node.isConnected && this.target.moveBefore) this.target.moveBefore(node, there);
     else this.target.insertBefore(node, there);
+    // Where the browser cannot move an element with the keyboard's focus in it.
+    if (focused !== document.activeElement) focused.focus({ preventScroll: true });
   }
 }

@@ -125,7 +125,8 @@ function choose(choice) {
 }
 
 function refuse(sentence) {
-  choose(LIVE);
+  if (page.choice.kind === "live") history.replaceState(null, "", fragmentOf(LIVE));
+  else choose(LIVE);
   showText(element("refused"), sentence);
 }
 
