@@ -11,9 +11,10 @@ import pytest
 from gpumon.core.view.palette import DARK
 from gpumon.core.view.view import MonitorView
 from gpumon.errors import NoDaemonError
-from gpumon.outlets.screen.app import DetailPane, GpuList, KeyLine, TopApp
+from gpumon.outlets.screen.app import TopApp
 from gpumon.outlets.screen.ink import Ink
 from gpumon.outlets.screen.one_screen import Screenful
+from gpumon.outlets.screen.parts import DetailPane, GpuList, KeyLine, TextLines
 from gpumon.outlets.text.style import TextStyle
 from tests.builders.view import gpu_view, held, sixteen, starved, view
 
@@ -72,7 +73,7 @@ class Opened:
 
     @property
     def head(self) -> str:
-        lines: list[Any] = self.app.query_one("#head").lines  # type: ignore[attr-defined]
+        lines = self.app.query_one("#head", TextLines).lines
         return "\n".join(line.plain for line in lines)
 
     @property
@@ -273,3 +274,14 @@ def test_an_error_of_the_feed_ends_it() -> None:
             assert app.error is error
 
     asyncio.run(run())
+
+
+def test_the_lower_part_scrolls_and_is_at_its_top_for_another_gpu() -> None:
+    async def act(screen: Opened) -> None:
+        details = screen.app.query_one(DetailPane)
+        await screen.press("down", "tab", "end")
+        assert details.scroll_y > 0
+        await screen.press("tab", "down")
+        assert details.scroll_y == 0
+
+    on_screen(act, size=(80, 16))
