@@ -27,8 +27,8 @@ _ALWAYS: Final = 1
 _WISHES_FROM: Final = 9
 """Columns of this rank or later come after what others wish to have."""
 NO_ANSWER: Final = "\N{EN DASH}"
-MEMORY: Final = "quiet"
-"""What colours memory."""
+_LEVEL: Final = "quiet"
+"""What colours memory and power."""
 
 _Draw = Callable[[GpuView, int], Text]
 
@@ -165,6 +165,7 @@ def _columns(gpus: Sequence[GpuView], ink: Ink, seen: dict[str, int]) -> list[_C
         _Column("10 min", 6, has_cells * _LEAST_SPARK, has_cells * _MOST_SPARK, spark),
         bar("memory", 12, _memory_part),
         text("GiB", 5, _memory, 14, right=True),
+        bar("power", 14, _power_part),
         text("W", 8, _power, 14, right=True),
         text("°C" if ink.unicode else "C", 13, _temperature, 4, right=True),
         text("user", 5, user_of, _LONGEST_NAME),
@@ -223,7 +224,12 @@ def _busy_part(gpu: GpuView) -> Mapping[str, float]:
 
 def _memory_part(gpu: GpuView) -> Mapping[str, float]:
     used, whole = gpu.memory_used_bytes, gpu.memory_capacity_bytes
-    return {} if used is None or not whole else {MEMORY: used / whole}
+    return {} if used is None or not whole else {_LEVEL: used / whole}
+
+
+def _power_part(gpu: GpuView) -> Mapping[str, float]:
+    used, most = gpu.power_watts, gpu.power_limit_watts
+    return {} if used is None or not most else {_LEVEL: used / most}
 
 
 def _memory(gpu: GpuView) -> str:
