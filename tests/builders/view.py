@@ -178,7 +178,8 @@ def view(*gpus: GpuView, **fields: Any) -> MonitorView:
         "headline": Headline(
             Tone.BAD,
             "GPU 3: starved",
-            "GPU 3 starved since 14:03 UTC, GPU 9 lost.",
+            "GPU 9 lost since 14:03 UTC · GPU 3 starved since 14:03 UTC · GPUs 12 and 13 held idle "
+            "since 09:12 UTC · 12 healthy",
             "Starved since 14:03 UTC (high loss): GPU 3 spends 52 % of its time in use waiting for "
             "input.",
             "It was idle for 55 of 100 s in use, 52 s of it waiting for input, as its tags prove. "

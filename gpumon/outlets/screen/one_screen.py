@@ -75,7 +75,7 @@ def head_lines(shown: Screenful, width: int, ink: Ink, *, most: int | None = Non
         shown: What there is to show.
         width: Columns of the terminal.
         ink: How to draw.
-        most: Lines of each of the three, and then the short verdict; ``None``: all.
+        most: Lines of each of the three; ``None``: all.
     """
     view = shown.view
     if view is None:
@@ -84,9 +84,8 @@ def head_lines(shown: Screenful, width: int, ink: Ink, *, most: int | None = Non
     text_width = min(width, _WIDEST_TEXT) if most is None else width
     tone = f"bold {ink.colour(head.tone.value)}"
     lines = [_source_line(shown, view, width, ink)]
-    verdict = head.verdict if most is None else head.line
     sentences = (
-        ("Verdict: ", verdict, tone),
+        ("Verdict: ", head.line, tone),
         ("Why:     ", head.why, ""),
         ("Next:    ", head.next, ""),
     )

@@ -101,7 +101,7 @@ def test_it_begins_with_the_gpu_in_greatest_need() -> None:
         assert screen.labels[:4] == ["GPU 9", "GPU 3", "GPU 12", "GPU 13"]
         assert screen.chosen == "GPU 9"
         assert "has been lost (XID 79)" in screen.below
-        assert "GPU 3 starved since 14:03 UTC" in screen.head
+        assert "Verdict: GPU 9 lost since 14:03 UTC · GPU 3 starved" in screen.head
 
     on_screen(act)
 
