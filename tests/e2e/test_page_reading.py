@@ -194,7 +194,7 @@ class TestTwoPages:
                 server.publish(state)
             for page in pages:
                 page.until(f".tile >> nth={STARVED_GPU}", "starved")
-                page.page.wait_for_timeout(300)
+                page.page.wait_for_timeout(1_000)
             texts = [page.text("#tiles") for page in pages]
         for page in pages:
             page.is_in_trouble = True  # their server is gone

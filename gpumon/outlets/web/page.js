@@ -10,6 +10,7 @@ import { Tiles } from "/tiles.js";
 import { LIVE, choiceOf, clockText, fragmentOf, ticksOf, windowOf } from "/window.js";
 
 const AGE_EVERY_MS = 500;
+const LEAST_BETWEEN_MS = 250;
 const RECONNECT_MS = 3_000;
 const ASLEEP_MS = 30_000; // a clock that jumped by so much: the machine was asleep
 
@@ -73,7 +74,7 @@ async function takeTick({ view, history }) {
   }
   page.view = view;
   points.setClock(view);
-  draw();
+  drawSoon();
 }
 
 // One after the other: a tick must not overtake one that still waits for its history.
@@ -183,7 +184,19 @@ function gapsOf(window) {
 
 // --- what is shown -------------------------------------------------------------------------------
 
+// Ticks that come faster than eyes follow are drawn together.
+let drawnAt = -Infinity;
+let drawTimer = null;
+
+function drawSoon() {
+  const waitMs = drawnAt + LEAST_BETWEEN_MS - performance.now();
+  if (waitMs <= 0) draw();
+  else drawTimer ??= setTimeout(draw, waitMs);
+}
+
 function draw() {
+  clearTimeout(drawTimer);
+  [drawTimer, drawnAt] = [null, performance.now()];
   const { view } = page;
   if (view === null) return;
   if (document.hidden) {
