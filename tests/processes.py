@@ -1,4 +1,4 @@
-"""Processes that end with their block."""
+"""Processes that end with their block, and pids that are those of the driver."""
 
 from __future__ import annotations
 
@@ -8,7 +8,15 @@ import subprocess
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import AnyStr
+
+import pytest
+
+HOST_PIDS = "pid:[4026531836]"
+with_pids_of_the_host = pytest.mark.skipif(
+    str(Path("/proc/self/ns/pid").readlink()) != HOST_PIDS, reason="pids here are not the host's"
+)
 
 
 @contextmanager

@@ -18,6 +18,7 @@ from tests.daemon import RunningDaemon
 from tests.e2e.tmux_terminal import Tmux
 from tests.fakenvml.build import fake_env
 from tests.fakenvml.control import FakeNvml
+from tests.processes import with_pids_of_the_host
 from tests.waiting import until
 
 TOP = [sys.executable, "-m", "gpumon", "top"]
@@ -49,19 +50,17 @@ def machine(fake_library: Path, tmp_path: Path) -> Iterator[Callable[..., Runnin
         fake.close()
 
 
-@pytest.mark.parametrize("size", [(80, 24), (120, 30), (160, 50), (250, 70)])
-def test_a_row_for_each_gpu_at_any_size(
-    machine: Callable[..., RunningDaemon], size: tuple[int, int]
-) -> None:
-    with machine(8) as daemon, Tmux(TOP, daemon.environ, *size) as terminal:
-        screen = terminal.wait_for(r"^GPU 7 ")
+def test_a_row_for_each_gpu_at_any_size(machine: Callable[..., RunningDaemon]) -> None:
+    with machine(8) as daemon:
+        for columns, lines in ((80, 24), (120, 30), (160, 50), (250, 70)):
+            with Tmux(TOP, daemon.environ, columns, lines) as terminal:
+                table, _, below = terminal.wait_for(r"^GPU 7 ").partition("───")
 
-        table, _, below = screen.partition("───")
-        assert len(ROW.findall(table)) == 8
-        assert "GPU 0 " in below
-        assert max(map(len, screen.splitlines())) <= size[0]
-        terminal.press("q")
-        terminal.wait_for("ended with 0")
+                assert len(ROW.findall(table)) == 8
+                assert "GPU 0 " in below
+                assert max(map(len, table.splitlines())) <= columns
+                terminal.press("q")
+                terminal.wait_for("ended with 0")
 
 
 @pytest.mark.parametrize(("count", "parts"), [(1, 0), (16, 0), (64, 0), (2, 7)])
@@ -76,6 +75,7 @@ def test_all_gpus_can_be_reached(
         terminal.wait_for(rf"^GPU {last} ")
 
 
+@with_pids_of_the_host
 def test_processes_have_their_user_program_and_host_cpu(
     machine: Callable[..., RunningDaemon],
 ) -> None:
@@ -97,6 +97,7 @@ def test_it_survives_being_resized(machine: Callable[..., RunningDaemon]) -> Non
         assert max(map(len, screen.splitlines())) <= 60
 
 
+@pytest.mark.slow
 def test_a_daemon_that_goes_and_comes_back(machine: Callable[..., RunningDaemon]) -> None:
     daemon = machine(1)
     with daemon, Tmux(TOP, daemon.environ, 120, 30) as terminal:

@@ -18,6 +18,7 @@ from gpumon.sources.daemon_view import DaemonAddress
 from tests.builders.state import monitor_state
 from tests.builders.time import s
 from tests.builders.view import gpu_view, view
+from tests.processes import with_pids_of_the_host
 from tests.serving import serving
 from tests.waiting import PATIENCE_S
 
@@ -25,6 +26,7 @@ OWN_PID = os.getpid()
 
 
 class TestNamesOfProcesses:
+    @with_pids_of_the_host
     def test_are_filled_in_where_the_daemon_leaves_them_out(self) -> None:
         process = ProcessView(OWN_PID, None, None, 1 << 30, 0.5)
         held = HolderView(OWN_PID, None, None, 1 << 30, None)

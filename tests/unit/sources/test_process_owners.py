@@ -10,10 +10,8 @@ import pytest
 
 from gpumon.sources.process_owners import ProcessOwners
 from tests.other_users import OTHER_UID, READER_GROUP, as_root, become, hiding, needs_hidepid
-from tests.processes import ending
+from tests.processes import HOST_PIDS, ending, with_pids_of_the_host
 from tests.waiting import wait_until
-
-HOST_PIDS = "pid:[4026531836]"
 
 
 @pytest.fixture
@@ -28,11 +26,6 @@ def process(proc: Path, pid: int, name: str, uids: str = "7\t1000\t8\t9") -> Non
     (proc / str(pid)).mkdir()
     status = f"Name:\t{name}\nUmask:\t0022\nPid:\t{pid}\nUid:\t{uids}\nGid:\t1\t1\t1\t1\n"
     (proc / str(pid) / "status").write_text(status)
-
-
-with_pids_of_the_host = pytest.mark.skipif(
-    str(Path("/proc/self/ns/pid").readlink()) != HOST_PIDS, reason="pids here are not the host's"
-)
 
 
 class TestTheOwnerOfAProcess:

@@ -207,8 +207,17 @@ def test_a_daemon_that_goes_turns_it_grey_and_comes_back_by_itself() -> None:
     on_screen(act)
 
 
-@pytest.mark.parametrize("size", [(20, 6), (1, 1), (80, 24), (250, 60), (80, 3)])
-@pytest.mark.parametrize("count", [0, 1, 64])
+@pytest.mark.parametrize(
+    ("size", "count"),
+    [
+        ((80, 24), 0),
+        ((80, 24), 1),
+        ((1, 1), 1),
+        ((20, 6), 64),
+        ((250, 60), 64),
+        ((80, 3), 64),
+    ],
+)
 def test_any_size_and_any_number_of_gpus_can_be_shown(size: tuple[int, int], count: int) -> None:
     async def act(screen: Opened) -> None:
         await screen.press("end", "h", "escape", "k", "escape", "tab", "down", "tab", "pageup")

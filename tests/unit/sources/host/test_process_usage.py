@@ -10,7 +10,7 @@ import sys
 import pytest
 
 from gpumon.sources.host.process_usage import HostProcess, ProcessUsage
-from tests.processes import ending
+from tests.processes import ending, with_pids_of_the_host
 from tests.waiting import until
 
 SPINS = "while True: pass"
@@ -23,6 +23,7 @@ def read(usage: ProcessUsage, *pids: int, tree: bool = False) -> dict[int, HostP
     return {process.pid: process for process in usage.read(pids, tree=tree)}
 
 
+@with_pids_of_the_host
 def test_a_process_has_its_user_program_cores_and_memory() -> None:
     usage = ProcessUsage()
     with subprocess.Popen([sys.executable, "-c", SPINS]) as child, ending(child):
@@ -36,6 +37,7 @@ def test_a_process_has_its_user_program_cores_and_memory() -> None:
         assert until(lambda: (read(usage, child.pid)[child.pid].cpu_ratio or 0.0) > 0.05)
 
 
+@with_pids_of_the_host
 def test_children_follow_their_parent_in_the_tree() -> None:
     usage = ProcessUsage()
     with subprocess.Popen([sys.executable, "-c", HAS_CHILD]) as parent, ending(parent):
