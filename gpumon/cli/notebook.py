@@ -66,7 +66,7 @@ def shown_report(since: str | None = None, run: str | None = None) -> ShownRepor
     if since is not None and run is not None:
         raise UsageError("since= cannot be combined with run=")
     try:
-        since_s = None if since is None else time_argument(since)
+        since_s = None if since is None else time_argument(f"{since}")
         return ShownReport(daemons_report(since_s, run, with_lanes=True))
     except ArgumentTypeError as error:
         raise UsageError(f"since={since!r}: {error}") from None

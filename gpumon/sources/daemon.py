@@ -228,7 +228,9 @@ def ask_daemon(
         document = json.loads(body) if status == _OK else None
     except (OSError, ValueError, RecursionError) as error:
         reason = str(error) or type(error).__name__
-        raise NoDaemonError(f"the gpumon daemon does not answer at {url} ({reason})") from error
+        raise NoDaemonError(
+            f"the gpumon daemon does not answer at {url} ({reason}): if it has ended, {_START_ONE}"
+        ) from error
     if status == _NOT_FOUND and body.startswith(_NO_SUCH_PATH):
         raise NoDaemonError(
             f"the gpumon daemon is older than this gpumon, and does not know {url}: restart it"

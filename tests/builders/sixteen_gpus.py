@@ -44,7 +44,7 @@ class SixteenGpus(Story):
         self.began_wall_time_s = began_wall_time_s
         self.monitor = Monitor(
             MonitorFacts(
-                source="simulated:sixteen", source_kind="simulated", simulated=True,
+                source="sixteen simulated GPUs", source_kind="simulated", simulated=True,
                 period_ns=NS_PER_S, boot_id="boot", started_wall_time_s=self.began_wall_time_s,
             )
         )  # fmt: skip

@@ -179,7 +179,7 @@ class TestTheTab:
         with showing(now(gpus=(healthy_gpu(),)), listen=address):
             page.until("#sentence", "GPU 1 lost little time")
             assert page.is_hidden("#banner")
-            assert page.page.title().startswith("1.0 % lost")
+            assert page.page.title().startswith("1.0 % of GPU time lost")
             assert page.page.locator("#icon").get_attribute("href") == "/favicon-good.svg"
 
 

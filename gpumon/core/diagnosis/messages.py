@@ -544,13 +544,15 @@ SEEN_AT: Final = (
 SEEN_FUNCTION: Final = "Its own code there is {function}."
 NOT_WHILE_BUSY: Final = ", and in {seen} of {count} while it worked"
 PROBABLY_INPUT: Final = (
-    "By their shape, these pauses are probably waits for input ({percent}), otherwise {others}."
+    "By their shape, these pauses are probably waits for input (probability {percent}), "
+    "otherwise {others}."
 )
 OTHERS_PROBABLY_INPUT: Final = (
-    "The other pauses are probably waits for input, too ({percent}), otherwise {others}."
+    "The other pauses are probably waits for input, too (probability {percent}), "
+    "otherwise {others}."
 )
 LESS_LIKE_INPUT: Final = (
-    "These pauses look less like waits for input ({percent}) than like {others}."
+    "These pauses look less like waits for input (probability {percent}) than like {others}."
 )
 SHAPE_IS_OPEN: Final = "Their pattern does not show whether they are {causes}."
 LAST_PAUSES_OF_A_JOB: Final = (
@@ -834,6 +836,7 @@ LOOK_AT_ITS_LOG: Final = (
 LOG_FOR_LONGER: Final = "log for longer, to see whether such pauses come again."
 LOG_NEEDS_NO_CHANGE: Final = "nothing in this log calls for a change."
 NO_CHANGE: Final = "nothing needs to change."
+NO_CHANGE_YET: Final = "nothing needs to change yet: three pauses or more would show a pattern."
 GAIN: Final = "At most {times} times as fast."
 GAIN_OF_FIRST_BATCH: Final = (
     "At most {times} times as fast here, but this wait comes once per run: a longer run gains less."

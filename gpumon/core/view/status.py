@@ -96,6 +96,8 @@ def _without_trouble(gpu: GpuReport) -> GpuStatus:
     name = gpu.verdict.name if gpu.now is None else gpu.now.name
     if is_held(gpu, name):
         return _HELD
+    if name is VerdictName.NOT_IN_USE and gpu.is_hardly_observed:
+        name = VerdictName.TOO_SHORT_TO_JUDGE
     shape, tone, need = _OF_VERDICT[name]
     return GpuStatus(name.value, word_of(gpu, name), shape, tone, need)
 
@@ -105,7 +107,7 @@ def word_of(gpu: GpuReport, name: VerdictName) -> str:
     if is_held(gpu, name):
         return _HELD.word
     if name is VerdictName.NOT_IN_USE and gpu.is_hardly_observed:
-        return WORD_OF_VERDICT[VerdictName.TOO_SHORT_TO_JUDGE]
+        name = VerdictName.TOO_SHORT_TO_JUDGE
     if name is gpu.verdict.name is VerdictName.NOT_IN_USE and gpu.totals.in_use_ns:
         return "hardly used"
     return WORD_OF_VERDICT[name]

@@ -17,6 +17,7 @@ from gpumon.core.diagnosis.messages import (
     WORD_OF_CAUSE,
     WORD_OF_FIRST_WAIT,
     WORD_OF_REASON,
+    WORD_OF_VERDICT,
 )
 from gpumon.core.diagnosis.pause_messages import likely_text
 from gpumon.core.diagnosis.seen_messages import seen_files, seen_place, seen_share
@@ -134,7 +135,7 @@ class ViewBuilder:
             boot_id=label_text(state.boot_id),
             headline=_on_one_line(headline_of(report), gpus),
             notes=tuple(shown_notes(report)),
-            advice=tuple(map(_advice, report.advice)),
+            advice=tuple(_advice(one, report.at_present) for one in report.advice),
             gpus=tuple(gpus),
             runs=tuple(_run(run, labels) for run in sorted(state.runs, key=lambda r: not r.alive)),
         )
@@ -167,7 +168,7 @@ def _on_one_line(headline: Headline, gpus: Sequence[GpuView]) -> Headline:
     for gpu in gpus:
         statuses.setdefault(gpu.status, []).append(gpu)
     groups = []
-    for status, members in statuses.items():
+    for status, members in sorted(statuses.items(), key=lambda one: one[0].need):
         if status.need is Need.QUIET:
             continue
         words = [gpus_named([gpu.label for gpu in members]), status.word]
@@ -388,8 +389,12 @@ def _processes(listed: Sequence[ProcessSample]) -> tuple[ProcessView, ...]:
     )
 
 
-def _advice(advice: Advice) -> AdviceView:
+def _advice(advice: Advice, report: Report) -> AdviceView:
     cause = _ADVICE_ON.get(advice.cause) or WORD_OF_CAUSE[IdleCause(advice.cause)]
+    suspected = VerdictName.STARVATION_SUSPECTED
+    on = [gpu.verdict.name for gpu in report.gpus if gpu.label in advice.gpus]
+    if advice.cause == IdleCause.UNKNOWN.value and on and set(on) == {suspected}:
+        cause = WORD_OF_VERDICT[suspected]
     lost = in_gpu_time if len(advice.gpus) > 1 else in_time
     facts = [cause]
     if advice.lost_seconds > 0.0:
@@ -471,4 +476,4 @@ def _title(report: Report) -> str:
     at_work = [gpu for gpu in gpus if gpu.totals.in_use_ns and not is_over(gpu)]
     lost_ns = sum(gpu.totals.lost_ns for gpu in at_work)
     in_use_ns = sum(gpu.totals.in_use_ns for gpu in at_work)
-    return f"{in_percent(lost_ns / in_use_ns)} lost" if at_work else ""
+    return f"{in_percent(lost_ns / in_use_ns)} of GPU time lost" if at_work else ""

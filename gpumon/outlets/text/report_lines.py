@@ -162,7 +162,7 @@ def _on_the_log(report: Report) -> str:
     if finding is not None:
         return joined(["" if finding.rule == _IN_WHY else finding.text, finding.remedy])
     if gpu is not None and has_few_pauses(gpu):
-        return messages.LOG_FOR_LONGER
+        return messages.NO_CHANGE_YET if report.sampling is None else messages.LOG_FOR_LONGER
     return messages.NO_CHANGE if report.sampling is None else messages.LOG_NEEDS_NO_CHANGE
 
 

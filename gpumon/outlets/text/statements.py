@@ -193,12 +193,14 @@ def _idle_share(gpu: GpuReport) -> str:
 
 def _healthy(gpus: Sequence[GpuReport]) -> str:
     low = [gpu for gpu in gpus if is_under_filled(gpu.fill)]
-    full = [gpu for gpu in gpus if gpu not in low and not has_trouble(gpu)]
-    full = full if low or full else [*gpus]
+    few = [gpu for gpu in gpus if gpu not in low and has_few_pauses(gpu)]
+    full = [gpu for gpu in gpus if gpu not in (*low, *few) and not has_trouble(gpu)]
+    full = full if low or few or full else [*gpus]
     row = (
         messages.LITTLE_LOST_AFTER_FIRST_BATCH if _lost_before_work(full) else messages.LITTLE_LOST
     )
-    return joined([*map(low_fill_sentence, low[:_MAX_LOW]), about(row, full)])
+    in_few_pauses = _few_pauses(few, is_all=False) if few else ""
+    return joined([*map(low_fill_sentence, low[:_MAX_LOW]), in_few_pauses, about(row, full)])
 
 
 def _lost_before_work(gpus: Sequence[GpuReport]) -> bool:
@@ -226,9 +228,9 @@ def _busy_in_log(gpus: Sequence[GpuReport]) -> str:
 
 
 def has_few_pauses(gpu: GpuReport) -> bool:
-    """Whether a GPU of a log that is called healthy lost more than a little, in too few pauses."""
+    """Whether a GPU that is called healthy lost more than a little, in too few pauses."""
     is_healthy = gpu.verdict.name is VerdictName.HEALTHY
-    return is_healthy and is_of_a_log(gpu) and _lost_ratio(gpu) >= DEFAULT_SETTINGS.lost_share
+    return is_healthy and _lost_ratio(gpu) >= DEFAULT_SETTINGS.lost_share
 
 
 def _few_pauses(gpus: Sequence[GpuReport], is_all: bool) -> str:

@@ -93,9 +93,9 @@ class TestTheToneAndTheTitle:
     @pytest.mark.parametrize(
         ("one", "tone", "title"),
         [
-            (report(now(STARVED)), "bad", "40 % lost"),
-            (report(now(gpu(92, {SAVE: 8}))), "warn", "8.0 % lost"),
-            (report(now(WORKS)), "good", "0 % lost"),
+            (report(now(STARVED)), "bad", "40 % of GPU time lost"),
+            (report(now(gpu(92, {SAVE: 8}))), "warn", "8.0 % of GPU time lost"),
+            (report(now(WORKS)), "good", "0 % of GPU time lost"),
             (report(now(STARVED, name=UNUSED, ended_ns=s(107))), "bad", ""),
             (report(now(WORKS, name=UNUSED, ended_ns=s(107))), "quiet", ""),
             (report(UNUSED_GPU), "quiet", ""),
@@ -123,7 +123,7 @@ class TestTheToneAndTheTitle:
 
         page = headline_of(report(recovered))
 
-        assert (page.tone.value, page.title) == ("good", "0 % lost")
+        assert (page.tone.value, page.title) == ("good", "0 % of GPU time lost")
         assert page.verdict.startswith("Recovered at")
 
 
