@@ -108,7 +108,7 @@ class DaemonFeed:
     def _address(self) -> DaemonAddress:
         address = self._find()
         if address is None:
-            raise NoDaemonError("the gpumon daemon has ended")
+            raise NoDaemonError("the gpumon daemon has ended: waiting for the next one")
         return address
 
     def _follow(self, show: Show) -> None:
