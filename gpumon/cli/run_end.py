@@ -25,8 +25,8 @@ from gpumon.core.wording import counted, in_percent, in_time, listed
 from gpumon.errors import GpumonError, RingError, UsageError
 from gpumon.outlets.text.style import style_for, wrapped
 from gpumon.sources.daemon import fetch_report, find_state_file, read_state
+from gpumon.sources.ring_reader.daemon_folder import matching_paths
 from gpumon.sources.ring_reader.open_ring import OpenRing
-from gpumon.sources.ring_reader.ring_folder import matching_paths
 from gpumon.sources.system_clock import SystemClock, read_boot_id
 
 _MOST_NOTES_BYTES: Final = 1 << 17

@@ -27,8 +27,7 @@ from gpumon.core.ring_format.runtime_paths import (
 )
 from gpumon.core.wording import in_time, label_text
 from gpumon.errors import NoDaemonError, UsageError
-from gpumon.sources.ring_reader.daemon_folder import folder_distrust, holder_of
-from gpumon.sources.ring_reader.ring_folder import matching_paths
+from gpumon.sources.ring_reader.daemon_folder import folder_distrust, holder_of, matching_paths
 
 if TYPE_CHECKING:
     from gpumon.core.report.lanes import ReportWithLanes

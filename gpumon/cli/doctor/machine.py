@@ -44,8 +44,11 @@ from gpumon.sources.daemon import (
 )
 from gpumon.sources.host.readable_evidence import HostVisibility, read_host_visibility
 from gpumon.sources.installed import container_words, other_distributions_called_gpumon
-from gpumon.sources.ring_reader.daemon_folder import NAME_A_FOLDER, runtime_dir_to_be
-from gpumon.sources.ring_reader.ring_folder import matching_paths
+from gpumon.sources.ring_reader.daemon_folder import (
+    NAME_A_FOLDER,
+    matching_paths,
+    runtime_dir_to_be,
+)
 from gpumon.sources.ring_reader.ring_survey import RingSurvey, survey_rings
 from gpumon.sources.system_clock import SystemClock, read_boot_id
 

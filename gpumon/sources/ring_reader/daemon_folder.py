@@ -9,8 +9,9 @@ import glob
 import os
 import stat
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Final
 
@@ -195,6 +196,12 @@ def ring_folders(claimed: Path) -> tuple[str, ...]:
     patterns = reader_patterns(os.environ, os.geteuid())
     own = glob.escape(str(claimed))
     return (own, *(pattern for pattern in patterns if pattern != own))
+
+
+def matching_paths(patterns: Iterable[str]) -> Iterator[Path]:
+    """Every path that matches a pattern, once, in the order of the patterns."""
+    names = (sorted(glob.glob(pattern)) for pattern in patterns)  # noqa: PTH207 (absolute)
+    yield from map(Path, dict.fromkeys(chain.from_iterable(names)))
 
 
 def holder_of(folder: Path) -> int | None:

@@ -9,7 +9,6 @@ import stat
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import chain
 from operator import attrgetter
 from pathlib import Path
 from typing import Final
@@ -27,6 +26,7 @@ from gpumon.core.ring_format.runtime_paths import (
 )
 from gpumon.core.wording import label_text
 from gpumon.errors import RingError
+from gpumon.sources.ring_reader.daemon_folder import matching_paths
 from gpumon.sources.ring_reader.open_ring import OpenRing
 
 NAMES_PER_TICK: Final = 2_048
@@ -229,12 +229,6 @@ def folders_to_read(patterns: Iterable[str]) -> Iterator[str]:
                 is_named = pattern == glob.escape(str(path))
                 if is_named or not is_squatted(path, path.lstat().st_uid):
                     yield str(path)
-
-
-def matching_paths(patterns: Iterable[str]) -> Iterator[Path]:
-    """Every path that matches a pattern, once, in the order of the patterns."""
-    names = (sorted(glob.glob(pattern)) for pattern in patterns)  # noqa: PTH207 (absolute)
-    yield from map(Path, dict.fromkeys(chain.from_iterable(names)))
 
 
 def open_phases(folder: str) -> int:
