@@ -90,7 +90,8 @@ class TestAfterARestart:
         assert any("nothing earlier is kept" in note for note in report["notes"])
         counted = metrics['gpumon_gpu_busy_seconds_total{uuid="GPU-simulated-0"}']
         assert counted < whole["GPU-simulated-0"]["busy"] - 1.0  # counters begin at 0
-        ((from_s, to_s),) = answer["not_running"]
+        before_the_first, (from_s, to_s) = answer["not_running"]
+        assert before_the_first == [answer["from_s"], answer["kept_from_s"]]
         assert from_s <= ended_s <= to_s
         gpu = answer["gpus"]["GPU-simulated-0"]
         assert sum(gpu["observed"]) == pytest.approx(whole["GPU-simulated-0"]["observed"], abs=3.0)

@@ -133,7 +133,9 @@ def totals_from(
     unknown_ns = idle_ns.get(IdleCause.UNKNOWN, 0)
     suspected_ns = min(max(0, row["suspected"]) * NS_PER_MS, unknown_ns)
     input_ns = idle_ns.get(IdleCause.INPUT_WAIT, 0)
-    pauses = _pauses(row["pauses"], row["paused"] * NS_PER_MS, longest_pause_ms * NS_PER_MS)
+    # What a kill left pending counts as a pause, and not as lost.
+    paused_ns = min(row["paused"] * NS_PER_MS, lost_ns)
+    pauses = _pauses(row["pauses"], paused_ns, longest_pause_ms * NS_PER_MS)
     times = {name: max(0, rare.get(RARE_NUMBER[name], 0)) * NS_PER_MS for name in _RARE_TIMES}
     times["irregular_ns"] = min(times["irregular_ns"], unknown_ns - suspected_ns)
     for name in ("first_input_wait_ns", "epoch_input_wait_ns", "validation_input_wait_ns"):

@@ -175,7 +175,10 @@ def encoded_history(database: Database, asked: Gap, present: Present) -> bytes:
         "kept_from_s": kept_from_s,
         "now_s": present.now_s,
         "observed_until_s": present.observed_until_s,
-        "not_running": _gaps(spans, span.from_s, span.to_s),
+        "not_running": [
+            *_before_the_first(database, spans, span),
+            *_gaps(spans, span.from_s, span.to_s),
+        ],
     }
     # One GPU after the other: all at once would be the daemon's largest object.
     encoded = [
@@ -186,6 +189,13 @@ def encoded_history(database: Database, asked: Gap, present: Present) -> bytes:
 
 
 _Runs: TypeAlias = dict[str, list[list[Any]]]
+
+
+def _before_the_first(database: Database, spans: Sequence[Gap], span: CellSpan) -> list[Gap]:
+    """The time before the first daemon, as long as nothing was removed."""
+    if not spans or database.pruned_until_s(MINUTES) or spans[0][0] <= span.from_s:
+        return []
+    return [(span.from_s, min(spans[0][0], span.to_s))]
 
 
 def _cells_by_gpu(

@@ -140,7 +140,9 @@ class Store:
             return "none: the last ten minutes are kept in memory"
         if not self._is_on_disk:
             return f"none: {self._trouble}"
-        return f"{self.path}   (30 days; `gpumon report --since 12h` reads it)"
+        return (
+            f"{self.path}   (30 days, for the page and `gpumon report --since 12h` while this runs)"
+        )
 
     # -- answers ---------------------------------------------------------------
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from gpumon.core.clock import NS_PER_S
 from gpumon.core.phase import CAUSES, IdleCause
-from gpumon.outlets.store.columns import NS_PER_MS, PARTS
+from gpumon.outlets.store.columns import COLUMNS, NS_PER_MS, PARTS, totals_from
 from gpumon.outlets.store.store import Store
 from tests.builders.store import Card, Machine
 
@@ -84,3 +84,14 @@ def _check_rows(machine: Machine, card: Card) -> None:
         assert all(min(row) >= 0 for row in rows)
         for name, kept in zip(PARTS, zip(*rows, strict=True), strict=True):
             assert abs(sum(kept) - counted_ns[name] / NS_PER_MS) <= _LEFT_MS, (table, name)
+
+
+def test_pauses_are_never_longer_than_what_was_lost() -> None:
+    """A kill leaves the end of a pause pending, after it was counted."""
+    row = dict.fromkeys(COLUMNS, 0) | {
+        "busy": 4_000, "unknown": 3_000, "pending": 1_000, "paused": 4_000, "pauses": 2,
+    }  # fmt: skip
+
+    totals = totals_from(row, {}, longest_pause_ms=2_000)
+
+    assert totals.pauses.total_ns == totals.lost_ns == 3_000 * NS_PER_MS
