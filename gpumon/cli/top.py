@@ -35,7 +35,7 @@ class TopCommand:
     Reads the running daemon of this machine, or the one that --connect names; if
     there is none, watches NVML in this process for as long as the screen is open.
     With -1, or if the output is no terminal, it prints one screen and ends. The
-    screen that moves needs the extra gpumon-starvation[tui]. `h` lists its keys.
+    screen that moves needs textual (the extra tui). `h` lists its keys.
     It never ends a process: `k` shows the command to copy.
     """
 
@@ -82,11 +82,12 @@ class TopCommand:
 def _address(text: str) -> str:
     from gpumon.outlets.http.server import parse_listen  # takes 40 ms to import
 
+    place = text.removeprefix("http://").rstrip("/")  # as `gpumon serve` prints it
     try:
-        endpoint = parse_listen(text)
+        endpoint = parse_listen(place)
     except UsageError:
         endpoint = None
-    if endpoint is None or not endpoint.port or text.startswith(":"):
+    if endpoint is None or not endpoint.port or place.startswith(":"):
         raise argparse.ArgumentTypeError(f"wants HOST:PORT such as 127.0.0.1:19835, got {text!r}")
     return str(endpoint)
 
@@ -159,7 +160,7 @@ def _show_live(feed: ViewFeed) -> int:
     if find_spec("textual") is None:
         raise UsageError(
             "the screen that moves needs textual: install it with "
-            f"`{sys.executable} -m pip install 'gpumon-starvation[tui]'`, or print one screen with "
+            f"`{sys.executable} -m pip install 'textual>=1'`, or print one screen with "
             "`gpumon top -1`"
         )
     gc.disable()  # until the screen is there: imports make thousands of objects that stay

@@ -31,7 +31,7 @@ def sample_of(start_ns: int, end_ns: int, busy_ns: int) -> BusySample:
 
 
 _MEMORY_BYTES = 16 * 2**30
-_LOST = "the GPU has fallen off the bus, as its script says: a real one wants a reset, or a reboot"
+_LOST = "the GPU has fallen off the bus, as its script says: a real one needs a reset or a reboot"
 _POWER_LIMIT_WATTS = 300.0
 _SM_CLOCK_HERTZ = 1.98e9
 _ACTIVITY_NS = 5 * NS_PER_S

@@ -286,7 +286,7 @@ class TopApp(App[int]):
             line for keys, what in _KEYS for line in ink.paragraph(what, width, first=f"{keys:32}")
         ]
         about = (
-            "The bar of lost time, and the ground of the last ten minutes, have the colours of the "
+            "The bar of lost time and the last ten minutes have the colours of the "
             "causes. docs/top.md explains each column."
         )
         return [*lines, Text(), *ink.paragraph(about, width)]

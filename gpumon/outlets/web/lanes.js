@@ -152,7 +152,9 @@ export class Lanes {
   #drawPlot(lane, gpu) {
     const { window, cellsOf, gapsOf, nowS } = this.#shown;
     lane.cells = cellsOf(gpu.uuid);
-    lane.gaps = gapsOf(gpu.uuid);
+    // A GPU without data of its own is watched all the same.
+    const hasOwnData = !["partitioned", "no_data"].includes(gpu.status.key);
+    lane.gaps = hasOwnData ? gapsOf(gpu.uuid) : [];
     drawCells(lane.canvas, lane.cells, window, lane.gaps, this.paint);
     setAttribute(lane.plot, "aria-label", `GPU ${gpu.label}`);
     setAttribute(lane.plot, "aria-valuemin", Math.round(window.fromS));

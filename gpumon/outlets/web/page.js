@@ -151,6 +151,7 @@ function drawChoices(window) {
   if (own.hidden) return;
   const text = (atS) => clockText(atS, { nowS: now(), withSeconds: window.toS - window.fromS < 600 });
   setText(own, `${text(window.fromS)}–${text(window.toS)} ✕`);
+  setAttribute(own, "title", "The lanes show this span; all texts describe now.");
   setAttribute(own, "aria-label", `${own.textContent.slice(0, -2)}: back to live`);
 }
 

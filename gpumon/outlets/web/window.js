@@ -11,7 +11,7 @@ export function choiceOf(fragment, nowS) {
   const text = decodeURIComponentOrNot(fragment.replace(/^#/, ""));
   if (text === "" || text === "live") return LIVE;
   if (text === "start") return { kind: "start" };
-  const last = /^last=(\d{1,9})$/.exec(text);
+  const last = /^last=(\d{1,15})$/.exec(text);
   if (last) return checked({ kind: "last", seconds: Number(last[1]) }, nowS);
   const span = /^from=(-?[\d.]{1,20})&to=(-?[\d.]{1,20})$/.exec(text);
   if (span) return checked({ kind: "span", fromS: Number(span[1]), toS: Number(span[2]) }, nowS);
@@ -32,7 +32,8 @@ function checked(choice, nowS) {
   if (!Number.isFinite(lengthS)) return { refused: "The span in the address is no number of seconds since 1970." };
   if (lengthS < 0) return { refused: "The span in the address ends before it begins." };
   if (lengthS < SHORTEST_S) return { refused: "The span in the address is shorter than a second." };
-  if (toS > nowS + 60) return { refused: "The span in the address is in the future." };
+  if (fromS > nowS + 60) return { refused: "The span in the address is in the future." };
+  if (toS > nowS + 60) return { refused: "The span in the address ends in the future." };
   if (lengthS > LONGEST_S) return { refused: "The span in the address is longer than a year." };
   return choice;
 }

@@ -145,7 +145,7 @@ _MEANING: Final = {
     12: "the library is missing",
     13: "not in this driver",
     15: "the GPU is lost",
-    16: "the GPU wants a reset",
+    16: "the GPU needs a reset",
     17: "the operating system blocks the GPU",
     18: "library and driver are of different versions",
     19: "the GPU is in use by another program",
