@@ -132,7 +132,7 @@ def test_without_textual_it_says_how_to_install_it(tmp_path: Path) -> None:
     with Tmux([sys.executable, "-c", WITHOUT_TEXTUAL], environ, 200, 10) as terminal:
         screen = terminal.wait_for("ended with 2")
 
-    assert "-m pip install 'gpumon-starvation[tui]'" in screen
+    assert "-m pip install 'textual>=1'" in screen
     assert "`gpumon top -1`" in screen
 
 
