@@ -51,7 +51,7 @@ class TestAsTimeGoesOn:
             address = server.address
             page = visit(address)
             page.is_in_trouble = True
-            page.until("#sentence", "[Ss]tarved")
+            page.page.wait_for_selector("#grid")
         page.until("#banner", "Connection to the daemon lost .* What you see is old")
         first = age(page)
         page.page.wait_for_timeout(700)
@@ -89,7 +89,7 @@ class TestARestartedDaemon:
             page.page.locator(".plot").first.focus()
             page.page.keyboard.press("End")
             seen = set()
-            for _ in range(12):
+            for _ in range(20):
                 seen.add(page.page.evaluate(SEEN).partition(": ")[2].partition(" ")[0])
                 page.page.keyboard.press("ArrowLeft")
 

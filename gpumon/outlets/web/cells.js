@@ -219,9 +219,9 @@ export class Spans {
     return runs.find(([fromS, toS]) => fromS <= atS && atS < toS)?.[2] ?? null;
   }
 
-  // How far the cells go; null: there are none.
+  // How far anything was observed; null: there are no cells.
   get untilS() {
-    return this.#document?.to_s ?? null;
+    return this.#document?.observed_until_s ?? this.#document?.to_s ?? null;
   }
 
   get keptFromS() {

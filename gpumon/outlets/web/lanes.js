@@ -158,7 +158,7 @@ export class Lanes {
     drawCells(lane.canvas, lane.cells, window, lane.gaps, this.paint);
     setAttribute(lane.plot, "aria-label", `GPU ${gpu.label}`);
     setAttribute(lane.plot, "aria-valuemin", Math.round(window.fromS));
-    setAttribute(lane.plot, "aria-valuemax", Math.round(window.toS));
+    setAttribute(lane.plot, "aria-valuemax", Math.round(window.fromS) + Math.round(window.toS - window.fromS));
     setAttribute(lane.plot, "aria-valuenow", Math.round(this.#cursorS ?? window.toS));
     setAttribute(lane.plot, "aria-valuetext", this.#textAt(lane, this.#cursorS ?? nowS));
     lane.details.draw(gpu, this.#shown);
