@@ -152,3 +152,27 @@ def trainer(folder: Path, *callbacks: Any, package: ModuleType = pl, **settings:
 
 def weights(model: Any) -> Any:
     return [weight.tolist() for weight in model.parameters()]
+
+
+class KeepingLogger(pl.loggers.Logger):  # type: ignore[misc]
+    """Keeps what it receives."""
+
+    name, version = "keeping", 0
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.received: list[dict[str, float]] = []
+
+    def log_metrics(self, metrics: dict[str, float], step: int | None = None) -> None:
+        self.received.append(metrics)
+
+    def log_hyperparams(self, *_: Any) -> None: ...
+
+
+class FailingLogger(KeepingLogger):
+    """A logger whose server is away, for keys of gpumon."""
+
+    def log_metrics(self, metrics: dict[str, float], step: int | None = None) -> None:
+        if "input_wait_ratio" in metrics:
+            raise OSError("no network")
+        super().log_metrics(metrics, step)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import lightning.pytorch as pl
 import pytest
 
 from tests.keras.fake_daemon import FakeDaemon
@@ -17,27 +16,12 @@ pytestmark = pytest.mark.keras_torch
 RATIO = "input_wait_ratio"
 
 
-class KeepingLogger(pl.loggers.Logger):  # type: ignore[misc]
-    """Keeps what it receives."""
-
-    name, version = "keeping", 0
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.received: list[dict[str, float]] = []
-
-    def log_metrics(self, metrics: dict[str, float], step: int | None = None) -> None:
-        self.received.append(metrics)
-
-    def log_hyperparams(self, *_: Any) -> None: ...
-
-
 def logged(
     on: Adapter, tagger: Any, waits: Waits, *others: Any, logger: Any = None
 ) -> list[dict[str, float]]:
     """Train for two epochs; what a logger of that trainer receives with a ratio."""
     if isinstance(on, OnLightning):
-        logger = logger or KeepingLogger()
+        logger = logger or on.builders.KeepingLogger()
         trainer = on.builders.trainer(on.folder, tagger, *others, logger=logger)
         trainer.fit(on.builders.model(waits), on.builders.loader(6, waits.fetch))
         received = logger.received
@@ -92,20 +76,16 @@ class TestTheLogger:
         assert not any(math.isnan(value) for one in received for value in one.values())
 
 
-class FailingLogger(KeepingLogger):
-    """A logger whose server is away, for keys of gpumon."""
-
-    def log_metrics(self, metrics: dict[str, float], step: int | None = None) -> None:
-        if RATIO in metrics:
-            raise OSError("no network")
-        super().log_metrics(metrics, step)
-
-
 def test_a_logger_that_fails_is_left_alone_and_the_run_is_tagged(on_lightning: OnLightning) -> None:
     from tests.loops.builders_loops import RingContents
 
     with pytest.warns(RuntimeWarning, match="gives no ratios to the loggers.*no network"):
-        logged(on_lightning, on_lightning.tagger(), Waits(), logger=FailingLogger())
+        logged(
+            on_lightning,
+            on_lightning.tagger(),
+            Waits(),
+            logger=on_lightning.builders.FailingLogger(),
+        )
 
     assert RingContents().steps == 12
 

@@ -209,7 +209,7 @@ def _table(gpus: tuple[GpuView, ...]) -> str:
 
 def _row(gpu: GpuView) -> str:
     busy = _NONE if gpu.utilization_ratio is None else in_percent(gpu.utilization_ratio)
-    who = (gpu.held_by.user if gpu.held_by else gpu.user) or _NONE
+    who = gpu.user or _NONE
     state = f"{gpu.status.shape} {gpu.status.word} {gpu.since_text}".strip()
     cells = (state, busy, who, " ".join((gpu.line, gpu.hint)).strip(), gpu.first_advice)
     return (

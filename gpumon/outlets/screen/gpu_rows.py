@@ -106,8 +106,6 @@ def command_of(gpu: GpuView) -> str:
 
 def user_of(gpu: GpuView) -> str:
     """The user whose process that is; empty: unknown."""
-    if gpu.held_by is not None and gpu.held_by.user:
-        return gpu.held_by.user
     return gpu.user or ""
 
 

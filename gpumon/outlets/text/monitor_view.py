@@ -276,7 +276,8 @@ class _GpuText:
 
     def _cause(self) -> IdleCause | None:
         gpu = self._gpu
-        if gpu.is_lost or is_over(gpu) or not gpu.verdict.name.is_of_a_loss:
+        is_at_work = not (gpu.is_lost or gpu.is_suspended or is_over(gpu))
+        if not is_at_work or not gpu.verdict.name.is_of_a_loss:
             return None
         if gpu.verdict.name is VerdictName.STARVED:
             return IdleCause.INPUT_WAIT
