@@ -86,7 +86,8 @@ truth: tools .venv/.dev .venv-jax/.dev .venv-tensorflow/.dev $(if $(TORCH),.venv
 	GPUMON_WHOLE_TABLE=1 $(BIN)/python -m pytest -q tests/unit/prometheus tests/unit/pipeline \
 		tests/unit/trainer_hooks/balance tests/faults/test_every_answer_of_the_driver.py \
 		tests/faults/test_any_sequence_of_faults.py \
-		tests/faults/test_gpu_lost_half_of_the_time.py $(ARGS)
+		tests/faults/test_gpu_lost_half_of_the_time.py tests/faults/test_store.py \
+		tests/e2e/test_kept_over_restarts.py tests/e2e/test_page_follows_the_daemon.py $(ARGS)
 	GPUMON_WHOLE_TABLE=1 GPUMON_REQUIRE_KERAS=1 KERAS_BACKEND=tensorflow .venv-tensorflow/bin/python -m pytest -q \
 		-m multi_gpu tests/multi_gpu $(ARGS)
 	GPUMON_WHOLE_TABLE=1 GPUMON_REQUIRE_KERAS=1 KERAS_BACKEND=tensorflow .venv-tensorflow/bin/python -m pytest -q \
@@ -97,7 +98,7 @@ truth: tools .venv/.dev .venv-jax/.dev .venv-tensorflow/.dev $(if $(TORCH),.venv
 		tests/e2e/test_keras_under_serve.py tests/truth/test_phases_of_keras.py $(ARGS)
 ifneq ($(TORCH),)
 	GPUMON_WHOLE_TABLE=1 GPUMON_REQUIRE_KERAS=1 KERAS_BACKEND=torch .venv-torch/bin/python -m pytest -q \
-		-m keras_torch tests/keras tests/loops tests/stacks tests/e2e/test_run_with_frameworks.py $(ARGS)
+		-m keras_torch tests/keras tests/loops tests/stacks tests/e2e/test_run_with_frameworks.py tests/e2e/test_logged_examples.py $(ARGS)
 endif
 
 bench: tools .venv/.bench ## the benchmarks, each next to a peer in the same run

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from tests.daemon import FollowingDaemon, RunningDaemon
+from tests.needs import in_make_truth
 from tests.waiting import wait_until
 from trainer_hooks.examples.busy_spans import BusySpans
 
@@ -105,6 +106,7 @@ class TestAfterARestart:
         assert report["gpus"][0]["observed_seconds"] < 4.0
         assert not any("not running" in note for note in report["notes"])
 
+    @in_make_truth
     def test_simulated_gpus_of_another_kind_do_not_count(self, tmp_path: Path) -> None:
         with RunningDaemon(tmp_path, *SOURCE) as daemon:
             watch_for(daemon, 4.0)
@@ -114,6 +116,7 @@ class TestAfterARestart:
 
         assert report["gpus"][0]["observed_seconds"] < 4.0
 
+    @in_make_truth
     def test_a_report_in_a_terminal_names_the_gap(self, tmp_path: Path) -> None:
         with RunningDaemon(tmp_path, *SOURCE) as daemon:
             watch_for(daemon, 2.0)
@@ -148,6 +151,7 @@ class TestAfterAKill:
             kept = whole[uuid]["observed"]
             assert kept >= parts["observed"] - MOST_LOST_S + own[uuid]["observed"]
 
+    @in_make_truth
     def test_what_was_pending_of_a_followed_file_is_too(self, tmp_path: Path) -> None:
         with FollowingDaemon(tmp_path) as daemon, BusySpans(daemon.spans) as spans:
             spans.sleep(3.0)

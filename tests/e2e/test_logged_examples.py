@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tests.needs import missing
+from tests.needs import in_make_truth, missing
 from tests.programs import ran
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
@@ -123,7 +123,9 @@ class TestTheWaitForInputIsInAllThreeLoggers:
         assert check_stored(tmp_path) == pytest.approx([*map(float, history.split())])
 
     @pytest.mark.keras_torch
-    @pytest.mark.parametrize("script", ["logged_lightning.py", "logged_trainer.py"])
+    @pytest.mark.parametrize(
+        "script", ["logged_lightning.py", pytest.param("logged_trainer.py", marks=in_make_truth)]
+    )
     def test_of_torch(self, script: str, tmp_path: Path) -> None:
         logged_by(script, tmp_path, "torch")
 

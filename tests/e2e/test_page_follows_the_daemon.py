@@ -10,6 +10,7 @@ import pytest
 from tests.builders.state import S, healthy_gpu
 from tests.daemon import RunningDaemon
 from tests.e2e.open_page import Show, Visit, now, showing, story
+from tests.needs import in_make_truth
 from tests.waiting import PATIENCE_S
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
@@ -69,6 +70,7 @@ SEEN = """() => document.querySelector(".plot").getAttribute("aria-valuetext")""
 
 
 class TestARestartedDaemon:
+    @in_make_truth
     def test_goes_on_in_the_open_page_which_shows_that_it_was_not_running(
         self, visit: Callable[..., Visit], tmp_path: Path
     ) -> None:

@@ -17,7 +17,7 @@ import gpumon.outlets.store.store as store_module
 from gpumon.outlets.store.store import Store
 from tests.builders.store import Machine
 from tests.daemon import RunningDaemon
-from tests.needs import missing
+from tests.needs import in_make_truth, missing
 from tests.waiting import wait_until
 
 SOURCE = ("--source", "simulated:input-bound", "--period", "0.5")
@@ -235,6 +235,7 @@ def fill(filler: Path) -> None:
 
 
 class TestAFullDisk:
+    @in_make_truth
     @as_root
     def test_is_reported_and_the_store_goes_on_when_there_is_room(self, tmp_path: Path) -> None:
         with file_system(tmp_path / "state", "size=2m,mode=0700") as disk:

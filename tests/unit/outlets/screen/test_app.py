@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
-from typing import Any
+from collections.abc import Awaitable, Callable, Coroutine
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
 
 import pytest
 
@@ -20,6 +21,7 @@ from tests.builders.view import gpu_view, held, sixteen, starved, view
 
 DAEMON = "daemon at 127.0.0.1:19835"
 Act = Callable[["Opened"], Awaitable[None]]
+_Result = TypeVar("_Result")
 
 
 class ScriptedFeed:
@@ -81,6 +83,12 @@ class Opened:
         return self.app.query_one(KeyLine).render().plain
 
 
+def run_alone(whole: Coroutine[Any, Any, _Result]) -> _Result:
+    """Run it, but not on this thread: a browser of other tests has a loop there."""
+    with ThreadPoolExecutor(1) as thread:
+        return thread.submit(asyncio.run, whole).result()
+
+
 def on_screen(
     act: Act, machine: MonitorView | None = None, size: tuple[int, int] = (100, 30)
 ) -> int | None:
@@ -93,7 +101,7 @@ def on_screen(
             await act(Opened(app, pilot, feed))
         return app.return_code
 
-    return asyncio.run(run())
+    return run_alone(run())
 
 
 def test_it_begins_with_the_gpu_in_greatest_need() -> None:
@@ -268,7 +276,7 @@ def test_without_colours_the_chosen_row_is_reversed() -> None:
                 assert style.color is None or style.color.is_default
                 assert style.bgcolor is None or style.bgcolor.is_default
 
-    asyncio.run(run())
+    run_alone(run())
 
 
 def test_an_error_of_the_feed_ends_it() -> None:
@@ -282,7 +290,7 @@ def test_an_error_of_the_feed_ends_it() -> None:
             await pilot.pause()
             assert app.error is error
 
-    asyncio.run(run())
+    run_alone(run())
 
 
 def test_the_lower_part_scrolls_and_is_at_its_top_for_another_gpu() -> None:
