@@ -87,7 +87,8 @@ truth: tools .venv/.dev .venv-jax/.dev .venv-tensorflow/.dev $(if $(TORCH),.venv
 		tests/unit/trainer_hooks/balance tests/faults/test_every_answer_of_the_driver.py \
 		tests/faults/test_any_sequence_of_faults.py \
 		tests/faults/test_gpu_lost_half_of_the_time.py tests/faults/test_store.py \
-		tests/e2e/test_kept_over_restarts.py tests/e2e/test_page_follows_the_daemon.py $(ARGS)
+		tests/e2e/test_kept_over_restarts.py tests/e2e/test_page_follows_the_daemon.py \
+		tests/e2e/test_page_time.py tests/e2e/test_page_reading.py tests/e2e/test_top_on_a_terminal.py $(ARGS)
 	GPUMON_WHOLE_TABLE=1 GPUMON_REQUIRE_KERAS=1 KERAS_BACKEND=tensorflow .venv-tensorflow/bin/python -m pytest -q \
 		-m multi_gpu tests/multi_gpu $(ARGS)
 	GPUMON_WHOLE_TABLE=1 GPUMON_REQUIRE_KERAS=1 KERAS_BACKEND=tensorflow .venv-tensorflow/bin/python -m pytest -q \

@@ -123,9 +123,8 @@ class TestTheWaitForInputIsInAllThreeLoggers:
         assert check_stored(tmp_path) == pytest.approx([*map(float, history.split())])
 
     @pytest.mark.keras_torch
-    @pytest.mark.parametrize(
-        "script", ["logged_lightning.py", pytest.param("logged_trainer.py", marks=in_make_truth)]
-    )
+    @in_make_truth
+    @pytest.mark.parametrize("script", ["logged_lightning.py", "logged_trainer.py"])
     def test_of_torch(self, script: str, tmp_path: Path) -> None:
         logged_by(script, tmp_path, "torch")
 

@@ -13,6 +13,7 @@ import pytest
 from tests.builders.sixteen_gpus import LOST, STARVED_GPU
 from tests.builders.state import device, healthy_gpu, run
 from tests.e2e.open_page import OnwardClock, Show, Visit, now, showing, sixteen, story
+from tests.needs import in_make_truth
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
@@ -184,6 +185,7 @@ class TestTheTab:
 
 
 class TestTwoPages:
+    @in_make_truth
     def test_show_the_same(self, visit: Callable[..., Visit]) -> None:
         states = sixteen()
         with showing(*states[:-5], clock=OnwardClock(states[-1])) as server:

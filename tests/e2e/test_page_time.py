@@ -12,6 +12,7 @@ import pytest
 
 from gpumon.core.view.palette import LIGHT
 from tests.e2e.open_page import OnwardClock, Show, Visit, sixteen, story
+from tests.needs import in_make_truth
 
 if TYPE_CHECKING:
     from playwright.sync_api import Route
@@ -183,6 +184,7 @@ class TestTheTimeShown:
         assert pointed_at(page, 0.5).endswith(": older than is kept")
         assert "busy" in pointed_at(page, 0.9)
 
+    @in_make_truth
     def test_is_asked_for_seldom_while_no_answer_comes(self, shown: Callable[..., Visit]) -> None:
         page = shown()
         page.is_in_trouble = True
@@ -252,6 +254,7 @@ class TestAnAddress:
 
 
 class TestAnHour:
+    @in_make_truth
     def test_leaves_ten_minutes_on_the_page_without_a_hole(self, show: Show) -> None:
         states = story(HOUR_S)
         page = show(*states[:300])

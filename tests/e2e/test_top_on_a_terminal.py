@@ -18,6 +18,7 @@ from tests.daemon import RunningDaemon
 from tests.e2e.tmux_terminal import Tmux
 from tests.fakenvml.build import fake_env
 from tests.fakenvml.control import FakeNvml
+from tests.needs import in_make_truth
 from tests.processes import with_pids_of_the_host
 from tests.waiting import until
 
@@ -63,6 +64,7 @@ def test_a_row_for_each_gpu_at_any_size(machine: Callable[..., RunningDaemon]) -
                 terminal.wait_for("ended with 0")
 
 
+@in_make_truth
 @pytest.mark.parametrize(("count", "parts"), [(1, 0), (16, 0), (64, 0), (2, 7)])
 def test_all_gpus_can_be_reached(
     machine: Callable[..., RunningDaemon], count: int, parts: int
@@ -75,6 +77,7 @@ def test_all_gpus_can_be_reached(
         terminal.wait_for(rf"^GPU {last} ")
 
 
+@in_make_truth
 @with_pids_of_the_host
 def test_processes_have_their_user_program_and_host_cpu(
     machine: Callable[..., RunningDaemon],
@@ -97,6 +100,7 @@ def test_it_survives_being_resized(machine: Callable[..., RunningDaemon]) -> Non
         assert max(map(len, screen.splitlines())) <= 60
 
 
+@in_make_truth
 @pytest.mark.slow
 def test_a_daemon_that_goes_and_comes_back(machine: Callable[..., RunningDaemon]) -> None:
     daemon = machine(1)
