@@ -55,10 +55,10 @@ class PhaseTagger(Tagger, TrainerCallback):  # type: ignore[misc]  # not typed w
 
     It never blocks, raises, or changes a result, with or without a daemon.
 
-    Where the ``Trainer`` logs a training loss, the callbacks of W&B, MLflow, TensorBoard and others
-    also receive ``input_wait_ratio`` since the last time and, where a daemon runs,
-    ``gpu_busy_ratio`` and ``starved_ratio``, with the meaning that they have in Keras. The
-    trainer's own history and results have none of them.
+    Whenever the ``Trainer`` logs the loss, its callbacks for W&B, MLflow, TensorBoard and others
+    also get ``input_wait_ratio`` since the last log and, if a daemon runs, ``gpu_busy_ratio`` and
+    ``starved_ratio``. These mean the same as in Keras. The trainer's own history and results do not
+    contain them.
 
     Args:
         run: Name of the run.

@@ -39,9 +39,9 @@ class PhaseTagger(Tagger):
     ``lightning.pytorch`` or of ``pytorch_lightning``, whichever has been imported when it is
     created.
 
-    At the end of each training epoch the trainer's loggers, such as W&B's, MLflow's or
-    TensorBoard's, receive ``input_wait_ratio`` and, where a daemon runs, ``gpu_busy_ratio`` and
-    ``starved_ratio``, with the meaning that they have in Keras.
+    After each training epoch the trainer's loggers (W&B, MLflow, TensorBoard and others) get
+    ``input_wait_ratio`` and, if a daemon runs, ``gpu_busy_ratio`` and ``starved_ratio``. These mean
+    the same as in Keras.
 
     Args:
         run: Name of the run.

@@ -205,7 +205,10 @@ class WatchFeed:
         except SourceUnavailableError as error:
             if not self._is_fallback:
                 raise
-            raise SourceUnavailableError(f"no gpumon daemon runs here, and {error}") from error
+            raise SourceUnavailableError(
+                f"no gpumon daemon runs here, and {error}; to see this screen without a GPU, try "
+                "`gpumon top --source simulated:eight`"
+            ) from error
         return self._watch
 
     def _tick(self, watch: OwnWatch) -> Screenful:

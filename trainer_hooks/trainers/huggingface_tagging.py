@@ -270,7 +270,7 @@ class HuggingFaceTagging(_PatchedRun):
         return timed
 
     def _with_ratios(self, named: dict[str, Any]) -> dict[str, Any]:
-        """Add ratios to the logs of a training loss, in a copy: the trainer returns its own."""
+        """Add ratios to a copy of the logs: the trainer returns the original."""
         all_logs = dict(named.get("logs") or {})
         if self.ratios is None or self._mode != modes.TRAIN_MODE or "loss" not in all_logs:
             return named

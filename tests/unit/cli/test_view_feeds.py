@@ -124,4 +124,7 @@ def test_an_own_watch_ends_with_its_error(monkeypatch: pytest.MonkeyPatch) -> No
     feed.close()
 
     assert isinstance(error, SourceUnavailableError)
-    assert str(error) == "no gpumon daemon runs here, and libnvidia-ml.so.1 was not found"
+    assert str(error) == (
+        "no gpumon daemon runs here, and libnvidia-ml.so.1 was not found; to see this screen "
+        "without a GPU, try `gpumon top --source simulated:eight`"
+    )
